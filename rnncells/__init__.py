@@ -1,0 +1,15 @@
+"""Recurrent cells for Flax, and the layers that run them over sequences."""
+
+from rnncells import initializers as initializers
+from rnncells.base import RNNCellBase as RNNCellBase
+from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
+from rnncells.cells.gru import GRUCell as GRUCell
+from rnncells.cells.gru import MGUCell as MGUCell
+from rnncells.cells.lstm import LSTMCell as LSTMCell
+from rnncells.cells.lstm import OptimizedLSTMCell as OptimizedLSTMCell
+from rnncells.cells.lstm1997 import LSTM1997Cell as LSTM1997Cell
+from rnncells.cells.simple import SimpleCell as SimpleCell
+from rnncells.layers.bidirectional import Bidirectional as Bidirectional
+from rnncells.layers.rnn import RNN as RNN
+
+__version__ = "0.1.0"

@@ -1,0 +1,333 @@
+"""The contract of a recurrent cell, and what all cells share: carries and gates.
+
+A cell is a projection and a recurrence:
+
+    cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
+
+`project` computes what needs the inputs only, for any leading axes, so that a whole
+sequence can be projected at once; `recur` computes what needs the carry. A cell states
+the shapes of its carry (`carry_shape`); all else about carries is written here, once.
+"""
+
+import operator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.linen.dtypes import promote_dtype
+from flax.typing import Dtype, Initializer
+
+from rnncells.carry import (
+    Carry,
+    PyTree,
+    carry_dtype,
+    cast_like,
+    is_shape,
+    sample_structs,
+)
+
+
+class GateParams(nn.Module):
+    """The kernel and the bias of one gate, kept apart from those of other gates.
+
+    Attributes:
+      features: width of the gate; None takes the width that the call gives.
+      use_bias: whether there is a bias.
+      kernel_init: initialiser of the kernel, `(features_in, features)`.
+      bias_init: initialiser of the bias, `(features,)`.
+      param_dtype: dtype of both.
+    """
+
+    features: int | None
+    use_bias: bool = True
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, features_in: int, width: int | None
+    ) -> tuple[jax.Array, jax.Array | None]:
+        features = width if self.features is None else self.features
+        shape = (features_in, features)
+        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
+        if not self.use_bias:
+            return kernel, None
+        bias = self.param("bias", self.bias_init, (features,), self.param_dtype)
+        return kernel, bias
+
+
+class RNNCellBase(nn.RNNCellBase):
+    """Base of all cells: `carry, output = cell(carry, inputs)`.
+
+    A subclass has the field `features` (None: taken from the carry) and, where it uses
+    them, `dtype`, `param_dtype` and `carry_init`; it defines `num_feature_dims`,
+    `carry_shape`, `setup`, `project` and `recur`:
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
+    >>> class LeakyCell(rnncells.RNNCellBase):
+    ...     features: int
+    ...     num_feature_dims = 1
+    ...     def carry_shape(self, input_shape):
+    ...         return (self.features,)
+    ...     def setup(self):
+    ...         self.gates("i")
+    ...         self.gates("h", kernel_init=rnncells.initializers.orthogonal())
+    ...     def project(self, inputs):
+    ...         return self.affine(inputs, "i")
+    ...     def recur(self, carry, projected):
+    ...         (x,), (h,) = projected, self.affine(carry, "h")
+    ...         carry = 0.9 * carry + 0.1 * nn.tanh(x + h)
+    ...         return carry, carry
+    >>> rnn = rnncells.RNN(LeakyCell(features=4))
+    >>> outputs, _ = rnn.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
+    >>> outputs.shape
+    (2, 5, 4)
+
+    Dtypes. The carry is made in `param_dtype`, complex where the input is complex, and
+    each step returns it in the dtype in which it came, so that every cell can be
+    scanned; a real carry that meets complex inputs is returned complex, as it must be.
+    The computation runs in `dtype`, or in the promoted dtype of inputs and parameters
+    if that is None; an output that is formed with the carry (all cells but SimpleCell)
+    has the wider of the two dtypes, as in flax.linen.
+    """
+
+    def __post_init__(self):
+        _check_features(type(self).__name__, getattr(self, "features", None))
+        super().__post_init__()
+
+    @property
+    def num_feature_dims(self) -> int:
+        """Number of trailing axes of the input that are not batch axes."""
+        if type(self).num_feature_axes is RNNCellBase.num_feature_axes:
+            raise NotImplementedError(
+                f"{type(self).__name__} must define `num_feature_dims`."
+            )
+        return self.num_feature_axes
+
+    @property
+    def num_feature_axes(self) -> int:
+        """The name that flax.linen has for `num_feature_dims`."""
+        if type(self).num_feature_dims is RNNCellBase.num_feature_dims:
+            raise NotImplementedError(
+                f"{type(self).__name__} must define `num_feature_dims`."
+            )
+        return self.num_feature_dims
+
+    def carry_shape(self, input_shape: tuple[int, ...]) -> PyTree:
+        """Returns the shapes of the carry without batch axes: a pytree of tuples.
+
+        A leaf may also be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed.
+
+        Args:
+          input_shape: the last `num_feature_dims` axes of the input.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `carry_shape`.")
+
+    def project(self, inputs: PyTree) -> PyTree:
+        """Returns what the inputs give to the step: any leading axes, no carry."""
+        raise NotImplementedError(f"{type(self).__name__} must define `project`.")
+
+    def recur(self, carry: Carry, projected: PyTree) -> tuple[Carry, PyTree]:
+        """Returns `(new_carry, output)` of one step from the projected inputs."""
+        raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
+
+    def __call__(self, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+        """Applies one step.
+
+        Args:
+          carry: as returned by `initialize_carry` or by the step before.
+          inputs: `(*batch, *features)`, with `num_feature_dims` feature axes.
+
+        Returns:
+          `(new_carry, output)`; the carry keeps its shapes and dtypes.
+
+        Raises:
+          ValueError: the carry does not fit the inputs or `features`.
+        """
+        self._check_carry(carry, inputs)
+        new_carry, output = self.recur(carry, self.project(inputs))
+        return cast_like(new_carry, carry), output
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: jax.Array | None = None,
+        sample_input: PyTree = None,
+        *,
+        rng: jax.Array | None = None,
+        input_shape: PyTree = None,
+    ) -> Carry:
+        """Returns the carry before the first step.
+
+        Args:
+          key: random key, for `carry_init`.
+          sample_input: one step of input, `(*batch, *features)`: an array, a
+            `jax.ShapeDtypeStruct`, a pytree of those (the first leaf counts), or a
+            shape (of unknown dtype). Values are never read.
+          rng: the name that flax.linen has for `key`.
+          input_shape: the name that flax.linen has for `sample_input`.
+
+        Raises:
+          ValueError: the sample has too few axes, or `features` is None.
+          TypeError: called on the class, as before Flax 0.7.
+        """
+        if not isinstance(self, nn.Module):
+            raise TypeError(
+                "`initialize_carry` is a method of the instance: write "
+                "cell.initialize_carry(key, sample_input), where sample_input is one "
+                "step of input, not initialize_carry(key, batch_dims, size)."
+            )
+        key = _one_of("key", key, "rng", rng)
+        sample = _one_of("sample_input", sample_input, "input_shape", input_shape)
+        specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
+        # One leaf takes the key itself, as in flax.linen, so that a random
+        # `carry_init` gives Flax's values.
+        keys = jax.random.split(key, len(specs)) if len(specs) > 1 else [key]
+        init = getattr(self, "carry_init", nn.initializers.zeros_init())
+        leaves = [init(k, s.shape, s.dtype) for k, s in zip(keys, specs, strict=True)]
+        return jax.tree.unflatten(treedef, leaves)
+
+    @nn.nowrap
+    def _carry_structs(self, sample: PyTree) -> PyTree:
+        """Returns the carry as `jax.ShapeDtypeStruct`s, batch axes first."""
+        param_dtype = getattr(self, "param_dtype", jnp.float32)
+        dtype = carry_dtype(param_dtype, sample)
+        batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
+
+        def struct(leaf):
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(batch + leaf.shape, leaf.dtype)
+            if None in leaf:
+                raise ValueError(
+                    f"`features` of {type(self).__name__} is None, so the carry cannot "
+                    "be made from the input: give the carry, or give `features`."
+                )
+            return jax.ShapeDtypeStruct(batch + tuple(leaf), dtype)
+
+        return jax.tree.map(struct, self.carry_shape(features), is_leaf=is_shape)
+
+    @nn.nowrap
+    def _check_carry(self, carry: Carry, inputs: PyTree) -> None:
+        """Raises unless the carry has the shapes that the inputs and features ask."""
+        if type(self).carry_shape is RNNCellBase.carry_shape:
+            return
+        input_shape = jax.tree.leaves(inputs)[0].shape
+        batch, features = split_shape(self, input_shape)
+        shapes = jax.tree.leaves(self.carry_shape(features), is_leaf=is_shape)
+        expected = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
+        leaves = jax.tree.leaves(carry)
+        fits = len(leaves) == len(expected) and all(
+            len(jnp.shape(leaf)) == len(shape)
+            and all(n in (None, m) for n, m in zip(shape, jnp.shape(leaf), strict=True))
+            for leaf, shape in zip(leaves, expected, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"`carry` of {type(self).__name__}(features={self.features}) must have "
+                f"shapes {expected} for inputs of shape {input_shape}, got "
+                f"{[jnp.shape(leaf) for leaf in leaves]}."
+            )
+        for leaf, shape in zip(leaves, shapes, strict=True):
+            dtype = jnp.result_type(leaf)
+            if is_shape(shape) and not jnp.issubdtype(dtype, jnp.inexact):
+                raise TypeError(
+                    f"`carry` of {type(self).__name__} must be floating or complex, "
+                    f"got {dtype}."
+                )
+        if self.features is None:
+            # Modules are frozen; the width is known only now, and only for this call.
+            object.__setattr__(self, "_carry_width", jnp.shape(leaves[-1])[-1])
+
+    @nn.nowrap
+    def gates(
+        self,
+        *names: str,
+        features: int | None = None,
+        kernel_init: Initializer = nn.initializers.lecun_normal(),
+        bias_init: Initializer = nn.initializers.zeros_init(),
+        use_bias: bool = True,
+    ) -> None:
+        """Declares, in `setup`, the parameters of gates of one width.
+
+        Args:
+          *names: names of the gates, which are the names in the parameter tree.
+          features: width of each gate; None means the cell's `features`.
+          kernel_init: initialiser of each gate's kernel.
+          bias_init: initialiser of each gate's bias.
+          use_bias: whether the gates have biases.
+        """
+        for name in names:
+            gate = GateParams(
+                features=self.features if features is None else features,
+                use_bias=use_bias,
+                kernel_init=kernel_init,
+                bias_init=bias_init,
+                param_dtype=getattr(self, "param_dtype", jnp.float32),
+            )
+            setattr(self, name, gate)
+
+    @nn.nowrap
+    def affine(self, inputs: jax.Array, *names: str) -> list[jax.Array]:
+        """Returns `inputs @ kernel + bias` of each gate named, formed as one product.
+
+        Args:
+          inputs: `(*leading, features_in)`, any leading axes.
+          *names: gates declared with `gates`.
+        """
+        width = getattr(self, "_carry_width", None)
+        params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
+        kernels, biases = zip(*params, strict=True)
+        kernel = jnp.concatenate(kernels, axis=-1) if len(kernels) > 1 else kernels[0]
+        dtype = getattr(self, "dtype", None)
+        inputs, kernel, *biases = promote_dtype(inputs, kernel, *biases, dtype=dtype)
+        ends = np.cumsum([k.shape[-1] for k in kernels])[:-1]
+        products = jnp.split(inputs @ kernel, ends, axis=-1)
+        return [
+            product if bias is None else product + bias
+            for product, bias in zip(products, biases, strict=True)
+        ]
+
+
+def feature_dims(cell: nn.Module) -> int:
+    """Returns the number of feature axes of any cell, ours, Flax's or a user's."""
+    if isinstance(cell, RNNCellBase) or not hasattr(type(cell), "num_feature_axes"):
+        return cell.num_feature_dims
+    return cell.num_feature_axes
+
+
+def split_shape(
+    cell: nn.Module, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the batch axes and the feature axes of one step's input shape."""
+    dims = feature_dims(cell)
+    if len(shape) < dims:
+        raise ValueError(
+            f"`sample_input` of {type(cell).__name__} must have at least {dims} axes "
+            f"(*batch, and {dims} of features), got the shape {tuple(shape)}."
+        )
+    cut = len(shape) - dims
+    return tuple(shape[:cut]), tuple(shape[cut:])
+
+
+def _check_features(name: str, features: Any) -> None:
+    if features is None:
+        return
+    try:
+        is_count = not isinstance(features, bool) and operator.index(features) > 0
+    except TypeError as error:
+        raise TypeError(
+            f"`features` of {name} must be an int, or None to take the width of the "
+            f"carry, got {features!r}. (Up to Flax 0.6.11 the first argument of a cell "
+            f"was `gate_fn`: write {name}(features, gate_fn=...).)"
+        ) from error
+    if not is_count:
+        raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
+
+
+def _one_of(name: str, value: Any, alias: str, other: Any) -> Any:
+    if (value is None) == (other is None):
+        raise TypeError(f"give `{name}` or its alias `{alias}`, and not both.")
+    return other if value is None else value

@@ -1,0 +1,67 @@
+"""What a carry is made of: samples, shapes and dtypes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.typing import Dtype
+from jax import export
+
+Carry = Any
+PyTree = Any
+
+
+def is_shape(value: Any) -> bool:
+    """Says whether `value` is a shape: a tuple or list of sizes, the empty one too.
+
+    Sizes are integers of Python or NumPy, symbolic dimensions of `jax.export`, or None
+    where a size is not known.
+    """
+    return isinstance(value, tuple | list) and all(
+        n is None or isinstance(n, int | np.integer) or export.is_symbolic_dim(n)
+        for n in value
+    )
+
+
+def sample_structs(sample: PyTree) -> PyTree:
+    """Returns a sample as a pytree of `jax.ShapeDtypeStruct`.
+
+    Args:
+      sample: an array, a `jax.ShapeDtypeStruct`, a pytree of those, or a shape. A shape
+        gets the dtype bool, to which every other dtype is wider.
+    """
+    if is_shape(sample):
+        return jax.ShapeDtypeStruct(tuple(sample), jnp.bool_)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)),
+        sample,
+    )
+
+
+def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
+    """Returns the dtype of a carry: `param_dtype`, complex where the sample is.
+
+    Args:
+      param_dtype: dtype of the parameters.
+      sample: pytree of `jax.ShapeDtypeStruct`.
+    """
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(sample)]
+    is_complex = [jnp.issubdtype(dtype, jnp.complexfloating) for dtype in dtypes]
+    return jnp.result_type(
+        param_dtype, *(d for d, c in zip(dtypes, is_complex, strict=True) if c)
+    )
+
+
+def cast_like(new: PyTree, old: PyTree) -> PyTree:
+    """Returns `new` in the dtypes of `old`, leaf by leaf; complex stays complex."""
+
+    def cast(new_leaf, old_leaf):
+        dtype = jnp.result_type(old_leaf)
+        if jnp.iscomplexobj(new_leaf) and not jnp.issubdtype(
+            dtype, jnp.complexfloating
+        ):
+            return new_leaf
+        return jnp.asarray(new_leaf, dtype)
+
+    return jax.tree.map(cast, new, old)

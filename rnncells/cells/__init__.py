@@ -1,0 +1,1 @@
+"""The cells, a family a file; users import them from `rnncells`."""

@@ -1,0 +1,181 @@
+"""Gated recurrent units: the GRU, and the minimal gated unit."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+
+
+class GRUCell(RNNCellBase):
+    r"""Gated recurrent unit, its reset gate applied after the matrix product.
+
+    .. math::
+        r_t &= \sigma(W_{ir} x_t + b_{ir} + W_{hr} h_{t-1}) \\
+        z_t &= \sigma(W_{iz} x_t + b_{iz} + W_{hz} h_{t-1}) \\
+        n_t &= \tanh(W_{in} x_t + b_{in} + r_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
+        h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
+
+    With `reset_after=False`, as in the paper, the gate acts before the product:
+
+    .. math::
+        n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} (r_t \odot h_{t-1}))
+
+    and :math:`b_{hn}` is left out, as it would only add to :math:`b_{in}`. The carry
+    and the output are :math:`h_t`, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.GRUCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      gate_fn: :math:`\sigma`.
+      activation_fn: :math:`\tanh`.
+      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
+      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
+      bias_init: initialiser of the biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry.
+      reset_after: whether the reset gate acts after the recurrent product.
+
+    Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078, whose :math:`z_t` and
+    :math:`1 - z_t` have the same places. Parameters and initial values are those of
+    `flax.linen.GRUCell`; the order of `reset_after` is also cuDNN's.
+    """
+
+    features: int | None
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    reset_after: bool = True
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        recurrent = {
+            "kernel_init": self.recurrent_kernel_init,
+            "bias_init": self.bias_init,
+        }
+        self.gates(
+            *("ir", "iz", "in"), kernel_init=self.kernel_init, bias_init=self.bias_init
+        )
+        self.gates("hr", "hz", use_bias=False, **recurrent)
+        self.gates("hn", use_bias=self.reset_after, **recurrent)
+
+    def project(self, inputs):
+        return self.affine(inputs, "ir", "iz", "in")
+
+    def recur(self, carry, projected):
+        h = carry
+        xr, xz, xn = projected
+        if self.reset_after:
+            hr, hz, hn = self.affine(h, "hr", "hz", "hn")
+        else:
+            hr, hz = self.affine(h, "hr", "hz")
+        r = self.gate_fn(xr + hr)
+        z = self.gate_fn(xz + hz)
+        if self.reset_after:
+            n = self.activation_fn(xn + r * hn)
+        else:
+            (hn,) = self.affine(r * h, "hn")
+            n = self.activation_fn(xn + hn)
+        h = (1 - z) * n + z * h
+        return h, h
+
+
+class MGUCell(RNNCellBase):
+    r"""Minimal gated unit: a GRU with one gate for both purposes.
+
+    .. math::
+        f_t &= \sigma(W_{if} x_t + b_{if} + W_{hf} h_{t-1}) \\
+        n_t &= \tanh(W_{in} x_t + b_{in} + f_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
+        h_t &= (1 - f_t) \odot n_t + f_t \odot h_{t-1}
+
+    With `reset_gate=False` the gate leaves the candidate alone:
+
+    .. math::
+        n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} h_{t-1})
+
+    The carry and the output are :math:`h_t`, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.MGUCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      gate_fn: :math:`\sigma`.
+      activation_fn: :math:`\tanh`.
+      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
+      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
+      forget_bias_init: initialiser of :math:`b_{if}`, ones by default.
+      activation_bias_init: initialiser of :math:`b_{in}` and :math:`b_{hn}`.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry.
+      reset_gate: whether the gate acts on the candidate.
+
+    Reference: Zhou et al., 2016, https://arxiv.org/abs/1603.09420. There the gate acts
+    on :math:`h_{t-1}` before the product, and :math:`f_t` and :math:`1 - f_t` have the
+    places of the other. Parameters and initial values are those of
+    `flax.linen.MGUCell`.
+    """
+
+    features: int | None
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    forget_bias_init: Initializer = nn.initializers.ones_init()
+    activation_bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    reset_gate: bool = True
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        kernel, recurrent = self.kernel_init, self.recurrent_kernel_init
+        f_bias, n_bias = self.forget_bias_init, self.activation_bias_init
+        self.gates("if", kernel_init=kernel, bias_init=f_bias)
+        self.gates("in", kernel_init=kernel, bias_init=n_bias)
+        self.gates("hf", kernel_init=recurrent, use_bias=False)
+        self.gates(
+            "hn", kernel_init=recurrent, bias_init=n_bias, use_bias=self.reset_gate
+        )
+
+    def project(self, inputs):
+        return self.affine(inputs, "if", "in")
+
+    def recur(self, carry, projected):
+        h = carry
+        xf, xn = projected
+        hf, hn = self.affine(h, "hf", "hn")
+        f = self.gate_fn(xf + hf)
+        n = self.activation_fn(xn + f * hn if self.reset_gate else xn + hn)
+        h = (1 - f) * n + f * h
+        return h, h

@@ -1,0 +1,96 @@
+"""Long short-term memory with a forget gate."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+
+
+class LSTMCell(RNNCellBase):
+    r"""Long short-term memory with a forget gate.
+
+    .. math::
+        i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
+        f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + b_{hf}) \\
+        g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
+        o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + b_{ho}) \\
+        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
+        h_t &= o_t \odot \tanh(c_t)
+
+    The carry is :math:`(c_t, h_t)`, the output :math:`h_t`, all `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.LSTMCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> ((c, h), y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      gate_fn: :math:`\sigma`.
+      activation_fn: :math:`\tanh`.
+      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
+      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
+      bias_init: initialiser of the biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry.
+
+    Reference: Gers, Schmidhuber and Cummins, 2000,
+    https://doi.org/10.1162/089976600300015015, with blocks of one cell. Parameters and
+    initial values are those of `flax.linen.LSTMCell`; no bias starts at 1.
+    """
+
+    features: int | None
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,), (self.features,)
+
+    def setup(self):
+        self.gates(
+            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
+        )
+        self.gates(
+            *("hi", "hf", "hg", "ho"),
+            kernel_init=self.recurrent_kernel_init,
+            bias_init=self.bias_init,
+        )
+
+    def project(self, inputs):
+        return self.affine(inputs, "ii", "if", "ig", "io")
+
+    def recur(self, carry, projected):
+        c, h = carry
+        xi, xf, xg, xo = projected
+        hi, hf, hg, ho = self.affine(h, "hi", "hf", "hg", "ho")
+        i = self.gate_fn(xi + hi)
+        f = self.gate_fn(xf + hf)
+        g = self.activation_fn(xg + hg)
+        o = self.gate_fn(xo + ho)
+        c = f * c + i * g
+        h = o * self.activation_fn(c)
+        return (c, h), h
+
+
+class OptimizedLSTMCell(LSTMCell):
+    """`LSTMCell` under the name that Flax has for its faster version.
+
+    In rnncells both are the same code; the name stays because Flax's automatic names of
+    modules, and so the parameter trees of checkpoints, are made of it.
+    """

@@ -1,0 +1,188 @@
+"""The memory cells of Hochreiter and Schmidhuber, 1997."""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+
+HIDDEN_UNITS = ("in", "cell", "out")
+
+
+def g(x: jax.Array) -> jax.Array:
+    """Squashes a cell's net input to (-2, 2): Hochreiter & Schmidhuber 1997, (5)."""
+    return 4 * nn.sigmoid(x) - 2
+
+
+def h(x: jax.Array) -> jax.Array:
+    """Squashes a cell's state to (-1, 1): Hochreiter & Schmidhuber 1997, (4)."""
+    return 2 * nn.sigmoid(x) - 1
+
+
+class LSTM1997Cell(RNNCellBase):
+    r"""The original LSTM: memory cell blocks without forget gates.
+
+    The cells :math:`c_j^v`, :math:`v = 1..S`, of block :math:`j` share an input gate
+    and an output gate. With :math:`y_{t-1}` the activations of all hidden units (cells,
+    input gates, output gates) at the step before:
+
+    .. math::
+        y^{in_j}_t &= f(W_{in_j} x_t + U_{in_j} y_{t-1} + b_{in_j}) \\
+        y^{out_j}_t &= f(W_{out_j} x_t + U_{out_j} y_{t-1} + b_{out_j}) \\
+        net_{c_j^v,t} &= W_{c_j^v} x_t + U_{c_j^v} y_{t-1} + b_{c_j^v} \\
+        s_{c_j^v,t} &= s_{c_j^v,t-1} + y^{in_j}_t \, g(net_{c_j^v,t}) \\
+        y^{c_j^v}_t &= y^{out_j}_t \, h(s_{c_j^v,t})
+
+    with :math:`f` logistic, :math:`g = 4f - 2` and :math:`h = 2f - 1`. The carry is
+    :math:`(s_t, y_t)`, `(*batch, features)` and `(*batch, features + 2 * blocks)`; the
+    output is :math:`y^c_t`, `(*batch, features)`. Cells lie block by block.
+
+    By default the gradient is the paper's truncated one: an error that reaches the net
+    input of a gate or a cell changes the weights into that unit and goes no further, so
+    that nothing flows back in time but through :math:`s`. Values do not depend on it.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell = rnncells.LSTM1997Cell(
+    ...     blocks=2, block_size=2, input_gate_bias=(-3.0, -6.0)
+    ... )
+    >>> cell.features
+    4
+    >>> x = jnp.ones((5, 2))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (5, 4)
+
+    Attributes:
+      blocks: number of memory cell blocks.
+      block_size: cells of each block, :math:`S`.
+      weight_range: weights, and biases not set by hand, start uniform in
+        `[-weight_range, weight_range)`: 0.2 in the paper's Experiments 1 and 2, 0.1 in
+        3 to 6.
+      input_gate_bias: initial bias of each block's input gate; None draws them.
+      output_gate_bias: initial bias of each block's output gate; None draws them.
+      biases: the kinds of units that have biases, of `"in"` (input gates), `"cell"` and
+        `"out"` (output gates).
+      gate_feedback: whether gates too are among the sources :math:`y_{t-1}`, as in the
+        paper's fully connected hidden layer. Otherwise cells alone are, and the second
+        part of the carry is `(*batch, features)`.
+      truncate_gradient: the paper's gradient; False gives full backpropagation.
+      gate_fn: :math:`f`.
+      g: squashing of a cell's net input.
+      h: squashing of a cell's state.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry, which the paper sets to 0.
+
+    Raises:
+      ValueError: biases by hand that are not one a block, or for units without biases.
+
+    Reference: Hochreiter and Schmidhuber, 1997,
+    https://doi.org/10.1162/neco.1997.9.8.1735, section 4 and appendix A.1. The
+    appendix delays every unit by a step; here, as in the paper's experiments, gates and
+    cells see the input of the same step. Parameters: `ii ig io` hold :math:`W` of input
+    gates, cells and output gates, `hi hg ho` hold :math:`U` and :math:`b`.
+    """
+
+    blocks: int
+    block_size: int = 1
+    weight_range: float = 0.1
+    input_gate_bias: Sequence[float] | None = None
+    output_gate_bias: Sequence[float] | None = None
+    biases: Sequence[str] = HIDDEN_UNITS
+    gate_feedback: bool = True
+    truncate_gradient: bool = True
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    g: Callable[[jax.Array], jax.Array] = g
+    h: Callable[[jax.Array], jax.Array] = h
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def __post_init__(self):
+        for name in ("blocks", "block_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ValueError(
+                    f"`{name}` must be an int of at least 1, got {size!r}."
+                )
+        for unit in self.biases:
+            if unit not in HIDDEN_UNITS:
+                raise ValueError(
+                    f"`biases` must be of {list(HIDDEN_UNITS)}, got {unit!r}."
+                )
+        self._check_bias("input_gate_bias", "in")
+        self._check_bias("output_gate_bias", "out")
+        super().__post_init__()
+
+    @property
+    def features(self) -> int:
+        """Number of cells, `blocks * block_size`: the width of the output."""
+        return self.blocks * self.block_size
+
+    def carry_shape(self, input_shape):
+        gates = 2 * self.blocks if self.gate_feedback else 0
+        return (self.features,), (self.features + gates,)
+
+    def setup(self):
+        weights = initializers.uniform(self.weight_range)
+        # name, unit, width and initial bias of the input gates, cells, output gates
+        for name, unit, width, bias in (
+            ("i", "in", self.blocks, self.input_gate_bias),
+            ("g", "cell", self.features, None),
+            ("o", "out", self.blocks, self.output_gate_bias),
+        ):
+            self.gates(f"i{name}", features=width, kernel_init=weights, use_bias=False)
+            self.gates(
+                f"h{name}",
+                features=width,
+                kernel_init=weights,
+                bias_init=weights if bias is None else _constants(bias),
+                use_bias=unit in self.biases,
+            )
+
+    def project(self, inputs):
+        return self.affine(inputs, "ii", "ig", "io")
+
+    def recur(self, carry, projected):
+        s, y = carry
+        if self.truncate_gradient:
+            y = jax.lax.stop_gradient(y)
+        x_in, x_c, x_out = projected
+        u_in, u_c, u_out = self.affine(y, "hi", "hg", "ho")
+        y_in = self.gate_fn(x_in + u_in)
+        y_out = self.gate_fn(x_out + u_out)
+        s = s + self._to_cells(y_in) * self.g(x_c + u_c)
+        y_c = self._to_cells(y_out) * self.h(s)
+        y = jnp.concatenate([y_c, y_in, y_out], axis=-1) if self.gate_feedback else y_c
+        return (s, y), y_c
+
+    @nn.nowrap
+    def _to_cells(self, gate: jax.Array) -> jax.Array:
+        """Repeats each block's gate for the cells of the block."""
+        return jnp.repeat(gate, self.block_size, axis=-1)
+
+    @nn.nowrap
+    def _check_bias(self, name: str, unit: str) -> None:
+        bias = getattr(self, name)
+        if bias is None:
+            return
+        if len(bias) != self.blocks:
+            raise ValueError(
+                f"`{name}` must have one value for each of {self.blocks} blocks, got "
+                f"{bias!r}."
+            )
+        if unit not in self.biases:
+            raise ValueError(
+                f"`{name}` is {bias!r}, but `biases` {self.biases!r} lacks {unit!r}."
+            )
+
+
+def _constants(values: Sequence[float]) -> Initializer:
+    return lambda key, shape, dtype: jnp.asarray(values, dtype)

@@ -1,0 +1,1 @@
+"""Layers over sequences, made of cells; users import them from `rnncells`."""

@@ -1,0 +1,149 @@
+"""A layer that runs two others over a sequence, one in each direction."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.carry import Carry, PyTree
+from rnncells.layers.checks import check_bools
+from rnncells.layers.rnn import RNN
+
+
+def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
+    """Returns both directions side by side, on the last axis."""
+    return jnp.concatenate([forward, backward], axis=-1)
+
+
+class Bidirectional(nn.Module):
+    """Runs one RNN forward and one backward in time, and merges their outputs.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> layer = rnncells.Bidirectional(
+    ...     rnncells.RNN(rnncells.GRUCell(4)), rnncells.RNN(rnncells.GRUCell(6))
+    ... )
+    >>> y, params = layer.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
+    >>> y.shape
+    (2, 5, 10)
+
+    Attributes:
+      forward_rnn: layer for the direction of time, as `RNN`.
+      backward_rnn: layer for the other direction; both outputs are in the order of the
+        inputs when they are merged.
+      merge_fn: makes one output of the two, array by array; concatenation on the last
+        axis by default.
+      time_major: inputs and outputs are `(time, *batch, *features)`.
+      return_carry: returns `((forward, backward) carries, outputs)`.
+      return_all_carries: the same with the carries after every step, in the order of
+        the inputs.
+
+    Source: `flax.linen.Bidirectional`, which ignores `reverse` and `keep_order`, and
+    computes carries that nobody asked for. Here `reverse` swaps the directions: the
+    forward layer goes from right to left.
+    """
+
+    forward_rnn: nn.Module
+    backward_rnn: nn.Module
+    merge_fn: Callable[[jax.Array, jax.Array], jax.Array] = concatenate
+    time_major: bool = False
+    return_carry: bool = False
+    return_all_carries: bool = False
+
+    def __post_init__(self):
+        check_bools(
+            "Bidirectional",
+            time_major=self.time_major,
+            return_carry=self.return_carry,
+            return_all_carries=self.return_all_carries,
+        )
+        super().__post_init__()
+
+    def __call__(
+        self,
+        inputs: PyTree,
+        *,
+        initial_carry: tuple[Carry, Carry] | None = None,
+        init_key: jax.Array | None = None,
+        seq_lengths: jax.Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: tuple[Carry, Carry] | None = None,
+        return_all_carries: bool | None = None,
+    ) -> Any:
+        """Applies both layers; the arguments are those of `RNN`.
+
+        Args:
+          inputs: pytree of `(*batch, time, *features)`.
+          initial_carry: `(forward, backward)` carries.
+          init_key: split in two, a key for each direction.
+          seq_lengths: integers `(*batch,)` in `[0, time]`.
+          return_carry: overrides the field, as does `time_major`.
+          time_major: whether time is the first axis.
+          reverse: swaps the directions; needs `keep_order`.
+          keep_order: outputs are in the order of the inputs in any case.
+          mask: booleans `(*batch, time)`, false at steps to pass over.
+          resets: booleans `(*batch, time)`, true at the first step of each sequence.
+          reset_carry: `(forward, backward)` carries at resets.
+          return_all_carries: overrides the field.
+
+        Returns:
+          The merged outputs, or `((forward, backward), outputs)` with carries.
+
+        Raises:
+          ValueError: `reverse` without `keep_order`; shapes or lengths that do not fit.
+        """
+        if self.forward_rnn is self.backward_rnn:
+            warnings.warn(
+                "`forward_rnn` and `backward_rnn` are one object, so they share their "
+                "parameters.",
+                stacklevel=2,
+            )
+        if reverse and not keep_order:
+            raise ValueError(
+                "`reverse` of Bidirectional needs `keep_order`: both directions are in "
+                "the order of the inputs when they are merged."
+            )
+        flags = {
+            "return_carry": return_carry,
+            "return_all_carries": return_all_carries,
+            "time_major": time_major,
+        }
+        for name, value in flags.items():
+            flags[name] = getattr(self, name) if value is None else value
+        check_bools("Bidirectional", **flags)
+        with_carries = flags["return_carry"] or flags["return_all_carries"]
+        keys = None if init_key is None else jax.random.split(init_key)
+        pairs = {
+            "initial_carry": initial_carry,
+            "reset_carry": reset_carry,
+            "init_key": keys,
+        }
+
+        def run(rnn, direction, reverse):
+            given = {k: v[direction] for k, v in pairs.items() if v is not None}
+            given |= {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+            if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):
+                given["return_all_carries"] = flags["return_all_carries"]
+            # Flax's layers do not know all arguments: they get those that are given.
+            return rnn(
+                inputs,
+                **{k: v for k, v in given.items() if v is not None},
+                return_carry=flags["return_carry"],
+                time_major=flags["time_major"],
+                reverse=reverse,
+                keep_order=True,
+            )
+
+        forward = run(self.forward_rnn, 0, bool(reverse))
+        backward = run(self.backward_rnn, 1, not reverse)
+        if not with_carries:
+            return jax.tree.map(self.merge_fn, forward, backward)
+        carries, outputs = zip(forward, backward, strict=True)
+        return carries, jax.tree.map(self.merge_fn, *outputs)

@@ -1,0 +1,250 @@
+"""A layer that runs any cell over sequences."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.core import FrozenDict
+from flax.core.scope import CollectionFilter, PRNGSequenceFilter
+from flax.typing import InOutScanAxis
+
+from rnncells.base import RNNCellBase, feature_dims
+from rnncells.carry import Carry, PyTree, carry_dtype, cast_like
+from rnncells.layers.checks import (
+    check_bools,
+    check_kept,
+    check_layout,
+    check_lengths,
+    check_steps,
+)
+from rnncells.recurrence import scan as recurrence
+from rnncells.recurrence.steps import flip
+
+
+class RNN(nn.Module):
+    """Runs a cell over the time axis of its inputs.
+
+    The cell may be one of ours, of Flax or your own: a module that is called as
+    `carry, output = cell(carry, inputs)`, with `num_feature_dims` (or Flax's
+    `num_feature_axes`) and `initialize_carry`. Inputs, outputs and carries may be
+    pytrees; there may be any number of batch axes, also none.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> rnn = rnncells.RNN(rnncells.LSTMCell(features=4), return_carry=True)
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> lengths = jnp.array([5, 0])
+    >>> ((c, h), y), params = rnn.init_with_output(
+    ...     jax.random.key(0), x, seq_lengths=lengths
+    ... )
+    >>> y.shape, h.shape
+    ((2, 5, 4), (2, 4))
+
+    Which steps count. A step counts if it lies before its row's `seq_lengths` and the
+    `mask` is true there. The others leave the carry as it was, to the bit, and what
+    their inputs hold, nan included, reaches neither values nor gradients of steps that
+    count. The final carry is that after the last step that counts (after none: the
+    initial one); it is selected inside the loop, so memory does not grow with it.
+
+    Attributes:
+      cell: the cell.
+      time_major: inputs and outputs are `(time, *batch, *features)` instead of
+        `(*batch, time, *features)`; masks and resets likewise.
+      return_carry: returns `(final carry, outputs)` instead of the outputs.
+      reverse: goes through time from right to left. The outputs are then in the order
+        of processing, padding after `seq_lengths` last, unless `keep_order`.
+      keep_order: puts the outputs of `reverse` in the order of the inputs.
+      unroll: steps in one iteration of the loop.
+      variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
+      variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
+      variable_carry: for `flax.linen.scan`: collections carried from step to step.
+      split_rngs: for `flax.linen.scan`: whether each random stream differs by step.
+      return_all_carries: returns `(carries, outputs)`, the carry after every step, its
+        time axis where that of the outputs is; instead of the final carry.
+      padded_outputs: what the outputs hold at steps that do not count. `'run'`: as in
+        flax.linen, what the cell computes when it runs on from the last step before
+        `seq_lengths`, and from the held carry where the mask is false; nan and infinite
+        inputs are taken as 0. `'zero'`: zeros. `'hold'`: the last output that counts,
+        or zeros before the first. With the last two the cell sees zeros there.
+
+    Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
+    parameter tree and values. Different on purpose: a length of 0 gives the initial
+    carry, lengths outside `[0, time]` raise (under `jit`: are clipped), and flags that
+    are no bools raise.
+    """
+
+    cell: nn.Module
+    time_major: bool = False
+    return_carry: bool = False
+    reverse: bool = False
+    keep_order: bool = False
+    unroll: int = 1
+    variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict()
+    variable_broadcast: CollectionFilter = "params"
+    variable_carry: CollectionFilter = False
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({"params": False})
+    return_all_carries: bool = False
+    padded_outputs: str = "run"
+
+    def __post_init__(self):
+        if isinstance(self.cell, type):
+            raise TypeError(
+                f"`cell` of RNN must be an instance, as "
+                f"{self.cell.__name__}(features), got the class."
+            )
+        check_bools(
+            "RNN",
+            time_major=self.time_major,
+            return_carry=self.return_carry,
+            reverse=self.reverse,
+            keep_order=self.keep_order,
+            return_all_carries=self.return_all_carries,
+        )
+        if self.padded_outputs not in recurrence.PADDED_OUTPUTS:
+            raise ValueError(
+                "`padded_outputs` of RNN must be one of "
+                f"{list(recurrence.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
+            )
+        super().__post_init__()
+
+    def __call__(
+        self,
+        inputs: PyTree,
+        *,
+        initial_carry: Carry | None = None,
+        init_key: jax.Array | None = None,
+        seq_lengths: jax.Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reverse: bool | None = None,
+        keep_order: bool | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: Carry | None = None,
+        return_all_carries: bool | None = None,
+    ) -> Any:
+        """Applies the cell to every step.
+
+        Args:
+          inputs: pytree of `(*batch, time, *features)`; the first array has the cell's
+            number of feature axes.
+          initial_carry: carry before the first step; the cell's own if None.
+          init_key: key of the cell's own carry, `jax.random.key(0)` if None.
+          seq_lengths: integers `(*batch,)` in `[0, time]`, the steps of each row that
+            are not padding.
+          return_carry: overrides the field, as do the next three.
+          time_major: whether time is the first axis.
+          reverse: whether to go from right to left.
+          keep_order: whether reversed outputs are put in the order of the inputs.
+          mask: booleans `(*batch, time)`, false at steps to pass over; holes allowed.
+          resets: booleans `(*batch, time)`, true at the first step of each new
+            sequence: the carry starts anew there (in reverse: between that step and the
+            one before it). A reset at a step that does not count acts at the row's next
+            step that does.
+          reset_carry: carry at resets; the cell's own if None, never `initial_carry`.
+          return_all_carries: overrides the field.
+
+        Returns:
+          The outputs, or `(carry, outputs)`, or `(carries, outputs)`.
+
+        Raises:
+          ValueError: shapes, or known lengths, that do not fit.
+          TypeError: lengths that are no integers, masks that are not boolean.
+        """
+        flags = self._flags(
+            return_carry=return_carry,
+            time_major=time_major,
+            reverse=reverse,
+            keep_order=keep_order,
+            return_all_carries=return_all_carries,
+        )
+        inputs = jax.tree.map(jnp.asarray, inputs)
+        axis, sizes = check_layout(inputs, feature_dims(self.cell), flags["time_major"])
+        seq_lengths = check_lengths(
+            seq_lengths, sizes[:axis] + sizes[axis + 1 :], sizes[axis]
+        )
+        mask = check_steps("mask", mask, sizes)
+        resets = check_steps("resets", resets, sizes)
+
+        own_carry = None
+        if initial_carry is None or (resets is not None and reset_carry is None):
+            own_carry = self._own_carry(init_key, inputs, axis)
+        inputs, schedule = recurrence.arrange(
+            inputs,
+            axis,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reverse=flags["reverse"],
+            padded_outputs=self.padded_outputs,
+        )
+        carry, carries, outputs = recurrence.scan(
+            self._loop(axis),
+            own_carry if initial_carry is None else initial_carry,
+            own_carry if reset_carry is None else reset_carry,
+            inputs,
+            schedule,
+            keep_final=flags["return_carry"],
+            keep_all=flags["return_all_carries"],
+        )
+        if flags["reverse"] and flags["keep_order"]:
+            carries, outputs = flip((carries, outputs), seq_lengths, axis)
+        if flags["return_all_carries"]:
+            return carries, outputs
+        return (carry, outputs) if flags["return_carry"] else outputs
+
+    def _flags(self, **overrides: bool | None) -> dict[str, bool]:
+        """Returns the flags of this call: the argument where given, else the field."""
+        flags = {
+            name: getattr(self, name) if value is None else value
+            for name, value in overrides.items()
+        }
+        check_bools("RNN", **flags)
+        return flags
+
+    def _loop(self, axis: int) -> Callable:
+        """Returns the loop over time, which lifts the cell's variables into it."""
+
+        def loop(body, carry, xs):
+            def one_step(cell, carry, x):
+                return body(partial(_keep_types, cell), carry, x)
+
+            scan = nn.scan(
+                one_step,
+                in_axes=axis,
+                out_axes=axis,
+                unroll=self.unroll,
+                variable_axes=self.variable_axes,
+                variable_broadcast=self.variable_broadcast,
+                variable_carry=self.variable_carry,
+                split_rngs=self.split_rngs,
+            )
+            return scan(self.cell, carry, xs)
+
+        return loop
+
+    def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
+        """Returns the cell's initial carry; of a foreign cell from a shape."""
+        key = jax.random.key(0) if key is None else key
+        sample = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(
+                leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype
+            ),
+            inputs,
+        )
+        if isinstance(self.cell, RNNCellBase):
+            return self.cell.initialize_carry(key, sample)
+        shapes = jax.tree.map(lambda leaf: leaf.shape, sample)
+        carry = self.cell.initialize_carry(key, shapes)
+        return jax.tree.map(
+            lambda leaf: leaf.astype(carry_dtype(leaf.dtype, sample)), carry
+        )
+
+
+def _keep_types(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+    """Applies a step of any cell; the carry keeps its dtypes, or an error says why."""
+    new, output = cell(carry, inputs)
+    check_kept(type(cell).__name__, new, carry)
+    return cast_like(new, carry), output

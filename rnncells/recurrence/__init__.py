@@ -1,0 +1,1 @@
+"""The engine: pure functions of arrays and pytrees, without Flax."""

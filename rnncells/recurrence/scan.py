@@ -1,0 +1,144 @@
+"""A recurrence over time, with lengths, masks, resets and reversal.
+
+This is the plain, sequential form: one step after the other, differentiated by JAX. It
+is the truth that faster forms are compared with.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence import steps as step_masks
+
+PyTree = Any
+PADDED_OUTPUTS = ("run", "hold", "zero")
+
+
+class Schedule(NamedTuple):
+    """What happens at each step, in the order of processing.
+
+    The arrays are booleans over batch and time, None where they are true (`restarts`:
+    false) throughout.
+
+    Attributes:
+      axis: position of the time axis.
+      padded_outputs: what outputs hold at steps that do not count, see `arrange`.
+      counts: the steps that count.
+      moves: the steps at which the state moves on; at others it is held.
+      restarts: the steps before which the carry starts anew.
+    """
+
+    axis: int
+    padded_outputs: str
+    counts: jax.Array | None
+    moves: jax.Array | None
+    restarts: jax.Array | None
+
+
+def arrange(
+    inputs: PyTree,
+    axis: int,
+    *,
+    seq_lengths: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    resets: jax.Array | None = None,
+    reverse: bool = False,
+    padded_outputs: str = "run",
+) -> tuple[PyTree, Schedule]:
+    """Returns the inputs in the order of processing, and the schedule of their steps.
+
+    Args:
+      inputs: pytree of `(*batch, time, ...)`, `axis` being the position of time.
+      axis: position of the time axis.
+      seq_lengths: integers `(*batch,)` in `[0, time]`.
+      mask: booleans `(*batch, time)`, false at steps to pass over.
+      resets: booleans `(*batch, time)`, true at the first step of each sequence.
+      reverse: whether time goes from right to left.
+      padded_outputs: `'run'`: at steps that do not count the cell sees their inputs,
+        nan and infinity apart, and past a row's end the state runs on. `'hold'`,
+        `'zero'`: the cell sees zeros, and outputs are overwritten.
+    """
+    counts = mask
+    if seq_lengths is not None:
+        steps = jax.tree.leaves(inputs)[0].shape[axis]
+        unpadded = step_masks.before_end(seq_lengths, steps, axis)
+        counts = unpadded if mask is None else mask & unpadded
+        resets = None if resets is None else resets & unpadded
+    moves = mask if padded_outputs == "run" else counts
+    if reverse:
+        if resets is not None:
+            resets = step_masks.boundaries_reversed(resets, axis)
+        inputs, counts, moves, resets = step_masks.flip(
+            (inputs, counts, moves, resets), seq_lengths, axis
+        )
+    if counts is not None:
+        everything = padded_outputs != "run"
+        inputs = step_masks.clear_padding(inputs, counts, everything)
+    if resets is not None:
+        resets = step_masks.restarts(resets, counts, axis)
+    return inputs, Schedule(axis, padded_outputs, counts, moves, resets)
+
+
+def scan(
+    loop: Callable,
+    carry: PyTree,
+    fresh: PyTree,
+    inputs: PyTree,
+    schedule: Schedule,
+    *,
+    keep_final: bool = True,
+    keep_all: bool = False,
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Runs a step function over time.
+
+    Args:
+      loop: `loop(body, carry, xs)` runs `body(step, carry, x)` over the time axis of
+        `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry, output)`.
+      carry: carry before the first step, pytree of `(*batch, ...)`.
+      fresh: carry at restarts; not used without.
+      inputs: as returned by `arrange`.
+      schedule: as returned by `arrange`.
+      keep_final: whether the final carry is wanted.
+      keep_all: whether the carry after every step is wanted.
+
+    Returns:
+      The carry after the last step that counts, the carries after every step (or None),
+      and the outputs, in the order of processing.
+    """
+    # Where the state runs on past the end of a row, what is returned is kept apart.
+    apart = schedule.counts is not schedule.moves and (keep_final or keep_all)
+
+    def body(step, carry, now):
+        state, final = carry
+        x, restart, moves, counts = now
+        if restart is not None:
+            state = step_masks.select(restart, fresh, state)
+        new, output = step(state, x)
+        if moves is not None:
+            new = step_masks.select(moves, new, state)
+        if apart:
+            final = step_masks.select(counts, new, final)
+        history = (final if apart else new) if keep_all else None
+        return (new, final), (history, output)
+
+    counts = schedule.counts if apart else None
+    (state, final), (history, outputs) = loop(
+        body,
+        (carry, carry if apart else None),
+        (inputs, schedule.restarts, schedule.moves, counts),
+    )
+    return final if apart else state, history, _pad(outputs, schedule)
+
+
+def _pad(outputs: PyTree, schedule: Schedule) -> PyTree:
+    """Returns outputs with zeros, or the last that counts, where steps do not count."""
+    counts = schedule.counts
+    if counts is None or schedule.padded_outputs == "run":
+        return outputs
+    if schedule.padded_outputs == "hold":
+        last = step_masks.last_valid(counts, schedule.axis)
+        outputs = step_masks.take_steps(outputs, jnp.maximum(last, 0), schedule.axis)
+        counts = last >= 0
+    return step_masks.select(counts, outputs, jax.tree.map(jnp.zeros_like, outputs))

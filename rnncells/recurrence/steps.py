@@ -1,0 +1,139 @@
+"""Which steps of a sequence count: lengths, masks, resets and reversal.
+
+Everything here is about boolean arrays over `(*batch, time)`, with `axis` the position
+of time. Inputs and carries have more axes on the right, those of their features.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PyTree = Any
+
+
+def expand_right(mask: jax.Array, ndim: int) -> jax.Array:
+    """Returns `mask` with axes of size 1 added on the right, `ndim` in all."""
+    return jax.lax.expand_dims(mask, range(mask.ndim, ndim))
+
+
+def select(mask: jax.Array, where_true: PyTree, where_false: PyTree) -> PyTree:
+    """Returns, for each row of the batch, one of two pytrees of equal shapes.
+
+    Args:
+      mask: `(*batch,)` booleans.
+      where_true: pytree of `(*batch, ...)`.
+      where_false: the same structure, shapes and dtypes.
+    """
+
+    def choose(a, b):
+        return jnp.where(expand_right(mask, jnp.ndim(a)), a, b)
+
+    return jax.tree.map(choose, where_true, where_false)
+
+
+def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
+    """Returns true at the steps before each row's length: `(*batch, time)`.
+
+    Args:
+      seq_lengths: `(*batch,)` integers.
+      steps: size of the time axis.
+      axis: position of the time axis in the result.
+    """
+    lengths = jnp.expand_dims(seq_lengths, axis)
+    return jax.lax.broadcasted_iota(
+        jnp.int32, _with_time(lengths, steps, axis), axis
+    ) < (lengths)
+
+
+def restarts(resets: jax.Array, valid: jax.Array | None, axis: int) -> jax.Array:
+    """Returns the valid steps before which the carry starts anew.
+
+    A reset at a step that is not valid counts at the row's next valid step: the carry
+    stays as it is through steps that do not count, and no boundary is lost.
+
+    Args:
+      resets: true at the first step of each sequence, `(*batch, time)`.
+      valid: true at the steps that count, `(*batch, time)`; None if all do.
+      axis: position of the time axis.
+    """
+    if valid is None:
+        return resets
+    seen = jnp.cumsum(resets, axis, dtype=jnp.int32)
+    served = jax.lax.cummax(jnp.where(valid, seen, 0), axis)
+    served_before = jnp.roll(served, 1, axis)
+    first = jax.lax.broadcasted_iota(jnp.int32, seen.shape, axis) == 0
+    return valid & (seen > jnp.where(first, 0, served_before))
+
+
+def last_valid(valid: jax.Array, axis: int) -> jax.Array:
+    """Returns the index of the last valid step so far, -1 before the first."""
+    index = jax.lax.broadcasted_iota(jnp.int32, valid.shape, axis)
+    return jax.lax.cummax(jnp.where(valid, index, -1), axis)
+
+
+def take_steps(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
+    """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
+
+    def take(leaf):
+        return jnp.take_along_axis(leaf, expand_right(index, leaf.ndim), axis)
+
+    return jax.tree.map(take, tree)
+
+
+def flip(tree: PyTree, seq_lengths: jax.Array | None, axis: int) -> PyTree:
+    """Reverses time; with lengths, of the valid part alone, padding stays at the end.
+
+    Args:
+      tree: pytree of `(*batch, time, ...)`.
+      seq_lengths: `(*batch,)` integers in `[0, time]`, or None.
+      axis: position of the time axis.
+    """
+    if seq_lengths is None:
+        return jax.tree.map(lambda leaf: jnp.flip(leaf, axis), tree)
+    leaves = jax.tree.leaves(tree)
+    if not leaves or leaves[0].shape[axis] == 0:
+        return tree
+    steps = leaves[0].shape[axis]
+    lengths = jnp.expand_dims(seq_lengths, axis)
+    index = jax.lax.broadcasted_iota(jnp.int32, _with_time(lengths, steps, axis), axis)
+    return take_steps(tree, (lengths - 1 - index) % steps, axis)
+
+
+def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:
+    """Returns where a pass from right to left enters a new sequence.
+
+    It does so at the last step of each, which is the one before the next one's first.
+    """
+    last = jax.lax.broadcasted_iota(jnp.int32, resets.shape, axis) == (
+        resets.shape[axis] - 1
+    )
+    return jnp.roll(resets, -1, axis) & ~last
+
+
+def clear_padding(tree: PyTree, valid: jax.Array, everything: bool) -> PyTree:
+    """Returns inputs that cannot poison values or gradients where they do not count.
+
+    `0 * nan` is nan: the cotangent of a step that does not count is 0, and still a nan
+    in its input would reach the weights.
+
+    Args:
+      tree: pytree of inputs, `(*batch, time, ...)`.
+      valid: true at the steps that count, `(*batch, time)`.
+      everything: whether to put 0 for the whole of the other steps' inputs, or only for
+        what is nan or infinite there.
+    """
+
+    def clear(leaf):
+        keep = expand_right(valid, leaf.ndim)
+        if not everything:
+            if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+                return leaf
+            keep = keep | jnp.isfinite(leaf)
+        return jnp.where(keep, leaf, jnp.zeros_like(leaf))
+
+    return jax.tree.map(clear, tree)
+
+
+def _with_time(array: jax.Array, steps: int, axis: int) -> tuple[int, ...]:
+    return (*array.shape[:axis], steps, *array.shape[axis + 1 :])
