@@ -1,0 +1,1 @@
+"""Experiments: published numbers, each made again from one file in `configs`."""

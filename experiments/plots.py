@@ -1,0 +1,48 @@
+"""Pictures of runs; the only file of the experiments that imports matplotlib."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:
+    """Draws each trial's error over the sequences, up to its success.
+
+    Args:
+      metrics: the run's `metrics.jsonl`.
+      result: as in `result.json`.
+      path: of the PNG.
+    """
+    # The figure alone, without pyplot: no global state, no display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    draw_learning_curve(figure.add_subplot(), metrics, result)
+    figure.savefig(path, dpi=150)
+
+
+def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> None:
+    """Draws the picture of `save_learning_curve` into the axes given."""
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    sequences = np.array([line["sequences"] for line in lines])
+    errors = np.array([line["error"] for line in lines])
+    for trial, error in zip(result["trials"], errors.T, strict=True):
+        end = np.searchsorted(sequences, trial["sequences"]) + 1
+        end = end if trial["solved"] else len(sequences)
+        axes.plot(sequences[:end], error[:end], color="C0", alpha=0.4, linewidth=1)
+        if trial["solved"]:
+            axes.plot(sequences[end - 1], error[end - 1], "o", color="C0", markersize=4)
+    config = result["config"]
+    axes.axvline(
+        config["paper"]["sequences"], color="C3", label="success in the paper (mean)"
+    )
+    solved = [trial["sequences"] for trial in result["trials"] if trial["solved"]]
+    if solved:
+        axes.axvline(np.mean(solved), color="C0", label="success here (mean)")
+    axes.set_xscale("log")
+    axes.set_xlabel("training sequences")
+    axes.set_ylabel("mean absolute error")
+    axes.set_title(f"{config['title']}: {len(result['trials'])} trials")
+    axes.legend()

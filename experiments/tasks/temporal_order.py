@@ -1,0 +1,65 @@
+"""Temporal order: Hochreiter and Schmidhuber, 1997, Experiment 6.
+
+A sequence starts with E, ends with the trigger B, and holds random distractors a, b, c,
+d in between, but for a few steps far apart, each of which holds X or Y at random. The
+order of these has to be told when the sequence has ended: 4 classes for two of them
+(task 6a), 8 for three (6b).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from experiments.config import TemporalOrder
+
+SYMBOLS = "abcdEBXY"
+INPUTS = len(SYMBOLS)
+DISTRACTORS = 4
+START, TRIGGER, X = (SYMBOLS.index(symbol) for symbol in "EBX")
+
+
+class Sequence(NamedTuple):
+    """One sequence, or a batch of them with leading axes.
+
+    Attributes:
+      symbols: integers `(time,)`, indices into `SYMBOLS`; whatever follows the first
+        `length` of them is padding.
+      length: number of steps.
+      label: class in `[0, 2 ** len(positions))`: for 6a XX, XY, YX, YY in this order,
+        which are Q, R, S, U in the paper.
+    """
+
+    symbols: jax.Array
+    length: jax.Array
+    label: jax.Array
+
+
+def outputs(options: TemporalOrder) -> int:
+    """Returns the number of classes, which is that of output units."""
+    return 2 ** len(options.positions)
+
+
+def sample(options: TemporalOrder, key: jax.Array) -> Sequence:
+    """Returns a random sequence, padded to the greatest length.
+
+    Args:
+      options: of the task.
+      key: random key.
+    """
+    keys = jax.random.split(key, 4)
+    shortest, longest = options.lengths
+    length = jax.random.randint(keys[0], (), shortest, longest + 1)
+    first, last = jnp.array(options.positions).T
+    steps = jax.random.randint(keys[1], first.shape, first, last + 1)
+    is_y = jax.random.bernoulli(keys[2], shape=first.shape).astype(jnp.int32)
+    symbols = jax.random.randint(keys[3], (longest,), 0, DISTRACTORS)
+    symbols = symbols.at[0].set(START).at[length - 1].set(TRIGGER)
+    symbols = symbols.at[steps].set(X + is_y)
+    powers = 2 ** jnp.arange(len(is_y))[::-1]
+    return Sequence(symbols, length, jnp.sum(is_y * powers))
+
+
+def spell(symbols: jax.Array, length: int) -> str:
+    """Returns a sequence in the paper's letters."""
+    return "".join(SYMBOLS[symbol] for symbol in symbols[:length])

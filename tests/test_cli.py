@@ -1,0 +1,323 @@
+"""The command line: its answers, its one-line errors, and what it passes on."""
+
+import dataclasses
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import main
+from experiments.config import CONFIGS, config_names, config_path, read_config
+
+NAME = "temporal-order-6a"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty working folder, so that no test sees or leaves runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """The arguments of each call to `experiments.run.run`, which does nothing."""
+    calls = []
+    module = types.SimpleNamespace(run=lambda *arguments: calls.append(arguments))
+    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    return calls
+
+
+@pytest.fixture
+def reports(monkeypatch):
+    """The folders of each call to `experiments.report.markdown_table`."""
+    calls = []
+
+    def markdown_table(folders):
+        calls.append(folders)
+        return "| the table |"
+
+    module = types.SimpleNamespace(markdown_table=markdown_table)
+    monkeypatch.setitem(sys.modules, "experiments.report", module)
+    return calls
+
+
+def finish(name):
+    folder = Path("runs") / name
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], ["-h"], ["list", "--help"], ["run", "-h"]]
+)
+def test_help_prints_the_usage(words, capsys):
+    assert main(words) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("usage: python -m experiments")
+    assert output.err == ""
+
+
+def test_list_prints_each_name_and_title(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == config_names()
+    for name, line in zip(config_names(), lines, strict=True):
+        assert line.endswith(read_config(config_path(name)).title)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_what_show_prints_is_the_same_config(name, capsys):
+    assert main(["show", name]) == 0
+    text = capsys.readouterr().out
+    Path("shown.toml").write_text(text, encoding="utf-8")
+    assert read_config("shown.toml") == read_config(config_path(name))
+    assert text.startswith("# ")
+
+
+def test_run_passes_the_experiment_and_the_default_folder(runs):
+    assert main(["run", NAME]) == 0
+    assert runs == [(read_config(config_path(NAME)), Path(f"runs/{NAME}-seed0"), NAME)]
+
+
+def test_run_takes_a_path_and_names_the_run_after_it(runs):
+    Path("mine.toml").write_bytes(config_path(NAME).read_bytes())
+    assert main(["run", "mine.toml", "--seed", "7"]) == 0
+    assert runs[0][1:] == (Path("runs/mine-seed7"), "mine")
+
+
+OVERRIDES = [
+    ("--trials 5", (), {"trials": 5}),
+    ("--trials=5 --seed 1", (), {"trials": 5, "seed": 1}),
+    ("--trials 5 --trials 6", (), {"trials": 6}),
+    ("--learning.rate 0.4", ("learning",), {"rate": 0.4}),
+    ("--learning.rate 1", ("learning",), {"rate": 1.0}),
+    ("--learning.max_sequences 10_000", ("learning",), {"max_sequences": 10_000}),
+    ("--learning.max-sequences 9", ("learning",), {"max_sequences": 9}),
+    (
+        "--model.input-gate-bias -1 -2.5",
+        ("model",),
+        {"input_gate_bias": (-1.0, -2.5)},
+    ),
+    ("--model.input-gate-bias None", ("model",), {"input_gate_bias": None}),
+    ("--model.no-gate-feedback", ("model",), {"gate_feedback": False}),
+    ("--model.gate-feedback", ("model",), {"gate_feedback": True}),
+    (
+        "--task.positions 1 2 4 5 --task.lengths 7 8",
+        ("task",),
+        {"positions": ((1, 2), (4, 5)), "lengths": (7, 8)},
+    ),
+]
+
+
+@pytest.mark.parametrize("options, section, changes", OVERRIDES)
+def test_options_replace_the_values_of_the_file(runs, options, section, changes):
+    expected = read_config(config_path(NAME))
+    if section:
+        part = dataclasses.replace(getattr(expected, section[0]), **changes)
+        changes = {section[0]: part}
+    expected = dataclasses.replace(expected, **changes)
+
+    assert main(["run", NAME, *options.split()]) == 0
+
+    ((actual, _, _),) = runs
+    assert actual == expected
+
+
+def test_every_value_survives_a_round_trip_through_options(runs):
+    experiment = read_config(config_path(NAME))
+    words = ["run", NAME, "--model.biases", *experiment.model.biases]
+    for section in ("paper", "learning"):
+        part = getattr(experiment, section)
+        for field in dataclasses.fields(part):
+            words += [f"--{section}.{field.name}", str(getattr(part, field.name))]
+    assert main(words) == 0
+    assert runs[0][0] == experiment
+
+
+def test_out_names_the_folder(runs):
+    assert main(["run", NAME, "--out", "here/now"]) == 0
+    assert runs[0][1] == Path("here/now")
+
+
+def test_run_help_shows_the_values_of_the_file(runs, capsys):
+    assert main(["run", NAME, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "--learning.rate" in text and "default: 0.5" in text
+    assert "--out" in text and "--overwrite" in text
+    assert runs == []
+
+
+RUN = f"run {NAME} "
+
+# a command line, and what its error must contain
+MISTAKES = [
+    ("rn", "unknown verb `rn`; did you mean `run`?"),
+    ("shw x", "did you mean `show`?"),
+    ("qqq", "there are `list`, `show`, `run`, `report`."),
+    ("list all", "`list` takes no arguments, got `all`."),
+    ("show", f"`show` needs a config first, one of `{NAME}`, got nothing."),
+    ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
+    (f"show {NAME} more", "`show` takes one config, got also `more`."),
+    ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
+    ("show typo.toml", "typo.toml: unknown key `trails`; did you mean `trials`?"),
+    ("run", "`run` needs a config first"),
+    ("run --trials 5", "`run` needs a config first"),
+    ("run temporal-oder-6a", f"did you mean `{NAME}`?"),
+    (RUN + "--learning.rat 3", "unknown option `--learning.rat`; did you mean "),
+    (RUN + "--learning.rat=3", "did you mean `--learning.rate`?"),
+    (RUN + "--rate 3", "did you mean `--learning.rate`?"),
+    (RUN + "-seed 3", "unknown option `-seed`; did you mean `--seed`?"),
+    (RUN + "--zzz 3", "unknown option `--zzz`; there are `--title`, `--seed`,"),
+    (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
+    (RUN + "--no-trials", "unknown option `--no-trials`; did you mean `--trials`?"),
+    (RUN + "--trials ten", "`--trials` must be an integer, got `ten`."),
+    (RUN + "--seed 1 --trials=1e3", "`--trials` must be an integer, got `1e3`."),
+    (RUN + "--trials 4 5", "`--trials` must be an integer, got `4 5`."),
+    (RUN + "--trials", "`--trials` must be an integer, got nothing."),
+    (RUN + "--learning.rate fast", "`--learning.rate` must be a number, got `fast`."),
+    (
+        RUN + "--model.biases",
+        "`--model.biases` must be a list of strings, got nothing.",
+    ),
+    (
+        RUN + "--model.input-gate-bias x",
+        "`--model.input-gate-bias` must be a list of numbers or None, got `x`.",
+    ),
+    (
+        RUN + "--model.gate-feedback True",
+        "`--model.gate-feedback` or `--model.no-gate-feedback` takes no value, "
+        "got `True`.",
+    ),
+    (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
+    (RUN + "--task.name b", "must be one of ['temporal-order'], got `b`."),
+    (
+        RUN + "--task.positions 1 2 3",
+        "`--task.positions` must be a list of lists of 2 integers, got `1 2 3`.",
+    ),
+    (RUN + "trials=5", "an option must start with `--`, got `trials=5`."),
+    (RUN + "--learning.rate -1", "`rate` must be > 0, got -1.0."),
+    (RUN + "--trials 0", "`trials` must be >= 1, got 0."),
+    (RUN + "--model.blocks 3", "one finite number for each of 3 blocks"),
+    (RUN + "--task.lengths 7 8", "`positions` must lie in [1, 5]"),
+    (RUN + "--out full", "the folder `full` is not empty: give --overwrite"),
+    (RUN + "--out typo.toml", "`--out` must be a folder, got the file `typo.toml`."),
+    ("report", "no finished run under `runs`: start one with `run`."),
+    ("report runs/x", "no finished run `runs/x`"),
+]
+
+
+@pytest.mark.parametrize("words, message", MISTAKES)
+def test_mistake_ends_with_one_line_and_status_2(words, message, runs, capsys):
+    Path("bad.toml").write_text("trials = \n")
+    Path("typo.toml").write_text("trails = 3\n")
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("kept")
+
+    assert main(words.split()) == 2
+
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.splitlines()) == 1
+    assert message in output.err
+    assert "Traceback" not in output.err
+    assert runs == []
+
+
+def test_traceback_is_shown_on_request(capsys):
+    assert main(["show", "temporal-oder-6a", "--traceback"]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("Traceback")
+    assert f"did you mean `{NAME}`?" in text
+
+
+def test_error_quoting_a_line_break_stays_on_one_line(capsys):
+    assert main(["show", "a\nb"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_overwrite_lets_a_run_into_a_full_folder(runs):
+    finish("old")
+    assert main(["run", NAME, "--out", "runs/old", "--overwrite"]) == 0
+    assert len(runs) == 1
+
+
+def test_default_folder_is_not_overwritten_either(runs, capsys):
+    finish(f"{NAME}-seed3")
+    assert main(["run", NAME, "--seed", "3"]) == 2
+    assert f"runs/{NAME}-seed3" in capsys.readouterr().err
+    assert main(["run", NAME, "--seed", "4"]) == 0
+    assert len(runs) == 1
+
+
+def test_failure_inside_a_run_is_not_taken_for_a_mistake(monkeypatch):
+    def run(*_):
+        raise ValueError("a fault of ours")
+
+    module = types.SimpleNamespace(run=run)
+    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        main(["run", NAME])
+
+
+def test_interruption_ends_with_one_line_and_status_130(monkeypatch, capsys):
+    def run(*_):
+        raise KeyboardInterrupt
+
+    module = types.SimpleNamespace(run=run)
+    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    assert main(["run", NAME]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_without_tyro_the_error_names_the_extra(monkeypatch, runs, capsys):
+    monkeypatch.setitem(sys.modules, "tyro", None)
+    assert main(["run", NAME]) == 2
+    assert "pip install 'rnncells[experiments]'" in capsys.readouterr().err
+
+
+def test_report_takes_all_finished_runs(reports, capsys):
+    finished = [finish("a"), finish("b")]
+    Path("runs/unfinished").mkdir()
+    assert main(["report"]) == 0
+    assert reports == [finished]
+    assert capsys.readouterr().out == "| the table |\n"
+
+
+def test_report_takes_the_runs_given(reports):
+    finish("a")
+    b = finish("b")
+    assert main(["report", "runs/b"]) == 0
+    assert reports == [[b]]
+
+
+def test_unfinished_run_names_the_nearest(reports, capsys):
+    finish("adding")
+    assert main(["report", "runs/addin"]) == 2
+    assert "did you mean `runs/adding`?" in capsys.readouterr().err
+    assert reports == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "list", f"show {NAME}", f"run {NAME} --help", "rn", RUN + "--trials ten"],
+)
+def test_answers_come_without_importing_jax(words):
+    code = (
+        "import sys; from experiments.cli import main; "
+        f"main({words.split()}); sys.exit('jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CONFIGS.parent, capture_output=True
+    )
+    assert done.returncode == 0
+
+
+def test_module_is_run_with_its_exit_status():
+    command = [sys.executable, "-m", "experiments", "rn"]
+    done = subprocess.run(command, cwd=CONFIGS.parent, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: unknown verb `rn`; did you mean `run`?\n"

@@ -1,0 +1,327 @@
+"""The reader of configs: what it accepts, what it refuses, and in which words."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import Literal
+
+import pytest
+
+from experiments import config
+from experiments.config import (
+    ConfigError,
+    TemporalOrder,
+    config_header,
+    config_names,
+    config_path,
+    read_config,
+    to_dict,
+)
+
+ROOT = config.CONFIGS.parent
+
+TEXT = """\
+# The header,
+# two lines.
+
+# Not the header.
+title = "A title"
+trials = 3
+
+[paper]
+table = "9"
+row = "6a"
+sequences = 31_390
+weights = 156
+wrong = 1
+test_sequences = 2560
+trials = 20
+
+[task]
+name = "temporal-order"
+
+[model]
+blocks = 2
+block_size = 3
+weight_range = 0.1
+input_gate_bias = [-2, -4.0]
+
+[learning]
+rate = 1
+tolerance = 0.3
+mean_error = 0.1
+max_sequences = 50
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """A function that writes `a.toml` into the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text=TEXT):
+        path = tmp_path / "a.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_there_are_configs():
+    assert "temporal-order-6a" in config_names()
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_config_loads(name):
+    assert read_config(config_path(name)).title
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_header_names_its_command(name):
+    header = config_header(config_path(name))
+    assert f"# Run: python -m experiments run {name}" in header
+
+
+def test_temporal_order_6a_has_the_values_of_the_paper():
+    experiment = read_config(config_path("temporal-order-6a"))
+    assert dataclasses.astuple(experiment.paper) == ("9", "6a", 31390, 156, 1, 2560, 20)
+    assert experiment.task == TemporalOrder(
+        positions=((10, 20), (50, 60)), lengths=(100, 110)
+    )
+    model, learning = experiment.model, experiment.learning
+    assert (model.blocks, model.block_size, model.weight_range) == (2, 2, 0.1)
+    assert (model.input_gate_bias, model.output_gate_bias) == ((-2.0, -4.0), None)
+    assert dataclasses.astuple(learning) == (0.5, 0.3, 0.1, 2000, 1_000_000)
+
+
+def test_integers_pass_for_floats_and_are_converted(file):
+    experiment = read_config(file())
+    assert type(experiment.learning.rate) is float
+    assert [type(bias) for bias in experiment.model.input_gate_bias] == [float, float]
+
+
+def test_lists_become_tuples(file):
+    task = 'name = "temporal-order"\npositions = [[1, 2], [4, 5]]\nlengths = [7, 8]'
+    experiment = read_config(file(TEXT.replace('name = "temporal-order"', task)))
+    assert experiment.task.positions == ((1, 2), (4, 5))
+    assert experiment.task.lengths == (7, 8)
+    hash(experiment)
+
+
+def test_keys_left_out_take_their_defaults(file):
+    experiment = read_config(file())
+    assert (experiment.seed, experiment.test_sequences) == (0, 2560)
+    assert experiment.model.output_gate_bias is None
+    assert experiment.model.gate_feedback is True
+
+
+def test_json_holds_all_values(file):
+    experiment = read_config(file())
+    table = to_dict(experiment)
+    assert json.loads(json.dumps(table)) == table
+    assert table["task"]["positions"] == [[10, 20], [50, 60]]
+    assert table["model"]["output_gate_bias"] is None
+    assert table.keys() == {f.name for f in dataclasses.fields(experiment)}
+
+
+def test_header_ends_at_the_first_other_line(file):
+    assert config_header(file()) == "# The header,\n# two lines."
+    assert config_header(file("# All\n# of it.\n")) == "# All\n# of it."
+    assert config_header(file("")) == ""
+
+
+def test_task_is_chosen_by_its_name(file, monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Adding:
+        length: int
+        name: Literal["adding"] = "adding"
+
+    monkeypatch.setitem(config.TASK_OPTIONS, "adding", Adding)
+    text = TEXT.replace('name = "temporal-order"', 'name = "adding"\nlength = 50')
+    assert read_config(file(text)).task == Adding(length=50)
+
+
+TYPES = [
+    ("trials = 3", "trials = 3.0", "a.toml: `trials` must be an integer, got 3.0."),
+    ("trials = 3", "trials = true", "a.toml: `trials` must be an integer, got True."),
+    ('"A title"', "3", "a.toml: `title` must be a string, got 3."),
+    (
+        "rate = 1",
+        'rate = "fast"',
+        "a.toml [learning]: `rate` must be a number, got 'fast'.",
+    ),
+    (
+        "rate = 1",
+        "rate = true",
+        "a.toml [learning]: `rate` must be a number, got True.",
+    ),
+    (
+        "blocks = 2",
+        "blocks = 2\ngate_feedback = 1",
+        "a.toml [model]: `gate_feedback` must be true or false, got 1.",
+    ),
+    (
+        "[-2, -4.0]",
+        "-2.0",
+        "a.toml [model]: `input_gate_bias` must be a list of numbers, got -2.0.",
+    ),
+    (
+        "[-2, -4.0]",
+        "[-2, true]",
+        "a.toml [model]: `input_gate_bias` must be a list of numbers, got [-2, True].",
+    ),
+    (
+        "[model]",
+        "positions = [[1, 2, 3]]\n[model]",
+        "a.toml [task]: `positions` must be a list of lists of 2 integers, "
+        "got [[1, 2, 3]].",
+    ),
+    (
+        "[model]",
+        "lengths = [100, 110.0]\n[model]",
+        "a.toml [task]: `lengths` must be a list of 2 integers, got [100, 110.0].",
+    ),
+    ('"temporal-order"', "[1]", "a.toml [task]: `name` must be a string, got [1]."),
+]
+
+KEYS = [
+    (
+        "blocks = 2",
+        "blocs = 2",
+        "a.toml [model]: unknown key `blocs`; did you mean `blocks`?",
+    ),
+    (
+        "trials = 3",
+        "trails = 3",
+        "a.toml: unknown key `trails`; did you mean `trials`?",
+    ),
+    (
+        "rate = 1",
+        "rate = 1\nq = 1",
+        "a.toml [learning]: unknown key `q`; there are `rate`, `tolerance`, "
+        "`mean_error`, `window`, `max_sequences`.",
+    ),
+    ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
+    ("trials = 3", "", "a.toml: missing key `trials`."),
+    ('name = "temporal-order"', "", "a.toml [task]: missing key `name`."),
+    ('[task]\nname = "temporal-order"', "", "a.toml: missing section `task`."),
+    (
+        '[task]\nname = "temporal-order"',
+        "[[task]]",
+        "a.toml: `task` must be a section, got [{}].",
+    ),
+    (
+        '"temporal-order"',
+        '"temporal-oder"',
+        "a.toml [task]: unknown task `temporal-oder`; did you mean `temporal-order`?",
+    ),
+]
+
+RULES = [
+    ("rate = 1", "rate = -1.0", "a.toml [learning]: `rate` must be > 0, got -1.0."),
+    ("rate = 1", "rate = nan", "a.toml [learning]: `rate` must be > 0, got nan."),
+    ("rate = 1", "rate = inf", "a.toml [learning]: `rate` must be > 0, got inf."),
+    ("trials = 3", "trials = 0", "a.toml: `trials` must be >= 1, got 0."),
+    (
+        "trials = 3",
+        "trials = 3\nseed = -1",
+        "a.toml: `seed` must be in [0, 2**32), got -1.",
+    ),
+    ("wrong = 1", "wrong = 9999", "a.toml [paper]: `wrong` must be in [0, 2560]"),
+    (
+        "blocks = 2",
+        "blocks = 3",
+        "a.toml [model]: `input_gate_bias` must have one finite number for each of 3",
+    ),
+    ("[-2, -4.0]", "[-2, nan]", "a.toml [model]: `input_gate_bias` must have one"),
+    (
+        "blocks = 2",
+        'blocks = 2\nbiases = ["cell"]',
+        "a.toml [model]: `input_gate_bias` must be left out where `biases` lacks 'in'",
+    ),
+    (
+        "blocks = 2",
+        'blocks = 2\nbiases = ["inn"]',
+        "a.toml [model]: `biases` must be different ones of ['in', 'cell', 'out']",
+    ),
+    ("[model]", "positions = []\n[model]", "at least one of `positions`"),
+    ("[model]", "positions = [[20, 10]]\n[model]", "must be ranges, first <= last"),
+    ("[model]", "lengths = [110, 100]\n[model]", "must be ranges, first <= last"),
+    (
+        "[model]",
+        "positions = [[1, 5], [5, 9]]\n[model]",
+        "must increase without overlap",
+    ),
+    (
+        "[model]",
+        "positions = [[30, 40], [10, 20]]\n[model]",
+        "must increase without overlap",
+    ),
+    ("[model]", "positions = [[0, 5]]\n[model]", "must lie in [1, 98]"),
+    ("[model]", "positions = [[1, 99]]\n[model]", "must lie in [1, 98]"),
+]
+
+
+@pytest.mark.parametrize("old, new, message", TYPES + KEYS + RULES)
+def test_mistake_is_refused_with_file_section_and_rule(file, old, new, message):
+    assert TEXT.count(old) >= 1
+    path = file(TEXT.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("a.toml")
+
+
+def test_positions_may_touch_their_bounds():
+    assert TemporalOrder(positions=((1, 5), (6, 98))).positions[1] == (6, 98)
+
+
+def test_syntax_error_keeps_line_and_column(file):
+    with pytest.raises(ConfigError, match=r"^a\.toml: .*line 2, column 8"):
+        read_config(file("trials = 3\nrate = \n"))
+
+
+def test_text_that_is_not_utf8_is_refused(file):
+    path = file()
+    path.write_bytes(b'title = "\xff"')
+    with pytest.raises(ConfigError, match=r"^a\.toml: .*utf-8"):
+        read_config(path)
+
+
+def test_name_and_path_find_the_same_file():
+    by_name = config_path("temporal-order-6a")
+    assert config_path(by_name) == config_path(str(by_name)) == by_name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "temporal-oder-6a",
+        "temporal-oder-6a.toml",
+        "config/temporal-order-6a.toml",
+    ],
+)
+def test_unknown_config_names_the_nearest(name):
+    with pytest.raises(ConfigError) as caught:
+        config_path(name)
+    expected = f"no config `{name}`; did you mean `temporal-order-6a`?"
+    assert str(caught.value) == expected
+
+
+def test_config_without_a_near_name_lists_all():
+    with pytest.raises(ConfigError) as caught:
+        config_path("qqq")
+    assert all(f"`{name}`" in str(caught.value) for name in config_names())
+
+
+def test_reading_imports_neither_jax_nor_tyro():
+    code = (
+        "import sys; from experiments.config import *; "
+        "[read_config(config_path(name)) for name in config_names()]; "
+        "print({'jax', 'tyro'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("set()", "")

@@ -1,0 +1,90 @@
+"""ConvLSTMCell against its equations, its convolutions written as sums in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS, random_setting
+from equations import arrays, sigmoid
+
+import rnncells
+
+CASES = [name for name in CELLS if name.startswith("ConvLSTMCell")]
+
+
+def padding(size, kernel, stride, how):
+    """Returns (low, high) zeros on one axis, as TensorFlow defines SAME and VALID."""
+    if how == "VALID":
+        return 0, 0
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def convolve(x, params, strides=None, pads="SAME"):
+    """Returns the convolution of `(batch, *spatial, channels)`, a sum per pixel."""
+    kernel = params["kernel"]
+    sizes = kernel.shape[:-2]
+    strides = strides or (1,) * len(sizes)
+    if isinstance(pads, str):
+        pads = [
+            padding(n, k, s, pads)
+            for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
+        ]
+    x = np.pad(x, [(0, 0), *pads, (0, 0)])
+    shape = [
+        (n - k) // s + 1 for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
+    ]
+    y = np.zeros((len(x), *shape, kernel.shape[-1]))
+    axes = len(sizes) + 1
+    for pixel in np.ndindex(*shape):
+        corner = np.multiply(pixel, strides)
+        window = tuple(slice(a, a + k) for a, k in zip(corner, sizes, strict=True))
+        patch = x[(slice(None), *window)]
+        axes_of_patch = range(1, axes + 1)
+        y[(slice(None), *pixel)] = np.tensordot(
+            patch, kernel, (axes_of_patch, range(axes))
+        )
+    return y + params.get("bias", 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_conv_lstm_cell_follows_its_equations(name, rng, float64):
+    case = CELLS[name]
+    cell, params, carry, x = random_setting(case, rng, 2)
+
+    (c, h), y = jax.jit(cell.apply)(params, carry, x)
+
+    p, (c_, h_), x = arrays(params), arrays(carry), arrays(x)
+    strides = case.options.get("strides")
+    pads = case.options.get("padding", "SAME")
+    gates = convolve(x, p["ih"], strides, pads) + convolve(h_, p["hh"])
+    i, g, f, o = np.split(gates, 4, axis=-1)
+    expected_c = sigmoid(f + 1) * c_ + sigmoid(i) * np.tanh(g)
+    np.testing.assert_allclose(c, expected_c, rtol=1e-11, atol=1e-12)
+    expected_h = sigmoid(o) * np.tanh(expected_c)
+    np.testing.assert_allclose(h, expected_h, rtol=1e-11, atol=1e-12)
+    np.testing.assert_array_equal(y, h)
+
+
+def test_strides_and_padding_shape_the_carry_alone(key):
+    x = jnp.ones((2, 9, 8, 3))
+    trees = []
+    for options, spatial in (
+        ({}, (9, 8)),
+        ({"strides": (2, 3)}, (5, 3)),
+        ({"padding": "VALID"}, (7, 7)),
+        ({"strides": (2, 3), "padding": "VALID"}, (4, 3)),
+    ):
+        cell = rnncells.ConvLSTMCell(4, (3, 2), **options)
+        carry = cell.initialize_carry(key, x.shape)
+        assert [leaf.shape for leaf in carry] == [(2, *spatial, 4)] * 2
+        trees.append(jax.eval_shape(cell.init, key, carry, x))
+    assert all(tree == trees[0] for tree in trees)
+
+
+def test_too_few_axes_raise(key):
+    cell = rnncells.ConvLSTMCell(4, (3, 2))
+    with pytest.raises(ValueError, match="at least 3 axes .* got the shape"):
+        cell.initialize_carry(key, (2,))
+    with pytest.raises(TypeError, match="one size for each spatial axis"):
+        rnncells.ConvLSTMCell(4, 3)

@@ -1,0 +1,199 @@
+"""Mistakes, old spellings among them, each with its error."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+import rnncells
+
+X = jnp.ones((2, 7, 3))
+KEY = jax.random.key(0)
+
+
+def gru(**options):
+    return rnncells.RNN(rnncells.GRUCell(4), **options)
+
+
+def run(x=X, **arguments):
+    return gru().init(KEY, x, **arguments)
+
+
+OLD_SPELLINGS = {
+    "cell_size": (
+        lambda: rnncells.RNN(rnncells.LSTMCell(4), 64),
+        TypeError,
+        "`time_major` of RNN must be a bool, got 64. .*`cell_size`",
+    ),
+    "gate_fn first": (
+        lambda: rnncells.LSTMCell(jnp.tanh),
+        TypeError,
+        "`features` of LSTMCell must be an int.* of a cell was `gate_fn`",
+    ),
+    "no features": (lambda: rnncells.LSTMCell(), TypeError, "features"),
+    "carry of the class": (
+        lambda: rnncells.LSTMCell.initialize_carry(KEY, (2,), 4),
+        TypeError,
+        "`initialize_carry` is a method of the instance",
+    ),
+    "batch dims and size": (
+        lambda: rnncells.LSTMCell(4).initialize_carry(KEY, (2,), 4),
+        TypeError,
+        "positional arguments",
+    ),
+    "batch dims alone": (
+        lambda: rnncells.LSTMCell(4).init(
+            KEY, rnncells.LSTMCell(4).initialize_carry(KEY, (2,)), X[:, 0]
+        ),
+        ValueError,
+        r"`carry` of LSTMCell\(features=4\) must have shapes "
+        r"\[\(2, 4\), \(2, 4\)\] for inputs of shape \(2, 3\), got \[\(4,\), \(4,\)\]",
+    ),
+    "batch dims of a convolution": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
+        ValueError,
+        r"must have at least 3 axes .* got the shape \(2,\)",
+    ),
+    "segmentation_mask": (
+        lambda: run(segmentation_mask=jnp.ones((2, 7))),
+        TypeError,
+        "segmentation_mask",
+    ),
+    "class in place of a cell": (
+        lambda: rnncells.RNN(rnncells.GRUCell),
+        TypeError,
+        r"must be an instance, as GRUCell\(features\)",
+    ),
+}
+MISTAKES = {
+    "features not a number": (lambda: rnncells.GRUCell("4"), TypeError, "got '4'"),
+    "features a bool": (lambda: rnncells.GRUCell(True), ValueError, "got True"),
+    "features zero": (lambda: rnncells.GRUCell(0), ValueError, "at least 1, got 0"),
+    "carry too wide": (
+        lambda: rnncells.GRUCell(4).init(KEY, jnp.ones((2, 9)), X[:, 0]),
+        ValueError,
+        r"features=4\) must have shapes \[\(2, 4\)\] .* got \[\(2, 9\)\]",
+    ),
+    "carry too wide in a layer": (
+        lambda: run(initial_carry=jnp.ones((2, 9))),
+        ValueError,
+        r"must have shapes \[\(2, 4\)\]",
+    ),
+    "carry of another batch": (
+        lambda: run(initial_carry=jnp.ones((1, 4))),
+        ValueError,
+        r"must have shapes \[\(2, 4\)\]",
+    ),
+    "carry of another cell": (
+        lambda: run(initial_carry=(jnp.ones((2, 4)),) * 2),
+        ValueError,
+        r"must have shapes \[\(2, 4\)\]",
+    ),
+    "carry of integers": (
+        lambda: run(initial_carry=jnp.ones((2, 4), int)),
+        TypeError,
+        "must be floating or complex, got int32",
+    ),
+    "real carry, complex inputs": (
+        lambda: run(X + 0j, initial_carry=jnp.ones((2, 4))),
+        ValueError,
+        "`initial_carry` does not fit the inputs.*real.*complex",
+    ),
+    "carry without batch in a cell of Flax": (
+        lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),
+        ValueError,
+        "`initial_carry` does not fit the inputs",
+    ),
+    "no sample": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY),
+        TypeError,
+        "give `sample_input` or its alias `input_shape`",
+    ),
+    "sample twice": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, (3,), input_shape=(3,)),
+        TypeError,
+        "and not both",
+    ),
+    "length beyond time": (
+        lambda: run(seq_lengths=jnp.array([7, 9])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got 9 at index \(1,\)",
+    ),
+    "length negative": (
+        lambda: run(seq_lengths=jnp.array([-1, 7])),
+        ValueError,
+        r"got -1 at index \(0,\)",
+    ),
+    "lengths of another batch": (
+        lambda: run(seq_lengths=jnp.array([7])),
+        ValueError,
+        r"batch axes of the inputs, \(2,\), got the shape \(1,\)",
+    ),
+    "lengths not integers": (
+        lambda: run(seq_lengths=jnp.array([7.0, 1.0])),
+        TypeError,
+        "must be integers, got float32",
+    ),
+    "mask not boolean": (
+        lambda: run(mask=jnp.ones((2, 7))),
+        TypeError,
+        "`mask` must be boolean, got float32",
+    ),
+    "mask of another shape": (
+        lambda: run(mask=jnp.ones((7, 2), bool)),
+        ValueError,
+        r"`mask` must have .* \(2, 7\), got the shape \(7, 2\)",
+    ),
+    "resets of another shape": (
+        lambda: run(resets=jnp.ones(7, bool)),
+        ValueError,
+        r"`resets` must have .* \(2, 7\), got the shape \(7,\)",
+    ),
+    "inputs without time": (
+        lambda: run(jnp.ones(3)),
+        ValueError,
+        r"must have a time axis and 1 feature axes, got the shape \(3,\)",
+    ),
+    "inputs of several batches": (
+        lambda: run((jnp.ones((2, 7, 3)), jnp.ones((3, 7, 3)))),
+        ValueError,
+        r"the same batch and time axes \(2, 7\), got the shape \(3, 7, 3\)",
+    ),
+    "no inputs": (lambda: run(()), ValueError, "at least one array"),
+    "flag not a bool": (lambda: gru(reverse=1), TypeError, "`reverse` of RNN .* got 1"),
+    "flag of a call not a bool": (
+        lambda: run(return_carry="yes"),
+        TypeError,
+        "`return_carry` of RNN must be a bool, got 'yes'",
+    ),
+    "padded_outputs unknown": (
+        lambda: gru(padded_outputs="none"),
+        ValueError,
+        r"one of \['run', 'hold', 'zero'\], got 'none'",
+    ),
+    "bidirectional reversed": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=True),
+        ValueError,
+        "`reverse` of Bidirectional needs `keep_order`",
+    ),
+    "bidirectional flag": (
+        lambda: rnncells.Bidirectional(gru(), gru(), time_major=3),
+        TypeError,
+        "`time_major` of Bidirectional must be a bool, got 3",
+    ),
+}
+ERRORS = OLD_SPELLINGS | MISTAKES
+
+
+@pytest.mark.parametrize("call, kind, message", ERRORS.values(), ids=ERRORS)
+def test_mistake_has_its_error(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_one_object_in_both_directions_warns():
+    rnn = gru()
+    layer = rnncells.Bidirectional(rnn, rnn)
+    with pytest.warns(UserWarning, match="share their parameters"):
+        params = layer.init(KEY, X)
+    assert set(params["params"]) == {"forward_rnn"}

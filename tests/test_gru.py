@@ -1,0 +1,96 @@
+"""GRUCell and MGUCell against their equations, and against numbers of Keras."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS, random_setting
+from equations import affine, arrays, sigmoid
+
+import rnncells
+
+
+@pytest.mark.parametrize("name", ["GRUCell", "GRUCell-reset-before"])
+def test_gru_cell_follows_its_equations(name, rng, float64):
+    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+
+    last, y = cell.apply(params, carry, x)
+
+    p, h, x = arrays(params), arrays(carry), arrays(x)
+    r = sigmoid(affine(x, p["ir"]) + affine(h, p["hr"]))
+    z = sigmoid(affine(x, p["iz"]) + affine(h, p["hz"]))
+    if name == "GRUCell":
+        n = np.tanh(affine(x, p["in"]) + r * affine(h, p["hn"]))
+    else:
+        n = np.tanh(affine(x, p["in"]) + affine(r * h, p["hn"]))
+    np.testing.assert_allclose(y, (1 - z) * n + z * h, rtol=1e-12)
+    np.testing.assert_array_equal(last, y)
+
+
+@pytest.mark.parametrize("name", ["MGUCell", "MGUCell-no-reset-gate"])
+def test_mgu_cell_follows_its_equations(name, rng, float64):
+    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+
+    last, y = cell.apply(params, carry, x)
+
+    p, h, x = arrays(params), arrays(carry), arrays(x)
+    f = sigmoid(affine(x, p["if"]) + affine(h, p["hf"]))
+    gate = f if name == "MGUCell" else 1
+    n = np.tanh(affine(x, p["in"]) + gate * affine(h, p["hn"]))
+    np.testing.assert_allclose(y, (1 - f) * n + f * h, rtol=1e-12)
+    np.testing.assert_array_equal(last, y)
+
+
+def constant_gru(key, features, x, reset_after=True, **biases):
+    """Returns a GRU with kernels 0.01, recurrent 0.02 and biases 0.03, and its RNN."""
+    constant = nn.initializers.constant
+    cell = rnncells.GRUCell(
+        features,
+        kernel_init=constant(0.01),
+        recurrent_kernel_init=constant(0.02),
+        bias_init=constant(0.03),
+        reset_after=reset_after,
+    )
+    rnn = rnncells.RNN(cell)
+    params = rnn.init(key, x)
+    if reset_after:
+        # Keras has two biases; those of r and z add up in one of Flax's.
+        for gate in ("ir", "iz"):
+            params["params"]["cell"][gate]["bias"] = jnp.full(features, 0.06)
+    return rnn, params
+
+
+@pytest.mark.parametrize(
+    "reset_after, reverse, expected",
+    [
+        (True, False, (0.5217289, 0.6371659, 0.39384964)),
+        (True, True, (0.24406259, 0.611516, 0.3928808)),
+        (False, False, (0.51447755, 0.6426879, 0.40208298)),
+    ],
+)
+def test_gru_gives_the_numbers_of_keras(reset_after, reverse, expected, key):
+    x = jnp.arange(72.0).reshape(3, 6, 4)
+    rnn, params = constant_gru(key, 3, x, reset_after)
+
+    y = rnn.apply(params, x, reverse=reverse)
+
+    np.testing.assert_allclose(y[:, -1], np.tile(expected, (3, 1)).T, atol=1e-5)
+
+
+def test_masked_gru_gives_the_numbers_of_keras(key):
+    x = jnp.arange(24.0).reshape(2, 4, 3)
+    mask = np.array([[1, 1, 0, 1], [1, 0, 0, 1]], bool)
+    rnn, params = constant_gru(key, 2, x)
+    first = (0.03606692, 0.09497581, None, 0.19393763)
+    for padded_outputs, masked in (("hold", 0.09497581), ("zero", 0.0)):
+        layer = rnncells.RNN(rnn.cell, padded_outputs=padded_outputs)
+        y = layer.apply(params, x, mask=mask)
+        row = [masked if value is None else value for value in first]
+        np.testing.assert_allclose(y[0, :, 0], row, atol=1e-5)
+        np.testing.assert_allclose(y[1, -1], 0.30818558, atol=1e-5)
+
+
+def test_reset_before_has_no_bias_to_spare(key):
+    cell, x = rnncells.GRUCell(4, reset_after=False), jnp.ones((2, 3))
+    params = cell.init(key, cell.initialize_carry(key, x), x)
+    assert set(params["params"]["hn"]) == {"kernel"}

@@ -1,0 +1,144 @@
+"""Who may import whom, and what every public name owes its users."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import flax.linen as nn
+import pytest
+
+import rnncells
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAX = ["flax.core", "flax.linen", "flax.typing", "jax", "numpy"]
+# Each part, the most exact first, and what it may import beside the standard library.
+ALLOWED = {
+    "rnncells/__init__.py": ["rnncells"],
+    "rnncells/recurrence": ["jax", "rnncells.recurrence"],
+    "rnncells/initializers.py": ["flax.typing", "jax"],
+    "rnncells/carry.py": ["flax.typing", "jax", "numpy"],
+    "rnncells/base.py": [*FLAX, "rnncells.carry", "rnncells.recurrence"],
+    "rnncells/cells": [
+        *FLAX,
+        "rnncells.base",
+        "rnncells.carry",
+        "rnncells.initializers",
+        "rnncells.recurrence",
+    ],
+    "rnncells/layers": [
+        *FLAX,
+        "rnncells.base",
+        "rnncells.carry",
+        "rnncells.layers",
+        "rnncells.recurrence",
+    ],
+    "experiments/config.py": [],
+    "experiments/cli.py": ["experiments", "tyro"],
+    "experiments/plots.py": ["matplotlib", "numpy"],
+    "experiments/report.py": ["rich"],
+    "experiments/progress.py": ["experiments", "rich"],
+    "experiments": ["experiments", "flax.linen", "jax", "numpy", "optax", "rich"]
+    + ["rnncells"],
+}
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("rnncells", "experiments")
+    for path in (ROOT / folder).rglob("*.py")
+)
+# `from rnncells import initializers` names a module, not a public name.
+MODULES = {"rnncells.initializers", "rnncells.recurrence.scan"}
+
+
+def imported(tree):
+    """Yields the full name of everything that a file imports, wherever it does."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_within(name, packages):
+    return any(name == p or name.startswith(f"{p}.") for p in packages)
+
+
+def standard_library(name):
+    import sys
+
+    return name.partition(".")[0] in sys.stdlib_module_names
+
+
+def part_of(file):
+    return max((part for part in ALLOWED if file.startswith(part)), key=len)
+
+
+def violations(file, source):
+    allowed = ALLOWED[part_of(file)]
+    for name in imported(ast.parse(source)):
+        if not standard_library(name) and not is_within(name, allowed):
+            yield f"{file} imports {name}; {part_of(file)} may import only {allowed}."
+        if file.startswith("experiments") and name.startswith("rnncells."):
+            if name.count(".") > 1:
+                yield f"{file} imports {name}, which is no public name."
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_follow_the_arrows(file):
+    assert not list(violations(file, (ROOT / file).read_text()))
+
+
+@pytest.mark.parametrize(
+    "file, source",
+    [
+        ("rnncells/recurrence/scan.py", "import flax.linen"),
+        ("rnncells/cells/gru.py", "from rnncells.cells.lstm import LSTMCell"),
+        ("rnncells/base.py", "def f():\n    from rnncells.layers.rnn import RNN"),
+        ("rnncells/layers/rnn.py", "import flax.nnx"),
+        ("rnncells/layers/rnn.py", "from rnncells.cells.gru import GRUCell"),
+        ("experiments/model.py", "from rnncells.cells.gru import GRUCell"),
+        ("experiments/config.py", "import jax"),
+        ("rnncells/carry.py", "import experiments"),
+    ],
+)
+def test_a_wrong_import_is_found(file, source):
+    assert list(violations(file, source))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_files_stay_readable(file):
+    source = (ROOT / file).read_text()
+    assert len(source.splitlines()) <= 400
+    assert ast.get_docstring(ast.parse(source)) or file.endswith("__main__.py")
+
+
+PUBLIC = {
+    name: value
+    for name, value in vars(rnncells).items()
+    if not name.startswith("_") and inspect.isclass(value)
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_classes_are_documented(name):
+    cls = PUBLIC[name]
+    own = cls.__doc__ or ""
+    assert own.strip()
+    documented = "\n".join(base.__doc__ or "" for base in cls.__mro__)
+    for field in getattr(cls, "__dataclass_fields__", {}):
+        if field not in ("parent", "name"):
+            assert f"      {field}: " in documented, f"{name}.{field} lacks its line"
+
+
+@pytest.mark.parametrize("name", [n for n in PUBLIC if hasattr(nn, n)])
+def test_fields_of_flax_come_first_and_with_its_defaults(name):
+    def fields(cls):
+        all_fields = cls.__dataclass_fields__.values()
+        return [f for f in all_fields if f.name not in ("parent", "name")]
+
+    ours, theirs = fields(PUBLIC[name]), fields(getattr(nn, name))
+    assert [f.name for f in ours][: len(theirs)] == [f.name for f in theirs]
+    for our, their in zip(ours, theirs, strict=False):
+        # Functions are compared by what they do, in test_flax_parity.py.
+        if not callable(their.default):
+            assert our.default == their.default, our.name

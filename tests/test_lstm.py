@@ -1,0 +1,73 @@
+"""LSTMCell against its equations in NumPy, and against numbers that Keras publishes."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS, assert_equal, random_setting
+from equations import affine, arrays, sigmoid
+
+import rnncells
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "OptimizedLSTMCell"])
+def test_lstm_cell_follows_its_equations(name, rng, float64):
+    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+
+    (c, h), y = cell.apply(params, carry, x)
+
+    p, (c_, h_), x = arrays(params), arrays(carry), arrays(x)
+    i = sigmoid(affine(x, p["ii"]) + affine(h_, p["hi"]))
+    f = sigmoid(affine(x, p["if"]) + affine(h_, p["hf"]))
+    g = np.tanh(affine(x, p["ig"]) + affine(h_, p["hg"]))
+    o = sigmoid(affine(x, p["io"]) + affine(h_, p["ho"]))
+    expected_c = f * c_ + i * g
+    np.testing.assert_allclose(c, expected_c, rtol=1e-12)
+    np.testing.assert_allclose(h, o * np.tanh(expected_c), rtol=1e-12)
+    np.testing.assert_array_equal(y, h)
+
+
+@pytest.mark.parametrize(
+    "forget_bias, expected",
+    [(0.03, (0.57019705, 0.8661914, 0.9459622)), (1.03, None)],
+)
+def test_lstm_gives_the_numbers_of_keras(forget_bias, expected, key):
+    """Keras's own test: kernels 0.01, recurrent 0.02, biases 0.03, inputs 0..71."""
+    constant = nn.initializers.constant
+    cell = rnncells.LSTMCell(
+        features=3,
+        kernel_init=constant(0.01),
+        recurrent_kernel_init=constant(0.02),
+        bias_init=constant(0.03),
+    )
+    x = jnp.arange(72.0).reshape(3, 6, 4)
+    rnn = rnncells.RNN(cell)
+    params = rnn.init(key, x)
+    params["params"]["cell"]["hf"]["bias"] = jnp.full(3, forget_bias)
+
+    y = rnn.apply(params, x)
+
+    if expected is None:
+        # A larger forget gate keeps more of a state that grows with the inputs.
+        less = rnn.apply(rnn.init(key, x), x)
+        assert (y[:, 1:] > less[:, 1:]).all()
+        return
+    np.testing.assert_allclose(y[:, -1], np.tile(expected, (3, 1)).T, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "MGUCell", "SimpleCell"])
+def test_features_none_takes_the_width_of_the_carry(name, key):
+    cell, x = getattr(rnncells, name)(None), jnp.ones((2, 3))
+    named = getattr(rnncells, name)(4)
+    carry = named.initialize_carry(key, x)
+
+    params = cell.init(key, carry, x)
+    assert_equal(params, named.init(key, carry, x))
+    rnn = rnncells.RNN(cell)
+    in_rnn = rnn.init(key, x[:, None], initial_carry=carry)
+    assert jax.tree.map(jnp.shape, in_rnn["params"]["cell"]) == jax.tree.map(
+        jnp.shape, params["params"]
+    )
+    with pytest.raises(ValueError, match="`features` of .* is None"):
+        rnn.init(key, x[:, None])

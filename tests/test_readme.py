@@ -1,0 +1,47 @@
+"""What the README says is true: its examples run, its commands are those of CI."""
+
+import re
+from pathlib import Path
+
+import rnncells
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_python_examples_run_one_after_the_other():
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 2
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), namespace)
+
+
+def test_first_example_is_short():
+    first = re.search(r"class Tagger.*?(?=```)", README, re.DOTALL)[0]
+    assert len(first.strip().splitlines()) <= 15
+
+
+def test_table_of_cells_is_complete_and_its_files_exist():
+    cells = {name for name in vars(rnncells) if name.endswith("Cell")}
+    assert cells == set(re.findall(r"`(\w+Cell)`(?=[^\n]*\.py\))", README))
+    for path in re.findall(r"\]\((rnncells/[^)]*)\)", README):
+        assert (ROOT / path).is_file()
+
+
+def test_layout_names_what_is_there():
+    layout = re.search(r"```\n(rnncells/base.py.*?)```", README, re.DOTALL)[1]
+    for line in layout.splitlines():
+        assert (ROOT / line.split()[0]).exists(), line
+
+
+def test_wheel_ships_the_library_alone(tmp_path):
+    import zipfile
+
+    from hatchling.builders.wheel import WheelBuilder
+
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {"rnncells", f"rnncells-{rnncells.__version__}.dist-info"}
+    assert "rnncells/py.typed" in names
