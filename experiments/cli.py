@@ -29,6 +29,9 @@ from experiments.config import (
 )
 
 RUNS = Path("runs")
+INSTALL = "in a clone, pip install -e '.[experiments]'"
+# What was published is not ours to choose, and the file chooses its task.
+FIXED = ("--paper.", "--task.name", "--title")
 
 USAGE = """\
 usage: python -m experiments VERB ...
@@ -84,6 +87,16 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print("error:", *str(error).split(), file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader, as `head`, has seen enough; nothing more can be written.
+        sys.stdout = None
+        return 1
+    except OSError as error:
+        if with_traceback:
+            traceback.print_exc()
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -133,8 +146,11 @@ def run_config(arguments: list[str]) -> None:
     default = RUNS / f"{path.stem}-seed{command.experiment.seed}"
     folder = command.out or default
     _check_folder(folder, overwrite=command.overwrite)
-    # Here, as it imports jax.
-    from experiments.run import run
+    try:
+        # Here, as it imports jax.
+        from experiments.run import run
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
 
     run(command.experiment, folder, path.stem)
 
@@ -195,9 +211,7 @@ def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
     try:
         import tyro
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            "`run` needs tyro: pip install 'rnncells[experiments]'."
-        ) from error
+        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
 
     def command(
         experiment: Annotated[Experiment, tyro.conf.arg(name="")] = experiment,
@@ -229,7 +243,12 @@ def _options(settings: Any, prefix: str = "") -> dict[str, Any]:
             options |= _options(value, f"{prefix}{name}.")
         else:
             options[f"--{prefix}{name}"] = field.type
-    return options
+    return {name: kind for name, kind in options.items() if not is_fixed(name)}
+
+
+def is_fixed(option: str) -> bool:
+    """Says whether only the config file can set an option."""
+    return option.startswith(FIXED)
 
 
 def _groups(arguments: list[str]) -> list[list[str]]:
@@ -250,6 +269,8 @@ def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None
     switched_off = re.sub(r"^(--(?:.*\.)?)no-([^.]*)$", r"\1\2", option)
     if known.get(switched_off) is bool:
         option = switched_off
+    if is_fixed(option):
+        raise ConfigError(f"`{option}` is fixed by the config file.")
     if option not in known:
         # `--rate` is too far from `--learning.rate` by its letters alone.
         end = "." + option.lstrip("-").rpartition(".")[2]
@@ -300,7 +321,12 @@ def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:
 def _check_folder(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"`--out` must be a folder, got the file `{folder}`.")
-    if folder.is_dir() and any(folder.iterdir()) and not overwrite:
+    if not folder.is_dir() or overwrite:
+        return
+    names = {path.name for path in folder.iterdir()}
+    # A run that did not end may be started again.
+    is_unfinished = "config.json" in names and "result.json" not in names
+    if names and not is_unfinished:
         raise ConfigError(
             f"the folder `{folder}` is not empty: give --overwrite, or --out another."
         )

@@ -41,6 +41,10 @@ class Paper:
     """Number of trainable weights, at least 1."""
     wrong: int
     """Wrong test sequences, from 0 to paper.test_sequences."""
+    most_wrong: int
+    """Wrong test sequences of the worst trial, from 0 to paper.test_sequences."""
+    mean_error: float
+    """Bound on the average test error of every trial, > 0."""
     test_sequences: int
     """Number of test sequences, at least 1."""
     trials: int
@@ -48,10 +52,13 @@ class Paper:
 
     def __post_init__(self):
         _check_counts(self, "sequences", "weights", "test_sequences", "trials")
-        _require(
-            0 <= self.wrong <= self.test_sequences,
-            f"`wrong` must be in [0, {self.test_sequences}], got {self.wrong}.",
-        )
+        _check_positive(self, "mean_error")
+        for name in ("wrong", "most_wrong"):
+            wrong = getattr(self, name)
+            _require(
+                0 <= wrong <= self.test_sequences,
+                f"`{name}` must be in [0, {self.test_sequences}], got {wrong}.",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,7 +373,8 @@ def _require(rule: bool, text: str) -> None:
 def _check_counts(options: Any, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        _require(value >= 1, f"`{name}` must be >= 1, got {value}.")
+        # Counts are 32-bit integers on the device.
+        _require(1 <= value < 2**31, f"`{name}` must be in [1, 2**31), got {value}.")
 
 
 def _check_positive(options: Any, *names: str) -> None:

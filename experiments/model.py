@@ -1,5 +1,7 @@
 """The networks of the paper: one recurrent layer and logistic output units."""
 
+from dataclasses import fields
+
 import flax.linen as nn
 import jax
 
@@ -46,14 +48,8 @@ class Network(nn.Module):
 
 def network(config: Model, outputs: int) -> Network:
     """Returns the network of a config."""
-    cell = getattr(rnncells, config.cell)(
-        blocks=config.blocks,
-        block_size=config.block_size,
-        weight_range=config.weight_range,
-        input_gate_bias=config.input_gate_bias,
-        output_gate_bias=config.output_gate_bias,
-        biases=config.biases,
-        gate_feedback=config.gate_feedback,
-        truncate_gradient=config.truncate_gradient,
-    )
-    return Network(cell, outputs, config.weight_range, config.output_bias)
+    cell = getattr(rnncells, config.cell)
+    # What both name is the cell's: a config's option has the name of the field.
+    shared = {f.name for f in fields(cell)} & {f.name for f in fields(config)}
+    options = {name: getattr(config, name) for name in shared}
+    return Network(cell(**options), outputs, config.weight_range, config.output_bias)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 
 def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:
@@ -16,8 +17,6 @@ def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> No
       path: of the PNG.
     """
     # The figure alone, without pyplot: no global state, no display.
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     draw_learning_curve(figure.add_subplot(), metrics, result)
     figure.savefig(path, dpi=150)
@@ -27,7 +26,7 @@ def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> Non
     """Draws the picture of `save_learning_curve` into the axes given."""
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     sequences = np.array([line["sequences"] for line in lines])
-    errors = np.array([line["error"] for line in lines])
+    errors = np.array([line["error"] for line in lines], float)
     for trial, error in zip(result["trials"], errors.T, strict=True):
         end = np.searchsorted(sequences, trial["sequences"]) + 1
         end = end if trial["solved"] else len(sequences)

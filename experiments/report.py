@@ -5,8 +5,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from experiments.config import ConfigError, config_path, read_config, to_dict
 
 
 def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -33,24 +32,32 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"{paper['sequences']:,}",
             _mean([trial["sequences"] for trial in solved], ",.0f"),
         ),
-        ("each trial", "not printed", each),
+        ("each trial", "-", each),
         ("weights", str(paper["weights"]), str(result["weights"])),
         (
             "wrong test sequences, mean",
             f"{paper['wrong']} of {paper['test_sequences']}",
             f"{_mean(wrong, '.2f')} of {tested}",
         ),
-        ("wrong, each trial", "at most 3", ", ".join(map(str, wrong)) or "-"),
+        (
+            "wrong, each trial",
+            f"at most {paper['most_wrong']}",
+            ", ".join(map(str, wrong)) or "-",
+        ),
         (
             "mean absolute test error",
-            f"< {result['config']['learning']['mean_error']:g}",
+            f"< {paper['mean_error']:g}",
             _mean([trial["mean_error"] for trial in solved], ".4f"),
         ),
     ]
 
 
-def print_table(result: dict[str, Any], console: Console) -> None:
+def print_table(result: dict[str, Any]) -> None:
     """Prints the table of one run."""
+    # Here, as the Markdown table needs no rich.
+    from rich.console import Console
+    from rich.table import Table
+
     paper = result["config"]["paper"]
     table = Table(title=f"{result['config']['title']}: table {paper['table']}")
     table.add_column("")
@@ -58,7 +65,7 @@ def print_table(result: dict[str, Any], console: Console) -> None:
     table.add_column("ours", overflow="fold")
     for row in summary(result):
         table.add_row(*row)
-    console.print(table)
+    Console().print(table)
 
 
 def markdown_table(folders: list[Path]) -> str:
@@ -75,13 +82,19 @@ def markdown_table(folders: list[Path]) -> str:
         "trials solved",
         "wrong: paper",
         "ours, mean",
+        "changed",
         "seed",
         "commit",
         "seconds",
     )
     lines = [_row(head), _row("---" for _ in head)]
     for folder in folders:
-        lines.append(_row(_cells(json.loads((folder / "result.json").read_text()))))
+        path = folder / "result.json"
+        try:
+            result = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{path} is damaged: {error}.") from error
+        lines.append(_row(_cells(result)))
     return "\n".join(lines)
 
 
@@ -99,10 +112,37 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
         f"{paper['wrong']} of {paper['test_sequences']}",
         f"{_mean([trial['wrong'] for trial in solved], '.2f', with_sd=False)} of "
         f"{result['config']['test_sequences']}",
+        ", ".join(changes(result)) or "-",
         str(result["config"]["seed"]),
         str(result["environment"]["commit"]),
         f"{result['seconds']:.0f}",
     )
+
+
+def changes(result: dict[str, Any]) -> list[str]:
+    """Returns the options that differ from the config's file, the seed apart."""
+    try:
+        file = to_dict(read_config(config_path(result["name"])))
+    except ConfigError:
+        return ["no such config now"]
+    before, after = _flat(file), _flat(result["config"])
+    names = [name for name in after if name not in ("seed", "title")]
+    return [
+        f"{name} = {json.dumps(after[name])}"
+        for name in names
+        if after[name] != before.get(name)
+    ]
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested tables as one, with dots in the names."""
+    flat = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
 
 
 def _mean(values: list[float], form: str, with_sd: bool = True) -> str:

@@ -8,6 +8,7 @@ RUN/learning_curve.png
 
 import importlib.metadata
 import json
+import math
 import platform
 import subprocess
 import time
@@ -17,7 +18,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 
 from experiments.config import Experiment, to_dict
 from experiments.online import Trainer
@@ -28,6 +28,7 @@ from experiments.report import print_table
 # Sequences presented by one call: long enough that the host costs nothing, short enough
 # for a progress bar that moves.
 CHUNK = 500
+CURVE = "learning_curve.png"
 
 
 def run(experiment: Experiment, folder: Path, name: str) -> None:
@@ -39,8 +40,10 @@ def run(experiment: Experiment, folder: Path, name: str) -> None:
       name: of the config.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for old in ("result.json", CURVE):
+        (folder / old).unlink(missing_ok=True)
     (folder / "config.json").write_text(_to_json(to_dict(experiment)))
-    start = time.monotonic()
+    start, environment = time.monotonic(), describe_environment()
     trainer = Trainer(experiment)
     trials, presented = train(trainer, folder / "metrics.jsonl")
     wrong, error = jax.device_get(trainer.test(trials.params))
@@ -60,12 +63,11 @@ def run(experiment: Experiment, folder: Path, name: str) -> None:
             for trial, solved_after in enumerate(np.asarray(trials.solved_after))
         ],
         "seconds": time.monotonic() - start,
-        "environment": environment(),
+        "environment": environment,
     }
     (folder / "result.json").write_text(_to_json(result))
-    curve = folder / "learning_curve.png"
-    save_learning_curve(folder / "metrics.jsonl", result, curve)
-    print_table(result, Console())
+    save_learning_curve(folder / "metrics.jsonl", result, folder / CURVE)
+    print_table(result)
     print(f"wrote {folder}")
 
 
@@ -106,7 +108,7 @@ def count_weights(params: Any) -> int:
     return sum(leaf[0].size for leaf in jax.tree.leaves(params))
 
 
-def environment() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Returns what a result depends on beside its config: versions, device, commit."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
@@ -135,5 +137,13 @@ def _commit() -> str | None:
 
 
 def _to_json(value: Any, indent: int | None = 2) -> str:
-    # NaN is not JSON: a network that diverged must fail here, not in a reader.
-    return json.dumps(value, indent=indent, allow_nan=False)
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Returns a value with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

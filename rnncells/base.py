@@ -4,9 +4,10 @@ A cell is a projection and a recurrence:
 
     cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
 
-`project` computes what needs the inputs only, for any leading axes, so that a whole
-sequence can be projected at once; `recur` computes what needs the carry. A cell states
-the shapes of its carry (`carry_shape`); all else about carries is written here, once.
+but for the dtypes of the carry, which a call keeps. `project` computes what needs the
+inputs only, for any leading axes, so that a whole sequence can be projected at once;
+`recur` computes what needs the carry. A cell states the shapes of its carry
+(`carry_shape`); all else about carries is written here, once.
 """
 
 import operator
@@ -51,6 +52,11 @@ class GateParams(nn.Module):
         self, features_in: int, width: int | None
     ) -> tuple[jax.Array, jax.Array | None]:
         features = width if self.features is None else self.features
+        if features is None:
+            raise ValueError(
+                f"the width of gate `{self.name}` is not known: with features=None, "
+                "call the cell, which takes it from the carry, and not `project`."
+            )
         shape = (features_in, features)
         kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
         if not self.use_bias:
@@ -96,6 +102,13 @@ class RNNCellBase(nn.RNNCellBase):
 
     def __post_init__(self):
         _check_features(type(self).__name__, getattr(self, "features", None))
+        for name in ("gate_fn", "activation_fn"):
+            function = getattr(self, name, nn.tanh)
+            if not callable(function):
+                raise TypeError(
+                    f"`{name}` of {type(self).__name__} must be a function, got "
+                    f"{function!r}. (The width of the inputs is not an argument.)"
+                )
         super().__post_init__()
 
     @property
@@ -148,6 +161,10 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: the carry does not fit the inputs or `features`.
         """
         self._check_carry(carry, inputs)
+        if getattr(self, "features", 0) is None:
+            # Modules are frozen, and the width is known no sooner.
+            width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+            object.__setattr__(self, "_carry_width", width)
         new_carry, output = self.recur(carry, self.project(inputs))
         return cast_like(new_carry, carry), output
 
@@ -163,7 +180,7 @@ class RNNCellBase(nn.RNNCellBase):
         """Returns the carry before the first step.
 
         Args:
-          key: random key, for `carry_init`.
+          key: random key, for `carry_init`; None will do if that needs none.
           sample_input: one step of input, `(*batch, *features)`: an array, a
             `jax.ShapeDtypeStruct`, a pytree of those (the first leaf counts), or a
             shape (of unknown dtype). Values are never read.
@@ -180,12 +197,16 @@ class RNNCellBase(nn.RNNCellBase):
                 "cell.initialize_carry(key, sample_input), where sample_input is one "
                 "step of input, not initialize_carry(key, batch_dims, size)."
             )
-        key = _one_of("key", key, "rng", rng)
-        sample = _one_of("sample_input", sample_input, "input_shape", input_shape)
+        key = rng if key is None else key
+        if (sample_input is None) == (input_shape is None):
+            raise TypeError("give `sample_input`, or else `input_shape`, its alias.")
+        sample = input_shape if sample_input is None else sample_input
         specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
         # One leaf takes the key itself, as in flax.linen, so that a random
         # `carry_init` gives Flax's values.
-        keys = jax.random.split(key, len(specs)) if len(specs) > 1 else [key]
+        keys = [key] * len(specs)
+        if key is not None and len(specs) > 1:
+            keys = jax.random.split(key, len(specs))
         init = getattr(self, "carry_init", nn.initializers.zeros_init())
         leaves = [init(k, s.shape, s.dtype) for k, s in zip(keys, specs, strict=True)]
         return jax.tree.unflatten(treedef, leaves)
@@ -216,19 +237,21 @@ class RNNCellBase(nn.RNNCellBase):
             return
         input_shape = jax.tree.leaves(inputs)[0].shape
         batch, features = split_shape(self, input_shape)
-        shapes = jax.tree.leaves(self.carry_shape(features), is_leaf=is_shape)
+        own = self.carry_shape(features)
+        shapes, structure = jax.tree.flatten(own, is_leaf=is_shape)
         expected = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
         leaves = jax.tree.leaves(carry)
-        fits = len(leaves) == len(expected) and all(
+        fits = jax.tree.structure(carry) == structure and all(
             len(jnp.shape(leaf)) == len(shape)
             and all(n in (None, m) for n, m in zip(shape, jnp.shape(leaf), strict=True))
             for leaf, shape in zip(leaves, expected, strict=True)
         )
         if not fits:
+            features = getattr(self, "features", None)
             raise ValueError(
-                f"`carry` of {type(self).__name__}(features={self.features}) must have "
-                f"shapes {expected} for inputs of shape {input_shape}, got "
-                f"{[jnp.shape(leaf) for leaf in leaves]}."
+                f"`carry` of {type(self).__name__}(features={features}) must have "
+                f"shapes {jax.tree.unflatten(structure, expected)} for inputs of shape "
+                f"{input_shape}, got {jax.tree.map(jnp.shape, carry)}."
             )
         for leaf, shape in zip(leaves, shapes, strict=True):
             dtype = jnp.result_type(leaf)
@@ -237,9 +260,6 @@ class RNNCellBase(nn.RNNCellBase):
                     f"`carry` of {type(self).__name__} must be floating or complex, "
                     f"got {dtype}."
                 )
-        if self.features is None:
-            # Modules are frozen; the width is known only now, and only for this call.
-            object.__setattr__(self, "_carry_width", jnp.shape(leaves[-1])[-1])
 
     @nn.nowrap
     def gates(
@@ -260,8 +280,9 @@ class RNNCellBase(nn.RNNCellBase):
           use_bias: whether the gates have biases.
         """
         for name in names:
+            own_features = getattr(self, "features", None)
             gate = GateParams(
-                features=self.features if features is None else features,
+                features=own_features if features is None else features,
                 use_bias=use_bias,
                 kernel_init=kernel_init,
                 bias_init=bias_init,
@@ -293,7 +314,7 @@ class RNNCellBase(nn.RNNCellBase):
 
 def feature_dims(cell: nn.Module) -> int:
     """Returns the number of feature axes of any cell, ours, Flax's or a user's."""
-    if isinstance(cell, RNNCellBase) or not hasattr(type(cell), "num_feature_axes"):
+    if hasattr(cell, "num_feature_dims"):
         return cell.num_feature_dims
     return cell.num_feature_axes
 
@@ -303,6 +324,9 @@ def split_shape(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the batch axes and the feature axes of one step's input shape."""
     dims = feature_dims(cell)
+    if shape == () and dims == 1:
+        # Flax takes this for one step without batch axes, its width left out.
+        return (), ()
     if len(shape) < dims:
         raise ValueError(
             f"`sample_input` of {type(cell).__name__} must have at least {dims} axes "
@@ -318,16 +342,15 @@ def _check_features(name: str, features: Any) -> None:
     try:
         is_count = not isinstance(features, bool) and operator.index(features) > 0
     except TypeError as error:
+        hint = ""
+        if callable(features):
+            hint = (
+                " (Up to Flax 0.6.11 the first argument of a cell was `gate_fn`: write "
+                f"{name}(features, gate_fn=...).)"
+            )
         raise TypeError(
             f"`features` of {name} must be an int, or None to take the width of the "
-            f"carry, got {features!r}. (Up to Flax 0.6.11 the first argument of a cell "
-            f"was `gate_fn`: write {name}(features, gate_fn=...).)"
+            f"carry, got {features!r}.{hint}"
         ) from error
     if not is_count:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
-
-
-def _one_of(name: str, value: Any, alias: str, other: Any) -> Any:
-    if (value is None) == (other is None):
-        raise TypeError(f"give `{name}` or its alias `{alias}`, and not both.")
-    return other if value is None else value

@@ -39,6 +39,11 @@ def sample_structs(sample: PyTree) -> PyTree:
     )
 
 
+def dtype_of(leaf: Any) -> Dtype:
+    """Returns the dtype of an array, a random key, or a Python number."""
+    return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+
+
 def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
     """Returns the dtype of a carry: `param_dtype`, complex where the sample is.
 
@@ -47,21 +52,24 @@ def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
       sample: pytree of `jax.ShapeDtypeStruct`.
     """
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(sample)]
-    is_complex = [jnp.issubdtype(dtype, jnp.complexfloating) for dtype in dtypes]
-    return jnp.result_type(
-        param_dtype, *(d for d, c in zip(dtypes, is_complex, strict=True) if c)
-    )
+    wider = [d for d in dtypes if jnp.issubdtype(d, jnp.complexfloating)]
+    return jnp.result_type(param_dtype, *wider)
 
 
 def cast_like(new: PyTree, old: PyTree) -> PyTree:
-    """Returns `new` in the dtypes of `old`, leaf by leaf; complex stays complex."""
+    """Returns `new` in the precision of `old`, leaf by leaf.
+
+    Real stays real, complex stays complex, and what is neither (counters, random keys)
+    stays as it is.
+    """
 
     def cast(new_leaf, old_leaf):
-        dtype = jnp.result_type(old_leaf)
-        if jnp.iscomplexobj(new_leaf) and not jnp.issubdtype(
-            dtype, jnp.complexfloating
-        ):
-            return new_leaf
-        return jnp.asarray(new_leaf, dtype)
+        was, is_now = dtype_of(old_leaf), dtype_of(new_leaf)
+        for kind in (jnp.floating, jnp.complexfloating):
+            if jnp.issubdtype(was, kind) and jnp.issubdtype(is_now, kind):
+                return jnp.asarray(new_leaf, was)
+        if jnp.issubdtype(was, jnp.complexfloating):
+            return jnp.asarray(new_leaf, was)
+        return new_leaf
 
     return jax.tree.map(cast, new, old)

@@ -91,6 +91,10 @@ CELLS = {
     "ConvLSTMCell-strides": conv((6, 7), in_flax=False, strides=(2, 3)),
     "ConvLSTMCell-valid": conv((6, 7), in_flax=False, padding="VALID"),
     "ConvLSTMCell-pairs": conv((6, 7), in_flax=False, padding=((1, 0), (2, 2))),
+    # These keep the size of images, so that Flax runs them, for the state as well.
+    "ConvLSTMCell-circular": conv((6, 7), padding="CIRCULAR"),
+    "ConvLSTMCell-causal": conv((6,), padding="CAUSAL"),
+    "ConvLSTMCell-one-sided": conv((6, 7), padding=((2, 0), (0, 1))),
     "LSTM1997Cell": memory_cells(),
     "LSTM1997Cell-full-gradient": memory_cells(True, truncate_gradient=False),
     "LSTM1997Cell-cells-feed-back": memory_cells(gate_feedback=False),

@@ -1,5 +1,12 @@
 """Settings of all tests."""
 
+import os
+
+# Before jax is imported: several devices on one machine, for tests of sharding.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+)
+
 import jax
 import numpy as np
 import pytest

@@ -273,6 +273,7 @@ def test_wrong_carries_raise(case, rng):
         "without batch": jax.tree.map(lambda leaf: leaf[0], carry),
         "other batch": jax.tree.map(lambda leaf: leaf[:1], carry),
         "too few parts": jax.tree.leaves(carry)[0][:, :1],
+        "a list": [*jax.tree.leaves(carry)],
     }
     for reason, given in wrong.items():
         with pytest.raises(ValueError, match="`carry` of .* must have shapes"):

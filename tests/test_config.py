@@ -35,6 +35,8 @@ row = "6a"
 sequences = 31_390
 weights = 156
 wrong = 1
+most_wrong = 3
+mean_error = 0.1
 test_sequences = 2560
 trials = 20
 

@@ -10,6 +10,8 @@ from equations import arrays, sigmoid
 import rnncells
 
 CASES = [name for name in CELLS if name.startswith("ConvLSTMCell")]
+# As numbers of zeros before and after, on each axis.
+PADS = {"CAUSAL": ((2, 0),)}
 
 
 def padding(size, kernel, stride, how):
@@ -25,12 +27,15 @@ def convolve(x, params, strides=None, pads="SAME"):
     kernel = params["kernel"]
     sizes = kernel.shape[:-2]
     strides = strides or (1,) * len(sizes)
+    wraps = pads == "CIRCULAR"
+    if wraps:
+        pads = "SAME"
     if isinstance(pads, str):
         pads = [
             padding(n, k, s, pads)
             for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
         ]
-    x = np.pad(x, [(0, 0), *pads, (0, 0)])
+    x = np.pad(x, [(0, 0), *pads, (0, 0)], mode="wrap" if wraps else "constant")
     shape = [
         (n - k) // s + 1 for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
     ]
@@ -57,7 +62,12 @@ def test_conv_lstm_cell_follows_its_equations(name, rng, float64):
     p, (c_, h_), x = arrays(params), arrays(carry), arrays(x)
     strides = case.options.get("strides")
     pads = case.options.get("padding", "SAME")
-    gates = convolve(x, p["ih"], strides, pads) + convolve(h_, p["hh"])
+    pads = PADS.get(pads, pads)
+    # Only where it changes the size of images is the padding not that of the state.
+    changes_size = strides or name in ("ConvLSTMCell-valid", "ConvLSTMCell-pairs")
+    state_pads = "SAME" if changes_size else pads
+    gates = convolve(x, p["ih"], strides, pads)
+    gates += convolve(h_, p["hh"], pads=state_pads)
     i, g, f, o = np.split(gates, 4, axis=-1)
     expected_c = sigmoid(f + 1) * c_ + sigmoid(i) * np.tanh(g)
     np.testing.assert_allclose(c, expected_c, rtol=1e-11, atol=1e-12)
@@ -88,3 +98,5 @@ def test_too_few_axes_raise(key):
         cell.initialize_carry(key, (2,))
     with pytest.raises(TypeError, match="one size for each spatial axis"):
         rnncells.ConvLSTMCell(4, 3)
+    with pytest.raises(ValueError, match="`strides` must have one number for each"):
+        rnncells.ConvLSTMCell(4, (3, 3), strides=(2,))

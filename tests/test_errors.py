@@ -3,12 +3,22 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import rnncells
 
 X = jnp.ones((2, 7, 3))
 KEY = jax.random.key(0)
+
+
+class Counting(nn.Module):
+    """A cell of a user: counts the steps, for all rows together."""
+
+    num_feature_dims: int = 1
+
+    def __call__(self, carry, x):
+        return carry + 1, x
 
 
 def gru(**options):
@@ -46,8 +56,8 @@ OLD_SPELLINGS = {
             KEY, rnncells.LSTMCell(4).initialize_carry(KEY, (2,)), X[:, 0]
         ),
         ValueError,
-        r"`carry` of LSTMCell\(features=4\) must have shapes "
-        r"\[\(2, 4\), \(2, 4\)\] for inputs of shape \(2, 3\), got \[\(4,\), \(4,\)\]",
+        r"`carry` of LSTMCell\(features=4\) must have shapes \(\(2, 4\), \(2, 4\)\) "
+        r"for inputs of shape \(2, 3\), got \(\(4,\), \(4,\)\)",
     ),
     "batch dims of a convolution": (
         lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
@@ -72,22 +82,22 @@ MISTAKES = {
     "carry too wide": (
         lambda: rnncells.GRUCell(4).init(KEY, jnp.ones((2, 9)), X[:, 0]),
         ValueError,
-        r"features=4\) must have shapes \[\(2, 4\)\] .* got \[\(2, 9\)\]",
+        r"features=4\) must have shapes \(2, 4\) .* got \(2, 9\)",
     ),
     "carry too wide in a layer": (
         lambda: run(initial_carry=jnp.ones((2, 9))),
         ValueError,
-        r"must have shapes \[\(2, 4\)\]",
+        r"must have shapes \(2, 4\)",
     ),
     "carry of another batch": (
         lambda: run(initial_carry=jnp.ones((1, 4))),
         ValueError,
-        r"must have shapes \[\(2, 4\)\]",
+        r"must have shapes \(2, 4\)",
     ),
     "carry of another cell": (
         lambda: run(initial_carry=(jnp.ones((2, 4)),) * 2),
         ValueError,
-        r"must have shapes \[\(2, 4\)\]",
+        r"must have shapes \(2, 4\)",
     ),
     "carry of integers": (
         lambda: run(initial_carry=jnp.ones((2, 4), int)),
@@ -107,12 +117,12 @@ MISTAKES = {
     "no sample": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY),
         TypeError,
-        "give `sample_input` or its alias `input_shape`",
+        "give `sample_input`, or else `input_shape`",
     ),
     "sample twice": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY, (3,), input_shape=(3,)),
         TypeError,
-        "and not both",
+        "give `sample_input`, or else `input_shape`",
     ),
     "length beyond time": (
         lambda: run(seq_lengths=jnp.array([7, 9])),
@@ -175,6 +185,65 @@ MISTAKES = {
         lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=True),
         ValueError,
         "`reverse` of Bidirectional needs `keep_order`",
+    ),
+    "bidirectional flag of a call": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=1),
+        TypeError,
+        "`reverse` of Bidirectional must be a bool, got 1",
+    ),
+    "bidirectional carry not a pair": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(
+            KEY, X, initial_carry=(jnp.ones((2, 4)),) * 3
+        ),
+        ValueError,
+        r"`initial_carry` of Bidirectional must be a pair .* got tuple",
+    ),
+    "reset_carry of another shape": (
+        lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=jnp.ones(4)),
+        ValueError,
+        r"`reset_carry` must be as the carry .*real\(2, 4\), got real\(4,\)",
+    ),
+    "reset_carry of another structure": (
+        lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=(jnp.ones((2, 4)),)),
+        ValueError,
+        "`reset_carry` must be as the carry",
+    ),
+    "reset_carry without resets": (
+        lambda: run(reset_carry=jnp.ones((2, 4))),
+        ValueError,
+        "no `resets` at which to use it",
+    ),
+    "lengths that wrap around in 32 bits": (
+        lambda: run(seq_lengths=np.array([2**32 + 3, 1])),
+        ValueError,
+        r"got 4294967299 at index \(0,\)",
+    ),
+    "known lengths inside jit": (
+        lambda: jax.jit(lambda x: run(x, seq_lengths=np.array([9, 1])))(X),
+        ValueError,
+        r"got 9 at index \(0,\)",
+    ),
+    "width of the inputs first": (
+        lambda: rnncells.LSTMCell(3, 4),
+        TypeError,
+        "`gate_fn` of LSTMCell must be a function, got 4",
+    ),
+    "features a tuple": (
+        lambda: rnncells.LSTMCell((3, 4)),
+        TypeError,
+        r"must be an int.* got \(3, 4\)\.$",
+    ),
+    "projection of unknown width": (
+        lambda: rnncells.GRUCell(None).init(KEY, X, method="project"),
+        ValueError,
+        "the width of gate `ir` is not known",
+    ),
+    "carry part without batch axes": (
+        lambda: rnncells.RNN(Counting()).init(
+            KEY, X, initial_carry=jnp.int32(0), mask=jnp.ones((2, 7), bool)
+        ),
+        ValueError,
+        r"begin with the batch axes \(2,\), got the shape \(\)",
     ),
     "bidirectional flag": (
         lambda: rnncells.Bidirectional(gru(), gru(), time_major=3),

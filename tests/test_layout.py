@@ -35,7 +35,7 @@ ALLOWED = {
     "experiments/config.py": [],
     "experiments/cli.py": ["experiments", "tyro"],
     "experiments/plots.py": ["matplotlib", "numpy"],
-    "experiments/report.py": ["rich"],
+    "experiments/report.py": ["experiments.config", "rich"],
     "experiments/progress.py": ["experiments", "rich"],
     "experiments": ["experiments", "flax.linen", "jax", "numpy", "optax", "rich"]
     + ["rnncells"],

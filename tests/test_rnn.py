@@ -16,6 +16,7 @@ from cases import (
     random_like,
     random_params,
 )
+from jax import export
 
 import rnncells
 
@@ -480,8 +481,171 @@ def test_empty_sequences(rng):
         assert y.shape == (BATCH, 0, 4)
 
 
-def test_lengths_out_of_range_are_clipped_under_jit(rng):
-    rnn, params, inputs, _, _ = setting(CELLS["GRUCell"], rng, return_carry=True)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_lengths_may_be_narrow_integers(dtype, rng):
+    # 300 steps are more than 8 bits hold.
+    lengths = np.array([100, 0, 120, 1], dtype)
+    rnn = rnncells.RNN(rnncells.GRUCell(4), return_carry=True)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, 300, 3)), jnp.float32)
+    params = random_params(rng, rnn, inputs)
+    expected = run(rnn, params, inputs, reverse=True, seq_lengths=lengths.astype(int))
+    assert_equal(run(rnn, params, inputs, reverse=True, seq_lengths=lengths), expected)
+
+
+def test_layers_export_with_symbolic_batch_and_time(rng):
+    layer = rnncells.Bidirectional(
+        rnncells.RNN(rnncells.LSTMCell(4)),
+        rnncells.RNN(rnncells.GRUCell(3)),
+        return_carry=True,
+    )
+    batch, time = export.symbolic_shape("batch, time")
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
+    params = random_params(rng, layer, inputs)
+
+    def apply(inputs, lengths, mask, resets):
+        return layer.apply(
+            params, inputs, seq_lengths=lengths, mask=mask, resets=resets
+        )
+
+    arguments = [
+        jax.ShapeDtypeStruct((batch, time, 3), jnp.float32),
+        jax.ShapeDtypeStruct((batch,), jnp.int32),
+        *[jax.ShapeDtypeStruct((batch, time), jnp.bool_)] * 2,
+    ]
+    platforms = ("cpu", "cuda", "tpu")
+    exported = export.export(jax.jit(apply), platforms=platforms)(*arguments)
+
+    values = (inputs, LENGTHS.astype(np.int32), MASK, RESETS)
+    assert_close(exported.call(*values), apply(*values))
+
+
+def test_batch_may_be_sharded(rng):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    rnn = rnncells.RNN(rnncells.LSTMCell(4), return_carry=True)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
+    params = random_params(rng, rnn, inputs)
+
+    def gradient(params, inputs, lengths):
+        def loss(params):
+            (c, h), y = rnn.apply(params, inputs, seq_lengths=lengths)
+            return jnp.sum(c * h) + jnp.sum(y**2), (c, h)
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    sharded = jax.device_put((inputs, jnp.asarray(LENGTHS)), sharding)
+    actual, carry = jax.jit(gradient)(params, *sharded)
+    assert all(len(leaf.sharding.device_set) == 4 for leaf in carry)
+    assert_close((actual, carry), gradient(params, inputs, LENGTHS))
+
+
+@each_direction
+def test_lengths_out_of_range_are_clipped_under_jit(reverse, rng):
+    rnn, params, inputs, _, _ = setting(
+        CELLS["GRUCell"], rng, return_carry=True, reverse=reverse
+    )
     run = jax.jit(lambda lengths: rnn.apply(params, inputs, seq_lengths=lengths))
     clipped = jnp.array([STEPS, 0, 3, 1])
     assert_equal(run(jnp.array([99, -5, 3, 1])), run(clipped))
+
+
+def test_resets_leave_the_precision_of_the_carry(rng):
+    # A rollout stored in half precision, continued with resets.
+    rnn, params, inputs, fresh, carry = setting(
+        CELLS["LSTMCell"], rng, return_carry=True
+    )
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), carry)
+    last, _ = run(rnn, params, inputs, initial_carry=half, resets=RESETS)
+    assert {leaf.dtype for leaf in last} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_reset_carry_is_used_without_an_initial_one(rng):
+    rnn, params, inputs, fresh, other = setting(
+        CELLS["LSTMCell"], rng, return_carry=True
+    )
+    arguments = {"resets": RESETS, "reset_carry": other}
+    last, y = run(rnn, params, inputs, **arguments)
+    cell_params = {"params": params["params"]["cell"]}
+    expected, visits = row_by_row(
+        rnn.cell, cell_params, fresh, other, inputs, {"resets": RESETS}, False
+    )
+    assert_close(last, expected)
+    for index, _, output in visits:
+        assert_close(y[index], output)
+
+
+def test_bidirectional_gives_each_direction_its_reset_carry(rng):
+    case = CELLS["GRUCell"]
+    inputs = case.inputs(rng, ROWS, STEPS)
+    rnn = rnncells.RNN(case.make())
+    layer = rnncells.Bidirectional(rnn, rnncells.RNN(case.make()))
+    params = random_params(rng, layer, inputs)
+    others = random_like(rng, (jnp.zeros((ROWS, 4)),) * 2)
+    y = run(layer, params, inputs, resets=RESETS, reset_carry=others)
+    for side, name in enumerate(("forward_rnn", "backward_rnn")):
+        own = {"params": params["params"][name]}
+        expected = run(
+            rnn,
+            own,
+            inputs,
+            reverse=bool(side),
+            resets=RESETS,
+            reset_carry=others[side],
+        )
+        assert_close(y[..., 4 * side : 4 * side + 4], expected)
+
+
+@jax.tree_util.register_pytree_node_class
+class State:
+    """A carry of a user's class, which cannot be compared."""
+
+    def __init__(self, h, key, steps):
+        self.parts = h, key, steps
+
+    def tree_flatten(self):
+        return self.parts, None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        return cls(*parts)
+
+
+class Noisy(nn.Module):
+    """A user's cell, its carry with a random key and a counter."""
+
+    num_feature_axes: int = 1
+
+    @nn.compact
+    def __call__(self, carry, x):
+        h, key, steps = carry.parts
+        key, used = jax.random.split(key)
+        h = 0.5 * h + x + jax.random.normal(used, x.shape)
+        return State(h, key, steps + 1), h
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_carries_may_hold_keys_and_counters(dtype):
+    rnn = rnncells.RNN(Noisy(), return_carry=True)
+    start = State(jnp.zeros((2, 3), dtype), jax.random.key(0), 0)
+    carry, _ = rnn.apply({}, jnp.ones((2, 5, 3), dtype), initial_carry=start)
+    h, key, steps = carry.parts
+    assert steps == 5 and h.dtype == dtype
+    assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+
+
+def test_either_name_of_the_number_of_feature_dims_will_do():
+    class Echo(nn.RNNCellBase):
+        num_feature_dims = 1
+
+        def __call__(self, carry, x):
+            return carry, x
+
+    x = jnp.ones((2, 5, 3))
+    assert_equal(rnncells.RNN(Echo()).apply({}, x, initial_carry=()), x)
+
+    class Nameless(rnncells.RNNCellBase):
+        def __call__(self, carry, x):
+            return carry, x
+
+    with pytest.raises(NotImplementedError, match="must define `num_feature_dims`"):
+        rnncells.RNN(Nameless()).apply({}, x, initial_carry=())

@@ -22,7 +22,8 @@ class ConvLSTMCell(RNNCellBase):
         h_t &= o_t \odot \tanh(c_t)
 
     Strides and padding are those of the convolution of the input; the one of the state
-    has stride 1 and padding SAME, so the state keeps its size. The carry is
+    has stride 1 and keeps its size: its padding is SAME, or, as in Flax, that of the
+    input if that keeps sizes too (CIRCULAR, REFLECT, some pairs). The carry is
     :math:`(c_t, h_t)` and the output :math:`h_t`, all `(*batch, *spatial, features)`
     with the spatial axes of the convolved input.
 
@@ -37,8 +38,10 @@ class ConvLSTMCell(RNNCellBase):
     Attributes:
       features: number of filters of each gate.
       kernel_size: sizes of the kernels, one for each spatial axis.
-      strides: strides of the convolution of the input, 1 if None.
-      padding: `'SAME'`, `'VALID'` or `(low, high)` pairs, of the same convolution.
+      strides: strides of the convolution of the input, for each axis or for all, 1 if
+        None.
+      padding: of the same convolution, as `flax.linen.Conv` has it: `'SAME'`,
+        `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
       use_bias: whether both convolutions have a bias, as in Flax.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
@@ -53,7 +56,7 @@ class ConvLSTMCell(RNNCellBase):
 
     features: int
     kernel_size: Sequence[int]
-    strides: Sequence[int] | None = None
+    strides: Sequence[int] | int | None = None
     padding: PaddingLike = "SAME"
     use_bias: bool = True
     dtype: Dtype | None = None
@@ -61,10 +64,19 @@ class ConvLSTMCell(RNNCellBase):
     carry_init: Initializer = nn.initializers.zeros_init()
 
     def __post_init__(self):
+        if self.features is None:
+            raise TypeError("`features` of ConvLSTMCell must be an int, got None.")
         if not isinstance(self.kernel_size, Sequence):
             raise TypeError(
                 "`kernel_size` must have one size for each spatial axis, as (3, 3), "
                 f"got {self.kernel_size!r}."
+            )
+        if isinstance(self.strides, Sequence) and len(self.strides) != len(
+            self.kernel_size
+        ):
+            raise ValueError(
+                f"`strides` must have one number for each axis of `kernel_size` "
+                f"{tuple(self.kernel_size)}, got {self.strides!r}."
             )
         super().__post_init__()
 
@@ -88,7 +100,9 @@ class ConvLSTMCell(RNNCellBase):
 
     def setup(self):
         self.ih = self._convolution(4 * self.features, self._on_input)
-        self.hh = self._convolution(4 * self.features, {"padding": "SAME"})
+        keeps_size = self._keeps_size(self.padding)
+        padding = self.padding if keeps_size else "SAME"
+        self.hh = self._convolution(4 * self.features, {"padding": padding})
 
     def project(self, inputs):
         return self.ih(inputs)
@@ -107,6 +121,19 @@ class ConvLSTMCell(RNNCellBase):
     @property
     def _on_input(self):
         return {"strides": self.strides, "padding": self.padding}
+
+    @nn.nowrap
+    def _keeps_size(self, padding: PaddingLike) -> bool:
+        """Says whether a convolution of stride 1 keeps the sizes of images."""
+        if isinstance(padding, str):
+            return padding != "VALID"
+        pads = (
+            padding
+            if isinstance(padding, Sequence)
+            else [padding] * len(self.kernel_size)
+        )
+        sums = [2 * pad if isinstance(pad, int) else sum(pad) for pad in pads]
+        return sums == [size - 1 for size in self.kernel_size]
 
     @nn.nowrap
     def _convolution(self, features, options, **parent):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
@@ -108,11 +109,14 @@ class LSTM1997Cell(RNNCellBase):
     def __post_init__(self):
         for name in ("blocks", "block_size"):
             size = getattr(self, name)
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            is_count = isinstance(size, int | np.integer) and not isinstance(size, bool)
+            if not (is_count and size >= 1):
                 raise ValueError(
                     f"`{name}` must be an int of at least 1, got {size!r}."
                 )
-        for unit in self.biases:
+        if not self.weight_range > 0:
+            raise ValueError(f"`weight_range` must be > 0, got {self.weight_range!r}.")
+        for unit in [self.biases] if isinstance(self.biases, str) else self.biases:
             if unit not in HIDDEN_UNITS:
                 raise ValueError(
                     f"`biases` must be of {list(HIDDEN_UNITS)}, got {unit!r}."
@@ -173,7 +177,7 @@ class LSTM1997Cell(RNNCellBase):
         bias = getattr(self, name)
         if bias is None:
             return
-        if len(bias) != self.blocks:
+        if not isinstance(bias, Sequence) or len(bias) != self.blocks:
             raise ValueError(
                 f"`{name}` must have one value for each of {self.blocks} blocks, got "
                 f"{bias!r}."

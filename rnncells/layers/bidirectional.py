@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.carry import Carry, PyTree
-from rnncells.layers.checks import check_bools
+from rnncells.layers.checks import check_bools, check_pair, resolve_flags
 from rnncells.layers.rnn import RNN
 
 
@@ -105,45 +105,51 @@ class Bidirectional(nn.Module):
                 "parameters.",
                 stacklevel=2,
             )
+        reverse = False if reverse is None else reverse
+        keep_order = False if keep_order is None else keep_order
+        check_bools("Bidirectional", reverse=reverse, keep_order=keep_order)
         if reverse and not keep_order:
             raise ValueError(
                 "`reverse` of Bidirectional needs `keep_order`: both directions are in "
                 "the order of the inputs when they are merged."
             )
-        flags = {
-            "return_carry": return_carry,
-            "return_all_carries": return_all_carries,
-            "time_major": time_major,
-        }
-        for name, value in flags.items():
-            flags[name] = getattr(self, name) if value is None else value
-        check_bools("Bidirectional", **flags)
-        with_carries = flags["return_carry"] or flags["return_all_carries"]
-        keys = None if init_key is None else jax.random.split(init_key)
-        pairs = {
-            "initial_carry": initial_carry,
-            "reset_carry": reset_carry,
-            "init_key": keys,
-        }
+        flags = resolve_flags(
+            self,
+            return_carry=return_carry,
+            return_all_carries=return_all_carries,
+            time_major=time_major,
+        )
+        shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+        pairs = {"initial_carry": initial_carry, "reset_carry": reset_carry}
+        pairs = {name: pair for name, pair in pairs.items() if pair is not None}
+        for name, pair in pairs.items():
+            check_pair(name, pair)
+        if init_key is not None:
+            pairs["init_key"] = jax.random.split(init_key)
 
-        def run(rnn, direction, reverse):
-            given = {k: v[direction] for k, v in pairs.items() if v is not None}
-            given |= {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
-            if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):
-                given["return_all_carries"] = flags["return_all_carries"]
-            # Flax's layers do not know all arguments: they get those that are given.
-            return rnn(
-                inputs,
-                **{k: v for k, v in given.items() if v is not None},
-                return_carry=flags["return_carry"],
-                time_major=flags["time_major"],
-                reverse=reverse,
-                keep_order=True,
-            )
+        def run(side, rnn, reverse):
+            given = shared | {name: pair[side] for name, pair in pairs.items()}
+            return _run(rnn, inputs, given, flags, reverse)
 
-        forward = run(self.forward_rnn, 0, bool(reverse))
-        backward = run(self.backward_rnn, 1, not reverse)
-        if not with_carries:
+        forward = run(0, self.forward_rnn, reverse)
+        backward = run(1, self.backward_rnn, not reverse)
+        if not (flags["return_carry"] or flags["return_all_carries"]):
             return jax.tree.map(self.merge_fn, forward, backward)
         carries, outputs = zip(forward, backward, strict=True)
         return carries, jax.tree.map(self.merge_fn, *outputs)
+
+
+def _run(
+    rnn: nn.Module,
+    inputs: PyTree,
+    given: dict[str, Any],
+    flags: dict[str, bool],
+    reverse: bool,
+) -> Any:
+    """Applies one direction; the outputs are in the order of the inputs."""
+    arguments = {name: value for name, value in given.items() if value is not None}
+    arguments |= {name: flags[name] for name in ("return_carry", "time_major")}
+    # Flax's layers do not know this argument: they get it only if it is asked for.
+    if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):
+        arguments["return_all_carries"] = flags["return_all_carries"]
+    return rnn(inputs, **arguments, reverse=reverse, keep_order=True)

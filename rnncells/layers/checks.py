@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-PyTree = Any
+from rnncells.carry import Carry, PyTree, dtype_of
 
 
 def check_bools(layer: str, **flags: Any) -> None:
@@ -22,17 +23,53 @@ def check_bools(layer: str, **flags: Any) -> None:
             raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
 
 
-def check_layout(
-    inputs: PyTree, feature_dims: int, time_major: bool
-) -> tuple[int, tuple[int, ...]]:
-    """Returns the position of the time axis, and the batch and time axes' sizes.
+def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
+    """Returns the flags of a call: the argument where given, else the layer's field.
+
+    Raises:
+      TypeError: a flag is not a bool.
+    """
+    flags = {
+        name: getattr(layer, name) if value is None else value
+        for name, value in overrides.items()
+    }
+    check_bools(type(layer).__name__, **flags)
+    return flags
+
+
+def check_sequences(
+    inputs: PyTree,
+    feature_dims: int,
+    time_major: bool,
+    *,
+    seq_lengths: Any = None,
+    mask: Any = None,
+    resets: Any = None,
+) -> tuple[int, jax.Array | None, jax.Array | None, jax.Array | None]:
+    """Returns the position of the time axis, and lengths, mask and resets as arrays.
 
     Args:
       inputs: pytree of arrays, `(*batch, time, *features)` or time first; the first
         leaf has `feature_dims` feature axes, the others any number.
       feature_dims: of the cell.
       time_major: whether time is the first axis.
+      seq_lengths: see `check_lengths`.
+      mask: booleans over batch and time.
+      resets: booleans over batch and time.
     """
+    sizes = check_layout(inputs, feature_dims)
+    axis = 0 if time_major else len(sizes) - 1
+    batch = sizes[:axis] + sizes[axis + 1 :]
+    return (
+        axis,
+        check_lengths(seq_lengths, batch, sizes[axis]),
+        check_steps("mask", mask, sizes),
+        check_steps("resets", resets, sizes),
+    )
+
+
+def check_layout(inputs: PyTree, feature_dims: int) -> tuple[int, ...]:
+    """Returns the sizes of the batch and time axes, which all inputs must share."""
     leaves = jax.tree.leaves(inputs)
     if not leaves:
         raise ValueError("`inputs` must have at least one array, got none.")
@@ -49,7 +86,7 @@ def check_layout(
                 f"all `inputs` must have the same batch and time axes {sizes}, got the "
                 f"shape {leaf.shape}."
             )
-    return (0 if time_major else count - 1), sizes
+    return sizes
 
 
 def check_steps(name: str, steps: Any, sizes: tuple[int, ...]) -> jax.Array | None:
@@ -77,7 +114,9 @@ def check_lengths(
     """
     if seq_lengths is None:
         return None
-    lengths = jnp.asarray(seq_lengths)
+    is_known = not isinstance(seq_lengths, jax.core.Tracer)
+    # NumPy keeps wide integers as they are: none may slip in by wrapping around.
+    lengths = np.asarray(seq_lengths) if is_known else seq_lengths
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"`seq_lengths` must be integers, got {lengths.dtype}.")
     if lengths.shape != batch:
@@ -85,32 +124,58 @@ def check_lengths(
             f"`seq_lengths` must have the batch axes of the inputs, {batch}, got the "
             f"shape {lengths.shape}."
         )
-    if not isinstance(lengths, jax.core.Tracer):
-        values = np.asarray(lengths)
-        wrong = np.argwhere((values < 0) | (values > steps))
+    if is_known:
+        wrong = np.argwhere((lengths < 0) | (lengths > steps))
         if len(wrong):
             index = tuple(wrong[0].tolist())
             raise ValueError(
                 f"`seq_lengths` must be in [0, {steps}] (the time axis), got "
-                f"{values[index]} at index {index}."
+                f"{lengths[index]} at index {index}."
             )
-    return jnp.clip(lengths, 0, steps)
+    # Narrow integers could not hold the number of steps.
+    return jnp.clip(jnp.asarray(lengths, jnp.int32), 0, steps)
 
 
-def check_kept(cell: str, new: PyTree, old: PyTree) -> None:
-    """Raises unless a step kept its carry: structure, shapes, and real or complex."""
-
-    def describe(carry):
-        return jax.tree.map(
-            lambda leaf: (
-                f"{'complex' if jnp.iscomplexobj(leaf) else 'real'}{jnp.shape(leaf)}"
-            ),
-            carry,
+def check_pair(name: str, pair: Any) -> None:
+    """Raises unless `pair` is a tuple or list of two: forward and backward."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(
+            f"`{name}` of Bidirectional must be a pair (forward, backward), got "
+            f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
         )
 
-    if describe(old) != describe(new):
+
+def describe(carry: Carry) -> PyTree:
+    """Returns what must not change of each part of a carry: shape, real or complex."""
+
+    def kind(leaf):
+        is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
+        return ("complex" if is_complex else "real") + str(jnp.shape(leaf))
+
+    return jax.tree.map(kind, carry)
+
+
+def is_alike(carry: Carry, other: Carry) -> bool:
+    """Says whether two carries are alike but for values and precision."""
+    return jax.tree.flatten(describe(carry)) == jax.tree.flatten(describe(other))
+
+
+def check_kept(cell: str, new: Carry, old: Carry) -> None:
+    """Raises unless a step kept its carry: structure, shapes, real or complex."""
+    if not is_alike(new, old):
         raise ValueError(
-            f"`initial_carry` does not fit the inputs: {cell} takes "
-            f"{describe(old)} and returns {describe(new)}, but a carry must keep its "
-            "structure and shapes."
+            f"`initial_carry` does not fit the inputs: {cell} takes {describe(old)} "
+            f"and returns {describe(new)}; structure, shapes, and real or complex must "
+            "stay."
+        )
+
+
+def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> None:
+    """Raises unless the carry at resets is as the one before the first step."""
+    if not has_resets:
+        raise ValueError("`reset_carry` is given, but no `resets` at which to use it.")
+    if not is_alike(reset_carry, carry):
+        raise ValueError(
+            f"`reset_carry` must be as the carry before the first step, "
+            f"{describe(carry)}, got {describe(reset_carry)}."
         )

@@ -12,13 +12,13 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
 from rnncells.base import RNNCellBase, feature_dims
-from rnncells.carry import Carry, PyTree, carry_dtype, cast_like
+from rnncells.carry import Carry, PyTree, carry_dtype, cast_like, dtype_of
 from rnncells.layers.checks import (
     check_bools,
     check_kept,
-    check_layout,
-    check_lengths,
-    check_steps,
+    check_reset_carry,
+    check_sequences,
+    resolve_flags,
 )
 from rnncells.recurrence import scan as recurrence
 from rnncells.recurrence.steps import flip
@@ -60,19 +60,25 @@ class RNN(nn.Module):
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
-      split_rngs: for `flax.linen.scan`: whether each random stream differs by step.
+      split_rngs: for `flax.linen.scan`: the random streams that the cell gets, and
+        whether each differs by step. A cell with dropout needs
+        `{"params": False, "dropout": True}`; a stream not named here is not there.
       return_all_carries: returns `(carries, outputs)`, the carry after every step, its
         time axis where that of the outputs is; instead of the final carry.
       padded_outputs: what the outputs hold at steps that do not count. `'run'`: as in
         flax.linen, what the cell computes when it runs on from the last step before
         `seq_lengths`, and from the held carry where the mask is false; nan and infinite
         inputs are taken as 0. `'zero'`: zeros. `'hold'`: the last output that counts,
-        or zeros before the first. With the last two the cell sees zeros there.
+        or zeros before the first. With the last two the cell sees zeros there. (With
+        `'run'` a cell whose state is not bounded can overflow in long padding, and
+        0 * inf then makes the gradients nan; with the last two it cannot.)
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Different on purpose: a length of 0 gives the initial
-    carry, lengths outside `[0, time]` raise (under `jit`: are clipped), and flags that
-    are no bools raise.
+    carry; lengths outside `[0, time]` raise (under `jit`: are clipped); lengths with
+    `return_carry` work for any number of batch axes; inputs may be pytrees; the carry
+    keeps its dtype from step to step, so that cells in half precision can be scanned,
+    and is complex for complex inputs; flags that are no bools raise.
     """
 
     cell: nn.Module
@@ -153,7 +159,8 @@ class RNN(nn.Module):
           ValueError: shapes, or known lengths, that do not fit.
           TypeError: lengths that are no integers, masks that are not boolean.
         """
-        flags = self._flags(
+        flags = resolve_flags(
+            self,
             return_carry=return_carry,
             time_major=time_major,
             reverse=reverse,
@@ -161,16 +168,22 @@ class RNN(nn.Module):
             return_all_carries=return_all_carries,
         )
         inputs = jax.tree.map(jnp.asarray, inputs)
-        axis, sizes = check_layout(inputs, feature_dims(self.cell), flags["time_major"])
-        seq_lengths = check_lengths(
-            seq_lengths, sizes[:axis] + sizes[axis + 1 :], sizes[axis]
+        axis, seq_lengths, mask, resets = check_sequences(
+            inputs,
+            feature_dims(self.cell),
+            flags["time_major"],
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
         )
-        mask = check_steps("mask", mask, sizes)
-        resets = check_steps("resets", resets, sizes)
-
         own_carry = None
         if initial_carry is None or (resets is not None and reset_carry is None):
             own_carry = self._own_carry(init_key, inputs, axis)
+        carry = own_carry if initial_carry is None else initial_carry
+        fresh = own_carry
+        if reset_carry is not None:
+            check_reset_carry(reset_carry, carry, resets is not None)
+            fresh = reset_carry
         inputs, schedule = recurrence.arrange(
             inputs,
             axis,
@@ -182,8 +195,8 @@ class RNN(nn.Module):
         )
         carry, carries, outputs = recurrence.scan(
             self._loop(axis),
-            own_carry if initial_carry is None else initial_carry,
-            own_carry if reset_carry is None else reset_carry,
+            carry,
+            None if resets is None else cast_like(fresh, carry),
             inputs,
             schedule,
             keep_final=flags["return_carry"],
@@ -194,15 +207,6 @@ class RNN(nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
-
-    def _flags(self, **overrides: bool | None) -> dict[str, bool]:
-        """Returns the flags of this call: the argument where given, else the field."""
-        flags = {
-            name: getattr(self, name) if value is None else value
-            for name, value in overrides.items()
-        }
-        check_bools("RNN", **flags)
-        return flags
 
     def _loop(self, axis: int) -> Callable:
         """Returns the loop over time, which lifts the cell's variables into it."""
@@ -238,9 +242,14 @@ class RNN(nn.Module):
             return self.cell.initialize_carry(key, sample)
         shapes = jax.tree.map(lambda leaf: leaf.shape, sample)
         carry = self.cell.initialize_carry(key, shapes)
-        return jax.tree.map(
-            lambda leaf: leaf.astype(carry_dtype(leaf.dtype, sample)), carry
-        )
+
+        def complex_if_sample_is(leaf):
+            dtype = dtype_of(leaf)
+            if not jnp.issubdtype(dtype, jnp.inexact):
+                return leaf
+            return jnp.asarray(leaf, carry_dtype(dtype, sample))
+
+        return jax.tree.map(complex_if_sample_is, carry)
 
 
 def _keep_types(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:

@@ -5,14 +5,14 @@ is the truth that faster forms are compared with.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence import steps as step_masks
+from rnncells.recurrence.steps import PyTree
 
-PyTree = Any
 PADDED_OUTPUTS = ("run", "hold", "zero")
 
 
@@ -60,24 +60,27 @@ def arrange(
         nan and infinity apart, and past a row's end the state runs on. `'hold'`,
         `'zero'`: the cell sees zeros, and outputs are overwritten.
     """
-    counts = mask
+    runs_on = padded_outputs == "run"
+    unpadded = None
     if seq_lengths is not None:
         steps = jax.tree.leaves(inputs)[0].shape[axis]
         unpadded = step_masks.before_end(seq_lengths, steps, axis)
-        counts = unpadded if mask is None else mask & unpadded
         resets = None if resets is None else resets & unpadded
-    moves = mask if padded_outputs == "run" else counts
     if reverse:
         if resets is not None:
             resets = step_masks.boundaries_reversed(resets, axis)
-        inputs, counts, moves, resets = step_masks.flip(
-            (inputs, counts, moves, resets), seq_lengths, axis
+        inputs, mask, resets = step_masks.flip(
+            (inputs, mask, resets), seq_lengths, axis
         )
+    counts = mask
+    if unpadded is not None:
+        # Padding stays at the end when the valid part is reversed.
+        counts = unpadded if mask is None else mask & unpadded
     if counts is not None:
-        everything = padded_outputs != "run"
-        inputs = step_masks.clear_padding(inputs, counts, everything)
+        inputs = step_masks.clear_padding(inputs, counts, everything=not runs_on)
     if resets is not None:
         resets = step_masks.restarts(resets, counts, axis)
+    moves = mask if runs_on else counts
     return inputs, Schedule(axis, padded_outputs, counts, moves, resets)
 
 

@@ -27,6 +27,11 @@ def select(mask: jax.Array, where_true: PyTree, where_false: PyTree) -> PyTree:
     """
 
     def choose(a, b):
+        if jnp.shape(a)[: mask.ndim] != mask.shape:
+            raise ValueError(
+                "with lengths, masks or resets, every part of a carry must begin with "
+                f"the batch axes {mask.shape}, got the shape {jnp.shape(a)}."
+            )
         return jnp.where(expand_right(mask, jnp.ndim(a)), a, b)
 
     return jax.tree.map(choose, where_true, where_false)
@@ -41,9 +46,8 @@ def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
       axis: position of the time axis in the result.
     """
     lengths = jnp.expand_dims(seq_lengths, axis)
-    return jax.lax.broadcasted_iota(
-        jnp.int32, _with_time(lengths, steps, axis), axis
-    ) < (lengths)
+    shape = _with_time(lengths, steps, axis)
+    return jax.lax.broadcasted_iota(jnp.int32, shape, axis) < lengths
 
 
 def restarts(resets: jax.Array, valid: jax.Array | None, axis: int) -> jax.Array:
