@@ -20,6 +20,9 @@ from typing import Any, Literal
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
+# Numbers are float32 on the device.
+FLOAT32_MAX = 3.4e38
+
 HIDDEN_UNITS = ("in", "cell", "out")
 
 
@@ -382,3 +385,6 @@ def _check_positive(options: Any, *names: str) -> None:
         value = getattr(options, name)
         # NaN fails this too.
         _require(0 < value < math.inf, f"`{name}` must be > 0, got {value}.")
+        _require(
+            value < FLOAT32_MAX, f"`{name}` must be below {FLOAT32_MAX:g}, got {value}."
+        )

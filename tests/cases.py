@@ -1,6 +1,7 @@
 """The cells that the shared tests walk, and what those tests have in common.
 
-A new cell is tested by a line in `CELLS`. All sizes differ: a swapped axis fails.
+A new cell is tested by a line in `CELLS`, a new option by one in `VARIANTS`. All sizes
+differ, so that a swapped axis fails.
 """
 
 from collections.abc import Callable
@@ -68,35 +69,40 @@ def memory_cells(exact_gradient=False, **options):
     return Case("LSTM1997Cell", options, (5,), False, exact_gradient)
 
 
+# Every property is tested with these.
 CELLS = {
     "SimpleCell": dense("SimpleCell"),
+    "LSTMCell": dense("LSTMCell"),
+    "OptimizedLSTMCell": dense("OptimizedLSTMCell"),
+    "GRUCell": dense("GRUCell"),
+    "GRUCell-reset-before": dense("GRUCell", in_flax=False, reset_after=False),
+    "MGUCell": dense("MGUCell"),
+    "ConvLSTMCell-2d": conv((6, 7)),
+    "ConvLSTMCell-strides": conv((6, 7), in_flax=False, strides=(2, 3)),
+    "LSTM1997Cell": memory_cells(),
+    "LSTM1997Cell-full-gradient": memory_cells(True, truncate_gradient=False),
+}
+# Options that change a step and nothing else: tested are the step, its sequence and
+# gradients, and equality with Flax.
+VARIANTS = {
     "SimpleCell-relu": dense("SimpleCell", activation_fn=nn.relu),
     "SimpleCell-residual": dense("SimpleCell", residual=True),
-    "LSTMCell": dense("LSTMCell"),
     "LSTMCell-activations": dense(
         "LSTMCell", gate_fn=soft_gate, activation_fn=nn.soft_sign
     ),
-    "OptimizedLSTMCell": dense("OptimizedLSTMCell"),
-    "GRUCell": dense("GRUCell"),
     "GRUCell-activations": dense(
         "GRUCell", gate_fn=soft_gate, activation_fn=nn.soft_sign
     ),
-    "GRUCell-reset-before": dense("GRUCell", in_flax=False, reset_after=False),
-    "MGUCell": dense("MGUCell"),
     "MGUCell-no-reset-gate": dense("MGUCell", reset_gate=False),
     "ConvLSTMCell-1d": conv((6,)),
-    "ConvLSTMCell-2d": conv((6, 7)),
-    "ConvLSTMCell-no-bias": conv((6, 7), use_bias=False),
     "ConvLSTMCell-3d": conv((3, 4, 5)),
-    "ConvLSTMCell-strides": conv((6, 7), in_flax=False, strides=(2, 3)),
+    "ConvLSTMCell-no-bias": conv((6, 7), use_bias=False),
     "ConvLSTMCell-valid": conv((6, 7), in_flax=False, padding="VALID"),
     "ConvLSTMCell-pairs": conv((6, 7), in_flax=False, padding=((1, 0), (2, 2))),
     # These keep the size of images, so that Flax runs them, for the state as well.
     "ConvLSTMCell-circular": conv((6, 7), padding="CIRCULAR"),
     "ConvLSTMCell-causal": conv((6,), padding="CAUSAL"),
     "ConvLSTMCell-one-sided": conv((6, 7), padding=((2, 0), (0, 1))),
-    "LSTM1997Cell": memory_cells(),
-    "LSTM1997Cell-full-gradient": memory_cells(True, truncate_gradient=False),
     "LSTM1997Cell-cells-feed-back": memory_cells(gate_feedback=False),
     "LSTM1997Cell-gate-biases": memory_cells(
         biases=("in", "out"),
@@ -104,6 +110,7 @@ CELLS = {
         output_gate_bias=(0.5, 0.0, -0.5),
     ),
 }
+ALL_CELLS = CELLS | VARIANTS
 
 
 def random_like(rng, tree, scale=0.7):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import (
+    ALL_CELLS,
     BATCH,
     CELLS,
     TIME,
@@ -39,7 +40,7 @@ def test_every_public_cell_is_in_the_table():
     assert public == {case.name for case in CELLS.values()}
 
 
-@each_cell
+@pytest.mark.parametrize("case", ALL_CELLS.values(), ids=ALL_CELLS)
 def test_scan_equals_python_loop(case, rng):
     cell, params, carry, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, TIME, BATCH)
@@ -108,7 +109,7 @@ def test_vmap_equals_batch(case, rng):
 
 # Gradients truncated on purpose are compared with the paper's in test_lstm1997.py.
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, id=n) for n, c in CELLS.items() if c.exact_gradient]
+    "case", [pytest.param(c, id=n) for n, c in ALL_CELLS.items() if c.exact_gradient]
 )
 def test_gradients_are_derivatives(case, rng, float64):
     cell, params, carry, _ = random_setting(case, rng, BATCH)

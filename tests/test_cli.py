@@ -130,10 +130,9 @@ def test_options_replace_the_values_of_the_file(runs, options, section, changes)
 def test_every_value_survives_a_round_trip_through_options(runs):
     experiment = read_config(config_path(NAME))
     words = ["run", NAME, "--model.biases", *experiment.model.biases]
-    for section in ("paper", "learning"):
-        part = getattr(experiment, section)
-        for field in dataclasses.fields(part):
-            words += [f"--{section}.{field.name}", str(getattr(part, field.name))]
+    for field in dataclasses.fields(experiment.learning):
+        value = getattr(experiment.learning, field.name)
+        words += [f"--learning.{field.name}", str(value)]
     assert main(words) == 0
     assert runs[0][0] == experiment
 
@@ -171,7 +170,7 @@ MISTAKES = [
     (RUN + "--learning.rat=3", "did you mean `--learning.rate`?"),
     (RUN + "--rate 3", "did you mean `--learning.rate`?"),
     (RUN + "-seed 3", "unknown option `-seed`; did you mean `--seed`?"),
-    (RUN + "--zzz 3", "unknown option `--zzz`; there are `--title`, `--seed`,"),
+    (RUN + "--zzz 3", "unknown option `--zzz`; there are `--seed`, `--trials`,"),
     (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
     (RUN + "--no-trials", "unknown option `--no-trials`; did you mean `--trials`?"),
     (RUN + "--trials ten", "`--trials` must be an integer, got `ten`."),
@@ -193,14 +192,14 @@ MISTAKES = [
         "got `True`.",
     ),
     (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
-    (RUN + "--task.name b", "must be one of ['temporal-order'], got `b`."),
+    (RUN + "--task.name b", "`--task.name` is fixed by the config file."),
     (
         RUN + "--task.positions 1 2 3",
         "`--task.positions` must be a list of lists of 2 integers, got `1 2 3`.",
     ),
     (RUN + "trials=5", "an option must start with `--`, got `trials=5`."),
     (RUN + "--learning.rate -1", "`rate` must be > 0, got -1.0."),
-    (RUN + "--trials 0", "`trials` must be >= 1, got 0."),
+    (RUN + "--trials 0", "`trials` must be in [1, 2**31), got 0."),
     (RUN + "--model.blocks 3", "one finite number for each of 3 blocks"),
     (RUN + "--task.lengths 7 8", "`positions` must lie in [1, 5]"),
     (RUN + "--out full", "the folder `full` is not empty: give --overwrite"),
@@ -245,12 +244,28 @@ def test_overwrite_lets_a_run_into_a_full_folder(runs):
     assert len(runs) == 1
 
 
+def test_a_run_that_did_not_end_may_be_started_again(runs):
+    folder = Path("runs") / "broken"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    assert main(["run", NAME, "--out", str(folder)]) == 0
+    assert len(runs) == 1
+
+
 def test_default_folder_is_not_overwritten_either(runs, capsys):
     finish(f"{NAME}-seed3")
     assert main(["run", NAME, "--seed", "3"]) == 2
     assert f"runs/{NAME}-seed3" in capsys.readouterr().err
     assert main(["run", NAME, "--seed", "4"]) == 0
     assert len(runs) == 1
+
+
+def test_a_folder_that_cannot_be_made_ends_with_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    options = ["--trials", "1", "--learning.max-sequences", "1"]
+    assert main(["run", NAME, *options, "--out", str(tmp_path / "file" / "x")]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and "Not a directory" in error
 
 
 def test_failure_inside_a_run_is_not_taken_for_a_mistake(monkeypatch):
@@ -276,7 +291,7 @@ def test_interruption_ends_with_one_line_and_status_130(monkeypatch, capsys):
 def test_without_tyro_the_error_names_the_extra(monkeypatch, runs, capsys):
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert main(["run", NAME]) == 2
-    assert "pip install 'rnncells[experiments]'" in capsys.readouterr().err
+    assert "pip install -e '.[experiments]'" in capsys.readouterr().err
 
 
 def test_report_takes_all_finished_runs(reports, capsys):

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS, random_setting
+from cases import ALL_CELLS, random_setting
 from equations import arrays, sigmoid
 
 import rnncells
 
-CASES = [name for name in CELLS if name.startswith("ConvLSTMCell")]
+CASES = [name for name in ALL_CELLS if name.startswith("ConvLSTMCell")]
 # As numbers of zeros before and after, on each axis.
 PADS = {"CAUSAL": ((2, 0),)}
 
@@ -54,7 +54,7 @@ def convolve(x, params, strides=None, pads="SAME"):
 
 @pytest.mark.parametrize("name", CASES)
 def test_conv_lstm_cell_follows_its_equations(name, rng, float64):
-    case = CELLS[name]
+    case = ALL_CELLS[name]
     cell, params, carry, x = random_setting(case, rng, 2)
 
     (c, h), y = jax.jit(cell.apply)(params, carry, x)

@@ -245,7 +245,7 @@ def test_a_damaged_result_is_named(tmp_path):
 
 def test_networks_that_diverge_are_reported_as_failed(tmp_path, capsys):
     config = tiny(SIX_A, max_sequences=3)
-    model = dataclasses.replace(config.model, weight_range=1e39)
+    model = dataclasses.replace(config.model, weight_range=1e30)
     run(dataclasses.replace(config, model=model), tmp_path, "diverged")
     result = json.loads((tmp_path / "result.json").read_text())
     assert not any(trial["solved"] for trial in result["trials"])

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS, random_setting
+from cases import ALL_CELLS, random_setting
 from equations import affine, arrays, sigmoid
 
 import rnncells
@@ -12,7 +12,7 @@ import rnncells
 
 @pytest.mark.parametrize("name", ["GRUCell", "GRUCell-reset-before"])
 def test_gru_cell_follows_its_equations(name, rng, float64):
-    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
 
     last, y = cell.apply(params, carry, x)
 
@@ -29,7 +29,7 @@ def test_gru_cell_follows_its_equations(name, rng, float64):
 
 @pytest.mark.parametrize("name", ["MGUCell", "MGUCell-no-reset-gate"])
 def test_mgu_cell_follows_its_equations(name, rng, float64):
-    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
 
     last, y = cell.apply(params, carry, x)
 

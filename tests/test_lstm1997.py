@@ -5,12 +5,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS, random_params, random_setting
+from cases import ALL_CELLS, random_params, random_setting
 from equations import affine, arrays, sigmoid
 
 import rnncells
 
-CASES = [name for name in CELLS if name.startswith("LSTM1997Cell")]
+CASES = [name for name in ALL_CELLS if name.startswith("LSTM1997Cell")]
 
 
 def g(x):
@@ -23,7 +23,7 @@ def h(x):
 
 @pytest.mark.parametrize("name", CASES)
 def test_memory_cells_follow_their_equations(name, rng, float64):
-    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
 
     (s, y), y_c = cell.apply(params, carry, x)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import CELLS, random_setting
+from cases import ALL_CELLS, random_setting
 from equations import affine, arrays
 
 PHI = {"SimpleCell": np.tanh, "SimpleCell-relu": lambda a: np.maximum(a, 0)}
@@ -10,7 +10,7 @@ PHI = {"SimpleCell": np.tanh, "SimpleCell-relu": lambda a: np.maximum(a, 0)}
 
 @pytest.mark.parametrize("name", [*PHI, "SimpleCell-residual"])
 def test_simple_cell_follows_its_equation(name, rng, float64):
-    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
 
     last, y = cell.apply(params, carry, x)
 
