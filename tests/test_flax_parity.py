@@ -126,8 +126,8 @@ def sequence(case, options, module, cell, carry, inputs):
         (name, option)
         for name in FLAX_CELLS
         for option in RNN_OPTIONS
-        # All options with two cells, all cells with the options that do most.
-        if name in ("LSTMCell", "ConvLSTMCell-2d")
+        # All options with one cell, all cells with the options that do most.
+        if name == "LSTMCell"
         or option == "all"
         or (option == "plain" and name in CELLS)
     ],

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import re
+import sys
 from pathlib import Path
 
 import flax.linen as nn
@@ -64,8 +66,6 @@ def is_within(name, packages):
 
 
 def standard_library(name):
-    import sys
-
     return name.partition(".")[0] in sys.stdlib_module_names
 
 
@@ -127,7 +127,8 @@ def test_public_classes_are_documented(name):
     documented = "\n".join(base.__doc__ or "" for base in cls.__mro__)
     for field in getattr(cls, "__dataclass_fields__", {}):
         if field not in ("parent", "name"):
-            assert f"      {field}: " in documented, f"{name}.{field} lacks its line"
+            line = rf"^\s+{field}: "
+            assert re.search(line, documented, re.MULTILINE), f"{field} lacks its line"
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if hasattr(nn, n)])
