@@ -25,6 +25,7 @@ from rnncells.carry import (
     PyTree,
     carry_dtype,
     cast_like,
+    dtype_of,
     is_shape,
     sample_structs,
 )
@@ -132,7 +133,8 @@ class RNNCellBase(nn.RNNCellBase):
     def carry_shape(self, input_shape: tuple[int, ...]) -> PyTree:
         """Returns the shapes of the carry without batch axes: a pytree of tuples.
 
-        A leaf may also be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed.
+        A leaf may also be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed; such a
+        part starts at 0 if it is of integers.
 
         Args:
           input_shape: the last `num_feature_dims` axes of the input.
@@ -207,8 +209,12 @@ class RNNCellBase(nn.RNNCellBase):
         keys = [key] * len(specs)
         if key is not None and len(specs) > 1:
             keys = jax.random.split(key, len(specs))
-        init = getattr(self, "carry_init", nn.initializers.zeros_init())
-        leaves = [init(k, s.shape, s.dtype) for k, s in zip(keys, specs, strict=True)]
+        zeros = nn.initializers.zeros_init()
+        leaves = []
+        for key, spec in zip(keys, specs, strict=True):
+            is_number = jnp.issubdtype(spec.dtype, jnp.inexact)
+            init = getattr(self, "carry_init", zeros) if is_number else zeros
+            leaves.append(init(key, spec.shape, spec.dtype))
         return jax.tree.unflatten(treedef, leaves)
 
     @nn.nowrap
@@ -254,7 +260,7 @@ class RNNCellBase(nn.RNNCellBase):
                 f"{input_shape}, got {jax.tree.map(jnp.shape, carry)}."
             )
         for leaf, shape in zip(leaves, shapes, strict=True):
-            dtype = jnp.result_type(leaf)
+            dtype = dtype_of(leaf)
             if is_shape(shape) and not jnp.issubdtype(dtype, jnp.inexact):
                 raise TypeError(
                     f"`carry` of {type(self).__name__} must be floating or complex, "
@@ -304,11 +310,18 @@ class RNNCellBase(nn.RNNCellBase):
         kernel = jnp.concatenate(kernels, axis=-1) if len(kernels) > 1 else kernels[0]
         dtype = getattr(self, "dtype", None)
         inputs, kernel, *biases = promote_dtype(inputs, kernel, *biases, dtype=dtype)
+        products = inputs @ kernel
+        if all(bias is not None for bias in biases):
+            # One addition, so that its gradient is one sum over the batch.
+            bias = jnp.concatenate(biases)
+            products += bias.reshape((1,) * (products.ndim - 1) + (-1,))
+            biases = [None] * len(biases)
         ends = np.cumsum([k.shape[-1] for k in kernels])[:-1]
-        products = jnp.split(inputs @ kernel, ends, axis=-1)
         return [
-            product if bias is None else product + bias
-            for product, bias in zip(products, biases, strict=True)
+            part if bias is None else part + bias
+            for part, bias in zip(
+                jnp.split(products, ends, axis=-1), biases, strict=True
+            )
         ]
 
 

@@ -268,6 +268,47 @@ def test_flax_scan_lifts_the_class(case, rng, key):
     assert f"Scan{case.name}" in made
 
 
+class SteppingCell(rnncells.RNNCellBase):
+    """A user's cell that counts its steps, and adds less at each."""
+
+    features: int
+    carry_init: nn.initializers.Initializer = nn.initializers.normal()
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return {"h": (self.features,), "n": jax.ShapeDtypeStruct((), jnp.int32)}
+
+    def setup(self):
+        self.gates("i")
+        self.gates("h", use_bias=False)
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        n = carry["n"] + 1
+        (x,), (h,) = projected, self.affine(carry["h"], "h")
+        h = nn.tanh(h + x / n[..., None])
+        return {"h": h, "n": n}, h
+
+
+def test_own_cell_with_parts_of_other_dtypes(rng, key):
+    cell, inputs = SteppingCell(4), jnp.ones((2, 5, 3))
+    start = cell.initialize_carry(key, inputs[:, 0])
+    assert start["n"].dtype == jnp.int32 and start["n"].shape == (2,)
+    assert jnp.abs(start["h"]).min() > 0
+    rnn = rnncells.RNN(cell, return_carry=True)
+    params = random_params(rng, rnn, inputs)
+    lengths = jnp.array([2, 5])
+
+    carry, y = rnn.apply(params, inputs, initial_carry=start, seq_lengths=lengths)
+
+    np.testing.assert_array_equal(carry["n"], lengths)
+    inner = {"params": params["params"]["cell"]}
+    _, expected = python_loop(cell, inner, start, jnp.moveaxis(inputs, 1, 0))
+    assert_close(y, jnp.moveaxis(expected, 0, 1))
+
+
 @each_cell
 def test_wrong_carries_raise(case, rng):
     cell, params, carry, x = random_setting(case, rng, BATCH)
