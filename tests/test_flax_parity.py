@@ -163,11 +163,11 @@ def test_rnn_has_the_initial_values_of_flax(key):
 class Model(nn.Module):
     """Uses the layers as users do: compact, names given and not."""
 
-    library: object
+    module: object
 
     @nn.compact
     def __call__(self, x):
-        lib = self.library
+        lib = self.module
         x = lib.RNN(lib.LSTMCell(4), name="encoder")(x)
         x = lib.Bidirectional(lib.RNN(lib.GRUCell(3)), lib.RNN(lib.GRUCell(3)))(x)
         x = nn.RNN(lib.OptimizedLSTMCell(5, name="named"))(x)
