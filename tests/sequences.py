@@ -1,0 +1,81 @@
+"""Sequences with lengths, masks and resets, and a loop over their rows and steps."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import (
+    random_like,
+    random_params,
+)
+
+import rnncells
+
+ROWS, STEPS = 4, 6
+LENGTHS = np.array([6, 4, 0, 1])
+MASK = np.array(
+    [[1, 0, 1, 1, 0, 1], [0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0]],
+    bool,
+)
+RESETS = np.array(
+    [[0, 1, 0, 0, 1, 0], [1, 0, 1, 0, 1, 1], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1]],
+    bool,
+)
+WAYS = {
+    "lengths": {"seq_lengths": LENGTHS},
+    "mask": {"mask": MASK},
+    "resets": {"resets": RESETS},
+    "lengths+mask": {"seq_lengths": LENGTHS, "mask": MASK},
+    "lengths+resets": {"seq_lengths": LENGTHS, "resets": RESETS},
+    "mask+resets": {"mask": MASK, "resets": RESETS},
+    "all": {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS},
+}
+
+
+def walk(length, mask, resets, reverse):
+    """Returns the steps of a row that count, in order, and before which it restarts."""
+    steps = [t for t in range(length) if mask[t]]
+    order = steps[::-1] if reverse else steps
+    visits, before = [], -1
+    for t in order:
+        if reverse:
+            # Between this step and the one processed before it, to the right of it.
+            right = length if before == -1 else before + 1
+            restart = any(resets[t + 1 : right])
+        else:
+            restart = any(resets[before + 1 : t + 1])
+        visits.append((t, restart))
+        before = t
+    return visits
+
+
+def row_by_row(cell, params, carry, fresh, inputs, ways, reverse):
+    """Returns each row's last carry, and its carry and output at each step."""
+    apply = jax.jit(cell.apply)
+    lengths = ways.get("seq_lengths", np.full(ROWS, STEPS))
+    mask = ways.get("mask", np.ones((ROWS, STEPS), bool))
+    resets = ways.get("resets", np.zeros((ROWS, STEPS), bool))
+    lasts, visits = [], []
+    for row in range(ROWS):
+        state, new = (jax.tree.map(lambda x, r=row: x[r], c) for c in (carry, fresh))
+        for t, restart in walk(lengths[row], mask[row], resets[row], reverse):
+            state, y = apply(params, new if restart else state, inputs[row, t])
+            visits.append(((row, t), state, y))
+        lasts.append(state)
+    return jax.tree.map(lambda *x: jnp.stack(x), *lasts), visits
+
+
+def run(layer, params, inputs, reverse=False, keep_order=True, **arguments):
+    """Applies a layer, compiled: faster than step by step where much is compared."""
+    apply = partial(layer.apply, reverse=reverse, keep_order=keep_order)
+    return jax.jit(apply)(params, inputs, **arguments)
+
+
+def setting(case, rng, **options):
+    inputs = case.inputs(rng, ROWS, STEPS)
+    rnn = rnncells.RNN(case.make(carry_init=nn.initializers.ones_init()), **options)
+    params = random_params(rng, rnn, inputs)
+    fresh = rnn.cell.initialize_carry(jax.random.key(0), inputs[:, 0])
+    return rnn, params, inputs, fresh, random_like(rng, fresh)

@@ -1,0 +1,177 @@
+"""RNN over layouts of batch and time, in the dtypes, devices and programs of users."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import (
+    BATCH,
+    CELLS,
+    TIME,
+    assert_close,
+    assert_equal,
+    random_params,
+)
+from jax import export
+from sequences import (
+    LENGTHS,
+    MASK,
+    RESETS,
+    ROWS,
+    STEPS,
+    WAYS,
+    run,
+    setting,
+)
+
+import rnncells
+
+each_direction = pytest.mark.parametrize("reverse", [False, True])
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (3, 3)])
+def test_final_carry_for_any_batch_axes(batch, rng):
+    # flax.linen fails for (2, 3) and returns a carry of a wrong shape for (3, 3).
+    case = CELLS["LSTMCell"]
+    inputs = case.inputs(rng, *batch, TIME)
+    lengths = rng.integers(0, TIME + 1, batch)
+    rnn = rnncells.RNN(case.make(), return_carry=True)
+    params = random_params(rng, rnn, inputs)
+
+    carry, y = rnn.apply(params, inputs, seq_lengths=lengths)
+
+    apply = jax.jit(rnn.apply)
+    for row in np.ndindex(*batch):
+        alone = apply(params, inputs[row][: lengths[row]])
+        assert_close(jax.tree.map(lambda leaf, r=row: leaf[r], carry), alone[0])
+        assert_close(y[row][: lengths[row]], alone[1])
+
+
+@each_direction
+def test_time_major_equals_batch_major(reverse, rng):
+    case = CELLS["ConvLSTMCell-2d"]
+    rnn, params, inputs, _, _ = setting(case, rng, reverse=reverse)
+
+    def swap(tree):
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
+
+    ways = WAYS["all"]
+    expected = rnn.apply(params, inputs, return_all_carries=True, **ways)
+    actual = rnn.apply(
+        params,
+        swap(inputs),
+        time_major=True,
+        return_all_carries=True,
+        seq_lengths=LENGTHS,
+        mask=MASK.T,
+        resets=RESETS.T,
+    )
+    assert_close(swap(actual), expected)
+
+
+def test_final_carry_needs_no_memory_over_time():
+    def temporaries(steps):
+        rnn = rnncells.RNN(rnncells.LSTMCell(64), return_carry=True)
+        x = jax.ShapeDtypeStruct((8, steps, 3), jnp.float32)
+        lengths = jax.ShapeDtypeStruct((8,), jnp.int32)
+        params = jax.eval_shape(rnn.init, jax.random.key(0), x)
+
+        def final(params, x, lengths):
+            return rnn.apply(params, x, seq_lengths=lengths)[0]
+
+        compiled = jax.jit(final).lower(params, x, lengths).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    inputs = 4 * 8 * 3
+    growth = temporaries(512) - temporaries(256)
+    # A history of one part of the carry would take 64 / 3 times the inputs.
+    assert growth <= 6 * 256 * inputs
+
+
+def test_empty_sequences(rng):
+    case = CELLS["LSTMCell"]
+    rnn = rnncells.RNN(case.make(), return_carry=True)
+    params = random_params(rng, rnn, case.inputs(rng, BATCH, TIME))
+    start = rnn.cell.initialize_carry(jax.random.key(0), (BATCH, 3))
+    for ways in ({}, {"seq_lengths": np.zeros(BATCH, int)}, {"reverse": True}):
+        carry, y = rnn.apply(params, jnp.ones((BATCH, 0, 3)), **ways)
+        assert_equal(carry, start)
+        assert y.shape == (BATCH, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_lengths_may_be_narrow_integers(dtype, rng):
+    # 300 steps are more than 8 bits hold.
+    lengths = np.array([100, 0, 120, 1], dtype)
+    rnn = rnncells.RNN(rnncells.GRUCell(4), return_carry=True)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, 300, 3)), jnp.float32)
+    params = random_params(rng, rnn, inputs)
+    expected = run(rnn, params, inputs, reverse=True, seq_lengths=lengths.astype(int))
+    assert_equal(run(rnn, params, inputs, reverse=True, seq_lengths=lengths), expected)
+
+
+def test_layers_export_with_symbolic_batch_and_time(rng):
+    layer = rnncells.Bidirectional(
+        rnncells.RNN(rnncells.LSTMCell(4)),
+        rnncells.RNN(rnncells.GRUCell(3)),
+        return_carry=True,
+    )
+    batch, time = export.symbolic_shape("batch, time")
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
+    params = random_params(rng, layer, inputs)
+
+    def apply(inputs, lengths, mask, resets):
+        return layer.apply(
+            params, inputs, seq_lengths=lengths, mask=mask, resets=resets
+        )
+
+    arguments = [
+        jax.ShapeDtypeStruct((batch, time, 3), jnp.float32),
+        jax.ShapeDtypeStruct((batch,), jnp.int32),
+        *[jax.ShapeDtypeStruct((batch, time), jnp.bool_)] * 2,
+    ]
+    platforms = ("cpu", "cuda", "tpu")
+    exported = export.export(jax.jit(apply), platforms=platforms)(*arguments)
+
+    values = (inputs, LENGTHS.astype(np.int32), MASK, RESETS)
+    assert_close(exported.call(*values), apply(*values))
+
+
+def test_batch_may_be_sharded(rng):
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    rnn = rnncells.RNN(rnncells.LSTMCell(4), return_carry=True)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
+    params = random_params(rng, rnn, inputs)
+
+    def gradient(params, inputs, lengths):
+        def loss(params):
+            (c, h), y = rnn.apply(params, inputs, seq_lengths=lengths)
+            return jnp.sum(c * h) + jnp.sum(y**2), (c, h)
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    sharded = jax.device_put((inputs, jnp.asarray(LENGTHS)), sharding)
+    actual, carry = jax.jit(gradient)(params, *sharded)
+    assert all(len(leaf.sharding.device_set) == 4 for leaf in carry)
+    assert_close((actual, carry), gradient(params, inputs, LENGTHS))
+
+
+@each_direction
+def test_lengths_out_of_range_are_clipped_under_jit(reverse, rng):
+    rnn, params, inputs, _, _ = setting(
+        CELLS["GRUCell"], rng, return_carry=True, reverse=reverse
+    )
+    run = jax.jit(lambda lengths: rnn.apply(params, inputs, seq_lengths=lengths))
+    clipped = jnp.array([STEPS, 0, 3, 1])
+    assert_equal(run(jnp.array([99, -5, 3, 1])), run(clipped))
+
+
+def test_resets_leave_the_precision_of_the_carry(rng):
+    # A rollout stored in half precision, continued with resets.
+    rnn, params, inputs, fresh, carry = setting(
+        CELLS["LSTMCell"], rng, return_carry=True
+    )
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), carry)
+    last, _ = run(rnn, params, inputs, initial_carry=half, resets=RESETS)
+    assert {leaf.dtype for leaf in last} == {jnp.dtype(jnp.bfloat16)}
