@@ -15,12 +15,12 @@ HIDDEN_UNITS = ("in", "cell", "out")
 
 
 def g(x: jax.Array) -> jax.Array:
-    """Squashes a cell's net input to (-2, 2): Hochreiter & Schmidhuber 1997, (5)."""
+    """Squashes a cell's net input to (-2, 2), as in appendix A.1 of the paper."""
     return 4 * nn.sigmoid(x) - 2
 
 
 def h(x: jax.Array) -> jax.Array:
-    """Squashes a cell's state to (-1, 1): Hochreiter & Schmidhuber 1997, (4)."""
+    """Squashes a cell's state to (-1, 1), as in appendix A.1 of the paper."""
     return 2 * nn.sigmoid(x) - 1
 
 
