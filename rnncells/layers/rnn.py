@@ -45,8 +45,9 @@ class RNN(nn.Module):
     Which steps count. A step counts if it lies before its row's `seq_lengths` and the
     `mask` is true there. The others leave the carry as it was, to the bit, and what
     their inputs hold, nan included, reaches neither values nor gradients of steps that
-    count (the one exception: see `padded_outputs`). The final carry is that after the last step that counts (after none: the
-    initial one); it is selected inside the loop, so memory does not grow with it.
+    count (the one exception: see `padded_outputs`). The final carry is that after the
+    last step that counts (after none: the initial one); it is selected inside the loop,
+    so memory does not grow with it.
 
     Attributes:
       cell: the cell.
