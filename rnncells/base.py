@@ -10,13 +10,13 @@ inputs only, for any leading axes, so that a whole sequence can be projected at 
 (`carry_shape`); all else about carries is written here, once.
 """
 
+import dataclasses
 import operator
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
@@ -29,6 +29,7 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
+from rnncells.recurrence import products
 
 
 class GateParams(nn.Module):
@@ -85,8 +86,8 @@ class RNNCellBase(nn.RNNCellBase):
     ...     def project(self, inputs):
     ...         return self.affine(inputs, "i")
     ...     def recur(self, carry, projected):
-    ...         (x,), (h,) = projected, self.affine(carry, "h")
-    ...         carry = 0.9 * carry + 0.1 * nn.tanh(x + h)
+    ...         a = self.affine(carry, "h", onto=projected)
+    ...         carry = 0.9 * carry + 0.1 * nn.tanh(a)
     ...         return carry, carry
     >>> rnn = rnncells.RNN(LeakyCell(features=4))
     >>> outputs, _ = rnn.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
@@ -164,11 +165,15 @@ class RNNCellBase(nn.RNNCellBase):
         """
         self._check_carry(carry, inputs)
         if getattr(self, "features", 0) is None:
-            # Modules are frozen, and the width is known no sooner.
-            width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
-            object.__setattr__(self, "_carry_width", width)
+            self._take_width(jnp.shape(jax.tree.leaves(carry)[-1])[-1])
         new_carry, output = self.recur(carry, self.project(inputs))
         return cast_like(new_carry, carry), output
+
+    @nn.nowrap
+    def _take_width(self, width: int) -> None:
+        """Sets the width of the carry, for `features=None`."""
+        # Modules are frozen, and the width is known no sooner.
+        object.__setattr__(self, "_carry_width", width)
 
     @nn.nowrap
     def initialize_carry(
@@ -297,32 +302,64 @@ class RNNCellBase(nn.RNNCellBase):
             setattr(self, name, gate)
 
     @nn.nowrap
-    def affine(self, inputs: jax.Array, *names: str) -> list[jax.Array]:
-        """Returns `inputs @ kernel + bias` of each gate named, formed as one product.
+    def affine(
+        self, inputs: jax.Array, *names: str, onto: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns `inputs @ kernel + bias` of the gates named, side by side.
+
+        It is formed as one product. In `recur`, this (or `product`) is how to multiply
+        the carry with weights: what is written so is fast.
 
         Args:
           inputs: `(*leading, features_in)`, any leading axes.
           *names: gates declared with `gates`.
+          onto: what the result is added to, of its shape.
+
+        Returns:
+          `(*leading, sum of the gates' features)`.
         """
         width = getattr(self, "_carry_width", None)
         params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
         kernels, biases = zip(*params, strict=True)
-        kernel = jnp.concatenate(kernels, axis=-1) if len(kernels) > 1 else kernels[0]
-        dtype = getattr(self, "dtype", None)
-        inputs, kernel, *biases = promote_dtype(inputs, kernel, *biases, dtype=dtype)
-        products = inputs @ kernel
-        if all(bias is not None for bias in biases):
-            # One addition, so that its gradient is one sum over the batch.
-            bias = jnp.concatenate(biases)
-            products += bias.reshape((1,) * (products.ndim - 1) + (-1,))
-            biases = [None] * len(biases)
-        ends = np.cumsum([k.shape[-1] for k in kernels])[:-1]
-        return [
-            part if bias is None else part + bias
-            for part, bias in zip(
-                jnp.split(products, ends, axis=-1), biases, strict=True
+        kernel, bias = jnp.concatenate(kernels, axis=-1), None
+        if any(bias is not None for bias in biases):
+            zeros = [jnp.zeros(k.shape[-1], k.dtype) for k in kernels]
+            bias = jnp.concatenate(
+                [z if b is None else b for z, b in zip(zeros, biases, strict=True)]
             )
-        ]
+        dtype = getattr(self, "dtype", None)
+        inputs, kernel, bias = promote_dtype(inputs, kernel, bias, dtype=dtype)
+        return products.product(products.affine, inputs, (kernel, bias), onto)
+
+    @nn.nowrap
+    def product(
+        self, layer: nn.Module, inputs: jax.Array, onto: jax.Array | None = None
+    ) -> jax.Array:
+        """Returns `layer(inputs)` of a layer that is affine in its inputs.
+
+        In `recur`, this is how to apply a `flax.linen` layer such as Conv or Dense to
+        the carry: its gradient is then formed after the loop over time.
+
+        Args:
+          layer: a submodule without state or randomness.
+          inputs: what it is applied to.
+          onto: what the result is added to, of its shape.
+        """
+        if self.is_initializing():
+            result = layer(inputs)
+            return result if onto is None else onto + result
+        layer, variables = layer.unbind()
+        return products.product(_Applied(layer), inputs, variables, onto)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Applied:
+    """A layer as a pure function."""
+
+    layer: nn.Module
+
+    def __call__(self, inputs, variables):
+        return self.layer.apply(variables, inputs)
 
 
 def feature_dims(cell: nn.Module) -> int:

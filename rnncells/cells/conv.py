@@ -109,7 +109,8 @@ class ConvLSTMCell(RNNCellBase):
 
     def recur(self, carry, projected):
         c, h = carry
-        i, g, f, o = jnp.split(projected + self.hh(h), 4, axis=-1)
+        a = self.product(self.hh, h, onto=projected)
+        i, g, f, o = jnp.split(a, 4, axis=-1)
         i = nn.sigmoid(i)
         g = nn.tanh(g)
         f = nn.sigmoid(f + 1)

@@ -84,18 +84,17 @@ class GRUCell(RNNCellBase):
 
     def recur(self, carry, projected):
         h = carry
-        xr, xz, xn = projected
+        xr, xz, xn = jnp.split(projected, 3, axis=-1)
         if self.reset_after:
-            hr, hz, hn = self.affine(h, "hr", "hz", "hn")
+            hr, hz, hn = jnp.split(self.affine(h, "hr", "hz", "hn"), 3, axis=-1)
         else:
-            hr, hz = self.affine(h, "hr", "hz")
+            hr, hz = jnp.split(self.affine(h, "hr", "hz"), 2, axis=-1)
         r = self.gate_fn(xr + hr)
         z = self.gate_fn(xz + hz)
         if self.reset_after:
             n = self.activation_fn(xn + r * hn)
         else:
-            (hn,) = self.affine(r * h, "hn")
-            n = self.activation_fn(xn + hn)
+            n = self.activation_fn(self.affine(r * h, "hn", onto=xn))
         h = (1 - z) * n + z * h
         return h, h
 
@@ -173,8 +172,8 @@ class MGUCell(RNNCellBase):
 
     def recur(self, carry, projected):
         h = carry
-        xf, xn = projected
-        hf, hn = self.affine(h, "hf", "hn")
+        xf, xn = jnp.split(projected, 2, axis=-1)
+        hf, hn = jnp.split(self.affine(h, "hf", "hn"), 2, axis=-1)
         f = self.gate_fn(xf + hf)
         n = self.activation_fn(xn + f * hn if self.reset_gate else xn + hn)
         h = (1 - f) * n + f * h

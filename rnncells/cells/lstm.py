@@ -77,12 +77,12 @@ class LSTMCell(RNNCellBase):
 
     def recur(self, carry, projected):
         c, h = carry
-        xi, xf, xg, xo = projected
-        hi, hf, hg, ho = self.affine(h, "hi", "hf", "hg", "ho")
-        i = self.gate_fn(xi + hi)
-        f = self.gate_fn(xf + hf)
-        g = self.activation_fn(xg + hg)
-        o = self.gate_fn(xo + ho)
+        a = self.affine(h, "hi", "hf", "hg", "ho", onto=projected)
+        i, f, g, o = jnp.split(a, 4, axis=-1)
+        i = self.gate_fn(i)
+        f = self.gate_fn(f)
+        g = self.activation_fn(g)
+        o = self.gate_fn(o)
         c = f * c + i * g
         h = o * self.activation_fn(c)
         return (c, h), h

@@ -158,11 +158,12 @@ class LSTM1997Cell(RNNCellBase):
         s, y = carry
         if self.truncate_gradient:
             y = jax.lax.stop_gradient(y)
-        x_in, x_c, x_out = projected
-        u_in, u_c, u_out = self.affine(y, "hi", "hg", "ho")
-        y_in = self.gate_fn(x_in + u_in)
-        y_out = self.gate_fn(x_out + u_out)
-        s = s + self._to_cells(y_in) * self.g(x_c + u_c)
+        net = self.affine(y, "hi", "hg", "ho", onto=projected)
+        ends = (self.blocks, self.blocks + self.features)
+        net_in, net_c, net_out = jnp.split(net, ends, axis=-1)
+        y_in = self.gate_fn(net_in)
+        y_out = self.gate_fn(net_out)
+        s = s + self._to_cells(y_in) * self.g(net_c)
         y_c = self._to_cells(y_out) * self.h(s)
         y = jnp.concatenate([y_c, y_in, y_out], axis=-1) if self.gate_feedback else y_c
         return (s, y), y_c

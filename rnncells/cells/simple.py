@@ -65,7 +65,8 @@ class SimpleCell(RNNCellBase):
 
     def recur(self, carry, projected):
         h = carry
-        (x,), (wh,) = projected, self.affine(h, "h")
-        a = x + wh + h if self.residual else x + wh
+        a = self.affine(h, "h", onto=projected)
+        if self.residual:
+            a = a + h
         h = self.activation_fn(a)
         return h, h

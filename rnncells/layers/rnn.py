@@ -1,7 +1,6 @@
 """A layer that runs any cell over sequences."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -15,12 +14,14 @@ from rnncells.base import RNNCellBase, feature_dims
 from rnncells.carry import Carry, PyTree, carry_dtype, cast_like, dtype_of
 from rnncells.layers.checks import (
     check_bools,
-    check_kept,
     check_reset_carry,
     check_sequences,
     resolve_flags,
 )
+from rnncells.layers.loops import fast_loop, general_loop, has_fast_loop
 from rnncells.recurrence import scan as recurrence
+from rnncells.recurrence.chunks import Chunk
+from rnncells.recurrence.memory import MEMORY, PROJECTION, check_choice
 from rnncells.recurrence.steps import flip
 
 
@@ -94,6 +95,9 @@ class RNN(nn.Module):
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({"params": False})
     return_all_carries: bool = False
     padded_outputs: str = "run"
+    memory: str | Chunk = "full"
+    projection: str | Chunk = "auto"
+    implementation: str = "auto"
 
     def __post_init__(self):
         if isinstance(self.cell, type):
@@ -114,6 +118,8 @@ class RNN(nn.Module):
                 "`padded_outputs` of RNN must be one of "
                 f"{list(recurrence.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
             )
+        check_choice("memory", self.memory, MEMORY)
+        check_choice("projection", self.projection, PROJECTION)
         super().__post_init__()
 
     def __call__(
@@ -194,10 +200,12 @@ class RNN(nn.Module):
             reverse=flags["reverse"],
             padded_outputs=self.padded_outputs,
         )
+        fast = self.implementation == "auto" and has_fast_loop(self)
+        loop = fast_loop if fast else general_loop
         carry, carries, outputs = recurrence.scan(
-            self._loop(axis),
-            carry,
+            loop(self, axis),
             None if resets is None else cast_like(fresh, carry),
+            carry,
             inputs,
             schedule,
             keep_final=flags["return_carry"],
@@ -208,27 +216,6 @@ class RNN(nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
-
-    def _loop(self, axis: int) -> Callable:
-        """Returns the loop over time, which lifts the cell's variables into it."""
-
-        def loop(body, carry, xs):
-            def one_step(cell, carry, x):
-                return body(partial(_keep_types, cell), carry, x)
-
-            scan = nn.scan(
-                one_step,
-                in_axes=axis,
-                out_axes=axis,
-                unroll=self.unroll,
-                variable_axes=self.variable_axes,
-                variable_broadcast=self.variable_broadcast,
-                variable_carry=self.variable_carry,
-                split_rngs=self.split_rngs,
-            )
-            return scan(self.cell, carry, xs)
-
-        return loop
 
     def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
         """Returns the cell's initial carry; of a foreign cell from a shape."""
@@ -251,10 +238,3 @@ class RNN(nn.Module):
             return jnp.asarray(leaf, carry_dtype(dtype, sample))
 
         return jax.tree.map(complex_if_sample_is, carry)
-
-
-def _keep_types(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
-    """Applies a step of any cell; the carry keeps its dtypes, or an error says why."""
-    new, output = cell(carry, inputs)
-    check_kept(type(cell).__name__, new, carry)
-    return cast_like(new, carry), output

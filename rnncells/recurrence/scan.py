@@ -86,8 +86,8 @@ def arrange(
 
 def scan(
     loop: Callable,
-    carry: PyTree,
     fresh: PyTree,
+    carry: PyTree,
     inputs: PyTree,
     schedule: Schedule,
     *,
@@ -97,10 +97,11 @@ def scan(
     """Runs a step function over time.
 
     Args:
-      loop: `loop(body, carry, xs)` runs `body(step, carry, x)` over the time axis of
-        `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry, output)`.
-      carry: carry before the first step, pytree of `(*batch, ...)`.
-      fresh: carry at restarts; not used without.
+      loop: `loop(body, fresh, carry, xs)` runs `body(step, fresh, carry, x)` over the
+        time axis of `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry,
+        output)`.
+      fresh: carry at restarts, pytree of `(*batch, ...)`; None without.
+      carry: carry before the first step, the same.
       inputs: as returned by `arrange`.
       schedule: as returned by `arrange`.
       keep_final: whether the final carry is wanted.
@@ -113,7 +114,7 @@ def scan(
     # Where the state runs on past the end of a row, what is returned is kept apart.
     apart = schedule.counts is not schedule.moves and (keep_final or keep_all)
 
-    def body(step, carry, now):
+    def body(step, fresh, carry, now):
         state, final = carry
         x, restart, moves, counts = now
         if restart is not None:
@@ -129,6 +130,7 @@ def scan(
     counts = schedule.counts if apart else None
     (state, final), (history, outputs) = loop(
         body,
+        fresh,
         (carry, carry if apart else None),
         (inputs, schedule.restarts, schedule.moves, counts),
     )

@@ -1,0 +1,102 @@
+"""The loop over time of a cell that is a Flax module: any cell's, and the fast one."""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.base import RNNCellBase
+from rnncells.carry import Carry, PyTree, cast_like
+from rnncells.layers.checks import check_kept
+from rnncells.recurrence import engine, memory
+from rnncells.recurrence.parts import Recurrence
+from rnncells.recurrence.trees import structs
+
+
+def general_loop(rnn: nn.Module, axis: int) -> Callable:
+    """Returns the loop that calls the cell at each step, differentiated by JAX."""
+
+    def loop(body, fresh, carry, xs):
+        def one_step(cell, carry, x):
+            def step(carry, x):
+                return _keep_types(type(cell).__name__, cell, carry, x)
+
+            return body(step, fresh, carry, x)
+
+        scan = nn.scan(
+            one_step,
+            in_axes=axis,
+            out_axes=axis,
+            unroll=rnn.unroll,
+            variable_axes=rnn.variable_axes,
+            variable_broadcast=rnn.variable_broadcast,
+            variable_carry=rnn.variable_carry,
+            split_rngs=rnn.split_rngs,
+        )
+        return scan(rnn.cell, carry, xs)
+
+    return loop
+
+
+def has_fast_loop(rnn: nn.Module) -> bool:
+    """Says whether the cell is a projection and a recurrence with params alone."""
+    cell = rnn.cell
+    return (
+        isinstance(cell, RNNCellBase)
+        and type(cell).__call__ is RNNCellBase.__call__
+        and not rnn.is_initializing()
+        and not rnn.variable_axes
+        and rnn.variable_broadcast == "params"
+        and rnn.variable_carry is False
+        and not any(name != "params" for name in rnn.split_rngs)
+        and set(cell.variables) <= {"params"}
+        and not cell.scope.root.mutable
+    )
+
+
+def fast_loop(rnn: nn.Module, axis: int) -> Callable:
+    """Returns the loop of the engine, for a cell of `project` and `recur`."""
+    cell, variables = rnn.cell.unbind()
+
+    def loop(body, fresh, carry, xs):
+        xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+        inputs, *flags = xs
+        state, _ = carry
+        cell._check_carry(state, structs(inputs, drop_axis=True))
+        width = jnp.shape(jax.tree.leaves(state)[-1])[-1]
+
+        def applied(params, method, *args):
+            def call(cell):
+                cell._take_width(width)
+                return getattr(cell, method)(*args)
+
+            return cell.apply({"params": params}, method=call)
+
+        def project(params, inputs):
+            return applied(params, "project", inputs)
+
+        def step(params, fresh, carry, z, flags):
+            recur = partial(applied, params, "recur")
+            one_step = partial(_keep_types, type(cell).__name__, recur)
+            return body(one_step, fresh, carry, (z, *flags))
+
+        params = variables.get("params", {})
+        steps = jax.tree.leaves(inputs)[0].shape[0]
+        z = jax.eval_shape(project, params, inputs)
+        segments, keeps = memory.plan(steps, z, rnn.memory, rnn.projection)
+        recurrence = Recurrence(project, step, segments, keeps, rnn.unroll)
+        carry, ys = engine.run(recurrence, params, fresh, carry, inputs, flags)
+        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+
+    return loop
+
+
+def _keep_types(
+    name: str, step: Callable, carry: Carry, inputs: PyTree
+) -> tuple[Carry, PyTree]:
+    """Applies a step of any cell; the carry keeps its dtypes, or an error says why."""
+    new, output = step(carry, inputs)
+    check_kept(name, new, carry)
+    return cast_like(new, carry), output

@@ -1,0 +1,86 @@
+"""How time is cut into chunks."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A number of steps that are taken together.
+
+    Attributes:
+      steps: at least 1.
+    """
+
+    steps: int
+
+    def __post_init__(self):
+        is_int = isinstance(self.steps, int) and not isinstance(self.steps, bool)
+        if not is_int:
+            raise TypeError(f"`steps` of Chunk must be an int, got {self.steps!r}.")
+        if self.steps < 1:
+            raise ValueError(f"`steps` of Chunk must be at least 1, got {self.steps}.")
+
+
+class Segment(NamedTuple):
+    """Chunks of equal length, one after the other.
+
+    Attributes:
+      start: the first step.
+      chunks: number of chunks.
+      steps: steps of each.
+    """
+
+    start: int
+    chunks: int
+    steps: int
+
+
+def cut(time: int, steps: int) -> tuple[Segment, ...]:
+    """Returns segments that cover `[0, time)`: chunks of `steps`, then what is left.
+
+    A length near `steps` that divides `time` is taken instead, if there is one: a rest
+    is another loop to compile.
+    """
+    steps = max(1, min(steps, time))
+    divisors = [
+        k for k in range(max(1, steps // 2), steps * 3 // 2 + 1) if not time % k
+    ]
+    if time and divisors:
+        steps = min(divisors, key=lambda k: (abs(k - steps), -k))
+    chunks, left = divmod(time, steps)
+    segments = [Segment(0, chunks, steps), Segment(chunks * steps, 1, left)]
+    return tuple(s for s in segments if s.chunks and s.steps) or (Segment(0, 1, time),)
+
+
+def square_root(time: int) -> int:
+    """Returns the chunk length that keeps least: as many chunks as steps in each."""
+    return max(1, math.isqrt(max(time - 1, 0)) + 1)
+
+
+def take_segment(tree: PyTree, segment: Segment) -> PyTree:
+    """Returns the steps of a segment, `(chunks, steps, ...)`, of `(time, ...)`."""
+    start, chunks, steps = segment
+
+    def take(leaf):
+        if chunks * steps != leaf.shape[0]:
+            leaf = jax.lax.slice_in_dim(leaf, start, start + chunks * steps)
+        return leaf.reshape(chunks, steps, *leaf.shape[1:])
+
+    return jax.tree.map(take, tree)
+
+
+def join_segments(trees: list[PyTree]) -> PyTree:
+    """Returns `(time, ...)` of the `(chunks, steps, ...)` of all segments."""
+
+    def join(*leaves):
+        leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
+        return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)
+
+    return jax.tree.map(join, *trees)

@@ -1,0 +1,65 @@
+"""What the engine's passes over time are given: functions, arrays, moments."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from rnncells.recurrence.chunks import Segment
+from rnncells.recurrence.products import Product
+
+PyTree = Any
+
+
+class Recurrence(NamedTuple):
+    """What runs over time: pure functions.
+
+    Attributes:
+      project: `(params, inputs) -> z`, for any leading axes.
+      step: `(params, shared, carry, z, flags) -> (carry, outputs)`, its products with
+        recurrent weights taken through `products.product`.
+      segments: how time is cut.
+      keeps: what the forward pass keeps of each step for the gradient: `'values'` of
+        its products, and what else is needed; `'carries'`, from which the values are
+        formed again, at once for each chunk; or `'starts'`, the carry before each chunk
+        alone, from which a loop over the chunk forms all again.
+      unroll: steps in one iteration of the loop over steps.
+    """
+
+    project: Callable
+    step: Callable
+    segments: tuple[Segment, ...]
+    keeps: str = "values"
+    unroll: int = 1
+
+
+class Arrays(NamedTuple):
+    """What a recurrence is differentiated by.
+
+    Attributes:
+      params: of the cell.
+      products: of the recurrence, with their weights.
+      shared: what every step gets beside.
+      carry: before the first step.
+      inputs: `(time, ...)`.
+    """
+
+    params: PyTree
+    products: list[Product]
+    shared: PyTree
+    carry: PyTree
+    inputs: PyTree
+
+
+class Moment(NamedTuple):
+    """What a step is taken at; with a time axis in front, all steps of a chunk.
+
+    Attributes:
+      carry: before the step.
+      z: the projected inputs.
+      values: of the products.
+    """
+
+    carry: PyTree
+    z: PyTree
+    values: list[jax.Array]

@@ -1,0 +1,86 @@
+"""Pytrees in two parts: what can be differentiated, and the rest."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PyTree = Any
+
+
+def smooth(tree: PyTree) -> PyTree:
+    """Returns the tree with None for every leaf that is not floating or complex."""
+    return jax.tree.map(lambda leaf: leaf if _is_smooth(leaf) else None, tree)
+
+
+def rest(tree: PyTree) -> PyTree:
+    """Returns the tree with None for every leaf that `smooth` has."""
+    return jax.tree.map(lambda leaf: None if _is_smooth(leaf) else leaf, tree)
+
+
+def join(first: PyTree, second: PyTree) -> PyTree:
+    """Returns the tree whose leaves are those of either; the other has None there."""
+    return jax.tree.map(
+        lambda a, b: b if a is None else a, first, second, is_leaf=lambda x: x is None
+    )
+
+
+def structs(tree: PyTree, drop_axis: bool = False) -> PyTree:
+    """Returns shapes and dtypes, without the first axis if `drop_axis`."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(
+            jnp.shape(leaf)[drop_axis:], jnp.result_type(leaf)
+        ),
+        tree,
+    )
+
+
+def zeros(tree: PyTree) -> PyTree:
+    """Returns zeros of the shapes and dtypes of a tree."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
+
+
+def wide(tree: PyTree) -> PyTree:
+    """Returns the tree in which to add up: half precision as float32."""
+
+    def widen(leaf):
+        is_half = jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype.itemsize < 4
+        return leaf.astype(jnp.float32) if is_half else leaf
+
+    return jax.tree.map(widen, tree)
+
+
+def add(first: PyTree, second: PyTree) -> PyTree:
+    """Returns the sum, in the dtypes of `first`; None in `second` adds nothing."""
+    return jax.tree.map(
+        lambda a, b: a if b is None else a + b.astype(a.dtype),
+        first,
+        second,
+        is_leaf=lambda leaf: leaf is None,
+    )
+
+
+def leaves_read(function: Callable, *args: PyTree) -> PyTree:
+    """Returns, for each leaf of `args`, whether the result of `function` depends on it.
+
+    Args:
+      function: a pure function.
+      *args: pytrees of arrays, or of `jax.ShapeDtypeStruct`.
+    """
+    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
+    needed = {id(v) for v in jaxpr.outvars}
+    for equation in reversed(jaxpr.eqns):
+        if any(id(v) in needed for v in equation.outvars):
+            needed.update(id(v) for v in equation.invars)
+    read = [id(v) in needed for v in jaxpr.invars]
+    return jax.tree.unflatten(jax.tree.structure(args), read)
+
+
+def pick(tree: PyTree, chosen: PyTree) -> PyTree:
+    """Returns the tree with None for the leaves that are not chosen."""
+    return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, chosen)
+
+
+def _is_smooth(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
