@@ -1,6 +1,7 @@
 """How time is cut into chunks."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,23 +65,31 @@ def square_root(time: int) -> int:
     return max(1, math.isqrt(max(time - 1, 0)) + 1)
 
 
-def take_segment(tree: PyTree, segment: Segment) -> PyTree:
-    """Returns the steps of a segment, `(chunks, steps, ...)`, of `(time, ...)`."""
+def over_chunks(
+    body: Callable,
+    carry: PyTree,
+    segment: Segment,
+    xs: PyTree = None,
+    reverse: bool = False,
+) -> tuple[PyTree, PyTree]:
+    """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
+
+    Args:
+      body: gets the first step of the chunk, the number of steps, and, where `xs` is
+        given, the chunk's element of it.
+      carry: before the first chunk.
+      segment: the chunks; of a single one no loop is made.
+      xs: pytree of `(chunks, ...)`.
+      reverse: whether to begin with the last chunk.
+    """
     start, chunks, steps = segment
 
-    def take(leaf):
-        if chunks * steps != leaf.shape[0]:
-            leaf = jax.lax.slice_in_dim(leaf, start, start + chunks * steps)
-        return leaf.reshape(chunks, steps, *leaf.shape[1:])
+    def one(carry, now):
+        return body(carry, now[0], steps, *now[1:])
 
-    return jax.tree.map(take, tree)
-
-
-def join_segments(trees: list[PyTree]) -> PyTree:
-    """Returns `(time, ...)` of the `(chunks, steps, ...)` of all segments."""
-
-    def join(*leaves):
-        leaves = [leaf.reshape(-1, *leaf.shape[2:]) for leaf in leaves]
-        return leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves)
-
-    return jax.tree.map(join, *trees)
+    more = () if xs is None else (xs,)
+    if chunks > 1:
+        starts = start + steps * jnp.arange(chunks)
+        return jax.lax.scan(one, carry, (starts, *more), reverse=reverse)
+    carry, y = one(carry, (start, *jax.tree.map(lambda leaf: leaf[0], more)))
+    return carry, jax.tree.map(lambda leaf: leaf[None], y)

@@ -15,13 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence import gradient, products
-from rnncells.recurrence.chunks import join_segments, take_segment
+from rnncells.recurrence import products
+from rnncells.recurrence.chunks import over_chunks
+from rnncells.recurrence.gradient import Chunk, Step
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
+from rnncells.recurrence.tape import Tape, slice_time, write_time
 from rnncells.recurrence.trees import (
     add,
     join,
-    pick,
     rest,
     smooth,
     structs,
@@ -82,131 +83,112 @@ _run.defvjp(_run_forward, _run_backward)
 
 def _forward(
     recurrence: Recurrence, arrays: Arrays, flags: PyTree, keeps: str
-) -> tuple[tuple[PyTree, PyTree], list[PyTree]]:
-    """Returns the last carry and the outputs, and what is kept of each segment."""
-    wanted = None
-    if keeps == "values":
-        wanted = gradient.moments_read(recurrence, arrays, flags)
-    take_steps = _steps(recurrence, arrays, keeps, wanted)
+) -> tuple[tuple[PyTree, PyTree], tuple[Moment, list[PyTree]]]:
+    """Returns `(last carry, outputs)`, and what is kept: moments, carries at starts."""
+    step = Step(recurrence, arrays, flags)
+    tape = step.tape(keeps)
+    take_steps = _steps(recurrence, arrays, tape)
 
-    def chunk(start, now):
-        inputs, flags = now
+    def chunk(so_far, t, steps):
+        carry, written = so_far
+        inputs, now = slice_time((arrays.inputs, flags), t, steps)
         z = recurrence.project(arrays.params, inputs)
-        carry, (outputs, moments) = take_steps(start, z, flags)
-        return carry, (outputs, start if keeps == "starts" else moments)
+        new, written = take_steps(carry, z, now, written, t)
+        return (new, written), carry if keeps == "starts" else None
 
-    carry, outputs, kept = arrays.carry, [], []
+    time = sum(segment.chunks * segment.steps for segment in recurrence.segments)
+    so_far = arrays.carry, tape.blank(arrays.carry, time)
+    starts = []
     for segment in recurrence.segments:
-        xs = take_segment((arrays.inputs, flags), segment)
-        carry, (ys, moments) = _loop(chunk, carry, xs)
-        outputs.append(ys)
-        kept.append(moments)
-    return (carry, join_segments(outputs)), kept
+        so_far, carries = over_chunks(chunk, so_far, segment)
+        starts.append(carries)
+    carry, written = so_far
+    return (carry, tape.read_outputs(written)), (written.moments, starts)
 
 
-def _steps(
-    recurrence: Recurrence, arrays: Arrays, keeps: str, wanted: Moment | None = None
-) -> Callable:
+def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
     """Returns the loop over the steps of a chunk.
 
-    `(carry, z, flags) -> (carry, (outputs, moments))`, where of each moment `keeps`
-    and, for `'values'`, `wanted` say what is in it.
+    `(carry, z, flags, written, place) -> (carry, written)`, `place` being that of the
+    chunk's first step on the tape.
     """
     forms = [products.loop_form(product) for product in arrays.products]
 
-    def one(carry, now):
-        z, flags = products.settled(now)
+    def one(so_far, now):
+        carry, written = so_far
+        z, flags, i = now
+        z = products.settled(z)
         (new, outputs), values = products.formed_by(
             forms,
             lambda: recurrence.step(arrays.params, arrays.shared, carry, z, flags),
         )
-        kept = None
-        if keeps == "values":
-            kept = pick(Moment(carry, z, values), wanted)
-        elif keeps == "carries":
-            kept = Moment(carry, None, None)
-        return new, (outputs, kept)
+        return (new, tape.write(written, i, outputs, Moment(new, z, values))), None
 
-    def loop(carry, z, flags):
-        return jax.lax.scan(one, carry, (z, flags), unroll=recurrence.unroll)
+    def steps(carry, z, flags, written, place):
+        places = place + jnp.arange(jax.tree.leaves(z)[0].shape[0])
+        so_far = carry, written
+        xs = z, flags, places
+        return jax.lax.scan(one, so_far, xs, unroll=recurrence.unroll)[0]
 
-    return loop
+    return steps
 
 
 def _backward(
     recurrence: Recurrence,
     arrays: Arrays,
     flags: PyTree,
-    kept: list[PyTree],
+    kept: tuple[Moment, list[PyTree]],
     d_carry: PyTree,
     d_outputs: PyTree,
 ) -> Arrays:
     """Returns the gradients by all arrays."""
-    restore = _restoring(recurrence, arrays, flags)
-    pull_chunk = gradient.pulling(recurrence, arrays, flags)
+    moments, starts = kept
+    step = Step(recurrence, arrays, flags)
+    recall = _recalling(step, moments)
 
-    def chunk(gradients, now):
-        d_carry, sums = gradients
-        inputs, flags, kept, d_outputs = now
-        moments = restore(inputs, flags, kept)
-        d_carry, terms, d_inputs = pull_chunk(
-            inputs, flags, moments, d_carry, d_outputs
-        )
-        return (d_carry, add(sums, terms)), d_inputs
+    def chunk(so_far, t, steps, start=None):
+        d_carry, sums, d_inputs = so_far
+        inputs, now = slice_time((arrays.inputs, flags), t, steps)
+        chunk = Chunk(inputs, now, *recall(t, inputs, now, start))
+        d_ys = slice_time(d_outputs, t, steps)
+        d_carry, terms, d_xs = step.pull_chunk(chunk, d_carry, d_ys)
+        return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
 
-    d_carry, d_outputs = smooth((d_carry, d_outputs))
+    d_carry, d_outputs, d_inputs = smooth((d_carry, d_outputs, arrays.inputs))
     summed = smooth((arrays.params, arrays.products, arrays.shared))
-    sums = wide(zeros(structs(summed)))
-    all_d_inputs = []
-    for segment, moments in zip(
-        reversed(recurrence.segments), reversed(kept), strict=True
+    so_far = d_carry, wide(zeros(structs(summed))), zeros(structs(d_inputs))
+    for segment, carries in zip(
+        reversed(recurrence.segments), reversed(starts), strict=True
     ):
-        inputs, now, d_ys = take_segment((arrays.inputs, flags, d_outputs), segment)
-        (d_carry, sums), d_inputs = _loop(
-            chunk, (d_carry, sums), (inputs, now, moments, d_ys), reverse=True
-        )
-        all_d_inputs.insert(0, d_inputs)
+        so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
+    d_carry, sums, d_inputs = so_far
     d_params, d_products, d_shared = jax.tree.map(
-        lambda total, array: total.astype(array.dtype),
-        sums,
-        summed,
+        lambda total, array: total.astype(array.dtype), sums, summed
     )
-    d_inputs = join_segments(all_d_inputs)
     return Arrays(d_params, d_products, d_shared, d_carry, d_inputs)
 
 
-def _restoring(recurrence: Recurrence, arrays: Arrays, flags: PyTree) -> Callable:
-    """Returns `(inputs, flags, kept) -> moments` of a chunk."""
-    moment = gradient.moment_of(recurrence, arrays, flags)
+def _recalling(step: Step, moments: Moment) -> Callable:
+    """Returns `(t, inputs, flags, start) -> (moments, place)` of a chunk."""
+    recurrence, arrays = step.recurrence, step.arrays
 
-    def from_values(inputs, flags, kept):
-        # What the gradient does not read need not be known.
+    def from_values(t, inputs, flags, start):
+        return moments, t
+
+    def from_carries(t, inputs, flags, start):
+        z = recurrence.project(arrays.params, inputs)
         steps = jax.tree.leaves(inputs)[0].shape[0]
-        unknown = jax.tree.map(
-            lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), moment
+        carries = slice_time(moments.carry, t, steps)
+        return Moment(carries, z, step.values(carries, z, flags)), 0
+
+    def from_starts(t, inputs, flags, start):
+        z = recurrence.project(arrays.params, inputs)
+        tape = step.tape("values")
+        steps = jax.tree.leaves(inputs)[0].shape[0]
+        _, written = _steps(recurrence, arrays, tape)(
+            start, z, flags, tape.blank(start, steps), 0
         )
-        return join(kept, unknown)
-
-    def from_carries(inputs, flags, kept):
-        z = recurrence.project(arrays.params, inputs)
-        return gradient.form_values(recurrence, arrays, kept.carry, z, flags)
-
-    def from_starts(inputs, flags, start):
-        wanted = gradient.moments_read(recurrence, arrays, flags)
-        z = recurrence.project(arrays.params, inputs)
-        take_steps = _steps(recurrence, arrays, "values", wanted)
-        _, (_, moments) = take_steps(start, z, flags)
-        return from_values(inputs, flags, moments)
+        return written.moments, 0
 
     ways = {"values": from_values, "carries": from_carries, "starts": from_starts}
     return ways[recurrence.keeps]
-
-
-def _loop(
-    chunk: Callable, carry: PyTree, xs: PyTree, reverse: bool = False
-) -> tuple[PyTree, PyTree]:
-    """Runs over chunks as `jax.lax.scan` does; of one chunk it makes no loop."""
-    if jax.tree.leaves(xs)[0].shape[0] > 1:
-        return jax.lax.scan(chunk, carry, xs, reverse=reverse)
-    carry, ys = chunk(carry, jax.tree.map(lambda leaf: leaf[0], xs))
-    return carry, jax.tree.map(lambda leaf: leaf[None], ys)

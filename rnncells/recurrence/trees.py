@@ -77,6 +77,23 @@ def leaves_read(function: Callable, *args: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(args), read)
 
 
+def leaves_passed_on(function: Callable, *args: PyTree) -> list[int]:
+    """Returns, for each leaf of the second result, which leaf of the first it is.
+
+    Args:
+      function: a pure function that returns a pair of pytrees.
+      *args: pytrees of arrays, or of `jax.ShapeDtypeStruct`.
+
+    Returns:
+      The leaf's number in the first, -1 if it is none of them.
+    """
+    jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*args)
+    count = len(jax.tree.leaves(results[0]))
+    first = [id(v) for v in jaxpr.jaxpr.outvars[:count]]
+    second = [id(v) for v in jaxpr.jaxpr.outvars[count:]]
+    return [first.index(v) if v in first else -1 for v in second]
+
+
 def pick(tree: PyTree, chosen: PyTree) -> PyTree:
     """Returns the tree with None for the leaves that are not chosen."""
     return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, chosen)

@@ -1,0 +1,134 @@
+"""What the forward pass writes down, step after step, for its result and gradient."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.parts import Moment
+from rnncells.recurrence.trees import join, pick, zeros
+
+PyTree = Any
+
+
+class Written(NamedTuple):
+    """Arrays over time, None for what is not written.
+
+    Attributes:
+      outputs: of each step, `(time, ...)`.
+      moments: `z` and `values` of each step, and in `carry` that before the first and
+        after every step, `(time + 1, ...)`.
+    """
+
+    outputs: PyTree
+    moments: Moment
+
+
+class Tape(NamedTuple):
+    """What is to be written.
+
+    Attributes:
+      moment: shapes and dtypes of what a step is taken at.
+      outputs: shapes and dtypes of its outputs.
+      wanted: of the moment, which leaves to write.
+      carried: for each leaf of the outputs, the number of the leaf of the new carry
+        that it always is, or -1. If that is written, the output is not, once more.
+    """
+
+    moment: Moment
+    outputs: PyTree
+    wanted: Moment
+    carried: list[int]
+
+    def blank(self, carry: PyTree, time: int) -> Written:
+        """Returns the tape before the first step."""
+
+        def rows(struct, count=time):
+            return jnp.zeros((count, *struct.shape), struct.dtype)
+
+        moments = jax.tree.map(rows, pick(self.moment, self.wanted))
+        carries = jax.tree.map(
+            lambda leaf: rows(leaf, time + 1).at[0].set(leaf),
+            pick(carry, self.wanted.carry),
+        )
+        outputs = self._own_outputs(jax.tree.map(rows, self.outputs))
+        return Written(outputs, moments._replace(carry=carries))
+
+    def write(
+        self, written: Written, i: jax.Array, outputs: PyTree, after: Moment
+    ) -> Written:
+        """Returns the tape with step `i`; `after` has the carry after the step."""
+        after = pick(after, self.wanted)
+        rows = written.moments
+        return Written(
+            _set(written.outputs, i, self._own_outputs(outputs)),
+            Moment(
+                _set(rows.carry, i + 1, after.carry),
+                _set(rows.z, i, after.z),
+                _set(rows.values, i, after.values),
+            ),
+        )
+
+    def read_outputs(self, written: Written) -> PyTree:
+        """Returns the outputs of all steps."""
+        carry = jax.tree.structure(self.moment.carry)
+        carries = carry.flatten_up_to(written.moments.carry)
+        tree = jax.tree.structure(self.outputs)
+        own = tree.flatten_up_to(written.outputs)
+        leaves = [
+            carries[k][1:] if leaf is None else leaf
+            for leaf, k in zip(own, self.carried, strict=True)
+        ]
+        return jax.tree.unflatten(tree, leaves)
+
+    def moments_at(self, moments: Moment, i: jax.Array) -> Moment:
+        """Returns what step `i` was taken at; zeros for what is not written."""
+        rows = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), moments
+        )
+        return join(rows, zeros(self.moment))
+
+    def moments_from(self, moments: Moment, i: jax.Array, steps: int) -> Moment:
+        """Returns what `steps` steps from `i` were taken at, with a time axis."""
+        unknown = jax.tree.map(
+            lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), self.moment
+        )
+        return join(slice_time(moments, i, steps), unknown)
+
+    def _own_outputs(self, outputs: PyTree) -> PyTree:
+        wanted = jax.tree.leaves(self.wanted.carry)
+        leaves, tree = jax.tree.flatten(outputs)
+        own = [
+            None if k >= 0 and wanted[k] else leaf
+            for leaf, k in zip(leaves, self.carried, strict=True)
+        ]
+        return jax.tree.unflatten(tree, own)
+
+
+def slice_time(tree: PyTree, start: jax.Array, steps: int) -> PyTree:
+    """Returns `(steps, ...)` of `(time, ...)`."""
+
+    def take(leaf):
+        if leaf.shape[0] == steps:
+            return leaf
+        return jax.lax.dynamic_slice_in_dim(leaf, start, steps)
+
+    return jax.tree.map(take, tree)
+
+
+def write_time(tree: PyTree, part: PyTree, start: jax.Array) -> PyTree:
+    """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
+
+    def put(leaf, part):
+        if leaf.shape[0] == part.shape[0]:
+            return part
+        return jax.lax.dynamic_update_slice_in_dim(leaf, part, start, 0)
+
+    return jax.tree.map(put, tree, part)
+
+
+def _set(rows: PyTree, i: jax.Array, row: PyTree) -> PyTree:
+    def put(rows, row):
+        return jax.lax.dynamic_update_index_in_dim(rows, row, i, 0)
+
+    return jax.tree.map(put, rows, row)
