@@ -17,7 +17,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
 from rnncells.carry import (
@@ -318,18 +317,21 @@ class RNNCellBase(nn.RNNCellBase):
         Returns:
           `(*leading, sum of the gates' features)`.
         """
-        width = getattr(self, "_carry_width", None)
-        params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
-        kernels, biases = zip(*params, strict=True)
-        kernel, bias = jnp.concatenate(kernels, axis=-1), None
-        if any(bias is not None for bias in biases):
-            zeros = [jnp.zeros(k.shape[-1], k.dtype) for k in kernels]
-            bias = jnp.concatenate(
-                [z if b is None else b for z, b in zip(zeros, biases, strict=True)]
-            )
-        dtype = getattr(self, "dtype", None)
-        inputs, kernel, bias = promote_dtype(inputs, kernel, bias, dtype=dtype)
-        return products.product(products.affine, inputs, (kernel, bias), onto)
+
+        def parts():
+            width = getattr(self, "_carry_width", None)
+            params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
+            kernels, biases = zip(*params, strict=True)
+            bias = None
+            if any(bias is not None for bias in biases):
+                zeros = [jnp.zeros(k.shape[-1], k.dtype) for k in kernels]
+                bias = jnp.concatenate(
+                    [z if b is None else b for z, b in zip(zeros, biases, strict=True)]
+                )
+            apply = products.Affine(getattr(self, "dtype", None))
+            return apply, (jnp.concatenate(kernels, axis=-1), bias)
+
+        return products.product(parts, inputs, onto)
 
     @nn.nowrap
     def product(
@@ -348,8 +350,12 @@ class RNNCellBase(nn.RNNCellBase):
         if self.is_initializing():
             result = layer(inputs)
             return result if onto is None else onto + result
-        layer, variables = layer.unbind()
-        return products.product(_Applied(layer), inputs, variables, onto)
+
+        def parts():
+            unbound, variables = layer.unbind()
+            return _Applied(unbound), variables
+
+        return products.product(parts, inputs, onto)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from rnncells.recurrence import products
 from rnncells.recurrence.chunks import over_chunks
 from rnncells.recurrence.gradient import Chunk, Step
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
+from rnncells.recurrence.settling import scan_settled
 from rnncells.recurrence.tape import Tape, slice_time, write_time
 from rnncells.recurrence.trees import (
     add,
@@ -116,8 +117,7 @@ def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
 
     def one(so_far, now):
         carry, written = so_far
-        z, flags, i = now
-        z = products.settled(z)
+        z, (flags, i) = now
         (new, outputs), values = products.formed_by(
             forms,
             lambda: recurrence.step(arrays.params, arrays.shared, carry, z, flags),
@@ -127,8 +127,7 @@ def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
     def steps(carry, z, flags, written, place):
         places = place + jnp.arange(jax.tree.leaves(z)[0].shape[0])
         so_far = carry, written
-        xs = z, flags, places
-        return jax.lax.scan(one, so_far, xs, unroll=recurrence.unroll)[0]
+        return scan_settled(one, so_far, z, (flags, places), recurrence.unroll)
 
     return steps
 

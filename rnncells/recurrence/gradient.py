@@ -3,16 +3,14 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from rnncells.recurrence import products
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.products import Product
 from rnncells.recurrence.tape import Tape
+from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import (
     join,
-    leaves_passed_on,
-    leaves_read,
     pick,
     rest,
     smooth,
@@ -62,8 +60,10 @@ class Step:
         self._moment = Moment(carry, z, values)
         self._both = (arrays.params, arrays.shared)
         at = (self._moment, values, self._flags)
-        _, self._outputs = jax.eval_shape(self._linked, self._both, *at)
-        reads, *_ = leaves_read(self._smooth_linked, self._both, *at)
+        traced = Traced(self._linked, self._both, *at)
+        _, self._outputs = traced.result
+        self._carried = traced.passed_on()
+        reads, *_ = traced.read()
         # Of params and `shared`, what a step reads beside the weights of products.
         self._others = smooth(pick(self._both, reads))
         self._has_others = bool(jax.tree.leaves(self._others))
@@ -76,9 +76,7 @@ class Step:
             wanted = wanted._replace(carry=all_carries)
         elif keeps == "values":
             wanted = self._moment_read()
-        at = (self._both, self._moment, self._moment.values, self._flags)
-        carried = leaves_passed_on(self._linked, *at)
-        return Tape(self._moment, self._outputs, wanted, carried)
+        return Tape(self._moment, self._outputs, wanted, self._carried)
 
     def values(self, carries: PyTree, z: PyTree, flags: PyTree) -> list[jax.Array]:
         """Returns the values of products at all steps of a chunk, formed at once."""
@@ -131,7 +129,7 @@ class Step:
     def _linked(self, both, moment, taps, flags):
         carry, z, values = moment
         return products.linked(
-            *(values, taps, self._pulls),
+            *(values, taps),
             lambda: self.recurrence.step(*both, carry, z, flags),
         )
 
@@ -145,14 +143,14 @@ class Step:
             chunk = jax.tree.map(lambda leaf: leaf[None], (moment, flags))
             d_chunk = jax.tree.map(lambda leaf: leaf[None], (d_new, d_output))
             return (
-                self._pull(moment, flags, d_new, d_output),
+                self._pull(self._linear(moment, flags), d_new, d_output),
                 self._lefts(*chunk),
                 self._pull_others(*chunk, *d_chunk),
             )
 
         at = (self._moment, self._flags)
         d_at = smooth((self._moment.carry, self._outputs))
-        return leaves_read(gradients, *at, *d_at)[0]
+        return Traced(gradients, *at, *d_at).read()[0]
 
     def _loop_back(self, chunk, d_carry, d_outputs):
         """Runs the steps of a chunk from the last to the first.
@@ -161,24 +159,22 @@ class Step:
         gradients by `z`, by the values of products, and by the carry after it (None if
         nothing needs it).
         """
-        tape = Tape(self._moment, None, None, [])
         layout = {}
+        varying, map_of = self._linear_chunk(chunk)
 
         def one(d_new, now):
-            i, flags, d_output = now
-            moment = tape.moments_at(chunk.moments, i)
-            d_carry, d_z, d_values = self._pull(moment, flags, d_new, d_output)
+            varying, d_output = now
+            d_carry, d_z, d_values = self._pull(map_of(varying), d_new, d_output)
             # Where z only adds to a product, both have one gradient: kept once.
             leaves, layout["tree"] = jax.tree.flatten((d_z, d_values))
             unique = {id(leaf): leaf for leaf in leaves}
             layout["index"] = [list(unique).index(id(leaf)) for leaf in leaves]
             return d_carry, (list(unique.values()), d_new if self._has_others else None)
 
-        places = chunk.place + jnp.arange(chunk.steps)
         d_carry, (unique, d_news) = jax.lax.scan(
             one,
             d_carry,
-            (places, chunk.flags, d_outputs),
+            (varying, d_outputs),
             reverse=True,
             unroll=self.recurrence.unroll,
         )
@@ -186,17 +182,46 @@ class Step:
         d_z, d_values = jax.tree.unflatten(layout["tree"], leaves)
         return d_carry, d_z, d_values, d_news
 
-    def _pull(self, moment, flags, d_new, d_output):
+    def _pull(self, pull, d_new, d_output):
         """Returns the gradients by the carry before a step, by z, and by values."""
+        with products.pulling_by(self._pulls):
+            (d_carry, d_z), d_values = pull((d_new, d_output))
+        return d_carry, d_z, d_values
+
+    def _linear(self, moment, flags):
+        """Returns the map of gradients after a step to those before it."""
         before = (moment.carry, moment.z)
 
         def at(varied, taps):
             full = Moment(*join(varied, rest(before)), moment.values)
             return self._smooth_linked(self._both, full, taps, flags)
 
-        _, pull = jax.vjp(at, smooth(before), zeros(moment.values))
-        (d_carry, d_z), d_values = pull((d_new, d_output))
-        return d_carry, d_z, d_values
+        return jax.vjp(at, smooth(before), zeros(moment.values))[1]
+
+    def _linear_chunk(self, chunk):
+        """Returns `_linear` of all steps, formed at once.
+
+        As the leaves that vary from step to step, `(steps, ...)`, the others, and a
+        function that makes the map of both.
+        """
+        tape = Tape(self._moment, None, None, [])
+        moments = tape.moments_from(chunk.moments, chunk.place, chunk.steps)
+        structure = None
+
+        def leaves(*at):
+            nonlocal structure
+            leaves, structure = jax.tree.flatten(self._linear(*at))
+            return leaves
+
+        at = self._moment, self._flags
+        varies = Traced(leaves, *at).depending()
+        constant = pick(leaves(*zeros(at)), [not v for v in varies])
+        varying = jax.vmap(lambda *at: pick(leaves(*at), varies))(moments, chunk.flags)
+
+        def map_of(varying):
+            return jax.tree.unflatten(structure, join(varying, constant))
+
+        return varying, map_of
 
     def _lefts(self, moments, flags):
         """Returns the left sides of the products, at all steps of a chunk."""
@@ -223,12 +248,13 @@ class Step:
 
         # The taps are varied too, see `products.linked`.
         _, pull = jax.vjp(at, self._others, zeros(moments.values))
-        return pull((d_news, d_outputs))[0]
+        with products.pulling_by(self._pulls):
+            return pull((d_news, d_outputs))[0]
 
     def _pull_projection(self, inputs, d_z):
         """Returns the gradients by params, None for those not read, and by inputs."""
         project, params = self.recurrence.project, self.arrays.params
-        read, _ = leaves_read(lambda *at: smooth(project(*at)), params, inputs)
+        read, _ = Traced(lambda *at: smooth(project(*at)), params, inputs).read()
 
         def at(params_varied, inputs_varied):
             full = join(params_varied, params), join(inputs_varied, rest(inputs))

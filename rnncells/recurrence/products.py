@@ -1,7 +1,8 @@
 """Products of the carry with weights, which a step marks so that they can be found.
 
-A step that writes `product(apply, left, weights)` for `apply(left, weights)` tells that
-the result is affine in `left` and that `weights` do not depend on the carry. Then a
+A step that writes `product(parts, left)` for `apply(left, weights)`, the parts being
+`apply` and `weights`, tells that the result is affine in `left` and that `weights` do
+not depend on the carry. Then a
 loop over steps need not form gradients of the weights: one product after the loop does,
 from all `left` and all gradients of the result. Outside the functions of this file that
 replace products, `product` is the plain call.
@@ -16,11 +17,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from rnncells.recurrence.settling import on_cpu, settled
 from rnncells.recurrence.trees import structs, zeros
 
 PyTree = Any
 Apply = Callable[[jax.Array, PyTree], jax.Array]
+
+# Bytes from which on, as measured on CPU, the form with weights first is the faster.
+_MUCH_TO_PACK = 2**17
 
 _replacement: contextvars.ContextVar[Callable | None] = contextvars.ContextVar(
     "replacement of products", default=None
@@ -28,30 +34,47 @@ _replacement: contextvars.ContextVar[Callable | None] = contextvars.ContextVar(
 
 
 def product(
-    apply: Apply, left: jax.Array, weights: PyTree, onto: jax.Array | None = None
+    parts: Callable[[], tuple[Apply, PyTree]],
+    left: jax.Array,
+    onto: jax.Array | None = None,
 ) -> jax.Array:
     """Returns `apply(left, weights)`, added to `onto` where that is given.
 
     Args:
-      apply: a pure function, affine in `left`; the same object each time.
+      parts: returns `(apply, weights)`: a pure function, affine in `left`, and a pytree
+        of arrays that depend neither on the carry nor on inputs.
       left: what is made of the carry.
-      weights: pytree of arrays that do not depend on carry or inputs.
-      onto: `(*batch, ...)` of the result's shape.
+      onto: what the product is added to.
     """
     replacement = _replacement.get()
-    if replacement is None:
-        return _add(onto, apply(left, weights))
-    result = jax.eval_shape(apply, left, weights)
-    if onto is None or (onto.shape, onto.dtype) != (result.shape, result.dtype):
-        return _add(onto, replacement(apply, left, weights, None))
-    return replacement(apply, left, weights, onto)
+    if replacement is not None:
+        return replacement(parts, left, onto)
+    apply, weights = parts()
+    return _add(onto, apply(left, weights))
 
 
-def affine(left: jax.Array, weights: tuple[jax.Array, jax.Array | None]) -> jax.Array:
-    """Returns `left @ kernel + bias`: `(*leading, features)`."""
-    kernel, bias = weights
-    result = left @ kernel
-    return result if bias is None else result + _expand_left(bias, result.ndim)
+@dataclass(frozen=True)
+class Affine:
+    """`left @ kernel + bias`, computed in `dtype`, or in the promoted one."""
+
+    dtype: Any = None
+
+    def cast(self, left: Any, *weights: jax.Array | None) -> list[jax.Array | None]:
+        """Returns the weights in the dtype in which they meet `left`."""
+        given = [array for array in (left, *weights) if array is not None]
+        dtype = self.dtype or jnp.result_type(*given, jnp.bool_)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            dtype = jnp.promote_types(jnp.float32, dtype)
+        return [None if w is None else w.astype(dtype) for w in weights]
+
+    def __call__(
+        self, left: jax.Array, weights: tuple[jax.Array, jax.Array | None]
+    ) -> jax.Array:
+        """Returns `(*leading, features)` of `(*leading, features_in)`."""
+        left, kernel, bias = self.cast(left, left, *weights)
+        # With one leading axis, its gradient is a product without a transposition too.
+        rows = left.reshape(-1, left.shape[-1]) @ kernel
+        return _add_bias(rows.reshape(*left.shape[:-1], kernel.shape[-1]), bias)
 
 
 @partial(
@@ -80,10 +103,11 @@ def find(step: Callable[[], Any]) -> list[Product]:
     """Returns the products that `step` takes, in order; forms none of them."""
     found = []
 
-    def record(apply, left, weights, onto):
+    def record(parts, left, onto):
+        apply, weights = parts()
         left, result = structs((left, jax.eval_shape(apply, left, weights)))
         found.append(Product(weights, apply, left, result))
-        return zeros(result)
+        return zeros(result) if _is_part(onto, result) else _add(onto, zeros(result))
 
     with _replaced(record):
         step()
@@ -96,10 +120,10 @@ def formed_by(
     """Returns `step()`, its products formed by `forms`, and the products' values."""
     values = []
 
-    def form(apply, left, weights, onto):
-        value = forms[len(values)](left, onto)
-        values.append(value)
-        return value
+    def form(parts, left, onto):
+        added, values_onto = forms[len(values)](left, onto)
+        values.append(added)
+        return values_onto
 
     with _replaced(form):
         return step(), values
@@ -109,115 +133,169 @@ def given(values: list[jax.Array], step: Callable[[], Any]) -> tuple[Any, list[P
     """Returns `step()` with known values of its products, and their left sides."""
     lefts = []
 
-    def look_up(apply, left, weights, onto):
+    def look_up(parts, left, onto):
         lefts.append(left)
-        return values[len(lefts) - 1]
+        value = values[len(lefts) - 1]
+        return value if _is_part(onto, value) else _add(onto, value)
 
     with _replaced(look_up):
         return step(), lefts
 
 
 def linked(
-    values: list[jax.Array],
-    taps: list[jax.Array],
-    pulls: list[Callable],
-    step: Callable[[], Any],
+    values: list[jax.Array], taps: list[jax.Array], step: Callable[[], Any]
 ) -> Any:
     """Returns `step()` with known values of its products, to be differentiated.
+
+    The maps that take derivatives by products to those by their left sides are those of
+    `pulling_by` where the derivative is formed: nothing that is kept for it holds a
+    weight, so that what is kept of many steps can be stacked.
 
     Args:
       values: the products' values.
       taps: zeros of the same shapes: their derivative is that by the product itself.
         One of them at least must be differentiated wherever the step is, or else
         derivatives of second order miss that the value is a product.
-      pulls: for each product, `jax.tree_util.Partial`s that take the derivative by the
-        product to that by its left side.
       step: the step.
     """
     count = 0
 
-    def link(apply, left, weights, onto):
+    def link(parts, left, onto):
         nonlocal count
         k = count
         count += 1
-        terms = (left,) if onto is None else (left, onto)
-        return _link(terms, values[k], taps[k], pulls[k])
+        value = values[k]
+        if _is_part(onto, value):
+            return _link(k, (left, onto), value, taps[k])
+        return _add(onto, _link(k, (left,), value, taps[k]))
 
     with _replaced(link):
         return step()
 
 
-@jax.custom_vjp
-def _link(terms, value, tap, pull):
+_pulls: contextvars.ContextVar[list[Callable]] = contextvars.ContextVar("pulls")
+
+
+@contextlib.contextmanager
+def pulling_by(pulls: list[Callable]) -> Iterator[None]:
+    """Gives, for each product, the map that `loop_pull` returns."""
+    token = _pulls.set(pulls)
+    try:
+        yield
+    finally:
+        _pulls.reset(token)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _link(k, terms, value, tap):
     return value
 
 
-def _link_forward(terms, value, tap, pull):
-    return value, (pull, [() for _ in terms])
+def _link_forward(k, terms, value, tap):
+    return value, [() for _ in terms]
 
 
-def _link_backward(residuals, gradient):
-    pull, terms = residuals
-    return (pull(gradient), gradient)[: len(terms)], None, gradient, None
+def _link_backward(k, terms, gradient):
+    of_left = _pulls.get()[k](gradient)
+    return (of_left, gradient)[: len(terms)], None, gradient
 
 
 _link.defvjp(_link_forward, _link_backward)
 
 
 def loop_form(found: Product) -> Callable:
-    """Returns the product as a loop over steps forms it best: `(left, onto) -> value`.
+    """Returns the product as a loop over steps forms it best.
 
-    What it needs of the weights alone is formed here, once.
+    `(left, onto) -> (value, result)`: the value to keep, which has `onto` in it if that
+    is of the product's shape and dtype, and the product added to `onto`. What is needed
+    of the weights alone is formed here, once.
     """
     apply, weights = found.apply, found.weights
-    if apply is affine and _on_cpu():
-        kernel, bias = weights
-        transposed = kernel.T
-        return lambda left, onto: settled(
-            _add(onto, _add_bias(_weights_first(transposed, left), bias))
-        )
-    return lambda left, onto: settled(_add(onto, apply(left, weights)))
+    if isinstance(apply, Affine):
+        kernel, bias = apply.cast(found.left, *weights)
+        if _is_better_first(kernel):
+            transposed = kernel.T
+
+            def form(left):
+                rows = left.astype(kernel.dtype)
+                return _add_bias(_weights_first(transposed, rows), bias)
+
+        else:
+
+            def form(left):
+                return apply(left, (kernel, bias))
+
+    else:
+
+        def form(left):
+            return apply(left, weights)
+
+    return partial(_formed, form, settled)
 
 
-def loop_pull(found: Product) -> jax.tree_util.Partial:
+def plain_form(found: Product) -> Callable:
+    """Returns the product as it is written, `(left, onto) -> (value, result)`."""
+    return partial(
+        _formed, lambda left: found.apply(left, found.weights), lambda value: value
+    )
+
+
+def _formed(form, settle, left, onto):
+    value = form(left)
+    if _is_part(onto, value):
+        value = settle(onto + value)
+        return value, value
+    value = settle(value)
+    return value, _add(onto, value)
+
+
+def loop_pull(found: Product) -> Callable:
     """Returns the map from the derivative by a product to that by its left side."""
     apply, weights = found.apply, found.weights
-    if apply is affine and _on_cpu():
-        kernel, _ = weights
-        return jax.tree_util.Partial(_pull_affine, kernel)
+    if isinstance(apply, Affine):
+        kernel, _ = apply.cast(found.left, *weights)
+        is_first = _is_better_first(kernel)
+        transposed = kernel.T
+
+        def pull_affine(gradient):
+            if is_first:
+                return _to(_weights_first(kernel, gradient), found.left.dtype)
+            return _to(gradient @ transposed, found.left.dtype)
+
+        return pull_affine
     _, pull = jax.vjp(lambda left: apply(left, weights), zeros(found.left))
     # The derivative of a linear map is the map, with what depends on the weights alone
     # (a transposed or flipped kernel) already formed.
     _, pull = jax.linearize(lambda gradient: pull(gradient)[0], zeros(found.result))
-    return jax.tree_util.Partial(pull)
+    return pull
 
 
-def _pull_affine(kernel: jax.Array, gradient: jax.Array) -> jax.Array:
-    return _weights_first(kernel, gradient)
+def _to(array: jax.Array, dtype: Any) -> jax.Array:
+    """Returns the gradient by what was cast from `dtype`."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        array = array.real
+    return array.astype(dtype)
+
+
+def _is_part(onto: jax.Array | None, value: Any) -> bool:
+    """Says whether what a product is added to is in the value that is kept of it."""
+    return onto is not None and (onto.shape, onto.dtype) == (value.shape, value.dtype)
+
+
+def _is_better_first(kernel: jax.Array) -> bool:
+    return on_cpu() and kernel.size * kernel.dtype.itemsize >= _MUCH_TO_PACK
 
 
 def _weights_first(matrix: jax.Array, rows: jax.Array) -> jax.Array:
     """Returns `rows @ matrix.T` as the product with the matrix on the left.
 
     On CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
-    takes more than twice the time. The barrier keeps XLA from turning it around.
+    takes more than twice the time. The barriers keep XLA from turning it around.
     """
     flat = rows.reshape(-1, rows.shape[-1])
-    result = jax.lax.optimization_barrier(matrix @ flat.T).T
+    barrier = jax.lax.optimization_barrier
+    result = barrier(matrix @ barrier(flat).T).T
     return result.reshape(*rows.shape[:-1], matrix.shape[0])
-
-
-def settled(tree: PyTree) -> PyTree:
-    """Returns arrays that are formed before they are used.
-
-    XLA on CPU otherwise reads a slice of a sequence anew, and slower, in every fused
-    operation of a step.
-    """
-    return jax.lax.optimization_barrier(tree) if _on_cpu() else tree
-
-
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
 
 
 @contextlib.contextmanager
@@ -234,16 +312,9 @@ def _add(onto: jax.Array | None, result: jax.Array) -> jax.Array:
 
 
 def _add_bias(result: jax.Array, bias: jax.Array | None) -> jax.Array:
-    return result if bias is None else result + _expand_left(bias, result.ndim)
-
-
-def _expand_left(bias: jax.Array, ndim: int) -> jax.Array:
-    return bias.reshape((1,) * (ndim - bias.ndim) + bias.shape)
-
-
-def plain_form(found: Product) -> Callable:
-    """Returns the product as it is written: `(left, onto) -> value`."""
-    return lambda left, onto: _add(onto, found.apply(left, found.weights))
+    if bias is None:
+        return result
+    return result + bias.reshape((1,) * (result.ndim - 1) + (-1,))
 
 
 def with_weights(found: Product, weights: PyTree) -> Product:

@@ -111,7 +111,10 @@ def slice_time(tree: PyTree, start: jax.Array, steps: int) -> PyTree:
     def take(leaf):
         if leaf.shape[0] == steps:
             return leaf
-        return jax.lax.dynamic_slice_in_dim(leaf, start, steps)
+        place = (start,) + (0,) * (leaf.ndim - 1)
+        return jax.lax.dynamic_slice(
+            leaf, place, (steps, *leaf.shape[1:]), allow_negative_indices=False
+        )
 
     return jax.tree.map(take, tree)
 
@@ -122,13 +125,19 @@ def write_time(tree: PyTree, part: PyTree, start: jax.Array) -> PyTree:
     def put(leaf, part):
         if leaf.shape[0] == part.shape[0]:
             return part
-        return jax.lax.dynamic_update_slice_in_dim(leaf, part, start, 0)
+        place = (start,) + (0,) * (leaf.ndim - 1)
+        return jax.lax.dynamic_update_slice(
+            leaf, part, place, allow_negative_indices=False
+        )
 
     return jax.tree.map(put, tree, part)
 
 
 def _set(rows: PyTree, i: jax.Array, row: PyTree) -> PyTree:
     def put(rows, row):
-        return jax.lax.dynamic_update_index_in_dim(rows, row, i, 0)
+        place = (i,) + (0,) * row.ndim
+        return jax.lax.dynamic_update_slice(
+            rows, row[None], place, allow_negative_indices=False
+        )
 
     return jax.tree.map(put, rows, row)

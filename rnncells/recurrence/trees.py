@@ -1,6 +1,5 @@
 """Pytrees in two parts: what can be differentiated, and the rest."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -59,39 +58,6 @@ def add(first: PyTree, second: PyTree) -> PyTree:
         second,
         is_leaf=lambda leaf: leaf is None,
     )
-
-
-def leaves_read(function: Callable, *args: PyTree) -> PyTree:
-    """Returns, for each leaf of `args`, whether the result of `function` depends on it.
-
-    Args:
-      function: a pure function.
-      *args: pytrees of arrays, or of `jax.ShapeDtypeStruct`.
-    """
-    jaxpr = jax.make_jaxpr(function)(*args).jaxpr
-    needed = {id(v) for v in jaxpr.outvars}
-    for equation in reversed(jaxpr.eqns):
-        if any(id(v) in needed for v in equation.outvars):
-            needed.update(id(v) for v in equation.invars)
-    read = [id(v) in needed for v in jaxpr.invars]
-    return jax.tree.unflatten(jax.tree.structure(args), read)
-
-
-def leaves_passed_on(function: Callable, *args: PyTree) -> list[int]:
-    """Returns, for each leaf of the second result, which leaf of the first it is.
-
-    Args:
-      function: a pure function that returns a pair of pytrees.
-      *args: pytrees of arrays, or of `jax.ShapeDtypeStruct`.
-
-    Returns:
-      The leaf's number in the first, -1 if it is none of them.
-    """
-    jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*args)
-    count = len(jax.tree.leaves(results[0]))
-    first = [id(v) for v in jaxpr.jaxpr.outvars[:count]]
-    second = [id(v) for v in jaxpr.jaxpr.outvars[count:]]
-    return [first.index(v) if v in first else -1 for v in second]
 
 
 def pick(tree: PyTree, chosen: PyTree) -> PyTree:

@@ -1,0 +1,69 @@
+"""Arrays that XLA on CPU is to form once, before they are used.
+
+It otherwise fuses the reading of a step out of a sequence into every operation on it,
+and such operations take up to five times as long. Steps so small that XLA makes one
+function of the whole loop are left to it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PyTree = Any
+
+_SMALL_STEP = 2**10  # bytes
+# jax 0.10 drops barriers before it fuses.
+_BARRIERS_HOLD = jax.__version_info__ >= (0, 11)
+
+
+def on_cpu() -> bool:
+    """Says whether JAX runs on CPU."""
+    return jax.default_backend() == "cpu"
+
+
+def settled(tree: PyTree) -> PyTree:
+    """Returns the arrays of a step behind a barrier, where that is faster."""
+    return jax.lax.optimization_barrier(tree) if _is_worth_it(tree) else tree
+
+
+def scan_settled(
+    body: Callable, carry: PyTree, first: PyTree, xs: PyTree, unroll: int = 1
+) -> PyTree:
+    """Returns the last carry of a loop whose steps find `first` settled.
+
+    Args:
+      body: `(carry, (first, x)) -> (carry, None)`.
+      carry: before the first step.
+      first: `(time, ...)`.
+      xs: `(time, ...)`.
+      unroll: steps in one iteration.
+    """
+    step = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], first))
+    if _BARRIERS_HOLD or not _is_worth_it(step):
+
+        def one(carry, now):
+            return body(carry, (settled(now[0]), now[1]))
+
+        return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
+
+    def take(i):
+        return jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), first
+        )
+
+    # What the loop carries is formed once: each step takes up the next one's.
+    def ahead(so_far, now):
+        carry, taken = so_far
+        i, x = now
+        carry, _ = body(carry, (taken, x))
+        return (carry, take(i + 1)), None
+
+    count = jnp.arange(jax.tree.leaves(first)[0].shape[0])
+    return jax.lax.scan(ahead, (carry, take(0)), (count, xs), unroll=unroll)[0][0]
+
+
+def _is_worth_it(tree: PyTree) -> bool:
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+    return on_cpu() and size >= _SMALL_STEP
