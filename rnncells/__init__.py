@@ -11,5 +11,6 @@ from rnncells.cells.lstm1997 import LSTM1997Cell as LSTM1997Cell
 from rnncells.cells.simple import SimpleCell as SimpleCell
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
 from rnncells.layers.rnn import RNN as RNN
+from rnncells.recurrence.chunks import Chunk as Chunk
 
 __version__ = "0.1.0"

@@ -10,14 +10,13 @@ inputs only, for any leading axes, so that a whole sequence can be projected at 
 (`carry_shape`); all else about carries is written here, once.
 """
 
-import dataclasses
 import operator
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
 from rnncells.carry import (
     Carry,
@@ -28,42 +27,8 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
+from rnncells.gates import Applied, GateParams, side_by_side
 from rnncells.recurrence import products
-
-
-class GateParams(nn.Module):
-    """The kernel and the bias of one gate, kept apart from those of other gates.
-
-    Attributes:
-      features: width of the gate; None takes the width that the call gives.
-      use_bias: whether there is a bias.
-      kernel_init: initialiser of the kernel, `(features_in, features)`.
-      bias_init: initialiser of the bias, `(features,)`.
-      param_dtype: dtype of both.
-    """
-
-    features: int | None
-    use_bias: bool = True
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    param_dtype: Dtype = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, features_in: int, width: int | None
-    ) -> tuple[jax.Array, jax.Array | None]:
-        features = width if self.features is None else self.features
-        if features is None:
-            raise ValueError(
-                f"the width of gate `{self.name}` is not known: with features=None, "
-                "call the cell, which takes it from the carry, and not `project`."
-            )
-        shape = (features_in, features)
-        kernel = self.param("kernel", self.kernel_init, shape, self.param_dtype)
-        if not self.use_bias:
-            return kernel, None
-        bias = self.param("bias", self.bias_init, (features,), self.param_dtype)
-        return kernel, bias
 
 
 class RNNCellBase(nn.RNNCellBase):
@@ -321,15 +286,7 @@ class RNNCellBase(nn.RNNCellBase):
         def parts():
             width = getattr(self, "_carry_width", None)
             params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
-            kernels, biases = zip(*params, strict=True)
-            bias = None
-            if any(bias is not None for bias in biases):
-                zeros = [jnp.zeros(k.shape[-1], k.dtype) for k in kernels]
-                bias = jnp.concatenate(
-                    [z if b is None else b for z, b in zip(zeros, biases, strict=True)]
-                )
-            apply = products.Affine(getattr(self, "dtype", None))
-            return apply, (jnp.concatenate(kernels, axis=-1), bias)
+            return products.Affine(getattr(self, "dtype", None)), side_by_side(params)
 
         return products.product(parts, inputs, onto)
 
@@ -353,19 +310,9 @@ class RNNCellBase(nn.RNNCellBase):
 
         def parts():
             unbound, variables = layer.unbind()
-            return _Applied(unbound), variables
+            return Applied(unbound), variables
 
         return products.product(parts, inputs, onto)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Applied:
-    """A layer as a pure function."""
-
-    layer: nn.Module
-
-    def __call__(self, inputs, variables):
-        return self.layer.apply(variables, inputs)
 
 
 def feature_dims(cell: nn.Module) -> int:

@@ -58,7 +58,9 @@ def outcome_and_gradients(apply, params, *arguments):
 
 
 def assert_same(ours, theirs):
-    assert_close(ours, theirs, rtol=2e-5, atol=2e-6)
+    """Asserts equality to float32 rounding of each array's largest value."""
+    largest = max(1, *(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(theirs)))
+    assert_close(ours, theirs, rtol=2e-5, atol=2e-6 * largest)
 
 
 @each_cell

@@ -19,7 +19,13 @@ ALLOWED = {
     "rnncells/recurrence": ["jax", "rnncells.recurrence"],
     "rnncells/initializers.py": ["flax.typing", "jax"],
     "rnncells/carry.py": ["flax.typing", "jax", "numpy"],
-    "rnncells/base.py": [*FLAX, "rnncells.carry", "rnncells.recurrence"],
+    "rnncells/gates.py": FLAX,
+    "rnncells/base.py": [
+        *FLAX,
+        "rnncells.carry",
+        "rnncells.gates",
+        "rnncells.recurrence",
+    ],
     "rnncells/cells": [
         *FLAX,
         "rnncells.base",

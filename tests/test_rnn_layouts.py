@@ -71,7 +71,9 @@ def test_time_major_equals_batch_major(reverse, rng):
 
 def test_final_carry_needs_no_memory_over_time():
     def temporaries(steps):
-        rnn = rnncells.RNN(rnncells.LSTMCell(64), return_carry=True)
+        rnn = rnncells.RNN(
+            rnncells.LSTMCell(64), return_carry=True, projection=rnncells.Chunk(8)
+        )
         x = jax.ShapeDtypeStruct((8, steps, 3), jnp.float32)
         lengths = jax.ShapeDtypeStruct((8,), jnp.int32)
         params = jax.eval_shape(rnn.init, jax.random.key(0), x)

@@ -40,7 +40,7 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def has_fast_loop(rnn: nn.Module) -> bool:
+def has_fast_loop(rnn: nn.Module, steps: int) -> bool:
     """Says whether the cell is a projection and a recurrence with params alone."""
     cell = rnn.cell
     return (
@@ -53,6 +53,7 @@ def has_fast_loop(rnn: nn.Module) -> bool:
         and not any(name != "params" for name in rnn.split_rngs)
         and set(cell.variables) <= {"params"}
         and not cell.scope.root.mutable
+        and steps != 0
     )
 
 

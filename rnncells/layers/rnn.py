@@ -74,6 +74,17 @@ class RNN(nn.Module):
         or zeros before the first. With the last two the cell sees zeros there. (With
         `'run'` a cell whose state is not bounded can overflow in long padding, and
         0 * inf then makes the gradients nan; with the last two it cannot.)
+      memory: what is kept for the gradient, if the cell is of `project` and `recur`; the
+        values are the same to rounding. `'full'`: all that the way back reads, which is
+        fastest. `'recompute'`: the carries, from which gates are formed again, a chunk
+        at once. `'sqrt'`: the carries before chunks of about sqrt(time) steps, from
+        which each chunk is run again; `Chunk(k)`: the same with chunks of k steps.
+      projection: how many steps are projected at once: `'auto'`, `'whole'` for all, or
+        `Chunk(k)`. (Where `memory` makes chunks, those.)
+      implementation: `'auto'`: the fast loop where the cell is of `project` and `recur`
+        and has params alone, else a loop over the cell's calls. It differentiates in
+        reverse mode (of any order; forward over reverse too). `'scan'`: always the loop
+        over calls, differentiated by JAX, in forward mode too.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Different on purpose: a length of 0 gives the initial
@@ -117,6 +128,11 @@ class RNN(nn.Module):
             raise ValueError(
                 "`padded_outputs` of RNN must be one of "
                 f"{list(recurrence.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
+            )
+        if self.implementation not in ("auto", "scan"):
+            raise ValueError(
+                "`implementation` of RNN must be 'auto' or 'scan', got "
+                f"{self.implementation!r}."
             )
         check_choice("memory", self.memory, MEMORY)
         check_choice("projection", self.projection, PROJECTION)
@@ -200,7 +216,9 @@ class RNN(nn.Module):
             reverse=flags["reverse"],
             padded_outputs=self.padded_outputs,
         )
-        fast = self.implementation == "auto" and has_fast_loop(self)
+        fast = self.implementation == "auto" and has_fast_loop(
+            self, jax.tree.leaves(inputs)[0].shape[axis]
+        )
         loop = fast_loop if fast else general_loop
         carry, carries, outputs = recurrence.scan(
             loop(self, axis),

@@ -19,6 +19,7 @@ from rnncells.recurrence import products
 from rnncells.recurrence.chunks import over_chunks
 from rnncells.recurrence.gradient import Chunk, Step
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
+from rnncells.recurrence.reverse_only import reverse_only
 from rnncells.recurrence.settling import scan_settled
 from rnncells.recurrence.tape import Tape, slice_time, write_time
 from rnncells.recurrence.trees import (
@@ -59,7 +60,7 @@ def run(
     z, now = zeros((jax.eval_shape(recurrence.project, params, first), now))
     found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
     arrays = Arrays(params, found, shared, carry, inputs)
-    return _run(recurrence, smooth(arrays), rest(arrays), flags)
+    return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

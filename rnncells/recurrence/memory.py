@@ -37,6 +37,8 @@ def plan(
       memory: a choice of `MEMORY`, or the steps from one kept carry to the next.
       projection: a choice of `PROJECTION`, or the steps projected at once.
     """
+    if not isinstance(steps, int):  # a symbolic dimension of jax.export
+        return (Segment(0, 1, steps),), "values" if memory == "full" else "carries"
     if memory == "sqrt":
         return cut(steps, square_root(steps)), "starts"
     if isinstance(memory, Chunk):

@@ -10,6 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import export
+
+from rnncells.recurrence.trees import structs
 
 PyTree = Any
 
@@ -40,8 +43,9 @@ def scan_settled(
       xs: `(time, ...)`.
       unroll: steps in one iteration.
     """
-    step = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], first))
-    if _BARRIERS_HOLD or not _is_worth_it(step):
+    steps = jax.tree.leaves(first)[0].shape[0]
+    is_worth_it = _is_worth_it(structs(first, drop_axis=True))
+    if _BARRIERS_HOLD or not is_worth_it:
 
         def one(carry, now):
             return body(carry, (settled(now[0]), now[1]))
@@ -60,10 +64,14 @@ def scan_settled(
         carry, _ = body(carry, (taken, x))
         return (carry, take(i + 1)), None
 
-    count = jnp.arange(jax.tree.leaves(first)[0].shape[0])
-    return jax.lax.scan(ahead, (carry, take(0)), (count, xs), unroll=unroll)[0][0]
+    so_far = carry, take(0)
+    return jax.lax.scan(ahead, so_far, (jnp.arange(steps), xs), unroll=unroll)[0][0]
 
 
 def _is_worth_it(tree: PyTree) -> bool:
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-    return on_cpu() and size >= _SMALL_STEP
+    if not on_cpu():
+        return False
+    leaves = jax.tree.leaves(tree)
+    if any(export.is_symbolic_dim(n) for leaf in leaves for n in leaf.shape):
+        return True
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) >= _SMALL_STEP

@@ -1,0 +1,1 @@
+"""Benchmarks: our layer beside those of other libraries, in one process."""

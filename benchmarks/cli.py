@@ -1,0 +1,110 @@
+"""The command line, `python -m benchmarks`."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import format_case, write_table
+from benchmarks.sizes import CELLS, DEFAULT_SIZES, MODES, SIZES, cases
+
+RESULTS = Path("benchmarks/results.json")
+PROG = "python -m benchmarks"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command line and returns its exit status.
+
+    Args:
+      argv: the words after `python -m benchmarks`; None takes the process's own.
+
+    Returns:
+      0 if all went well, 2 after a mistake of the user, 130 if interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] == ["table"]:
+            _table(arguments[1:])
+        else:
+            _measure(arguments)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _measure(arguments: list[str]) -> None:
+    # Here, as it imports jax, which `table` does not need.
+    from benchmarks.measure import PEERS, describe_environment, measure
+    from benchmarks.report import OURS
+
+    others = [name for name in PEERS if name != OURS]
+    options = _measure_parser(others).parse_args(arguments)
+    chosen = list(cases(options.cells, options.sizes))
+    if not chosen:
+        raise ValueError("no such case: ConvLSTM runs on `images`, others on the rest.")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    results = {"environment": describe_environment(), "cases": []}
+    for case in measure(chosen, options.modes, options.peers, options.rounds):
+        print(format_case(case), end="\n\n", flush=True)
+        results["cases"].append(case)
+        # After every case, so that an interrupted run leaves what it has.
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"wrote {options.out}")
+
+
+def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="Time ours and other libraries, print and write the results.",
+        epilog=f"`{PROG} table` writes results into the README; see `table --help`.",
+    )
+
+    def several(name: str, choices: Any, default: Any) -> None:
+        words = " ".join(default)
+        parser.add_argument(
+            name, nargs="+", choices=choices, default=default, help=f"default: {words}"
+        )
+
+    several("--cells", CELLS, CELLS)
+    several("--sizes", tuple(SIZES), DEFAULT_SIZES)
+    several("--modes", MODES, MODES)
+    several("--peers", peers, peers)
+    parser.add_argument(
+        "--rounds", type=_count, default=15, help="times of each (default: 15)"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help=f"default: {RESULTS}")
+    return parser
+
+
+def _table(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog=f"{PROG} table", description="Write results as tables into the README."
+    )
+    for name, path in (
+        ("--results", RESULTS),
+        ("--readme", Path("README.md")),
+        ("--plot", Path("docs/benchmarks.svg")),
+    ):
+        parser.add_argument(name, type=Path, default=path, help=f"default: {path}")
+    options = parser.parse_args(arguments)
+    # Here, so that nothing else needs matplotlib.
+    from benchmarks.plot import save_picture
+
+    results = json.loads(options.results.read_text())
+    picture = os.path.relpath(options.plot, options.readme.parent)
+    write_table(results, options.readme, Path(picture).as_posix())
+    save_picture(results, options.plot)
+    print(f"wrote {options.readme} and {options.plot}")
+
+
+def _count(word: str) -> int:
+    count = int(word)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {count}")
+    return count

@@ -1,0 +1,82 @@
+"""Ours and Flax's, which share a tree of parameters: as contenders, and as equals."""
+
+from types import ModuleType
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rnncells
+from benchmarks.contenders import Contender, compile_contender, in_mode, make_inputs
+from benchmarks.sizes import KERNEL, Size
+
+
+def make_rnncells(cell: str, size: Size, mode: str) -> Contender:
+    """Returns our layer as a contender."""
+    return _make("rnncells", rnncells, cell, size, mode)
+
+
+def make_flax(cell: str, size: Size, mode: str) -> Contender:
+    """Returns Flax's layer with the cell of the same name as a contender."""
+    return _make("flax", nn, cell, size, mode)
+
+
+def make_flax_optimized(cell: str, size: Size, mode: str) -> Contender:
+    """Returns Flax's layer with its faster version of a cell as a contender."""
+    return _make("flax-optimized", nn, f"Optimized{cell}", size, mode)
+
+
+def _make(
+    name: str, library: ModuleType, cell: str, size: Size, mode: str
+) -> Contender:
+    layer = _layer(library, cell, size)
+    inputs = jnp.asarray(make_inputs(size), size.dtype)
+    params = _params(layer, inputs)
+    return compile_contender(name, in_mode(layer.apply, mode), params, inputs)
+
+
+def _layer(library: ModuleType, cell: str, size: Size) -> nn.Module:
+    """Returns the layer of rnncells or of flax.linen: their names are the same."""
+    dtypes = {"dtype": jnp.dtype(size.dtype), "param_dtype": jnp.dtype(size.dtype)}
+    kernel = (KERNEL,) if size.image else ()
+    cell_class = getattr(library, f"{cell}Cell")
+    return library.RNN(cell_class(size.features, *kernel, **dtypes), time_major=True)
+
+
+def _params(layer: nn.Module, inputs: jax.Array) -> Any:
+    # One step is enough: no shape of a parameter depends on time.
+    return jax.jit(layer.init)(jax.random.key(0), inputs[:1])
+
+
+def check_equal_to_flax(cell: str) -> None:
+    """Compares our outputs and gradients with Flax's, for the same parameters.
+
+    Args:
+      cell: of `benchmarks.sizes.CELLS`.
+
+    Raises:
+      RuntimeError: they differ, so that times would compare different things.
+    """
+    image = (6, 5) if cell == "ConvLSTM" else ()
+    size = Size("check", 3, 7, 5, 4, image=image)
+    inputs = jnp.asarray(make_inputs(size))
+    layers = [_layer(library, cell, size) for library in (rnncells, nn)]
+    # Biases start at 0: only others show whether they are in their places.
+    params = jax.tree.map(_perturbed, _params(layers[1], inputs))
+    for mode in ("forward", "gradient"):
+        with jax.default_matmul_precision("highest"):
+            ours, theirs = (
+                jax.jit(in_mode(layer.apply, mode))(params, inputs) for layer in layers
+            )
+        same = jax.tree.map(
+            lambda a, b: np.allclose(a, b, rtol=1e-4, atol=1e-4), ours, theirs
+        )
+        if not all(jax.tree.leaves(same)):
+            raise RuntimeError(f"{cell}: ours and Flax's {mode} differ: {same}.")
+
+
+def _perturbed(leaf: jax.Array) -> jax.Array:
+    noise = np.random.default_rng(1).standard_normal(leaf.shape, dtype=np.float32)
+    return leaf + 0.1 * noise

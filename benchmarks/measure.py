@@ -1,0 +1,158 @@
+"""Runs the benchmarks: every case in every mode, all contenders in turns."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import rnncells
+from benchmarks.contenders import Contender, Peer
+from benchmarks.floor import make_floor
+from benchmarks.linen import (
+    check_equal_to_flax,
+    make_flax,
+    make_flax_optimized,
+    make_rnncells,
+)
+from benchmarks.peers import make_equinox, make_haiku, make_keras
+from benchmarks.pytorch import make_torch
+from benchmarks.report import OURS
+from benchmarks.sizes import CELLS, Size
+from benchmarks.timing import interleave, ratios, spread
+
+# In the order of the tables.
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(OURS, "rnncells", CELLS, make_rnncells),
+        Peer("flax", "flax", CELLS, make_flax),
+        Peer("flax-optimized", "flax", ("LSTM",), make_flax_optimized),
+        Peer("haiku", "haiku", CELLS, make_haiku),
+        Peer("equinox", "equinox", ("LSTM", "GRU"), make_equinox),
+        Peer("keras", "keras", CELLS, make_keras),
+        Peer("torch", "torch", ("LSTM", "GRU"), make_torch),
+        Peer("floor", "jax", ("LSTM", "GRU"), make_floor),
+    )
+}
+PACKAGES = ("jax", "jaxlib", "numpy", "flax", "dm-haiku", "equinox", "keras", "torch")
+
+
+def measure(
+    cases: Sequence[tuple[str, Size]],
+    modes: Sequence[str],
+    peers: Sequence[str],
+    rounds: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields the measurement of each case in each mode, as soon as it is there.
+
+    Args:
+      cases: cells and sizes.
+      modes: of `benchmarks.sizes.MODES`.
+      peers: names of `PEERS` to compare ours with.
+      rounds: how often each contender is timed.
+
+    Raises:
+      RuntimeError: our values are not Flax's.
+    """
+    # Compilations are timed; none may come from a disk.
+    jax.config.update("jax_enable_compilation_cache", False)
+    for cell in dict.fromkeys(cell for cell, _ in cases):
+        check_equal_to_flax(cell)
+    for cell, size in cases:
+        for mode in modes:
+            yield measure_case(cell, size, mode, peers, rounds)
+
+
+def measure_case(
+    cell: str, size: Size, mode: str, peers: Sequence[str], rounds: int
+) -> dict[str, Any]:
+    """Times ours and the peers on one case.
+
+    Args:
+      cell: of `benchmarks.sizes.CELLS`.
+      size: one that the cell can run on.
+      mode: of `benchmarks.sizes.MODES`.
+      peers: names of `PEERS` to compare ours with.
+      rounds: how often each contender is timed.
+
+    Returns:
+      What was run; under `contenders` what each took; under `missing` why a peer that
+      has the cell is not among them.
+    """
+    contenders, missing = {}, {}
+    for name, peer in PEERS.items():
+        if cell not in peer.cells or name not in (OURS, *peers):
+            continue
+        made = _make(peer, cell, size, mode)
+        if isinstance(made, Contender):
+            contenders[name] = made
+        else:
+            missing[name] = made
+    times = interleave({name: made.run for name, made in contenders.items()}, rounds)
+    relative = ratios(times, OURS)
+    return {
+        "cell": cell,
+        "size": dataclasses.asdict(size),
+        "mode": mode,
+        "rounds": rounds,
+        "contenders": {
+            name: {
+                "seconds": spread(times[name])._asdict(),
+                "ratio": relative[name]._asdict(),
+                "compile_seconds": made.compile_seconds,
+                "temporary_bytes": made.temporary_bytes,
+            }
+            for name, made in contenders.items()
+        },
+        "missing": missing,
+    }
+
+
+def _make(peer: Peer, cell: str, size: Size, mode: str) -> Contender | str:
+    """Returns a contender that has run once, or why there is none."""
+    if importlib.util.find_spec(peer.package) is None:
+        return "not installed"
+    if peer.name in (OURS, "floor"):
+        return peer.make(cell, size, mode)
+    try:
+        made = peer.make(cell, size, mode)
+        made.run()
+    # Another library may fail on this version of jax in any way; the rest still counts.
+    except Exception as error:
+        return f"fails: {type(error).__name__}: {error}".splitlines()[0]
+    return made
+
+
+def describe_environment() -> dict[str, Any]:
+    """Returns what times depend on: versions, the processor and the device."""
+    return {
+        "python": platform.python_version(),
+        "versions": {"rnncells": rnncells.__version__} | _versions(),
+        "cpu": {"model": _cpu_model(), "count": os.cpu_count()},
+        "device": jax.devices()[0].device_kind,
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2] for line in lines if line.startswith("model name")]
+    return models[0].strip() if models else platform.processor()

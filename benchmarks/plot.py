@@ -1,0 +1,77 @@
+"""The picture of the README; the only file of the benchmarks that needs matplotlib."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import OURS, TITLES
+
+
+def save_picture(results: dict[str, Any], path: Path) -> None:
+    """Draws every library's time relative to ours, a panel for each mode.
+
+    Args:
+      results: as in `results.json`.
+      path: of the picture, SVG or PNG by its suffix; its folder is made if need be.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    cases = results["cases"]
+    modes = list(dict.fromkeys(case["mode"] for case in cases))
+    names = list(dict.fromkeys(name for case in cases for name in case["contenders"]))
+    names = [name for name in names if name not in (OURS, "floor")]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same results give the same file: no random names, no date.
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": "benchmarks"}):
+        figure = Figure(figsize=(11, 3.6 * len(modes)), layout="constrained")
+        panels = figure.subplots(len(modes), squeeze=False)[:, 0]
+        for axes, mode in zip(panels, modes, strict=True):
+            draw(axes, [case for case in cases if case["mode"] == mode], names)
+            axes.set_title(TITLES[mode])
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        figure.savefig(path, dpi=150, metadata=metadata)
+
+
+def draw(axes: Any, cases: list[dict[str, Any]], names: list[str]) -> None:
+    """Draws bars that start at 1, up where ours is faster, and the floor.
+
+    Args:
+      axes: of matplotlib.
+      cases: measurements of one mode.
+      names: peers, each with its place and colour in all panels.
+    """
+    width = 0.8 / max(len(names), 1)
+    for index, name in enumerate(names):
+        found, taken = _ratios(cases, name)
+        places = [i - 0.4 + (index + 0.5) * width for i in found]
+        medians = [ratio["median"] for ratio in taken]
+        heights = [median - 1 for median in medians]
+        axes.bar(places, heights, width, bottom=1, label=name, color=f"C{index}")
+        below = [ratio["median"] - ratio["low"] for ratio in taken]
+        above = [ratio["high"] - ratio["median"] for ratio in taken]
+        style = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8}
+        axes.errorbar(places, medians, [below, above], **style)
+    found, taken = _ratios(cases, "floor")
+    axes.hlines(
+        [ratio["median"] for ratio in taken],
+        [i - 0.45 for i in found],
+        [i + 0.45 for i in found],
+        colors="black",
+        linestyles="dotted",
+        label="floor",
+    )
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_yscale("log")
+    axes.set_ylabel("time / ours")
+    labels = [f"{case['cell']}\n{case['size']['name']}" for case in cases]
+    axes.set_xticks(range(len(cases)), labels, fontsize="small")
+
+
+def _ratios(
+    cases: list[dict[str, Any]], name: str
+) -> tuple[list[int], list[dict[str, float]]]:
+    """Returns the places of the cases that a contender ran, and its ratios there."""
+    found = [i for i, case in enumerate(cases) if name in case["contenders"]]
+    return found, [cases[i]["contenders"][name]["ratio"] for i in found]

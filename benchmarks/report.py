@@ -1,0 +1,148 @@
+"""What was measured: for the terminal, and as tables in the README."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sizes import MODES, describe
+
+OURS = "rnncells"
+START, END = "<!-- benchmarks -->", "<!-- /benchmarks -->"
+TITLES = {
+    "forward": "Outputs of a sequence",
+    "gradient": "Gradient by parameters and inputs",
+}
+
+
+def format_case(case: dict[str, Any]) -> str:
+    """Returns the lines that the terminal shows of one measurement.
+
+    Args:
+      case: as `measure_case` returns it.
+    """
+    title = f"{case['cell']} {case['size']['name']} ({describe(case['size'])})"
+    lines = [
+        f"{title}, {case['mode']}",
+        f"  {'':15}{'time':>8}  {'/ ours (quartiles)':24}{'compile':>8}"
+        f"{'temporary':>11}",
+    ]
+    for name, taken in case["contenders"].items():
+        lines.append(
+            f"  {name:15}{_seconds(taken['seconds']['median']):>8}  "
+            f"{_ratio(name, taken['ratio']):24}{_seconds(taken['compile_seconds']):>8}"
+            f"{_bytes(taken['temporary_bytes']):>11}"
+        )
+    lines += [f"  {name:15}{reason}" for name, reason in case["missing"].items()]
+    return "\n".join(lines)
+
+
+def markdown(results: dict[str, Any], picture: str) -> str:
+    """Returns what stands in the README: a line of facts, the picture, the tables.
+
+    Args:
+      results: as in `results.json`.
+      picture: path of the picture, relative to the README.
+    """
+    parts = [_facts(results), f"![Times relative to ours]({picture})"]
+    for mode in MODES:
+        cases = [case for case in results["cases"] if case["mode"] == mode]
+        if cases:
+            parts += [f"{TITLES[mode]}:", _table(cases)]
+    return "\n\n".join(parts)
+
+
+def replace_between(text: str, inner: str) -> str:
+    """Returns a text with the part between the markers replaced.
+
+    Args:
+      text: with each marker once.
+      inner: what stands between them then.
+
+    Raises:
+      ValueError: no such markers, or too many.
+    """
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not end or START in rest or END in before + after:
+        raise ValueError(f"expected one `{START}` and then one `{END}`.")
+    return f"{before}{start}\n\n{inner}\n\n{end}{after}"
+
+
+def write_table(results: dict[str, Any], readme: Path, picture: str) -> None:
+    """Writes the tables into a README, between the markers.
+
+    Args:
+      results: as in `results.json`.
+      readme: the file.
+      picture: path of the picture, relative to the README.
+
+    Raises:
+      ValueError: the file lacks the markers.
+    """
+    inner = markdown(results, picture)
+    readme.write_text(replace_between(readme.read_text(), inner))
+
+
+def _facts(results: dict[str, Any]) -> str:
+    environment = results["environment"]
+    versions = ", ".join(f"{k} {v}" for k, v in environment["versions"].items())
+    cpu, device = environment["cpu"], environment["device"]
+    where = f"{cpu['count']} cores of {cpu['model']}"
+    if device.lower() != "cpu":
+        where += f" and {device}"
+    rounds = " or ".join(
+        str(n) for n in sorted({c["rounds"] for c in results["cases"]})
+    )
+    return (
+        "Time of each library divided by ours, where more than 1 means that ours is "
+        f"faster: median and quartiles of {rounds} rounds, in each of which all take "
+        "turns in one process. `floor` is what the bare matrix products take in XLA, "
+        "as a share of our time. PyTorch has one thread or all, whichever is faster. "
+        "Sizes are batch×time, features in→out. Measured on "
+        f"{where} with Python {environment['python']}, {versions}."
+    )
+
+
+def _table(cases: list[dict[str, Any]]) -> str:
+    found = dict.fromkeys(name for case in cases for name in case["contenders"])
+    names = [name for name in found if name not in (OURS, "floor")]
+    names += ["floor"] if "floor" in found else []
+    lines = [_row(["cell", "size", "", *names]), _row(["---"] * (3 + len(names)))]
+    for case in cases:
+        cells = [
+            _ratio(name, case["contenders"][name]["ratio"])
+            if name in case["contenders"]
+            else "-"
+            for name in names
+        ]
+        size = case["size"]
+        lines.append(_row([case["cell"], size["name"], describe(size), *cells]))
+    return "\n".join(lines)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _ratio(name: str, ratio: dict[str, float]) -> str:
+    """Returns a ratio and its quartiles; of the floor as a share in percent."""
+    low, median, high = ratio["low"], ratio["median"], ratio["high"]
+    if name == OURS:
+        return "1"
+    if name == "floor":
+        return f"{median:.0%} ({100 * low:.0f}–{100 * high:.0f})"
+    return f"{median:.2f} ({low:.2f}–{high:.2f})"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, factor in (("s", 1), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "-"
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} kB"

@@ -1,0 +1,92 @@
+"""What is run: cells and the sizes of their sequences."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+CELLS = ("LSTM", "GRU", "ConvLSTM")
+MODES = ("forward", "gradient")
+KERNEL = (3, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Sizes of one benchmark.
+
+    Attributes:
+      name: what tables call it.
+      batch: number of sequences.
+      time: number of steps.
+      features_in: width, or channels, of the inputs.
+      features: units, or filters, of the cell.
+      image: height and width of each input; empty for vectors.
+      dtype: of parameters, inputs and carries.
+    """
+
+    name: str
+    batch: int
+    time: int
+    features_in: int
+    features: int
+    image: tuple[int, ...] = ()
+    dtype: str = "float32"
+
+    @property
+    def inputs_shape(self) -> tuple[int, ...]:
+        """Shape of the inputs, time first."""
+        return (self.time, self.batch, *self.image, self.features_in)
+
+
+def describe(size: dict[str, Any]) -> str:
+    """Returns a size for people: batch x time, features in and out.
+
+    Args:
+      size: the fields of a `Size`, as results hold them.
+    """
+    inputs = "×".join(str(length) for length in (*size["image"], size["features_in"]))
+    dtype = "" if size["dtype"] == "float32" else f", {size['dtype']}"
+    return f"{size['batch']}×{size['time']}, {inputs}→{size['features']}{dtype}"
+
+
+def _gpu_sizes() -> tuple[Size, ...]:
+    return tuple(
+        Size(
+            f"gpu-{batch}-{features}-{dtype}",
+            batch,
+            1024,
+            features,
+            features,
+            dtype=dtype,
+        )
+        for dtype, batch, features in itertools.product(
+            ("float32", "bfloat16"), (16, 64), (256, 768, 1024)
+        )
+    )
+
+
+# Each word of `--sizes`, and what it stands for.
+SIZES = {
+    "tiny": (Size("tiny", 1, 100, 8, 8),),
+    "small": (Size("small", 32, 100, 64, 128),),
+    "medium": (Size("medium", 64, 128, 256, 512),),
+    "large": (Size("large", 32, 64, 512, 1024),),
+    "long": (Size("long", 8, 4096, 64, 128),),
+    "images": (Size("images", 4, 16, 3, 32, image=(32, 32)),),
+    "gpu": _gpu_sizes(),
+}
+# Long enough on a CPU already; `gpu` is asked for by name.
+DEFAULT_SIZES = tuple(name for name in SIZES if name != "gpu")
+
+
+def cases(cells: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, Size]]:
+    """Yields each cell with each size that it can run on.
+
+    Args:
+      cells: of `CELLS`.
+      names: of `SIZES`.
+    """
+    for cell, name in itertools.product(cells, names):
+        for size in SIZES[name]:
+            if bool(size.image) == (cell == "ConvLSTM"):
+                yield cell, size

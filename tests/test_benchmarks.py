@@ -1,0 +1,152 @@
+"""The benchmarks: statistics of times, tables, and a small run."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import cli, contenders, floor
+from benchmarks.linen import check_equal_to_flax
+from benchmarks.measure import PEERS, describe_environment, measure_case
+from benchmarks.plot import save_picture
+from benchmarks.report import END, START, format_case, markdown, replace_between
+from benchmarks.sizes import CELLS, DEFAULT_SIZES, Size, cases
+from benchmarks.timing import interleave, ratios, spread
+
+TOY = Size("toy", batch=2, time=3, features_in=2, features=3)
+
+
+@pytest.fixture(scope="module")
+def case():
+    """A run of a toy size, compiled once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contenders, "COMPILATIONS", 1)
+        # Else other tests in this process would compile anew.
+        patch.setattr(jax, "clear_caches", lambda: None)
+        return measure_case("LSTM", TOY, "gradient", ["flax"], rounds=2)
+
+
+@pytest.fixture
+def results(case):
+    return {"environment": describe_environment(), "cases": [case]}
+
+
+def test_spread_is_median_and_quartiles():
+    assert spread([3.0, 1.0, 2.0, 5.0, 4.0]) == (2.0, 3.0, 4.0)
+    assert spread([7.0]) == (7.0, 7.0, 7.0)
+
+
+def test_ratios_are_of_the_same_round():
+    # The third round is slow for all, and no ratio shows it.
+    times = {"ours": [1.0, 2.0, 40.0], "theirs": [2.0, 4.0, 80.0]}
+    found = ratios(times, "ours")
+    assert found["ours"] == (1, 1, 1) and found["theirs"] == (2, 2, 2)
+    times["theirs"] = [1.0, 4.0, 120.0]
+    assert ratios(times, "ours")["theirs"] == (1.5, 2, 2.5)
+
+
+def test_every_round_has_everyone_in_changing_order():
+    calls = []
+    runs = {name: lambda name=name: calls.append(name) for name in "abc"}
+    times = interleave(runs, rounds=20, least_seconds=1e-12)
+    assert [len(times[name]) for name in "abc"] == [20, 20, 20]
+    # Before them, two calls of each that are not in the times.
+    rounds = ["".join(calls[i : i + 3]) for i in range(6, len(calls), 3)]
+    assert len(rounds) == 20 and len(set(rounds)) > 1
+    assert all(set(order) == set("abc") for order in rounds)
+
+
+def test_short_calls_are_repeated():
+    calls = []
+    interleave({"a": lambda: calls.append(0)}, rounds=1, least_seconds=1e-3)
+    assert len(calls) > 10
+
+
+def test_each_cell_gets_its_sizes():
+    found = list(cases(CELLS, DEFAULT_SIZES))
+    assert len(set(found)) == 2 * 5 + 1
+    assert all(bool(size.image) == (cell == "ConvLSTM") for cell, size in found)
+    assert {size.dtype for _, size in cases(["GRU"], ["gpu"])} == {
+        "float32",
+        "bfloat16",
+    }
+
+
+def test_a_run_has_the_expected_fields(case):
+    assert list(case["contenders"]) == ["rnncells", "flax"] and not case["missing"]
+    for taken in case["contenders"].values():
+        assert 0 < taken["seconds"]["low"] <= taken["seconds"]["high"]
+        assert taken["compile_seconds"] > 0 and taken["temporary_bytes"] >= 0
+    assert case["contenders"]["rnncells"]["ratio"]["median"] == 1
+    assert json.loads(json.dumps(case))["size"]["features"] == 3
+    assert "flax" in format_case(case)
+
+
+def test_a_peer_that_is_missing_or_fails_is_named(case, monkeypatch):
+    def fail(*arguments):
+        raise TypeError("no such option\nand more")
+
+    peer, made = PEERS["keras"], contenders.Contender("rnncells", lambda: None)
+    changed = {
+        "rnncells": contenders.Peer("rnncells", "jax", CELLS, lambda *arguments: made),
+        "haiku": contenders.Peer("haiku", "no_such_package", CELLS, fail),
+        "keras": contenders.Peer(peer.name, "jax", CELLS, fail),
+    }
+    monkeypatch.setattr("benchmarks.measure.PEERS", changed)
+    found = measure_case("LSTM", TOY, "forward", list(changed), rounds=1)
+    assert list(found["contenders"]) == ["rnncells"]
+    assert found["missing"] == {
+        "haiku": "not installed",
+        "keras": "fails: TypeError: no such option",
+    }
+    assert "not installed" in format_case(found)
+
+
+def test_ours_equals_flax():
+    check_equal_to_flax("LSTM")
+
+
+def test_floor_is_a_gradient():
+    arguments = floor.make_arguments("GRU", TOY)
+    expected = jax.grad(lambda *a: (floor.forward(*a) ** 2).sum(), argnums=(0, 1, 2))
+    for ours, theirs in zip(
+        floor.gradient(*arguments), expected(*arguments), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_only_what_is_between_the_markers_changes():
+    text = f"before\n{START}\nold\n{END}\nafter\n"
+    once = replace_between(text, "new")
+    assert once == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
+    assert replace_between(once, "new") == once
+    for wrong in ("none", START, f"{END} {START}", f"{text}{text}"):
+        with pytest.raises(ValueError, match="expected one"):
+            replace_between(wrong, "new")
+
+
+def test_table_is_written_into_the_readme(results, tmp_path, capsys):
+    readme, file = tmp_path / "README.md", tmp_path / "results.json"
+    readme.write_text(f"# Title\n{START}\n{END}\nend\n")
+    file.write_text(json.dumps(results))
+    plot = tmp_path / "docs" / "picture.svg"
+    words = ["table", "--readme", readme, "--results", file, "--plot", plot]
+    assert cli.main([str(word) for word in words]) == 0
+    text = readme.read_text()
+    assert text.startswith("# Title\n") and text.endswith("\nend\n")
+    assert "| cell | size |  | flax |" in text and "docs/picture.svg" in text
+    assert markdown(results, "docs/picture.svg") in text
+    first = plot.read_bytes()
+    save_picture(results, plot)
+    assert plot.read_bytes() == first
+    readme.write_text("no markers")
+    assert cli.main([str(word) for word in words]) == 2
+    assert "expected one" in capsys.readouterr().err
+
+
+def test_a_case_that_nothing_runs_on_is_refused(tmp_path, capsys):
+    out = tmp_path / "results.json"
+    words = ["--cells", "ConvLSTM", "--sizes", "tiny", "--out", str(out)]
+    assert cli.main(words) == 2
+    assert "ConvLSTM runs on" in capsys.readouterr().err and not out.exists()
