@@ -50,7 +50,9 @@ def _measure(arguments: list[str]) -> None:
         raise ValueError("no such case: ConvLSTM runs on `images`, others on the rest.")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results = {"environment": describe_environment(), "cases": []}
-    for case in measure(chosen, options.modes, options.peers, options.rounds):
+    for case in measure(
+        chosen, options.modes, options.peers, options.rounds, options.seconds
+    ):
         print(format_case(case), end="\n\n", flush=True)
         results["cases"].append(case)
         # After every case, so that an interrupted run leaves what it has.
@@ -77,6 +79,12 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
     several("--peers", peers, peers)
     parser.add_argument(
         "--rounds", type=_count, default=15, help="times of each (default: 15)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=180,
+        help="start no round of a case after so long, if it has 3 (default: 180)",
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"default: {RESULTS}")
     return parser

@@ -63,7 +63,11 @@ def draw(axes: Any, cases: list[dict[str, Any]], names: list[str]) -> None:
         label="floor",
     )
     axes.axhline(1, color="black", linewidth=1)
-    axes.set_yscale("log")
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
+    # At least two labels, also where all are nearly the same.
+    axes.set_ylim(min(low, 0.5), max(high, 2))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylabel("time / ours")
     labels = [f"{case['cell']}\n{case['size']['name']}" for case in cases]
     axes.set_xticks(range(len(cases)), labels, fontsize="small")

@@ -89,9 +89,9 @@ def _facts(results: dict[str, Any]) -> str:
     where = f"{cpu['count']} cores of {cpu['model']}"
     if device.lower() != "cpu":
         where += f" and {device}"
-    rounds = " or ".join(
-        str(n) for n in sorted({c["rounds"] for c in results["cases"]})
-    )
+    counts = [case["rounds"] for case in results["cases"]]
+    few, many = min(counts), max(counts)
+    rounds = f"{many}" if few == many else f"{few} to {many}"
     return (
         "Time of each library divided by ours, where more than 1 means that ours is "
         f"faster: median and quartiles of {rounds} rounds, in each of which all take "

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 # Shorter calls are repeated for so long in each round: a clock and a scheduler are
 # coarse.
 LEAST_SECONDS = 0.02
+# Cases that take very long get fewer rounds, but no fewer than quartiles need.
+LEAST_ROUNDS = 3
 
 
 class Spread(NamedTuple):
@@ -47,34 +49,35 @@ def ratios(times: dict[str, Sequence[float]], base: str) -> dict[str, Spread]:
 def interleave(
     runs: dict[str, Callable[[], Any]],
     rounds: int,
-    seed: int = 0,
+    limit_seconds: float = math.inf,
     least_seconds: float = LEAST_SECONDS,
 ) -> dict[str, list[float]]:
     """Calls everyone once a round, in an order that is drawn anew for each.
 
     Args:
-      runs: the calls; each returns when its work is done.
+      runs: the calls; each returns when its work is done, and was called before, as a
+        first call may allocate and load.
       rounds: how often each is timed.
-      seed: of the orders.
+      limit_seconds: no round starts after so long, but for the first three.
       least_seconds: calls that are shorter are repeated for about so long, and the
         round's time is the mean.
 
     Returns:
       Seconds of one call, of each name, for each round.
     """
-    # The first call may allocate and load; the second tells how long one takes.
-    for run in runs.values():
-        run()
     repetitions = {
         name: math.ceil(least_seconds / max(_seconds(run, 1), 1e-7))
         for name, run in runs.items()
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
-    order, generator = list(runs), random.Random(seed)
+    order, generator = list(runs), random.Random(0)
     was_enabled = gc.isenabled()
     gc.disable()
+    start = time.perf_counter()
     try:
-        for _ in range(rounds):
+        for done in range(rounds):
+            if done >= LEAST_ROUNDS and time.perf_counter() - start > limit_seconds:
+                break
             gc.collect()
             generator.shuffle(order)
             for name in order:

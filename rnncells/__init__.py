@@ -9,6 +9,7 @@ from rnncells.cells.lstm import LSTMCell as LSTMCell
 from rnncells.cells.lstm import OptimizedLSTMCell as OptimizedLSTMCell
 from rnncells.cells.lstm1997 import LSTM1997Cell as LSTM1997Cell
 from rnncells.cells.simple import SimpleCell as SimpleCell
+from rnncells.conformance import check_cell as check_cell
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
 from rnncells.layers.rnn import RNN as RNN
 from rnncells.recurrence.chunks import Chunk as Chunk

@@ -51,8 +51,8 @@ def test_every_round_has_everyone_in_changing_order():
     runs = {name: lambda name=name: calls.append(name) for name in "abc"}
     times = interleave(runs, rounds=20, least_seconds=1e-12)
     assert [len(times[name]) for name in "abc"] == [20, 20, 20]
-    # Before them, two calls of each that are not in the times.
-    rounds = ["".join(calls[i : i + 3]) for i in range(6, len(calls), 3)]
+    # Before them, a call of each that tells how often to repeat it.
+    rounds = ["".join(calls[i : i + 3]) for i in range(3, len(calls), 3)]
     assert len(rounds) == 20 and len(set(rounds)) > 1
     assert all(set(order) == set("abc") for order in rounds)
 
@@ -61,6 +61,11 @@ def test_short_calls_are_repeated():
     calls = []
     interleave({"a": lambda: calls.append(0)}, rounds=1, least_seconds=1e-3)
     assert len(calls) > 10
+
+
+def test_long_cases_get_fewer_rounds():
+    times = interleave({"a": lambda: None}, 9, limit_seconds=0, least_seconds=1e-12)
+    assert len(times["a"]) == 3
 
 
 def test_each_cell_gets_its_sizes():

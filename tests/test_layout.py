@@ -33,6 +33,7 @@ ALLOWED = {
         "rnncells.initializers",
         "rnncells.recurrence",
     ],
+    "rnncells/conformance.py": [*FLAX, "rnncells"],
     "rnncells/layers": [
         *FLAX,
         "rnncells.base",

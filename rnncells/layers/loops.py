@@ -60,30 +60,19 @@ def has_fast_loop(rnn: nn.Module, steps: int) -> bool:
 def fast_loop(rnn: nn.Module, axis: int) -> Callable:
     """Returns the loop of the engine, for a cell of `project` and `recur`."""
     cell, variables = rnn.cell.unbind()
+    params = variables.get("params", {})
 
     def loop(body, fresh, carry, xs):
         xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         inputs, *flags = xs
         state, _ = carry
         cell._check_carry(state, structs(inputs, drop_axis=True))
-        width = jnp.shape(jax.tree.leaves(state)[-1])[-1]
-
-        def applied(params, method, *args):
-            def call(cell):
-                cell._take_width(width)
-                return getattr(cell, method)(*args)
-
-            return cell.apply({"params": params}, method=call)
-
-        def project(params, inputs):
-            return applied(params, "project", inputs)
+        project, recur = functions_of(cell, state)
 
         def step(params, fresh, carry, z, flags):
-            recur = partial(applied, params, "recur")
-            one_step = partial(_keep_types, type(cell).__name__, recur)
+            one_step = partial(_keep_types, type(cell).__name__, partial(recur, params))
             return body(one_step, fresh, carry, (z, *flags))
 
-        params = variables.get("params", {})
         steps = jax.tree.leaves(inputs)[0].shape[0]
         z = jax.eval_shape(project, params, inputs)
         segments, keeps = memory.plan(steps, z, rnn.memory, rnn.projection)
@@ -92,6 +81,28 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
+
+
+def functions_of(cell: RNNCellBase, carry: Carry) -> tuple[Callable, Callable]:
+    """Returns `project` and `recur` of an unbound cell, as pure functions of params.
+
+    Args:
+      cell: the cell.
+      carry: a carry, whose width a cell with `features=None` takes.
+    """
+    width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+
+    def function(method):
+        def apply(params, *args):
+            def call(cell):
+                cell._take_width(width)
+                return getattr(cell, method)(*args)
+
+            return cell.apply({"params": params}, method=call)
+
+        return apply
+
+    return function("project"), function("recur")
 
 
 def _keep_types(

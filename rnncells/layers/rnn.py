@@ -74,11 +74,11 @@ class RNN(nn.Module):
         or zeros before the first. With the last two the cell sees zeros there. (With
         `'run'` a cell whose state is not bounded can overflow in long padding, and
         0 * inf then makes the gradients nan; with the last two it cannot.)
-      memory: what is kept for the gradient, if the cell is of `project` and `recur`; the
-        values are the same to rounding. `'full'`: all that the way back reads, which is
-        fastest. `'recompute'`: the carries, from which gates are formed again, a chunk
-        at once. `'sqrt'`: the carries before chunks of about sqrt(time) steps, from
-        which each chunk is run again; `Chunk(k)`: the same with chunks of k steps.
+      memory: what is kept for the gradient if the cell is of `project` and `recur`; the
+        gradient is the same to rounding. `'full'`: all that the way back reads, the
+        fastest choice. `'recompute'`: the carries, from which gates are formed again, a
+        chunk at once. `'sqrt'`: the carries before chunks of about sqrt(time) steps,
+        from which each chunk is run again; `Chunk(k)`: the same with chunks of k steps.
       projection: how many steps are projected at once: `'auto'`, `'whole'` for all, or
         `Chunk(k)`. (Where `memory` makes chunks, those.)
       implementation: `'auto'`: the fast loop where the cell is of `project` and `recur`

@@ -56,11 +56,20 @@ def run(
     Returns:
       The last carry, and the outputs, `(time, ...)`.
     """
-    first, now = structs((inputs, flags), drop_axis=True)
-    z, now = zeros((jax.eval_shape(recurrence.project, params, first), now))
-    found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
-    arrays = Arrays(params, found, shared, carry, inputs)
+    arrays = _arrays(recurrence, params, shared, carry, inputs, flags)
     return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
+
+
+def weights_outside_products(
+    recurrence: Recurrence, params: PyTree, carry: PyTree, inputs: PyTree
+) -> tuple[int, PyTree]:
+    """Returns the number of products of a step, and the params it reads beside them.
+
+    None in place of params that it does not read. The arguments are as for `run`.
+    """
+    arrays = _arrays(recurrence, params, None, carry, inputs, [])
+    others, _ = Step(recurrence, arrays, []).others
+    return len(arrays.products), others
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -81,6 +90,14 @@ def _run_backward(recurrence, residuals, gradients):
 
 
 _run.defvjp(_run_forward, _run_backward)
+
+
+def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
+    """Returns the arrays with the products of a step, which are looked for here."""
+    first, now = structs((inputs, flags), drop_axis=True)
+    z, now = zeros((jax.eval_shape(recurrence.project, params, first), now))
+    found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
+    return Arrays(params, found, shared, carry, inputs)
 
 
 def _forward(

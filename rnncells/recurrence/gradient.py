@@ -47,6 +47,8 @@ class Step:
     Attributes:
       recurrence: what runs.
       arrays: what it runs on.
+      others: of `(params, shared)`, what a step reads beside the weights of products;
+        None for the rest.
     """
 
     def __init__(self, recurrence: Recurrence, arrays: Arrays, flags: PyTree):
@@ -64,9 +66,8 @@ class Step:
         _, self._outputs = traced.result
         self._carried = traced.passed_on()
         reads, *_ = traced.read()
-        # Of params and `shared`, what a step reads beside the weights of products.
-        self._others = smooth(pick(self._both, reads))
-        self._has_others = bool(jax.tree.leaves(self._others))
+        self.others = smooth(pick(self._both, reads))
+        self._has_others = bool(jax.tree.leaves(self.others))
 
     def tape(self, keeps: str) -> Tape:
         """Returns what the forward pass has to write, see `Recurrence`."""
@@ -238,7 +239,7 @@ class Step:
     def _pull_others(self, moments, flags, d_news, d_outputs):
         """Returns the gradients by params and shared, None for those not read."""
         if not self._has_others:
-            return self._others
+            return self.others
 
         def at(others, taps):
             both = join(others, self._both)
@@ -247,7 +248,7 @@ class Step:
             )
 
         # The taps are varied too, see `products.linked`.
-        _, pull = jax.vjp(at, self._others, zeros(moments.values))
+        _, pull = jax.vjp(at, self.others, zeros(moments.values))
         with products.pulling_by(self._pulls):
             return pull((d_news, d_outputs))[0]
 

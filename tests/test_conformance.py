@@ -1,0 +1,100 @@
+"""check_cell finds what is right, slow and wrong."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import pytest
+from cases import ALL_CELLS
+from user_cells import USER_CELLS, PlainWeightCell
+
+import rnncells
+
+
+class LeakyCell(rnncells.RNNCellBase):
+    """Right; the cells below each break one rule."""
+
+    features: int
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates("i", "h")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        h = 0.9 * carry + 0.1 * nn.tanh(self.affine(carry, "h", onto=projected))
+        return h, h
+
+
+class TimeMixingCell(LeakyCell):
+    def project(self, inputs):
+        projected = self.affine(inputs, "i")
+        return projected - projected.mean(0)
+
+
+class BatchMixingCell(LeakyCell):
+    def recur(self, carry, projected):
+        carry, output = super().recur(carry, projected)
+        return carry - (carry.mean(0) if carry.ndim > 1 else 0), output
+
+
+class GrowingCell(LeakyCell):
+    def recur(self, carry, projected):
+        h, output = super().recur(carry, projected)
+        return jnp.concatenate([h, h], axis=-1), output
+
+
+class CrookedProductCell(LeakyCell):
+    def setup(self):
+        self.gates("i")
+        self.recurrent = nn.Sequential([nn.Dense(self.features), nn.tanh])
+
+    def recur(self, carry, projected):
+        h = nn.tanh(self.product(self.recurrent, carry) + projected)
+        return h, h
+
+
+WRONG = {
+    TimeMixingCell: "`project`",
+    BatchMixingCell: "a step of a batch differs",
+    GrowingCell: "a step takes the carry",
+    CrookedProductCell: "is not affine",
+}
+
+
+@pytest.mark.parametrize("name", list(ALL_CELLS))
+def test_our_cells_are_right_and_fast(name):
+    case = ALL_CELLS[name]
+    report = rnncells.check_cell(case.make(), (2, *case.input_shape))
+    assert [finding.kind for finding in report.findings] == ["right"] * 5, report
+
+
+@pytest.mark.parametrize("cell", [LeakyCell, *USER_CELLS.values()])
+def test_cells_of_users_are_right(cell):
+    report = rnncells.check_cell(cell(4), (2, 3))
+    assert report.ok, report
+    assert len(report.findings) == 5
+
+
+@pytest.mark.parametrize("cell", WRONG)
+def test_what_is_wrong_is_found_and_named(cell):
+    report = rnncells.check_cell(cell(4), (2, 3))
+    assert not report.ok
+    wrong = [finding.text for finding in report.findings if finding.kind == "wrong"]
+    assert any(WRONG[cell] in text for text in wrong), report
+
+
+def test_a_weight_outside_of_products_is_named():
+    report = rnncells.check_cell(PlainWeightCell(4), (2, 3))
+    assert report.ok
+    assert report.findings[-1].kind == "slow"
+    assert "['weight']" in report.findings[-1].text
+
+
+def test_a_cell_of_calls_alone_is_slow():
+    report = rnncells.check_cell(nn.GRUCell(4), (2, 3))
+    assert [finding.kind for finding in report.findings] == ["slow"]
+    assert "plain loop" in str(report)

@@ -1,0 +1,268 @@
+"""The engine equals the plain scan, differentiated by JAX: values and gradients."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import ALL_CELLS, CELLS, assert_close, random_like, random_params
+from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS
+from user_cells import USER_CELLS
+
+import rnncells
+from rnncells import Chunk
+
+CHOICES = {
+    "default": {},
+    "recompute": {"memory": "recompute"},
+    "recompute-chunk": {"memory": "recompute", "projection": Chunk(2)},
+    "sqrt": {"memory": "sqrt"},
+    "chunks-with-a-rest": {"memory": Chunk(4)},
+    "projection-whole": {"projection": "whole"},
+    "projection-chunks": {"projection": Chunk(3)},
+    "projection-with-a-rest": {"projection": Chunk(4)},
+    "projection-step-by-step": {"projection": Chunk(1)},
+    "unrolled": {"unroll": 2},
+}
+every_choice = pytest.mark.parametrize("choice", CHOICES)
+
+
+def float64_cells():
+    for name, case in ALL_CELLS.items():
+        make = partial(case.make, param_dtype=jnp.float64)
+        yield pytest.param(make, case.input_shape, id=name)
+    for name, cell in USER_CELLS.items():
+        yield pytest.param(partial(cell, 4, param_dtype=jnp.float64), (3,), id=name)
+
+
+def loss(rnn, params, inputs, weights, **arguments):
+    """Returns a number in which every output counts, nonlinearly."""
+    outcome = rnn.apply(params, inputs, **arguments)
+    leaves = jax.tree.leaves(outcome)
+    return sum(jnp.sum(jnp.sin(w * leaf)) for w, leaf in zip(weights, leaves))
+
+
+def value_and_gradients(rnn, params, inputs, carry, fresh=None, **arguments):
+    def of(params, inputs, carry, fresh):
+        resets = {} if fresh is None else {"reset_carry": fresh}
+        return loss(
+            rnn,
+            *(params, inputs, [1.1, 0.7, 1.3, 0.9, 0.5]),
+            initial_carry=carry,
+            **resets,
+            **arguments,
+        )
+
+    positions = tuple(range(3 + (fresh is not None)))
+    gradient = jax.value_and_grad(of, positions, allow_int=True)
+    value, gradients = jax.jit(gradient)(params, inputs, carry, fresh)
+    return value, jax.tree.map(
+        lambda g: None if g.dtype == jax.dtypes.float0 else g, gradients
+    )
+
+
+def setting(make, input_shape, rng, **options):
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, *input_shape)))
+    rnn = rnncells.RNN(make(), return_carry=True, **options)
+    params = random_params(rng, rnn, inputs)
+    carry = rnn.cell.initialize_carry(jax.random.key(0), inputs[:, 0])
+    return rnn, params, inputs, random_like(rng, carry), random_like(rng, carry)
+
+
+def float64_setting(name, rng, **options):
+    cell = CELLS[name].make if name in CELLS else partial(USER_CELLS[name], 4)
+    return setting(partial(cell, param_dtype=jnp.float64), (3,), rng, **options)
+
+
+@pytest.mark.parametrize("make, input_shape", list(float64_cells()))
+def test_every_cell_equals_the_plain_scan(make, input_shape, rng, float64):
+    rnn, params, inputs, carry, fresh = setting(make, input_shape, rng)
+    arguments = {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS}
+    run = partial(
+        value_and_gradients,
+        **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
+        **arguments,
+    )
+    expected = run(rnn.clone(implementation="scan"))
+    for memory in ("full", Chunk(4)):
+        actual = run(rnn.clone(memory=memory, projection=Chunk(4)))
+        assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@every_choice
+@pytest.mark.parametrize("name", ["LSTMCell", "MultiplicativePeepholeCell"])
+def test_every_choice_equals_the_plain_scan(name, choice, rng, float64):
+    rnn, params, inputs, carry, _ = float64_setting(name, rng)
+    expected = value_and_gradients(
+        rnn.clone(implementation="scan"), params, inputs, carry
+    )
+    actual = value_and_gradients(rnn.clone(**CHOICES[choice]), params, inputs, carry)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("padded_outputs", ["run", "hold", "zero"])
+def test_every_way_equals_the_plain_scan(way, padded_outputs, rng, float64):
+    rnn, params, inputs, carry, fresh = float64_setting(
+        "GRUCell", rng, padded_outputs=padded_outputs
+    )
+    fresh = fresh if "resets" in WAYS[way] else None
+    for reverse in (False, True):
+        flags = {"reverse": reverse, "keep_order": True, "return_all_carries": reverse}
+        run = partial(
+            value_and_gradients,
+            **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
+            **WAYS[way],
+            **flags,
+        )
+        expected = run(rnn.clone(implementation="scan"))
+        assert_close(run(rnn), expected, rtol=1e-12, atol=1e-12)
+        assert_close(run(rnn.clone(memory="sqrt")), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("memory", ["full", "recompute", "sqrt"])
+@pytest.mark.parametrize(
+    "name", ["LSTMCell", "GRUCell-reset-before", "MultiplicativePeepholeCell"]
+)
+def test_second_derivatives_equal_the_plain_scans(name, memory, rng, float64):
+    rnn, params, inputs, carry, _ = float64_setting(name, rng)
+    inputs, carry = inputs[:2, :3], jax.tree.map(lambda leaf: leaf[:2], carry)
+    direction = random_like(rng, (params, inputs, carry))
+
+    def second(rnn, forward):
+        def of(params, inputs, carry):
+            return loss(rnn, params, inputs, [1.1, 0.7, 1.3], initial_carry=carry)
+
+        gradient = jax.grad(of, (0, 1, 2))
+        at = (params, inputs, carry)
+        if forward:
+            return jax.jvp(gradient, at, direction)[1]
+
+        def along(*at):
+            products = jax.tree.map(jnp.vdot, gradient(*at), direction)
+            return sum(jax.tree.leaves(products))
+
+        return jax.grad(along, (0, 1, 2))(*at)
+
+    plain = rnn.clone(implementation="scan")
+    expected = jax.jit(partial(second, plain, False))()
+    for forward in (False, True):
+        actual = jax.jit(partial(second, rnn.clone(memory=memory), forward))()
+        # A part of the gradient that nothing reads has derivative 0.
+        assert_close(actual, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "NormalizedCell"])
+def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
+    rnn, params, inputs, carry, _ = float64_setting(name, rng)
+    many = random_like(rng, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), params))
+
+    def of(rnn, params, inputs):
+        return loss(rnn, params, inputs, [1.1, 0.7, 1.3], initial_carry=carry)
+
+    def gradients(rnn, transform):
+        gradient = jax.grad(transform(partial(of, rnn)), (0, 1))
+        return jax.jit(jax.vmap(gradient, (0, None)))(many, inputs)
+
+    plain = gradients(rnn.clone(implementation="scan"), lambda f: f)
+    for transform in (lambda f: f, jax.jit, jax.checkpoint):
+        assert_close(gradients(rnn, transform), plain, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell-reset-before"])
+def test_complex_inputs_equal_the_plain_scans(name, rng, float64):
+    rnn, params, inputs, _, _ = float64_setting(name, rng)
+    inputs = inputs + 1j * jnp.asarray(rng.standard_normal(inputs.shape))
+
+    def gradients(rnn):
+        def of(params, inputs):
+            leaves = jax.tree.leaves(rnn.apply(params, inputs))
+            return sum(jnp.sum(jnp.abs(leaf) ** 2) for leaf in leaves)
+
+        return jax.value_and_grad(of, (0, 1))(params, inputs)
+
+    expected = gradients(rnn.clone(implementation="scan"))
+    assert_close(gradients(rnn), expected, rtol=1e-11, atol=1e-11)
+
+
+def forward_modes(of, x):
+    yield lambda: jax.jvp(of, (x,), (x,))
+    yield lambda: jax.jvp(jax.jit(of), (x,), (x,))
+    yield lambda: jax.jacfwd(of)(x)
+    yield lambda: jax.jit(jax.jacfwd(of))(x)
+
+
+def test_forward_mode_names_the_option_that_has_it(rng):
+    rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
+    inputs = inputs.astype(jnp.float32)
+
+    def of(rnn, inputs):
+        return loss(rnn, params, inputs, [1.0, 1.0, 1.0])
+
+    for mode in forward_modes(partial(of, rnn), inputs):
+        with pytest.raises(TypeError, match=r"implementation='scan'"):
+            mode()
+    for mode in forward_modes(partial(of, rnn.clone(implementation="scan")), inputs):
+        mode()
+
+
+def test_forward_mode_by_what_is_not_in_the_loop(rng):
+    rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
+    inputs = inputs.astype(jnp.float32)
+
+    def of(scale):
+        return scale * loss(rnn, params, inputs, [1.0, 1.0, 1.0])
+
+    value, tangent = jax.jvp(of, (2.0,), (1.0,))
+    np.testing.assert_allclose(tangent, value / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "SimpleCell"])
+def test_half_precision_is_as_near_to_float64_as_the_plain_scan(name, rng):
+    """Sums over time and batch are taken in float32: errors do not grow with T."""
+    steps, chunk = 240, Chunk(10)
+    cell = CELLS[name].make(dtype=jnp.bfloat16)
+    rnn = rnncells.RNN(cell, projection=chunk)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, steps, 3)), jnp.float32)
+    params = random_params(rng, rnn, inputs, scale=0.3)
+
+    def gradients(rnn, params, inputs):
+        of = partial(loss, rnn, weights=[1.0])
+        return jax.jit(jax.grad(lambda p, x: of(p, x).astype(float)))(params, inputs)
+
+    def error(gradient, exact):
+        return max(
+            float(np.linalg.norm(a - b) / np.linalg.norm(b))
+            for a, b in zip(
+                jax.tree.leaves(gradient), jax.tree.leaves(exact), strict=True
+            )
+        )
+
+    fast = gradients(rnn, params, inputs)
+    plain = gradients(rnn.clone(implementation="scan"), params, inputs)
+    with jax.enable_x64(True):
+        wide = rnn.clone(
+            implementation="scan", cell=cell.clone(dtype=None, param_dtype=jnp.float64)
+        )
+        to64 = partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float64))
+        exact = gradients(wide, to64(params), to64(inputs))
+        fast_error, plain_error = error(fast, exact), error(plain, exact)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(fast))
+    assert fast_error < 1.1 * plain_error
+    assert fast_error < 0.05
+
+
+def test_what_only_calls_can_do_takes_the_general_loop(rng):
+    """A cell that overrides the call is run by it."""
+
+    class DoublingCell(rnncells.SimpleCell):
+        def __call__(self, carry, inputs):
+            carry, output = super().__call__(carry, inputs)
+            return carry, 2 * output
+
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
+    once, twice = rnncells.RNN(rnncells.SimpleCell(4)), rnncells.RNN(DoublingCell(4))
+    params = random_params(rng, once, inputs)
+    expected = 2 * once.apply(params, inputs)
+    assert_close(twice.apply(params, inputs), expected)
