@@ -25,7 +25,7 @@ from benchmarks.peers import make_equinox, make_haiku, make_keras
 from benchmarks.pytorch import make_torch
 from benchmarks.report import OURS
 from benchmarks.sizes import CELLS, Size
-from benchmarks.timing import interleave, ratios, spread
+from benchmarks.timing import Spread, interleave, ratios, spread
 
 # In the order of the tables.
 PEERS = {
@@ -86,41 +86,38 @@ def measure_case(
       cell: of `benchmarks.sizes.CELLS`.
       size: one that the cell can run on.
       mode: of `benchmarks.sizes.MODES`.
-      peers: names of `PEERS` to compare ours with.
-      rounds: how often each contender is timed.
-      limit_seconds: no round starts after so long, but for the first three.
+      peers: as `measure` has them.
+      rounds: likewise.
+      limit_seconds: likewise.
 
     Returns:
       What was run; under `contenders` what each took; under `missing` why a peer that
       has the cell is not among them.
     """
-    contenders, missing = {}, {}
-    for name, peer in PEERS.items():
-        if cell not in peer.cells or name not in (OURS, *peers):
-            continue
-        made = _make(peer, cell, size, mode)
-        if isinstance(made, Contender):
-            contenders[name] = made
-        else:
-            missing[name] = made
-    runs = {name: made.run for name, made in contenders.items()}
+    chosen = [PEERS[name] for name in PEERS if name in (OURS, *peers)]
+    made = {p.name: _make(p, cell, size, mode) for p in chosen if cell in p.cells}
+    contenders = {k: v for k, v in made.items() if isinstance(v, Contender)}
+    runs = {name: one.run for name, one in contenders.items()}
     times = interleave(runs, rounds, limit_seconds)
-    relative = ratios(times, OURS)
+    ratio = ratios(times, OURS)
     return {
         "cell": cell,
         "size": dataclasses.asdict(size),
         "mode": mode,
         "rounds": len(times[OURS]),
         "contenders": {
-            name: {
-                "seconds": spread(times[name])._asdict(),
-                "ratio": relative[name]._asdict(),
-                "compile_seconds": made.compile_seconds,
-                "temporary_bytes": made.temporary_bytes,
-            }
-            for name, made in contenders.items()
+            k: _fields(v, spread(times[k]), ratio[k]) for k, v in contenders.items()
         },
-        "missing": missing,
+        "missing": {k: v for k, v in made.items() if k not in contenders},
+    }
+
+
+def _fields(contender: Contender, seconds: Spread, ratio: Spread) -> dict[str, Any]:
+    return {
+        "seconds": seconds._asdict(),
+        "ratio": ratio._asdict(),
+        "compile_seconds": contender.compile_seconds,
+        "temporary_bytes": contender.temporary_bytes,
     }
 
 

@@ -75,7 +75,12 @@ def make_keras(cell: str, size: Size, mode: str) -> Contender:
 
 
 def _keras_layer(layers: Any, cell: str, size: Size) -> Any:
-    options = {"return_sequences": True, "dtype": size.dtype}
+    options = {
+        "return_sequences": True,
+        "dtype": size.dtype,
+        # The default, orthogonal, fails in half precision; values do not matter here.
+        "recurrent_initializer": "glorot_uniform",
+    }
     if cell == "ConvLSTM":
         return layers.ConvLSTM2D(size.features, KERNEL, padding="same", **options)
     return getattr(layers, cell)(size.features, **options)

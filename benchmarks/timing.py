@@ -71,7 +71,6 @@ def interleave(
     }
     times: dict[str, list[float]] = {name: [] for name in runs}
     order, generator = list(runs), random.Random(0)
-    was_enabled = gc.isenabled()
     gc.disable()
     start = time.perf_counter()
     try:
@@ -83,8 +82,7 @@ def interleave(
             for name in order:
                 times[name].append(_seconds(runs[name], repetitions[name]))
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
     return times
 
 

@@ -17,8 +17,9 @@ from rnncells.recurrence.parts import Recurrence
 
 STEPS = 5
 BATCH = 3
-# Rounding of float64 over a few steps, relative to the largest value of each array.
+# Rounding over a few steps, relative to the largest value of each array.
 TOLERANCE = 1e-10
+HALF_OF_THE_DIGITS = 0.5  # of a cell that computes in lower precision than float64
 
 
 @dataclass(frozen=True)
@@ -250,12 +251,17 @@ def _like(key: jax.Array, tree: PyTree) -> PyTree:
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(key, max(len(leaves), 1))
     leaves = [
-        0.5 * jax.random.normal(key, leaf.shape, leaf.dtype)
+        0.5 * jax.random.normal(key, leaf.shape, _widest(leaf.dtype))
         if jnp.issubdtype(leaf.dtype, jnp.inexact)
         else leaf
         for key, leaf in zip(keys, leaves, strict=False)
     ]
     return jax.tree.unflatten(structure, leaves)
+
+
+def _widest(dtype):
+    is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
+    return jnp.complex128 if is_complex else jnp.float64
 
 
 def _equal(first: PyTree, second: PyTree) -> bool:
@@ -265,7 +271,11 @@ def _equal(first: PyTree, second: PyTree) -> bool:
     def near(a, b):
         if jnp.shape(a) != jnp.shape(b):
             return False
+        dtype = jnp.result_type(a)
+        tolerance = TOLERANCE
+        if jnp.issubdtype(dtype, jnp.inexact) and dtype != _widest(dtype):
+            tolerance = float(jnp.finfo(dtype).eps) ** HALF_OF_THE_DIGITS
         difference, largest = jnp.abs(a - b).max(), jnp.abs(b).max()
-        return bool(difference <= TOLERANCE * jnp.maximum(largest, 1))
+        return bool(difference <= tolerance * jnp.maximum(largest, 1))
 
     return all(jax.tree.leaves(jax.tree.map(near, first, second)))

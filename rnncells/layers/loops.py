@@ -6,6 +6,7 @@ from functools import partial
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.core import DenyList
 
 from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, PyTree, cast_like
@@ -40,8 +41,14 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def has_fast_loop(rnn: nn.Module, steps: int) -> bool:
-    """Says whether the cell is a projection and a recurrence with params alone."""
+def has_fast_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> bool:
+    """Says whether the cell is a projection and a recurrence with params alone.
+
+    Args:
+      rnn: the layer.
+      carry: before the first step.
+      inputs: `(time, *batch, *features)`.
+    """
     cell = rnn.cell
     return (
         isinstance(cell, RNNCellBase)
@@ -52,9 +59,20 @@ def has_fast_loop(rnn: nn.Module, steps: int) -> bool:
         and rnn.variable_carry is False
         and not any(name != "params" for name in rnn.split_rngs)
         and set(cell.variables) <= {"params"}
-        and not cell.scope.root.mutable
-        and steps != 0
+        and jax.tree.leaves(inputs)[0].shape[0] != 0
+        and not _writes(cell, carry, structs(inputs, drop_axis=True))
     )
+
+
+def _writes(cell: nn.Module, carry: Carry, inputs: PyTree) -> bool:
+    """Says whether a step writes to a collection, as with `sow`."""
+    if not cell.scope.root.mutable:
+        return False
+    cell, variables = cell.unbind()
+    _, written = jax.eval_shape(
+        partial(cell.apply, mutable=DenyList("params")), variables, carry, inputs
+    )
+    return bool(jax.tree.leaves(written))
 
 
 def fast_loop(rnn: nn.Module, axis: int) -> Callable:

@@ -216,9 +216,8 @@ class RNN(nn.Module):
             reverse=flags["reverse"],
             padded_outputs=self.padded_outputs,
         )
-        fast = self.implementation == "auto" and has_fast_loop(
-            self, jax.tree.leaves(inputs)[0].shape[axis]
-        )
+        steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), inputs)
+        fast = self.implementation == "auto" and has_fast_loop(self, carry, steps)
         loop = fast_loop if fast else general_loop
         carry, carries, outputs = recurrence.scan(
             loop(self, axis),

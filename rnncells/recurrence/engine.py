@@ -17,9 +17,9 @@ import jax.numpy as jnp
 
 from rnncells.recurrence import products
 from rnncells.recurrence.chunks import over_chunks
-from rnncells.recurrence.gradient import Chunk, Step
+from rnncells.recurrence.gradient import Chunk, Step, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
-from rnncells.recurrence.reverse_only import reverse_only
+from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
 from rnncells.recurrence.settling import scan_settled
 from rnncells.recurrence.tape import Tape, slice_time, write_time
 from rnncells.recurrence.trees import (
@@ -57,7 +57,8 @@ def run(
       The last carry, and the outputs, `(time, ...)`.
     """
     arrays = _arrays(recurrence, params, shared, carry, inputs, flags)
-    return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
+    with naming_the_option():
+        return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
 
 
 def weights_outside_products(
@@ -95,9 +96,11 @@ _run.defvjp(_run_forward, _run_backward)
 def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
     """Returns the arrays with the products of a step, which are looked for here."""
     first, now = structs((inputs, flags), drop_axis=True)
-    z, now = zeros((jax.eval_shape(recurrence.project, params, first), now))
+    z = jax.eval_shape(recurrence.project, params, first)
+    first, z, now = zeros((first, z, now))
+    projections = products.find(lambda: recurrence.project(params, first))
     found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
-    return Arrays(params, found, shared, carry, inputs)
+    return Arrays(params, projections, found, shared, carry, inputs)
 
 
 def _forward(
@@ -111,7 +114,7 @@ def _forward(
     def chunk(so_far, t, steps):
         carry, written = so_far
         inputs, now = slice_time((arrays.inputs, flags), t, steps)
-        z = recurrence.project(arrays.params, inputs)
+        z = project(recurrence, arrays, inputs)
         new, written = take_steps(carry, z, now, written, t)
         return (new, written), carry if keeps == "starts" else None
 
@@ -172,17 +175,15 @@ def _backward(
         return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
 
     d_carry, d_outputs, d_inputs = smooth((d_carry, d_outputs, arrays.inputs))
-    summed = smooth((arrays.params, arrays.products, arrays.shared))
+    summed = smooth(arrays[:4])
     so_far = d_carry, wide(zeros(structs(summed))), zeros(structs(d_inputs))
     for segment, carries in zip(
         reversed(recurrence.segments), reversed(starts), strict=True
     ):
         so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
     d_carry, sums, d_inputs = so_far
-    d_params, d_products, d_shared = jax.tree.map(
-        lambda total, array: total.astype(array.dtype), sums, summed
-    )
-    return Arrays(d_params, d_products, d_shared, d_carry, d_inputs)
+    sums = jax.tree.map(lambda total, array: total.astype(array.dtype), sums, summed)
+    return Arrays(*sums, d_carry, d_inputs)
 
 
 def _recalling(step: Step, moments: Moment) -> Callable:
@@ -193,13 +194,13 @@ def _recalling(step: Step, moments: Moment) -> Callable:
         return moments, t
 
     def from_carries(t, inputs, flags, start):
-        z = recurrence.project(arrays.params, inputs)
+        z = project(recurrence, arrays, inputs)
         steps = jax.tree.leaves(inputs)[0].shape[0]
         carries = slice_time(moments.carry, t, steps)
         return Moment(carries, z, step.values(carries, z, flags)), 0
 
     def from_starts(t, inputs, flags, start):
-        z = recurrence.project(arrays.params, inputs)
+        z = project(recurrence, arrays, inputs)
         tape = step.tape("values")
         steps = jax.tree.leaves(inputs)[0].shape[0]
         _, written = _steps(recurrence, arrays, tape)(

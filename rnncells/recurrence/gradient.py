@@ -85,7 +85,7 @@ class Step:
 
     def pull_chunk(
         self, chunk: Chunk, d_carry: PyTree, d_outputs: PyTree
-    ) -> tuple[PyTree, tuple[PyTree, list[Product], PyTree], PyTree]:
+    ) -> tuple[PyTree, tuple[PyTree, ...], PyTree]:
         """Takes the gradients after a chunk to those before it.
 
         Args:
@@ -95,8 +95,8 @@ class Step:
 
         Returns:
           The gradient by the carry before the chunk; the terms that it adds to the
-          gradients by `(params, products, shared)`, None for those it has no part in;
-          and the gradients by its inputs.
+          gradients by params, projections, products and `shared` of `Arrays`, None for
+          those it has no part in; and the gradients by its inputs.
         """
         d_carry, d_z, d_values, d_news = self._loop_back(chunk, d_carry, d_outputs)
         tape = Tape(self._moment, None, None, [])
@@ -111,13 +111,14 @@ class Step:
             )
         ]
         d_params, d_shared = self._pull_others(moments, chunk.flags, d_news, d_outputs)
-        d_projected, d_inputs = self._pull_projection(chunk.inputs, d_z)
+        d_projected, d_projections, d_inputs = self._pull_projection(chunk.inputs, d_z)
         d_params = jax.tree.map(
             lambda a, b: b if a is None else a if b is None else a + b,
             *(d_params, d_projected),
             is_leaf=lambda leaf: leaf is None,
         )
-        return d_carry, (d_params, d_products, d_shared), d_inputs
+        terms = d_params, d_projections, d_products, d_shared
+        return d_carry, terms, d_inputs
 
     def _values(self, carry, z, flags):
         arrays = self.arrays
@@ -253,20 +254,48 @@ class Step:
             return pull((d_news, d_outputs))[0]
 
     def _pull_projection(self, inputs, d_z):
-        """Returns the gradients by params, None for those not read, and by inputs."""
-        project, params = self.recurrence.project, self.arrays.params
-        read, _ = Traced(lambda *at: smooth(project(*at)), params, inputs).read()
+        """Returns the gradients by params, by products, and by inputs.
 
-        def at(params_varied, inputs_varied):
-            full = join(params_varied, params), join(inputs_varied, rest(inputs))
-            return smooth(project(*full))
+        None for params that are not read beside the weights of products.
+        """
+        recurrence, arrays = self.recurrence, self.arrays
+        forms = [products.plain_form(product) for product in arrays.projections]
 
-        _, pull = jax.vjp(at, smooth(pick(params, read)), smooth(inputs))
-        return pull(d_z)
+        def at(varied, taps):
+            params, given = join(varied, (arrays.params, inputs))
+            z, lefts = products.tapped(
+                forms, taps, lambda: recurrence.project(params, given)
+            )
+            return smooth(z), lefts
+
+        values = jax.eval_shape(lambda: _project(recurrence, arrays, inputs)[1])
+        read, _ = Traced(at, (arrays.params, inputs), values).read()
+        varied = smooth(pick((arrays.params, inputs), (read[0], _all_of(inputs))))
+        _, pull, lefts = jax.vjp(at, varied, zeros(values), has_aux=True)
+        (d_params, d_inputs), d_values = pull(d_z)
+        d_products = map(_pull_weights, arrays.projections, lefts, d_values)
+        return d_params, list(d_products), d_inputs
+
+
+def project(recurrence: Recurrence, arrays: Arrays, inputs: PyTree) -> PyTree:
+    """Returns the projected inputs, by the weights that are formed already."""
+    return _project(recurrence, arrays, inputs)[0]
+
+
+def _project(recurrence, arrays, inputs):
+    forms = [products.plain_form(product) for product in arrays.projections]
+    return products.formed_by(forms, lambda: recurrence.project(arrays.params, inputs))
+
+
+def _all_of(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: True, tree)
 
 
 def _pull_weights(product: Product, left: jax.Array, d_value: jax.Array) -> Product:
     """Returns the gradients by the weights of a product, in its own structure."""
+    if isinstance(product.apply, products.Affine):
+        d_weights = product.apply.pull_weights(left, product.weights, d_value)
+        return products.with_weights(product, d_weights)
 
     def at(weights):
         return product.apply(left, join(weights, rest(product.weights)))

@@ -38,13 +38,15 @@ class Arrays(NamedTuple):
 
     Attributes:
       params: of the cell.
-      products: of the recurrence, with their weights.
+      projections: the products of the projection, with their weights.
+      products: those of the recurrence.
       shared: what every step gets beside.
       carry: before the first step.
       inputs: `(time, ...)`.
     """
 
     params: PyTree
+    projections: list[Product]
     products: list[Product]
     shared: PyTree
     carry: PyTree

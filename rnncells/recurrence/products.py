@@ -76,6 +76,24 @@ class Affine:
         rows = left.reshape(-1, left.shape[-1]) @ kernel
         return _add_bias(rows.reshape(*left.shape[:-1], kernel.shape[-1]), bias)
 
+    def pull_weights(
+        self,
+        left: jax.Array,
+        weights: tuple[jax.Array, jax.Array | None],
+        gradient: jax.Array,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Returns the gradients by weights; half precision is summed in float32."""
+        kernel, bias = weights
+        (left,) = self.cast(kernel, left)
+        left = left.reshape(-1, left.shape[-1])
+        gradient = gradient.reshape(-1, gradient.shape[-1])
+        wide = jnp.promote_types(jnp.float32, gradient.dtype)
+        d_kernel = jnp.matmul(left.T, gradient, preferred_element_type=wide)
+        if bias is None:
+            return _to(d_kernel, kernel.dtype), None
+        d_bias = gradient.sum(0, dtype=wide)
+        return _to(d_kernel, kernel.dtype), _to(d_bias, bias.dtype)
+
 
 @partial(
     jax.tree_util.register_dataclass,
@@ -139,6 +157,25 @@ def given(values: list[jax.Array], step: Callable[[], Any]) -> tuple[Any, list[P
         return value if _is_part(onto, value) else _add(onto, value)
 
     with _replaced(look_up):
+        return step(), lefts
+
+
+def tapped(
+    forms: list[Callable], taps: list[jax.Array], step: Callable[[], Any]
+) -> tuple[Any, list[jax.Array]]:
+    """Returns `step()`, with taps added to its products, and their left sides.
+
+    The derivative by a tap is that by the product itself.
+    """
+    lefts = []
+
+    def form(parts, left, onto):
+        k = len(lefts)
+        lefts.append(left)
+        value, _ = forms[k](left, None)
+        return _add(onto, value + taps[k])
+
+    with _replaced(form):
         return step(), lefts
 
 

@@ -1,5 +1,7 @@
 """An error that says what to do where forward mode meets a reverse-mode function."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -33,6 +35,17 @@ def _reverse_only_jvp(primals, tangents):
 
 # What is not differentiated here may still be by an outer forward mode, which is right.
 reverse_only.defjvp(_reverse_only_jvp, symbolic_zeros=True)
+
+
+@contextlib.contextmanager
+def naming_the_option() -> Iterator[None]:
+    """Puts this file's error in place of JAX's, which may come first under `vmap`."""
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode autodiff" in str(error):
+            raise TypeError(MESSAGE) from error
+        raise
 
 
 def _mark(tangent):
