@@ -1,7 +1,8 @@
 """What XLA makes of the engine's gradient: counted, as times are not the same twice."""
 
-import functools
 import math
+from itertools import pairwise
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -68,10 +69,8 @@ PRODUCTS = {"GRUCell-reset-before": (2, 2), OWN: (2, 2), "LSTM1997Cell": (1, 0)}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {"SimpleCell": 8, "GRUCell": 12, "MGUCell": 12, OWN: 20}
 
-each_program = pytest.mark.parametrize("name, way", PROGRAMS)
 
-
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def optimized():
     """Compiles with the optimizations that other tests do without."""
     name = "jax_disable_most_optimizations"
@@ -118,139 +117,155 @@ def read(compiled):
     return program
 
 
-@functools.cache
-def compile_one(name, way):
+class Built(NamedTuple):
+    """A gradient by parameters and inputs, compiled.
+
+    Attributes:
+      name: of the cell.
+      way: of `WAYS`.
+      program: its HLO.
+    """
+
+    name: str
+    way: str
+    program: Program
+
+    @property
+    def products(self):
+        return PRODUCTS.get(self.name.removesuffix("-wide"), (1, 1))
+
+    @property
+    def steps(self):
+        """The loops over steps."""
+        loops = self.program.innermost
+        assert len(loops) == (3 if self.way == "starts" else 2)
+        whole = self.way in ("whole", "plain")
+        assert {loop.trips for loop in loops} == {TIME if whole else CHUNK}
+        return loops
+
+
+def build(name, way):
     rnn, features_in = make(name, **WAYS[way])
     params, inputs = shapes_of(rnn, BATCH, TIME, *features_in)
     assert all(leaf.size % BATCH for leaf in jax.tree.leaves(params))
-    return read(gradient(rnn).lower(params, inputs).compile())
+    return Built(name, way, read(gradient(rnn).lower(params, inputs).compile()))
+
+
+@pytest.fixture(scope="module", params=PROGRAMS, ids="-".join)
+def built(request):
+    return build(*request.param)
 
 
 def is_of_weights(instruction):
     return any(size > 1 and size % BATCH for size in instruction.sizes)
 
 
-def loops_over_steps(name, way):
-    loops = compile_one(name, way).innermost
-    assert len(loops) == (3 if way == "starts" else 2)
-    whole = way in ("whole", "plain")
-    assert {loop.trips for loop in loops} == {TIME if whole else CHUNK}
-    return loops
-
-
 def formed_of_weights(loop):
     return [i.text for i in loop.inside if is_of_weights(i) and not i.is_trivial]
 
 
-def count_products(loops):
-    return sorted(len(loop.products) for loop in loops)
-
-
-@each_program
-def test_no_step_forms_an_array_of_weights(name, way):
+def test_no_step_forms_an_array_of_weights(built):
     """Nor of biases, and whether transposed, flipped, of one gate or of several."""
-    for loop in loops_over_steps(name, way):
+    for loop in built.steps:
         assert formed_of_weights(loop) == []
 
 
-@each_program
-def test_a_step_has_few_operations(name, way):
-    most = MOST_OPERATIONS.get(name.removesuffix("-wide"), 15)
-    for loop in loops_over_steps(name, way):
+def test_a_step_has_few_operations(built):
+    most = MOST_OPERATIONS.get(built.name.removesuffix("-wide"), 15)
+    for loop in built.steps:
         lines = [operation.text for operation in loop.operations]
         assert len(lines) <= most, "\n".join(lines)
 
 
-@each_program
-def test_a_step_takes_the_products_of_the_recurrence(name, way):
-    """And the truncated gradient of 1997 takes none."""
-    forward, back = PRODUCTS.get(name.removesuffix("-wide"), (1, 1))
-    again = [forward] if way == "starts" else []
-    expected = sorted([forward, back, *again])
-    assert count_products(loops_over_steps(name, way)) == expected
+def test_a_step_takes_the_products_of_the_recurrence(built):
+    """The truncated gradient of 1997 takes none."""
+    forward, back = built.products
+    again = [forward] if built.way == "starts" else []
+    counts = [len(loop.products) for loop in built.steps]
+    assert sorted(counts) == sorted([forward, back, *again])
 
 
-@pytest.mark.parametrize("name", [*CELLS, OWN])
-def test_a_chunk_forms_the_gradient_of_each_kernel_once(name):
-    recurrent, _ = PRODUCTS.get(name, (1, 1))
-    loops = compile_one(name, "chunks").outer
-    assert [loop.trips for loop in loops] == [TIME // CHUNK] * 2
-    formed = [[p for p in loop.products if is_of_weights(p)] for loop in loops]
-    assert sorted(map(len, formed)) == [0, 1 + recurrent]
+def test_one_product_forms_the_gradient_of_a_kernel(built):
+    """It is outside the loops over steps, as the first test finds."""
+    forward, _ = built.products
+    products = [i for i in built.program.instructions if i.is_product]
+    assert len([i for i in products if is_of_weights(i)]) == 1 + forward
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "ConvLSTMCell-2d"])
 def test_the_plain_scan_is_seen_to_form_weights_in_each_step(name):
     """What the tests above do not find is there to be found."""
-    loops = loops_over_steps(name, "plain")
+    loops = build(name, "plain").steps
     assert any(formed_of_weights(loop) for loop in loops)
-    assert count_products(loops) == [2, 4]
+    assert sorted(len(loop.products) for loop in loops) == [2, 4]
     assert max(len(loop.operations) for loop in loops) > 15
 
 
-@functools.cache
-def compile_parallel(name, projection):
-    """Returns the gradient by params for several devices, and where arguments go."""
+class Parallel(NamedTuple):
+    """A gradient by parameters, compiled for several devices.
+
+    Attributes:
+      rnn: the layer.
+      shapes: of parameters and inputs.
+      places: of parameters, which each device has, and of inputs, cut by rows.
+      compiled: the gradient.
+      program: its HLO.
+    """
+
+    rnn: nn.Module
+    shapes: tuple
+    places: tuple
+    compiled: jax.stages.Compiled
+    program: Program
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(n, p) for n in ("LSTMCell", "GRUCell", OWN) for p in ("whole", "auto")],
+    ids="-".join,
+)
+def parallel(request):
+    name, projection = request.param
     mesh = jax.make_mesh((DEVICES,), ("rows",), axis_types=(AxisType.Auto,))
-    places = (
-        NamedSharding(mesh, PartitionSpec()),
-        NamedSharding(mesh, PartitionSpec("rows")),
-    )
+    specs = PartitionSpec(), PartitionSpec("rows")
+    places = tuple(NamedSharding(mesh, spec) for spec in specs)
     rnn, features_in = make(name, projection=projection)
     shapes = shapes_of(rnn, DEVICES * BATCH, TIME, *features_in)
     function = jax.jit(gradient(rnn, 0), in_shardings=places)
-    return function.lower(*shapes).compile(), places
+    compiled = function.lower(*shapes).compile()
+    return Parallel(rnn, shapes, places, compiled, read(compiled))
 
 
-each_parallel = pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", OWN])
-each_projection = pytest.mark.parametrize("projection", ["whole", "auto"])
+def test_no_device_waits_for_another_in_a_loop_over_steps(parallel):
+    """Nor in any loop, where the whole sequence is projected at once."""
+    is_whole = parallel.rnn.projection == "whole"
+    assert bool(parallel.program.outer) != is_whole
+    for loop in parallel.program.loops if is_whole else parallel.program.innermost:
+        assert [i.text for i in loop.collectives] == []
 
 
-def opcodes(instructions):
-    return [i.opcode.removesuffix("-start") for i in instructions]
-
-
-@each_parallel
-def test_devices_add_up_gradients_once_after_the_loop(name):
-    """And each weight once, if all are in one operation."""
-    program = read(compile_parallel(name, "whole")[0])
-    assert [opcodes(loop.collectives) for loop in program.loops] == [[], []]
-    assert opcodes(program.collectives) == ["all-reduce"]
-    rnn, features_in = make(name)
-    params, _ = shapes_of(rnn, BATCH, TIME, *features_in)
-    kernels = [leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1]
-    (added,) = program.collectives
+def test_devices_add_up_the_gradient_of_each_kernel_once(parallel):
+    """In one operation, which is all that goes from device to device; or a chunk's."""
+    texts = [i.text for i in parallel.program.collectives]
+    opcodes = {i.opcode.removesuffix("-start") for i in parallel.program.collectives}
+    assert len(texts) == 1 and opcodes == {"all-reduce"}, "\n".join(texts)
+    (added,) = parallel.program.collectives
     sizes = [math.prod(shape) for shape in added.shapes if len(shape) > 1]
+    params, _ = parallel.shapes
+    kernels = [leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1]
     assert sum(sizes) == sum(kernels)
 
 
-@each_parallel
-def test_devices_add_up_gradients_once_a_chunk(name):
-    """By default; nothing is sent from device to device in the loop over steps."""
-    program = read(compile_parallel(name, "auto")[0])
-    assert [opcodes(loop.collectives) for loop in program.innermost] == [[], []]
-    in_outer = [opcodes(loop.collectives) for loop in program.outer]
-    assert sorted(in_outer) == [[], ["all-reduce"]]
-    assert opcodes(program.collectives) == ["all-reduce"]
+def test_a_device_runs_its_own_rows_alone(parallel):
+    rows_of_all = DEVICES * BATCH
+    instructions = parallel.program.instructions
+    found = [i.text for i in instructions if rows_of_all in sum(i.shapes, ())]
+    assert found == []
 
 
-@each_projection
-@each_parallel
-def test_a_device_runs_its_own_rows_alone(name, projection):
-    program = read(compile_parallel(name, projection)[0])
-    of_all = [
-        i.text for i in program.instructions if DEVICES * BATCH in sum(i.shapes, ())
-    ]
-    assert of_all == []
-
-
-@each_projection
-@each_parallel
-def test_devices_agree_with_one(rng, name, projection):
-    compiled, places = compile_parallel(name, projection)
-    rnn, features_in = make(name, projection=projection)
-    shape = (DEVICES * BATCH, TIME, *features_in)
-    inputs = jnp.asarray(rng.standard_normal(shape), jnp.float32)
+def test_devices_agree_with_one(parallel, rng):
+    rnn, (_, inputs), places, compiled, _ = parallel
+    inputs = jnp.asarray(rng.standard_normal(inputs.shape), inputs.dtype)
     params = random_params(rng, rnn, inputs)
     of_one = gradient(rnn, 0)(params, inputs)
     of_many = compiled(*jax.device_put((params, inputs), places))
@@ -275,32 +290,24 @@ def test_memory_grows_in_order_of_the_choices_and_is_at_most_that_of_flax(time):
     assert sqrt < recompute < full <= of(nn.RNN(nn.OptimizedLSTMCell(128)))
 
 
-BATCH_LONG, FEATURES_LONG = 4, 16
-
-
-def of_last_carry(memory, time, time_major=True):
-    options = {"return_carry": True, "time_major": time_major, "memory": memory}
-    rnn = rnncells.RNN(rnncells.LSTMCell(FEATURES_LONG), **options)
-    rows = (time, BATCH_LONG) if time_major else (BATCH_LONG, time)
-    return temporaries(rnn, *rows, 8)
-
-
 def test_square_root_memory_grows_with_the_square_root_of_time():
-    """A chunk's arrays, and as many carries: nothing of a size that time multiplies."""
-    times = (256, 1024, 4096)
-    sizes = [of_last_carry("sqrt", time) for time in times]
-    state = 4 * BATCH_LONG * FEATURES_LONG
-    for time, size in zip(times, sizes, strict=True):
-        assert size <= 24 * math.isqrt(time) * state + 2**15
-    for shorter, longer in zip(sizes, sizes[1:], strict=False):
+    """A chunk's arrays, as many carries, and inputs in the order of time.
+
+    Those are as long as time where batch axes come first; jax 0.12 has two of them.
+    """
+    rows, features_in, features = 4, 8, 16
+
+    def of(time, time_major=True):
+        cell, options = rnncells.LSTMCell(features), {"time_major": time_major}
+        rnn = rnncells.RNN(cell, memory="sqrt", return_carry=True, **options)
+        leading = (time, rows) if time_major else (rows, time)
+        return temporaries(rnn, *leading, features_in)
+
+    times = 256, 1024, 4096
+    sizes = [of(time) for time in times]
+    for shorter, longer in pairwise(sizes):
         assert longer <= 2.1 * shorter
-    full = [of_last_carry("full", time) for time in times]
-    assert full[-1] > 3.8 * full[-2]
-
-
-def test_square_root_memory_holds_inputs_of_batches_first_in_the_order_of_time():
-    """That copy of the inputs is all that grows with time; jax 0.12 makes it twice."""
-    time = 4096
-    inputs = 4 * BATCH_LONG * time * 8
-    extra = of_last_carry("sqrt", time, time_major=False) - of_last_carry("sqrt", time)
-    assert extra <= 2 * inputs
+    for time, size in zip(times, sizes, strict=True):
+        assert size <= 2**15 + 24 * math.isqrt(time) * 4 * rows * features
+    inputs = 4 * rows * times[-1] * features_in
+    assert of(times[-1], time_major=False) <= sizes[-1] + 2 * inputs

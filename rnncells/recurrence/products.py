@@ -72,9 +72,7 @@ class Affine:
     ) -> jax.Array:
         """Returns `(*leading, features)` of `(*leading, features_in)`."""
         left, kernel, bias = self.cast(left, left, *weights)
-        # With one leading axis, its gradient is a product without a transposition too.
-        rows = left.reshape(-1, left.shape[-1]) @ kernel
-        return _add_bias(rows.reshape(*left.shape[:-1], kernel.shape[-1]), bias)
+        return _add_bias(left @ kernel, bias)
 
     def pull_weights(
         self,
@@ -85,13 +83,19 @@ class Affine:
         """Returns the gradients by weights; half precision is summed in float32."""
         kernel, bias = weights
         (left,) = self.cast(kernel, left)
-        left = left.reshape(-1, left.shape[-1])
-        gradient = gradient.reshape(-1, gradient.shape[-1])
+        # As one axis, time and batch need no transposition on CPU; but a batch that is
+        # spread over devices would have to be gathered for it.
+        if on_cpu() and jax.device_count() == 1:
+            left = left.reshape(-1, left.shape[-1])
+            gradient = gradient.reshape(-1, gradient.shape[-1])
+        axes = list(range(left.ndim - 1))
         wide = jnp.promote_types(jnp.float32, gradient.dtype)
-        d_kernel = jnp.matmul(left.T, gradient, preferred_element_type=wide)
+        d_kernel = jnp.tensordot(
+            left, gradient, (axes, axes), preferred_element_type=wide
+        )
         if bias is None:
             return _to(d_kernel, kernel.dtype), None
-        d_bias = gradient.sum(0, dtype=wide)
+        d_bias = gradient.sum(tuple(axes), dtype=wide)
         return _to(d_kernel, kernel.dtype), _to(d_bias, bias.dtype)
 
 
