@@ -41,6 +41,10 @@ ALLOWED = {
         "rnncells.layers",
         "rnncells.recurrence",
     ],
+    "benchmarks/plot.py": ["benchmarks", "matplotlib"],
+    "benchmarks/pytorch.py": ["benchmarks", "numpy", "torch"],
+    "benchmarks/peers.py": ["benchmarks", "equinox", "haiku", "jax", "keras"],
+    "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
     "experiments/config.py": [],
     "experiments/cli.py": ["experiments", "tyro"],
     "experiments/plots.py": ["matplotlib", "numpy"],
@@ -51,7 +55,7 @@ ALLOWED = {
 }
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("rnncells", "experiments")
+    for folder in ("rnncells", "experiments", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
 )
 # `from rnncells import initializers` names a module, not a public name.
