@@ -101,13 +101,7 @@ def gradient(rnn, by=(0, 1)):
 
 
 class Built(NamedTuple):
-    """A gradient by parameters and inputs, compiled.
-
-    Attributes:
-      name: of the cell.
-      way: of `WAYS`.
-      program: its HLO.
-    """
+    """A gradient by parameters and inputs, compiled in one of `WAYS`."""
 
     name: str
     way: str
@@ -202,19 +196,11 @@ def test_the_plain_scan_is_seen_to_form_weights_in_each_step(name):
 
 
 class Parallel(NamedTuple):
-    """A gradient by parameters, compiled for several devices.
-
-    Attributes:
-      rnn: the layer.
-      shapes: of parameters and inputs.
-      places: of parameters, which each device has, and of inputs, cut by rows.
-      compiled: the gradient.
-      program: its HLO.
-    """
+    """A gradient by parameters, compiled for several devices."""
 
     rnn: nn.Module
-    shapes: tuple
-    places: tuple
+    shapes: tuple  # of parameters and inputs
+    places: tuple  # of the same: on all devices, and cut by rows
     compiled: jax.stages.Compiled
     program: Program
 

@@ -42,7 +42,7 @@ ALLOWED = {
         "rnncells.recurrence",
     ],
     "benchmarks/plot.py": ["benchmarks", "matplotlib"],
-    "benchmarks/pytorch.py": ["benchmarks", "numpy", "torch"],
+    "benchmarks/pytorch.py": ["benchmarks", "jax", "numpy", "torch"],
     "benchmarks/peers.py": ["benchmarks", "equinox", "haiku", "jax", "keras"],
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
     "experiments/config.py": [],
