@@ -90,6 +90,7 @@ class CountingCell(rnncells.RNNCellBase):
 
     features: int
     param_dtype: Dtype = jnp.float32
+    carry_init: nn.initializers.Initializer = nn.initializers.normal()
     num_feature_dims = 1
 
     def carry_shape(self, input_shape):

@@ -80,19 +80,16 @@ class GRUCell(RNNCellBase):
         self.gates("hn", use_bias=self.reset_after, **recurrent)
 
     def project(self, inputs):
-        return self.affine(inputs, "ir", "iz", "in")
+        return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")
 
     def recur(self, carry, projected):
         h = carry
-        xr, xz, xn = jnp.split(projected, 3, axis=-1)
+        x, xn = projected
+        r, z = jnp.split(self.affine(h, "hr", "hz", onto=x), 2, axis=-1)
+        r = self.gate_fn(r)
+        z = self.gate_fn(z)
         if self.reset_after:
-            hr, hz, hn = jnp.split(self.affine(h, "hr", "hz", "hn"), 3, axis=-1)
-        else:
-            hr, hz = jnp.split(self.affine(h, "hr", "hz"), 2, axis=-1)
-        r = self.gate_fn(xr + hr)
-        z = self.gate_fn(xz + hz)
-        if self.reset_after:
-            n = self.activation_fn(xn + r * hn)
+            n = self.activation_fn(xn + r * self.affine(h, "hn"))
         else:
             n = self.activation_fn(self.affine(r * h, "hn", onto=xn))
         h = (1 - z) * n + z * h
@@ -168,13 +165,15 @@ class MGUCell(RNNCellBase):
         )
 
     def project(self, inputs):
-        return self.affine(inputs, "if", "in")
+        return self.affine(inputs, "if"), self.affine(inputs, "in")
 
     def recur(self, carry, projected):
         h = carry
-        xf, xn = jnp.split(projected, 2, axis=-1)
-        hf, hn = jnp.split(self.affine(h, "hf", "hn"), 2, axis=-1)
-        f = self.gate_fn(xf + hf)
-        n = self.activation_fn(xn + f * hn if self.reset_gate else xn + hn)
+        xf, xn = projected
+        f = self.gate_fn(self.affine(h, "hf", onto=xf))
+        if self.reset_gate:
+            n = self.activation_fn(xn + f * self.affine(h, "hn"))
+        else:
+            n = self.activation_fn(self.affine(h, "hn", onto=xn))
         h = (1 - f) * n + f * h
         return h, h

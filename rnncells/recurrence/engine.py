@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from rnncells.recurrence import products
 from rnncells.recurrence.chunks import over_chunks
-from rnncells.recurrence.gradient import Chunk, Step, project
+from rnncells.recurrence.gradient import Step, Stretch, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
 from rnncells.recurrence.settling import scan_settled
@@ -169,9 +169,9 @@ def _backward(
     def chunk(so_far, t, steps, start=None):
         d_carry, sums, d_inputs = so_far
         inputs, now = slice_time((arrays.inputs, flags), t, steps)
-        chunk = Chunk(inputs, now, *recall(t, inputs, now, start))
+        stretch = Stretch(inputs, now, *recall(t, inputs, now, start))
         d_ys = slice_time(d_outputs, t, steps)
-        d_carry, terms, d_xs = step.pull_chunk(chunk, d_carry, d_ys)
+        d_carry, terms, d_xs = step.pull_chunk(stretch, d_carry, d_ys)
         return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
 
     d_carry, d_outputs, d_inputs = smooth((d_carry, d_outputs, arrays.inputs))

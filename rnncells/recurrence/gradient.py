@@ -7,7 +7,7 @@ import jax
 from rnncells.recurrence import products
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.products import Product
-from rnncells.recurrence.tape import Tape
+from rnncells.recurrence.tape import Tape, recall
 from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import (
     join,
@@ -21,7 +21,7 @@ from rnncells.recurrence.trees import (
 PyTree = Any
 
 
-class Chunk(NamedTuple):
+class Stretch(NamedTuple):
     """The steps of a chunk, going back.
 
     Attributes:
@@ -84,7 +84,7 @@ class Step:
         return jax.vmap(self._values)(carries, z, flags)
 
     def pull_chunk(
-        self, chunk: Chunk, d_carry: PyTree, d_outputs: PyTree
+        self, chunk: Stretch, d_carry: PyTree, d_outputs: PyTree
     ) -> tuple[PyTree, tuple[PyTree, ...], PyTree]:
         """Takes the gradients after a chunk to those before it.
 
@@ -98,9 +98,10 @@ class Step:
           gradients by params, projections, products and `shared` of `Arrays`, None for
           those it has no part in; and the gradients by its inputs.
         """
-        d_carry, d_z, d_values, d_news = self._loop_back(chunk, d_carry, d_outputs)
-        tape = Tape(self._moment, None, None, [])
-        moments = tape.moments_from(chunk.moments, chunk.place, chunk.steps)
+        moments = recall(self._moment, chunk.moments, chunk.place, chunk.steps)
+        d_carry, d_z, d_values, d_news = self._loop_back(
+            moments, chunk.flags, d_carry, d_outputs
+        )
         d_products = [
             _pull_weights(*of_product)
             for of_product in zip(
@@ -154,7 +155,7 @@ class Step:
         d_at = smooth((self._moment.carry, self._outputs))
         return Traced(gradients, *at, *d_at).read()[0]
 
-    def _loop_back(self, chunk, d_carry, d_outputs):
+    def _loop_back(self, moments, flags, d_carry, d_outputs):
         """Runs the steps of a chunk from the last to the first.
 
         Returns the gradient by the carry before the chunk, and, of every step, the
@@ -162,7 +163,7 @@ class Step:
         nothing needs it).
         """
         layout = {}
-        varying, map_of = self._linear_chunk(chunk)
+        varying, map_of = self._linear_chunk(moments, flags)
 
         def one(d_new, now):
             varying, d_output = now
@@ -200,14 +201,12 @@ class Step:
 
         return jax.vjp(at, smooth(before), zeros(moment.values))[1]
 
-    def _linear_chunk(self, chunk):
+    def _linear_chunk(self, moments, flags):
         """Returns `_linear` of all steps, formed at once.
 
         As the leaves that vary from step to step, `(steps, ...)`, the others, and a
         function that makes the map of both.
         """
-        tape = Tape(self._moment, None, None, [])
-        moments = tape.moments_from(chunk.moments, chunk.place, chunk.steps)
         structure = None
 
         def leaves(*at):
@@ -218,7 +217,7 @@ class Step:
         at = self._moment, self._flags
         varies = Traced(leaves, *at).depending()
         constant = pick(leaves(*zeros(at)), [not v for v in varies])
-        varying = jax.vmap(lambda *at: pick(leaves(*at), varies))(moments, chunk.flags)
+        varying = jax.vmap(lambda *at: pick(leaves(*at), varies))(moments, flags)
 
         def map_of(varying):
             return jax.tree.unflatten(structure, join(varying, constant))
@@ -270,7 +269,7 @@ class Step:
 
         values = jax.eval_shape(lambda: _project(recurrence, arrays, inputs)[1])
         read, _ = Traced(at, (arrays.params, inputs), values).read()
-        varied = smooth(pick((arrays.params, inputs), (read[0], _all_of(inputs))))
+        varied = smooth((pick(arrays.params, read[0]), inputs))
         _, pull, lefts = jax.vjp(at, varied, zeros(values), has_aux=True)
         (d_params, d_inputs), d_values = pull(d_z)
         d_products = map(_pull_weights, arrays.projections, lefts, d_values)
@@ -285,10 +284,6 @@ def project(recurrence: Recurrence, arrays: Arrays, inputs: PyTree) -> PyTree:
 def _project(recurrence, arrays, inputs):
     forms = [products.plain_form(product) for product in arrays.projections]
     return products.formed_by(forms, lambda: recurrence.project(arrays.params, inputs))
-
-
-def _all_of(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: True, tree)
 
 
 def _pull_weights(product: Product, left: jax.Array, d_value: jax.Array) -> Product:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.parts import Moment
-from rnncells.recurrence.trees import join, pick, zeros
+from rnncells.recurrence.trees import join, pick
 
 PyTree = Any
 
@@ -81,20 +81,6 @@ class Tape(NamedTuple):
         ]
         return jax.tree.unflatten(tree, leaves)
 
-    def moments_at(self, moments: Moment, i: jax.Array) -> Moment:
-        """Returns what step `i` was taken at; zeros for what is not written."""
-        rows = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False), moments
-        )
-        return join(rows, zeros(self.moment))
-
-    def moments_from(self, moments: Moment, i: jax.Array, steps: int) -> Moment:
-        """Returns what `steps` steps from `i` were taken at, with a time axis."""
-        unknown = jax.tree.map(
-            lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), self.moment
-        )
-        return join(slice_time(moments, i, steps), unknown)
-
     def _own_outputs(self, outputs: PyTree) -> PyTree:
         wanted = jax.tree.leaves(self.wanted.carry)
         leaves, tree = jax.tree.flatten(outputs)
@@ -103,6 +89,23 @@ class Tape(NamedTuple):
             for leaf, k in zip(leaves, self.carried, strict=True)
         ]
         return jax.tree.unflatten(tree, own)
+
+
+def recall(moment: Moment, written: Moment, i: jax.Array, steps: int) -> Moment:
+    """Returns what `steps` steps from `i` were taken at, `(steps, ...)`.
+
+    Zeros for what is not written, as the gradient does not read it.
+
+    Args:
+      moment: shapes and dtypes of what a step is taken at.
+      written: of all steps, or of some.
+      i: place in `written` of the first.
+      steps: how many.
+    """
+    unknown = jax.tree.map(
+        lambda leaf: jnp.zeros((steps, *leaf.shape), leaf.dtype), moment
+    )
+    return join(slice_time(written, i, steps), unknown)
 
 
 def slice_time(tree: PyTree, start: jax.Array, steps: int) -> PyTree:
