@@ -68,7 +68,7 @@ def check_cell(
     right  the carry keeps structure, shapes and dtypes.
     right  rows of a batch do not mix.
     right  the fast loop equals the plain one, in values and gradients.
-    right  all weights of `recur` are in its 1 product.
+    right  all weights of `recur` are in its 2 products.
 
     Args:
       cell: an instance.
@@ -213,7 +213,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     def step(params, shared, carry, z, flags):
         return recur(params, carry, z)
 
-    recurrence = Recurrence(project, step, segments=())
+    recurrence = Recurrence(project, step)
     count, outside = weights_outside_products(recurrence, params, at.carry, at.inputs)
     names = [
         jax.tree_util.keystr(path)

@@ -64,8 +64,14 @@ PROGRAMS = [
     *((name, "chunks") for name in [*CELLS, OWN, "LSTMCell-wide", f"{OWN}-wide"]),
     *((name, way) for name in ("LSTMCell", OWN) for way in list(WAYS)[1:4]),
 ]
-# Of one step, where it is not 1: forward, and back.
-PRODUCTS = {"GRUCell-reset-before": (2, 2), OWN: (2, 2), "LSTM1997Cell": (1, 0)}
+# Where each is not 1: of the projection, and of one step, forward and back.
+PRODUCTS = {
+    "GRUCell": (2, 2, 2),
+    "GRUCell-reset-before": (2, 2, 2),
+    "MGUCell": (2, 2, 2),
+    "LSTM1997Cell": (1, 1, 0),
+    OWN: (1, 2, 2),
+}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {"SimpleCell": 8, "GRUCell": 12, "MGUCell": 12, OWN: 20}
 
@@ -109,7 +115,7 @@ class Built(NamedTuple):
 
     @property
     def products(self):
-        return PRODUCTS.get(self.name.removesuffix("-wide"), (1, 1))
+        return PRODUCTS.get(self.name.removesuffix("-wide"), (1, 1, 1))
 
     @property
     def steps(self):
@@ -157,7 +163,7 @@ def test_a_step_has_few_operations(built):
 
 def test_a_step_takes_the_products_of_the_recurrence(built):
     """The truncated gradient of 1997 takes none."""
-    forward, back = built.products
+    _, forward, back = built.products
     again = [forward] if built.way == "starts" else []
     counts = [len(loop.products) for loop in built.steps]
     assert sorted(counts) == sorted([forward, back, *again])
@@ -165,9 +171,10 @@ def test_a_step_takes_the_products_of_the_recurrence(built):
 
 def test_one_product_forms_the_gradient_of_a_kernel(built):
     """It is outside the loops over steps, as the first test finds."""
-    forward, _ = built.products
+    projections, forward, _ = built.products
     products = [i for i in built.program.instructions if i.is_product]
-    assert len([i for i in products if is_of_weights(i)]) == 1 + forward
+    of_weights = [i for i in products if is_of_weights(i)]
+    assert len(of_weights) == projections + forward
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "ConvLSTMCell-2d"])

@@ -93,8 +93,8 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
 
         steps = jax.tree.leaves(inputs)[0].shape[0]
         z = jax.eval_shape(project, params, inputs)
-        segments, keeps = memory.plan(steps, z, rnn.memory, rnn.projection)
-        recurrence = Recurrence(project, step, segments, keeps, rnn.unroll)
+        plan = memory.plan(steps, z, rnn.memory, rnn.projection)
+        recurrence = Recurrence(project, step, plan, rnn.unroll)
         carry, ys = engine.run(recurrence, params, fresh, carry, inputs, flags)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence import products
-from rnncells.recurrence.chunks import over_chunks
+from rnncells.recurrence.chunks import Segment, over_chunks
 from rnncells.recurrence.gradient import Step, Stretch, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
@@ -75,12 +75,14 @@ def weights_outside_products(
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(recurrence, arrays, others, flags):
-    return _forward(recurrence, join(arrays, others), flags, keeps="nothing")[0]
+    full, alone = join(arrays, others), recurrence.plan.alone
+    return _forward(recurrence, full, flags, alone, keeps="nothing")[0]
 
 
 def _run_forward(recurrence, arrays, others, flags):
     full = join(arrays, others)
-    result, kept = _forward(recurrence, full, flags, recurrence.keeps)
+    segments, keeps, _ = recurrence.plan
+    result, kept = _forward(recurrence, full, flags, segments, keeps)
     return result, (arrays, others, flags, kept)
 
 
@@ -104,7 +106,11 @@ def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
 
 
 def _forward(
-    recurrence: Recurrence, arrays: Arrays, flags: PyTree, keeps: str
+    recurrence: Recurrence,
+    arrays: Arrays,
+    flags: PyTree,
+    segments: tuple[Segment, ...],
+    keeps: str,
 ) -> tuple[tuple[PyTree, PyTree], tuple[Moment, list[PyTree]]]:
     """Returns `(last carry, outputs)`, and what is kept: moments, carries at starts."""
     step = Step(recurrence, arrays, flags)
@@ -118,10 +124,10 @@ def _forward(
         new, written = take_steps(carry, z, now, written, t)
         return (new, written), carry if keeps == "starts" else None
 
-    time = sum(segment.chunks * segment.steps for segment in recurrence.segments)
+    time = sum(segment.chunks * segment.steps for segment in segments)
     so_far = arrays.carry, tape.blank(arrays.carry, time)
     starts = []
-    for segment in recurrence.segments:
+    for segment in segments:
         so_far, carries = over_chunks(chunk, so_far, segment)
         starts.append(carries)
     carry, written = so_far
@@ -178,7 +184,7 @@ def _backward(
     summed = smooth(arrays[:4])
     so_far = d_carry, wide(zeros(structs(summed))), zeros(structs(d_inputs))
     for segment, carries in zip(
-        reversed(recurrence.segments), reversed(starts), strict=True
+        reversed(recurrence.plan.segments), reversed(starts), strict=True
     ):
         so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
     d_carry, sums, d_inputs = so_far
@@ -209,4 +215,4 @@ def _recalling(step: Step, moments: Moment) -> Callable:
         return written.moments, 0
 
     ways = {"values": from_values, "carries": from_carries, "starts": from_starts}
-    return ways[recurrence.keeps]
+    return ways[recurrence.plan.keeps]

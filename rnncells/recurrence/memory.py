@@ -1,11 +1,13 @@
 """What is kept of a recurrence for its gradient, and in which chunks time is taken."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from rnncells.recurrence.chunks import Chunk, Segment, cut, square_root
+from rnncells.recurrence.settling import is_small, on_cpu
+from rnncells.recurrence.trees import structs
 
 PyTree = Any
 Memory = str | Chunk
@@ -26,10 +28,25 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         )
 
 
-def plan(
-    steps: int, z: PyTree, memory: Memory, projection: Memory
-) -> tuple[tuple[Segment, ...], str]:
-    """Returns the segments of time, and what is kept of each step.
+class Plan(NamedTuple):
+    """How time is taken.
+
+    Attributes:
+      segments: chunks of a pass that a gradient follows, and of the gradient.
+      keeps: what such a pass keeps of each step: `'values'` of its products, and what
+        else is needed; `'carries'`, from which the values are formed again, at once for
+        each chunk; or `'starts'`, the carry before each chunk alone, from which a loop
+        over the chunk forms all again.
+      alone: chunks of a pass without gradient, which keeps nothing.
+    """
+
+    segments: tuple[Segment, ...]
+    keeps: str
+    alone: tuple[Segment, ...]
+
+
+def plan(steps: int, z: PyTree, memory: Memory, projection: Memory) -> Plan:
+    """Returns how time is taken.
 
     Args:
       steps: size of the time axis.
@@ -38,22 +55,24 @@ def plan(
       projection: a choice of `PROJECTION`, or the steps projected at once.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
-        return (Segment(0, 1, steps),), "values" if memory == "full" else "carries"
+        whole = (Segment(0, 1, steps),)
+        return Plan(whole, "values" if memory == "full" else "carries", whole)
+    projected = cut(steps, _projected_at_once(steps, z, projection))
+    alone = projected
+    if projection == "auto" and is_small(structs(z, drop_axis=True)):
+        alone = cut(steps, 1)
     if memory == "sqrt":
-        return cut(steps, square_root(steps)), "starts"
+        return Plan(cut(steps, square_root(steps)), "starts", alone)
     if isinstance(memory, Chunk):
-        return cut(steps, memory.steps), "starts"
-    keeps = {"full": "values", "recompute": "carries"}[memory]
-    if projection == "whole":
-        return cut(steps, steps), keeps
+        return Plan(cut(steps, memory.steps), "starts", alone)
+    return Plan(projected, {"full": "values", "recompute": "carries"}[memory], alone)
+
+
+def _projected_at_once(steps: int, z: PyTree, projection: Memory) -> int:
     if isinstance(projection, Chunk):
-        return cut(steps, projection.steps), keeps
-    return cut(steps, _chunk_length(steps, z)), keeps
-
-
-def _chunk_length(steps: int, z: PyTree) -> int:
+        return projection.steps
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(z))
-    if jax.default_backend() != "cpu" or size <= _SMALL_BYTES:
+    if projection == "whole" or not on_cpu() or size <= _SMALL_BYTES:
         return steps
     per_step = math.ceil(size / max(steps, 1))
     return max(1, min(math.ceil(steps / 4), _PROJECTED_BYTES // per_step))

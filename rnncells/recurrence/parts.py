@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from rnncells.recurrence.chunks import Segment
+from rnncells.recurrence.memory import Plan
 from rnncells.recurrence.products import Product
 
 PyTree = Any
@@ -18,18 +18,13 @@ class Recurrence(NamedTuple):
       project: `(params, inputs) -> z`, for any leading axes.
       step: `(params, shared, carry, z, flags) -> (carry, outputs)`, its products with
         recurrent weights taken through `products.product`.
-      segments: how time is cut.
-      keeps: what the forward pass keeps of each step for the gradient: `'values'` of
-        its products, and what else is needed; `'carries'`, from which the values are
-        formed again, at once for each chunk; or `'starts'`, the carry before each chunk
-        alone, from which a loop over the chunk forms all again.
+      plan: how time is taken; None where nothing is run.
       unroll: steps in one iteration of the loop over steps.
     """
 
     project: Callable
     step: Callable
-    segments: tuple[Segment, ...]
-    keeps: str = "values"
+    plan: Plan | None = None
     unroll: int = 1
 
 

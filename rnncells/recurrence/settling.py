@@ -44,8 +44,7 @@ def scan_settled(
       unroll: steps in one iteration.
     """
     steps = jax.tree.leaves(first)[0].shape[0]
-    is_worth_it = _is_worth_it(structs(first, drop_axis=True))
-    if _BARRIERS_HOLD or not is_worth_it:
+    if _BARRIERS_HOLD or not _is_worth_it(structs(first, drop_axis=True)):
 
         def one(carry, now):
             return body(carry, (settled(now[0]), now[1]))
@@ -68,10 +67,14 @@ def scan_settled(
     return jax.lax.scan(ahead, so_far, (jnp.arange(steps), xs), unroll=unroll)[0][0]
 
 
-def _is_worth_it(tree: PyTree) -> bool:
-    if not on_cpu():
-        return False
-    leaves = jax.tree.leaves(tree)
+def is_small(step: PyTree) -> bool:
+    """Says whether XLA on CPU makes one function of a loop with such steps."""
+    leaves = jax.tree.leaves(step)
     if any(export.is_symbolic_dim(n) for leaf in leaves for n in leaf.shape):
-        return True
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) >= _SMALL_STEP
+        return False
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    return on_cpu() and size < _SMALL_STEP
+
+
+def _is_worth_it(step: PyTree) -> bool:
+    return on_cpu() and not is_small(step)
