@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
+from rnncells.applied import applied
 from rnncells.carry import (
     Carry,
     PyTree,
@@ -27,7 +28,7 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
-from rnncells.gates import Applied, GateParams, side_by_side
+from rnncells.gates import GateParams, side_by_side
 from rnncells.recurrence import products
 
 
@@ -297,7 +298,8 @@ class RNNCellBase(nn.RNNCellBase):
         """Returns `layer(inputs)` of a layer that is affine in its inputs.
 
         In `recur`, this is how to apply a `flax.linen` layer such as Conv or Dense to
-        the carry: its gradient is then formed after the loop over time.
+        the carry: the gradient of its weights is then formed after the loop over time.
+        In `project` it is as good as the plain call, and on CPU faster for Conv.
 
         Args:
           layer: a submodule without state or randomness.
@@ -310,7 +312,7 @@ class RNNCellBase(nn.RNNCellBase):
 
         def parts():
             unbound, variables = layer.unbind()
-            return Applied(unbound), variables
+            return applied(unbound), variables
 
         return products.product(parts, inputs, onto)
 

@@ -1,6 +1,4 @@
-"""The parameters of gates, and layers applied as pure functions."""
-
-import dataclasses
+"""The parameters of gates."""
 
 import flax.linen as nn
 import jax
@@ -41,20 +39,6 @@ class GateParams(nn.Module):
             return kernel, None
         bias = self.param("bias", self.bias_init, (features,), self.param_dtype)
         return kernel, bias
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Applied:
-    """A layer as a pure function of inputs and variables.
-
-    Attributes:
-      layer: an unbound module.
-    """
-
-    layer: nn.Module
-
-    def __call__(self, inputs, variables):
-        return self.layer.apply(variables, inputs)
 
 
 def side_by_side(

@@ -1,13 +1,15 @@
 """ConvLSTMCell against its equations, its convolutions written as sums in NumPy."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, random_setting
+from cases import ALL_CELLS, assert_close, random_like, random_params, random_setting
 from equations import arrays, sigmoid
 
 import rnncells
+from rnncells.applied import convolve_by_patches, convolve_by_transposed
 
 CASES = [name for name in ALL_CELLS if name.startswith("ConvLSTMCell")]
 # As numbers of zeros before and after, on each axis.
@@ -100,3 +102,25 @@ def test_too_few_axes_raise(key):
         rnncells.ConvLSTMCell(4, 3)
     with pytest.raises(ValueError, match="`strides` must have one number for each"):
         rnncells.ConvLSTMCell(4, (3, 3), strides=(2,))
+
+
+@pytest.mark.parametrize("form", [convolve_by_patches, convolve_by_transposed])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strides": (2, 1), "padding": "SAME"},
+        {"strides": (1, 3), "padding": "VALID", "kernel_dilation": (2, 1)},
+        {"padding": [(2, 0), (1, 3)], "input_dilation": (3, 2)},
+        {"padding": "CIRCULAR", "use_bias": False},
+    ],
+)
+def test_other_forms_of_a_convolution_equal_it(form, options, rng, float64):
+    layer = nn.Conv(4, (3, 2), param_dtype=jnp.float64, **options)
+    inputs = jnp.asarray(rng.standard_normal((2, 7, 5, 3)))
+    params = random_params(rng, layer, inputs)
+    other = layer.clone(conv_general_dilated=form)
+    expected, pull = jax.vjp(layer.apply, params, inputs)
+    actual, other_pull = jax.vjp(other.apply, params, inputs)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    gradient = random_like(rng, expected)
+    assert_close(other_pull(gradient), pull(gradient), rtol=1e-12, atol=1e-12)

@@ -19,9 +19,11 @@ ALLOWED = {
     "rnncells/recurrence": ["jax", "rnncells.recurrence"],
     "rnncells/initializers.py": ["flax.typing", "jax"],
     "rnncells/carry.py": ["flax.typing", "jax", "numpy"],
+    "rnncells/applied.py": [*FLAX, "rnncells.carry", "rnncells.recurrence"],
     "rnncells/gates.py": FLAX,
     "rnncells/base.py": [
         *FLAX,
+        "rnncells.applied",
         "rnncells.carry",
         "rnncells.gates",
         "rnncells.recurrence",

@@ -105,7 +105,7 @@ class ConvLSTMCell(RNNCellBase):
         self.hh = self._convolution(4 * self.features, {"padding": padding})
 
     def project(self, inputs):
-        return self.ih(inputs)
+        return self.product(self.ih, inputs)
 
     def recur(self, carry, projected):
         c, h = carry

@@ -258,7 +258,7 @@ class Step:
         None for params that are not read beside the weights of products.
         """
         recurrence, arrays = self.recurrence, self.arrays
-        forms = [products.plain_form(product) for product in arrays.projections]
+        forms = [products.pulled_form(product) for product in arrays.projections]
 
         def at(varied, taps):
             params, given = join(varied, (arrays.params, inputs))
@@ -288,7 +288,7 @@ def _project(recurrence, arrays, inputs):
 
 def _pull_weights(product: Product, left: jax.Array, d_value: jax.Array) -> Product:
     """Returns the gradients by the weights of a product, in its own structure."""
-    if isinstance(product.apply, products.Affine):
+    if hasattr(product.apply, "pull_weights"):
         d_weights = product.apply.pull_weights(left, product.weights, d_value)
         return products.with_weights(product, d_weights)
 

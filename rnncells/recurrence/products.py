@@ -42,7 +42,10 @@ def product(
 
     Args:
       parts: returns `(apply, weights)`: a pure function, affine in `left`, and a pytree
-        of arrays that depend neither on the carry nor on inputs.
+        of arrays that depend neither on the carry nor on inputs. Where `apply` has a
+        method `pull_weights(left, weights, gradient)`, that gives the gradients by
+        weights, summed over leading axes; where it has an attribute `to_pull`, that is
+        the same function, of which JAX takes the derivative by `left`.
       left: what is made of the carry.
       onto: what the product is added to.
     """
@@ -274,6 +277,11 @@ def loop_form(found: Product) -> Callable:
     return partial(_formed, form, settled)
 
 
+def pulled_form(found: Product) -> Callable:
+    """Returns the product as it is best differentiated, see `plain_form`."""
+    return plain_form(dataclasses.replace(found, apply=_to_pull(found)))
+
+
 def plain_form(found: Product) -> Callable:
     """Returns the product as it is written, `(left, onto) -> (value, result)`."""
     return partial(
@@ -304,11 +312,16 @@ def loop_pull(found: Product) -> Callable:
             return _to(gradient @ transposed, found.left.dtype)
 
         return pull_affine
+    apply = _to_pull(found)
     _, pull = jax.vjp(lambda left: apply(left, weights), zeros(found.left))
     # The derivative of a linear map is the map, with what depends on the weights alone
     # (a transposed or flipped kernel) already formed.
     _, pull = jax.linearize(lambda gradient: pull(gradient)[0], zeros(found.result))
     return pull
+
+
+def _to_pull(found: Product) -> Apply:
+    return getattr(found.apply, "to_pull", found.apply)
 
 
 def _to(array: jax.Array, dtype: Any) -> jax.Array:
