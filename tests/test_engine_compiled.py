@@ -214,7 +214,11 @@ class Parallel(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[(n, p) for n in ("LSTMCell", "GRUCell", OWN) for p in ("whole", "auto")],
+    params=[
+        (name, projection)
+        for name in ("LSTMCell", "GRUCell", "ConvLSTMCell-2d", OWN)
+        for projection in ("whole", "auto")
+    ],
     ids="-".join,
 )
 def parallel(request):
