@@ -1,5 +1,7 @@
 """What was measured: for the terminal, and as tables in the README."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,11 @@ def markdown(results: dict[str, Any], picture: str) -> str:
     for mode in MODES:
         cases = [case for case in results["cases"] if case["mode"] == mode]
         if cases:
-            parts += [f"{TITLES[mode]}:", _table(cases)]
+            parts += [f"{TITLES[mode]}:", _table(cases, _time)]
+            if mode == "gradient":
+                parts += ["Time to compile it:", _table(cases, _relative)]
+                memory = partial(_relative, field="temporary_bytes")
+                parts += ["Temporary memory that it takes:", _table(cases, memory)]
     return "\n\n".join(parts)
 
 
@@ -97,26 +103,43 @@ def _facts(results: dict[str, Any]) -> str:
         f"faster: median and quartiles of {rounds} rounds, in each of which all take "
         "turns in one process. `floor` is what the bare matrix products take in XLA, "
         "as a share of our time. PyTorch has one thread or all, whichever is faster. "
+        "Keras takes its inputs with the batch first, others with time first; Haiku's "
+        "GRU resets before the product. Compile times and memory are divided by ours "
+        "too. "
         "Sizes are batch×time, features in→out. Measured on "
         f"{where} with Python {environment['python']}, {versions}."
     )
 
 
-def _table(cases: list[dict[str, Any]]) -> str:
+def _table(cases: list[dict[str, Any]], entry: Callable) -> str:
+    """Returns a row for each case; `entry(case, name)` is what it says of a peer.
+
+    A peer of which it says nothing, None, in all cases has no column.
+    """
     found = dict.fromkeys(name for case in cases for name in case["contenders"])
     names = [name for name in found if name not in (OURS, "floor")]
     names += ["floor"] if "floor" in found else []
-    lines = [_row(["cell", "size", "", *names]), _row(["---"] * (3 + len(names)))]
-    for case in cases:
-        cells = [
-            _ratio(name, case["contenders"][name]["ratio"])
-            if name in case["contenders"]
-            else "-"
-            for name in names
-        ]
+    entries = {name: [entry(case, name) for case in cases] for name in names}
+    entries = {name: column for name, column in entries.items() if any(column)}
+    lines = [_row(["cell", "size", "", *entries]), _row(["---"] * (3 + len(entries)))]
+    for i, case in enumerate(cases):
         size = case["size"]
+        cells = [column[i] or "-" for column in entries.values()]
         lines.append(_row([case["cell"], size["name"], describe(size), *cells]))
     return "\n".join(lines)
+
+
+def _time(case: dict[str, Any], name: str) -> str | None:
+    taken = case["contenders"].get(name)
+    return None if taken is None else _ratio(name, taken["ratio"])
+
+
+def _relative(
+    case: dict[str, Any], name: str, field: str = "compile_seconds"
+) -> str | None:
+    """Returns what a library takes of something but time, relative to ours."""
+    ours, theirs = (case["contenders"].get(n, {}).get(field) for n in (OURS, name))
+    return f"{theirs / ours:.2f}" if ours and theirs and name != "floor" else None
 
 
 def _row(cells: list[str]) -> str:

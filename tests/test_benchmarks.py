@@ -142,6 +142,10 @@ def test_table_is_written_into_the_readme(results, tmp_path, capsys):
     assert text.startswith("# Title\n") and text.endswith("\nend\n")
     assert "| cell | size |  | flax |" in text and "docs/picture.svg" in text
     assert markdown(results, "docs/picture.svg") in text
+    ours, flax = (results["cases"][0]["contenders"][n] for n in ("rnncells", "flax"))
+    ratio = flax["temporary_bytes"] / ours["temporary_bytes"]
+    _, _, memory = text.partition("Temporary memory")
+    assert f"| LSTM | toy | 2×3, 2→3 | {ratio:.2f} |" in memory
     first = plot.read_bytes()
     save_picture(results, plot)
     assert plot.read_bytes() == first

@@ -73,7 +73,7 @@ PRODUCTS = {
     OWN: (1, 2, 2),
 }
 # Of one step, where it is not 15.
-MOST_OPERATIONS = {"SimpleCell": 8, "GRUCell": 12, "MGUCell": 12, OWN: 20}
+MOST_OPERATIONS = {"SimpleCell": 8, OWN: 20}
 
 
 def make(name, **options):

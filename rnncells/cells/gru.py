@@ -84,8 +84,8 @@ class GRUCell(RNNCellBase):
 
     def recur(self, carry, projected):
         h = carry
-        x, xn = projected
-        r, z = jnp.split(self.affine(h, "hr", "hz", onto=x), 2, axis=-1)
+        xrz, xn = projected
+        r, z = jnp.split(self.affine(h, "hr", "hz", onto=xrz), 2, axis=-1)
         r = self.gate_fn(r)
         z = self.gate_fn(z)
         if self.reset_after:

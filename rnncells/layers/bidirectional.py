@@ -131,6 +131,8 @@ class Bidirectional(nn.Module):
             given = shared | {name: pair[side] for name, pair in pairs.items()}
             return _run(rnn, inputs, given, flags, reverse)
 
+        # Two loops: measured on CPU, one loop over both directions takes 0.93 to 1.4
+        # times as long, and less (0.87) only over thousands of steps, kernels stacked.
         forward = run(0, self.forward_rnn, reverse)
         backward = run(1, self.backward_rnn, not reverse)
         if not (flags["return_carry"] or flags["return_all_carries"]):

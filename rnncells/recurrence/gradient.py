@@ -70,7 +70,7 @@ class Step:
         self._has_others = bool(jax.tree.leaves(self.others))
 
     def tape(self, keeps: str) -> Tape:
-        """Returns what the forward pass has to write, see `Recurrence`."""
+        """Returns what the forward pass has to write, see `keeps` of `Plan`."""
         wanted = jax.tree.map(lambda leaf: False, self._moment)
         if keeps == "carries":
             all_carries = jax.tree.map(lambda leaf: True, wanted.carry)

@@ -2,10 +2,9 @@
 
 A step that writes `product(parts, left)` for `apply(left, weights)`, the parts being
 `apply` and `weights`, tells that the result is affine in `left` and that `weights` do
-not depend on the carry. Then a
-loop over steps need not form gradients of the weights: one product after the loop does,
-from all `left` and all gradients of the result. Outside the functions of this file that
-replace products, `product` is the plain call.
+not depend on the carry. Then a loop over steps need not form gradients of the weights:
+one product after the loop does, from all `left` and all gradients of the result.
+Outside the functions of this file that replace products, `product` is the plain call.
 """
 
 import contextlib
