@@ -1,6 +1,7 @@
 """The command line, `python -m benchmarks`."""
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import format_case, write_table
-from benchmarks.sizes import CELLS, DEFAULT_SIZES, MODES, SIZES, cases
+from benchmarks.sizes import CELLS, DEFAULT_SIZES, MODES, SIZES, cases, describe
 
 RESULTS = Path("benchmarks/results.json")
 PROG = "python -m benchmarks"
@@ -64,19 +65,22 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROG,
         description="Time ours and other libraries, print and write the results.",
-        epilog=f"`{PROG} table` writes results into the README; see `table --help`.",
+        epilog="All of it takes about half an hour on two CPU cores. "
+        f"`{PROG} table` writes results into the README; see `table --help`.",
     )
 
-    def several(name: str, choices: Any, default: Any) -> None:
-        words = " ".join(default)
+    def several(name: str, choices: Any, default: Any, about: str = "") -> None:
+        words = f"{about}default: {' '.join(default)}"
         parser.add_argument(
-            name, nargs="+", choices=choices, default=default, help=f"default: {words}"
+            name, nargs="*", choices=choices, default=default, help=words
         )
 
+    first = {name: dataclasses.asdict(SIZES[name][0]) for name in DEFAULT_SIZES}
+    sizes = "; ".join(f"{name} {describe(size)}" for name, size in first.items())
     several("--cells", CELLS, CELLS)
-    several("--sizes", tuple(SIZES), DEFAULT_SIZES)
+    several("--sizes", tuple(SIZES), DEFAULT_SIZES, f"batch×time, in→out: {sizes}; ")
     several("--modes", MODES, MODES)
-    several("--peers", peers, peers)
+    several("--peers", peers, peers, "beside ours; ")
     parser.add_argument(
         "--rounds", type=_count, default=15, help="times of each (default: 15)"
     )
@@ -104,6 +108,8 @@ def _table(arguments: list[str]) -> None:
     # Here, so that nothing else needs matplotlib.
     from benchmarks.plot import save_picture
 
+    if not options.results.exists():
+        raise ValueError(f"no {options.results}: run `{PROG}` first.")
     results = json.loads(options.results.read_text())
     picture = os.path.relpath(options.plot, options.readme.parent)
     write_table(results, options.readme, Path(picture).as_posix())

@@ -27,6 +27,9 @@ class Applied:
 
     layer: nn.Module
 
+    def __str__(self) -> str:
+        return type(self.layer).__name__
+
     def __call__(self, inputs: jax.Array, variables: PyTree) -> jax.Array:
         return self.layer.apply(variables, inputs)
 

@@ -10,9 +10,6 @@ inputs only, for any leading axes, so that a whole sequence can be projected at 
 (`carry_shape`); all else about carries is written here, once.
 """
 
-import operator
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -28,8 +25,10 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
+from rnncells.checks import check_features, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
 from rnncells.recurrence import products
+from rnncells.recurrence.affine import Affine
 
 
 class RNNCellBase(nn.RNNCellBase):
@@ -68,7 +67,7 @@ class RNNCellBase(nn.RNNCellBase):
     """
 
     def __post_init__(self):
-        _check_features(type(self).__name__, getattr(self, "features", None))
+        check_features(type(self).__name__, getattr(self, "features", None))
         for name in ("gate_fn", "activation_fn"):
             function = getattr(self, name, nn.tanh)
             if not callable(function):
@@ -99,8 +98,9 @@ class RNNCellBase(nn.RNNCellBase):
     def carry_shape(self, input_shape: tuple[int, ...]) -> PyTree:
         """Returns the shapes of the carry without batch axes: a pytree of tuples.
 
-        A leaf may also be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed; such a
-        part starts at 0 if it is of integers.
+        It may read fields alone: it is called outside of `apply` too. A leaf may also
+        be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed; such a part starts at
+        0 if it is of integers.
 
         Args:
           input_shape: the last `num_feature_dims` axes of the input.
@@ -131,7 +131,8 @@ class RNNCellBase(nn.RNNCellBase):
         self._check_carry(carry, inputs)
         if getattr(self, "features", 0) is None:
             self._take_width(jnp.shape(jax.tree.leaves(carry)[-1])[-1])
-        new_carry, output = self.recur(carry, self.project(inputs))
+        stepped = self.recur(carry, self.project(inputs))
+        new_carry, output = check_stepped(type(self).__name__, stepped, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap
@@ -254,11 +255,20 @@ class RNNCellBase(nn.RNNCellBase):
           kernel_init: initialiser of each gate's kernel.
           bias_init: initialiser of each gate's bias.
           use_bias: whether the gates have biases.
+
+        Raises:
+          TypeError: a name that is no string.
+          ValueError: no `features`, here and as a field of the cell.
         """
+        check_names("gates", names)
+        if features is None and not hasattr(self, "features"):
+            raise ValueError(
+                f"`gates` of {type(self).__name__} needs their width: give `features`, "
+                "here or as a field of the cell."
+            )
         for name in names:
-            own_features = getattr(self, "features", None)
             gate = GateParams(
-                features=own_features if features is None else features,
+                features=self.features if features is None else features,
                 use_bias=use_bias,
                 kernel_init=kernel_init,
                 bias_init=bias_init,
@@ -273,7 +283,8 @@ class RNNCellBase(nn.RNNCellBase):
         """Returns `inputs @ kernel + bias` of the gates named, side by side.
 
         It is formed as one product. In `recur`, this (or `product`) is how to multiply
-        the carry with weights: what is written so is fast.
+        the carry with weights: what is written so is fast, unless it stands inside a
+        transformation (as `jax.vmap` or `jax.checkpoint`) within `recur`.
 
         Args:
           inputs: `(*leading, features_in)`, any leading axes.
@@ -282,14 +293,31 @@ class RNNCellBase(nn.RNNCellBase):
 
         Returns:
           `(*leading, sum of the gates' features)`.
+
+        Raises:
+          TypeError: a name that is no string.
+          ValueError: no names, or one that is no gate.
         """
+        check_names("affine", names)
 
         def parts():
             width = getattr(self, "_carry_width", None)
-            params = [getattr(self, name)(inputs.shape[-1], width) for name in names]
-            return products.Affine(getattr(self, "dtype", None)), side_by_side(params)
+            gates = [self._gate(name) for name in names]
+            params = [gate(inputs.shape[-1], width) for gate in gates]
+            return Affine(getattr(self, "dtype", None)), side_by_side(params)
 
         return products.product(parts, inputs, onto)
+
+    @nn.nowrap
+    def _gate(self, name: str) -> GateParams:
+        gate = getattr(self, name, None)
+        if isinstance(gate, GateParams):
+            return gate
+        declared = [k for k, v in vars(self).items() if isinstance(v, GateParams)]
+        raise ValueError(
+            f"`affine` of {type(self).__name__} must be given names of gates, which "
+            f"`setup` declares by self.gates(...): {declared}; got {name!r}."
+        )
 
     @nn.nowrap
     def product(
@@ -305,7 +333,17 @@ class RNNCellBase(nn.RNNCellBase):
           layer: a submodule without state or randomness.
           inputs: what it is applied to.
           onto: what the result is added to, of its shape.
+
+        Raises:
+          TypeError: `layer` is no layer.
+          ValueError: in `recur`, a layer that is not affine.
         """
+        if not isinstance(layer, nn.Module) or isinstance(layer, GateParams):
+            got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
+            raise TypeError(
+                f"`product` of {type(self).__name__} must be given a layer, as "
+                f"self.product(self.dense, h), got {got}. (Gates go to `affine`.)"
+            )
         if self.is_initializing():
             result = layer(inputs)
             return result if onto is None else onto + result
@@ -319,9 +357,13 @@ class RNNCellBase(nn.RNNCellBase):
 
 def feature_dims(cell: nn.Module) -> int:
     """Returns the number of feature axes of any cell, ours, Flax's or a user's."""
-    if hasattr(cell, "num_feature_dims"):
-        return cell.num_feature_dims
-    return cell.num_feature_axes
+    for name in ("num_feature_dims", "num_feature_axes"):
+        if hasattr(cell, name):
+            return getattr(cell, name)
+    raise TypeError(
+        f"{type(cell).__name__} is no cell: it has neither `num_feature_dims` nor "
+        "`num_feature_axes`."
+    )
 
 
 def split_shape(
@@ -339,23 +381,3 @@ def split_shape(
         )
     cut = len(shape) - dims
     return tuple(shape[:cut]), tuple(shape[cut:])
-
-
-def _check_features(name: str, features: Any) -> None:
-    if features is None:
-        return
-    try:
-        is_count = not isinstance(features, bool) and operator.index(features) > 0
-    except TypeError as error:
-        hint = ""
-        if callable(features):
-            hint = (
-                " (Up to Flax 0.6.11 the first argument of a cell was `gate_fn`: write "
-                f"{name}(features, gate_fn=...).)"
-            )
-        raise TypeError(
-            f"`features` of {name} must be an int, or None to take the width of the "
-            f"carry, got {features!r}.{hint}"
-        ) from error
-    if not is_count:
-        raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")

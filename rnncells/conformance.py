@@ -7,6 +7,8 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax.errors import InvalidRngError
 
 from rnncells.base import RNNCellBase, split_shape
 from rnncells.carry import PyTree, sample_structs
@@ -14,6 +16,7 @@ from rnncells.layers.loops import functions_of
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.engine import weights_outside_products
 from rnncells.recurrence.parts import Recurrence
+from rnncells.recurrence.trees import zeros
 
 STEPS = 5
 BATCH = 3
@@ -77,30 +80,60 @@ def check_cell(
 
     Returns:
       The report; `report.ok` says whether nothing is wrong.
+
+    Raises:
+      ValueError: `features` of the cell is None.
     """
+    if getattr(cell, "features", 0) is None:
+        raise ValueError("`check_cell` must be given a cell with `features`, got None.")
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
         return CellReport(tuple(_findings(_in_float64(cell), sample_input, key)))
 
 
 def _findings(cell: nn.Module, sample_input: PyTree, key: jax.Array):
-    missing = [
-        name
-        for name in ("project", "recur", "carry_shape")
-        if not isinstance(cell, RNNCellBase)
-        or getattr(type(cell), name) is getattr(RNNCellBase, name)
-    ]
-    if missing or type(cell).__call__ is not RNNCellBase.__call__:
-        why = f"does not define {missing}" if missing else "overrides `__call__`"
-        yield Finding("slow", f"the cell {why}: RNN runs it by the plain loop.")
-        return
-    setting = _Setting(cell, sample_input, key)
-    for check in (_leading_axes, _kept_carry, _rows, _loops, _weights):
-        try:
-            yield from check(setting)
-        except Exception as error:  # whatever a user's cell raises is a finding
-            yield Finding("wrong", f"{check.__doc__} It raised {error!r}.")
+    checks = [_kept_carry, _rows]
+    if _calls_members(cell):
+        missing = _missing_members(cell)
+        if missing:
+            yield Finding("wrong", f"the cell does not define {missing}.")
             return
+        checks = [_leading_axes, *checks, _loops, _weights]
+    else:
+        yield Finding(
+            "slow",
+            "the cell is no RNNCellBase, or overrides `__call__`: RNN runs it by the "
+            "plain loop.",
+        )
+    stage = "The cell must start."
+    try:
+        setting = _Setting(cell, sample_input, key)
+        for check in checks:
+            stage = check.__doc__
+            yield from check(setting)
+    except InvalidRngError:
+        yield Finding(
+            "slow",
+            "the cell draws random numbers, so RNN runs it by the plain loop; it was "
+            "looked at no further.",
+        )
+    except Exception as error:  # whatever a user's cell raises is a finding
+        yield Finding("wrong", f"{stage} It raised {error!r}.")
+
+
+def _calls_members(cell: nn.Module) -> bool:
+    """Says whether the cell's call is `recur` of `project`."""
+    return isinstance(cell, RNNCellBase) and type(cell).__call__ is RNNCellBase.__call__
+
+
+def _missing_members(cell: RNNCellBase) -> list[str]:
+    def is_own(name):
+        return getattr(type(cell), name) is not getattr(RNNCellBase, name)
+
+    missing = [name for name in ("project", "recur") if not is_own(name)]
+    if not (is_own("carry_shape") or is_own("initialize_carry")):
+        missing.append("carry_shape")
+    return missing
 
 
 class _Setting:
@@ -108,21 +141,24 @@ class _Setting:
 
     def __init__(self, cell: RNNCellBase, sample_input: PyTree, key: jax.Array):
         self.cell = cell
-        keys = iter(jax.random.split(key, 4))
-        sample = sample_structs(sample_input)
-        features = [
-            split_shape(cell, leaf.shape)[1] for leaf in jax.tree.leaves(sample)
-        ]
-        dtypes = [leaf.dtype for leaf in jax.tree.leaves(sample)]
+        # NumPy's random numbers need no compilation.
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        sample, structure = jax.tree.flatten(sample_structs(sample_input))
+        # The first leaf tells the batch axes, which all share.
+        batch, _ = split_shape(cell, sample[0].shape)
         sequence = [
-            _random(next(keys), (STEPS, BATCH, *shape), dtype)
-            for shape, dtype in zip(features, dtypes, strict=True)
+            _random(rng, (STEPS, BATCH, *leaf.shape[len(batch) :]), leaf.dtype)
+            for leaf in sample
         ]
-        self.inputs = jax.tree.unflatten(jax.tree.structure(sample), sequence)
+        self.inputs = jax.tree.unflatten(structure, sequence)
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
-        self.carry = _like(next(keys), cell.initialize_carry(jax.random.key(0), first))
-        variables = cell.init(jax.random.key(1), self.carry, first)
-        self.variables = _like(next(keys), variables)
+        # Cells of Flax are given shapes.
+        is_ours = isinstance(cell, RNNCellBase)
+        given = first if is_ours else jax.tree.map(jnp.shape, first)
+        carry = cell.initialize_carry(jax.random.key(0), given)
+        self.carry = _like(rng, carry)
+        variables = jax.eval_shape(cell.init, key, self.carry, first)
+        self.variables = _like(rng, variables)
 
     def project(self, inputs: PyTree) -> PyTree:
         return self.cell.apply(self.variables, inputs, method="project")
@@ -133,8 +169,8 @@ class _Setting:
 
 def _leading_axes(at: _Setting) -> Iterator[Finding]:
     """`project` must take any leading axes."""
-    rows = jax.vmap(jax.vmap(at.project))(at.inputs)
-    if _equal(at.project(at.inputs), rows):
+    rows = jax.jit(jax.vmap(jax.vmap(at.project)))(at.inputs)
+    if _equal(jax.jit(at.project)(at.inputs), rows):
         yield Finding("right", "`project` takes any leading axes.")
     else:
         yield Finding(
@@ -146,7 +182,8 @@ def _leading_axes(at: _Setting) -> Iterator[Finding]:
 
 def _kept_carry(at: _Setting) -> Iterator[Finding]:
     """A step must keep its carry."""
-    new, _ = at.step(at.carry, jax.tree.map(lambda leaf: leaf[0], at.inputs))
+    first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
+    new, _ = jax.eval_shape(at.step, at.carry, first)
     kinds = [
         jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), carry)
         for carry in (at.carry, new)
@@ -160,7 +197,8 @@ def _kept_carry(at: _Setting) -> Iterator[Finding]:
 def _rows(at: _Setting) -> Iterator[Finding]:
     """Rows of a batch must not mix."""
     first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
-    if _equal(at.step(at.carry, first), jax.vmap(at.step)(at.carry, first)):
+    rows = jax.jit(jax.vmap(at.step))(at.carry, first)
+    if _equal(jax.jit(at.step)(at.carry, first), rows):
         yield Finding("right", "rows of a batch do not mix.")
     else:
         yield Finding(
@@ -186,20 +224,17 @@ def _loops(at: _Setting) -> Iterator[Finding]:
             return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), outcome
 
         gradient = jax.value_and_grad(loss, (0, 1), has_aux=True, allow_int=True)
-        (_, outcome), gradients = gradient(params, at.carry)
+        (_, outcome), gradients = jax.jit(gradient)(params, at.carry)
         return outcome, jax.tree.map(
             lambda leaf: 0 if leaf.dtype == jax.dtypes.float0 else leaf, gradients
         )
 
     (fast, d_fast), (plain, d_plain) = gradients("auto"), gradients("scan")
-    if not _equal(fast, plain):
-        yield Finding("wrong", "the fast loop gives other values than the plain one.")
-    elif not _equal(d_fast, d_plain):
-        yield Finding(
-            "wrong",
-            "the fast loop gives other gradients than the plain one: is a layer given "
-            "to `product` that is not affine in its inputs?",
-        )
+    equal = {"values": _equal(fast, plain), "gradients": _equal(d_fast, d_plain)}
+    other = [name for name, is_equal in equal.items() if not is_equal]
+    if other:
+        text = f"the fast loop gives other {' and '.join(other)} than the plain one."
+        yield Finding("wrong", text)
     else:
         text = "the fast loop equals the plain one, in values and gradients."
         yield Finding("right", text)
@@ -237,26 +272,26 @@ def _in_float64(cell: nn.Module) -> nn.Module:
     return cell.clone(**known) if isinstance(cell, nn.Module) else cell
 
 
-def _random(key: jax.Array, shape: tuple[int, ...], dtype) -> jax.Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype) -> jax.Array:
+    """Returns normal numbers, or zeros where the dtype is of integers."""
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        real, imaginary = rng.standard_normal((2, *shape))
+        return jnp.asarray(real + 1j * imaginary)
     # A sample given as a shape has no dtype of its own.
     if dtype == jnp.bool_ or jnp.issubdtype(dtype, jnp.floating):
-        return jax.random.normal(key, shape, jnp.float64)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        return jax.random.normal(key, shape, jnp.complex128)
+        return jnp.asarray(rng.standard_normal(shape))
     return jnp.zeros(shape, dtype)
 
 
-def _like(key: jax.Array, tree: PyTree) -> PyTree:
+def _like(rng: np.random.Generator, tree: PyTree) -> PyTree:
     """Returns normal numbers in place of floating leaves: zeros hide mistakes."""
-    leaves, structure = jax.tree.flatten(tree)
-    keys = jax.random.split(key, max(len(leaves), 1))
-    leaves = [
-        0.5 * jax.random.normal(key, leaf.shape, _widest(leaf.dtype))
-        if jnp.issubdtype(leaf.dtype, jnp.inexact)
-        else leaf
-        for key, leaf in zip(keys, leaves, strict=False)
-    ]
-    return jax.tree.unflatten(structure, leaves)
+
+    def draw(leaf):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return 0.5 * _random(rng, leaf.shape, leaf.dtype)
+        return leaf if isinstance(leaf, jax.Array) else zeros(leaf)
+
+    return jax.tree.map(draw, tree)
 
 
 def _widest(dtype):
@@ -275,7 +310,7 @@ def _equal(first: PyTree, second: PyTree) -> bool:
         tolerance = TOLERANCE
         if jnp.issubdtype(dtype, jnp.inexact) and dtype != _widest(dtype):
             tolerance = float(jnp.finfo(dtype).eps) ** HALF_OF_THE_DIGITS
-        difference, largest = jnp.abs(a - b).max(), jnp.abs(b).max()
-        return bool(difference <= tolerance * jnp.maximum(largest, 1))
+        a, b = np.asarray(a), np.asarray(b)
+        return bool(abs(a - b).max() <= tolerance * max(abs(b).max(), 1))
 
     return all(jax.tree.leaves(jax.tree.map(near, first, second)))

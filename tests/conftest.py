@@ -3,9 +3,9 @@
 import os
 
 # Before jax is imported: several devices on one machine, for tests of sharding.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-)
+DEVICES = "--xla_force_host_platform_device_count"
+if DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=4"
 
 import jax
 import numpy as np

@@ -57,11 +57,45 @@ class CrookedProductCell(LeakyCell):
         return h, h
 
 
+class UnfinishedCell(rnncells.RNNCellBase):
+    features: int
+    num_feature_dims = 1
+
+    def project(self, inputs):
+        return inputs
+
+
+class OneValueCell(LeakyCell):
+    def recur(self, carry, projected):
+        return super().recur(carry, projected)[0]
+
+
+class MoodyCell(LeakyCell):
+    """Right, but it draws random numbers."""
+
+    def setup(self):
+        super().setup()
+        self.dropout = nn.Dropout(0.5, deterministic=False)
+
+    def recur(self, carry, projected):
+        return super().recur(carry, self.dropout(projected))
+
+
+class TimedCell(LeakyCell):
+    """Its inputs are `(*batch, features)` and `(*batch,)`."""
+
+    def project(self, inputs):
+        x, seconds = inputs
+        return self.affine(x, "i") * seconds[..., None]
+
+
 WRONG = {
     TimeMixingCell: "`project`",
     BatchMixingCell: "a step of a batch differs",
-    GrowingCell: "a step takes the carry",
-    CrookedProductCell: "is not affine",
+    GrowingCell: "the carry with the shapes that it had",
+    CrookedProductCell: "must be affine",
+    UnfinishedCell: "does not define ['recur', 'carry_shape']",
+    OneValueCell: "must return (new_carry, output)",
 }
 
 
@@ -94,7 +128,25 @@ def test_a_weight_outside_of_products_is_named():
     assert "['weight']" in report.findings[-1].text
 
 
-def test_a_cell_of_calls_alone_is_slow():
+def test_a_cell_of_calls_alone_is_slow_and_looked_at():
     report = rnncells.check_cell(nn.GRUCell(4), (2, 3))
-    assert [finding.kind for finding in report.findings] == ["slow"]
+    assert [f.kind for f in report.findings] == ["slow", "right", "right"]
     assert "plain loop" in str(report)
+
+    class ShrinkingCell(nn.GRUCell):
+        def __call__(self, carry, inputs):
+            carry, output = super().__call__(carry, inputs)
+            return carry[..., :2], output
+
+    report = rnncells.check_cell(ShrinkingCell(4), (2, 3))
+    assert not report.ok and "takes the carry" in str(report)
+
+
+def test_a_random_cell_is_slow_and_not_wrong():
+    report = rnncells.check_cell(MoodyCell(4), (2, 3))
+    assert report.ok and "random numbers" in str(report)
+
+
+def test_parts_of_inputs_may_have_fewer_axes():
+    report = rnncells.check_cell(TimedCell(4), (jnp.ones((2, 3)), jnp.ones(2)))
+    assert [finding.kind for finding in report.findings] == ["right"] * 5, report

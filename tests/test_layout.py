@@ -20,11 +20,13 @@ ALLOWED = {
     "rnncells/initializers.py": ["flax.typing", "jax"],
     "rnncells/carry.py": ["flax.typing", "jax", "numpy"],
     "rnncells/applied.py": [*FLAX, "rnncells.carry", "rnncells.recurrence"],
+    "rnncells/checks.py": ["jax", "rnncells.carry"],
     "rnncells/gates.py": FLAX,
     "rnncells/base.py": [
         *FLAX,
         "rnncells.applied",
         "rnncells.carry",
+        "rnncells.checks",
         "rnncells.gates",
         "rnncells.recurrence",
     ],
@@ -35,11 +37,12 @@ ALLOWED = {
         "rnncells.initializers",
         "rnncells.recurrence",
     ],
-    "rnncells/conformance.py": [*FLAX, "rnncells"],
+    "rnncells/conformance.py": [*FLAX, "flax.errors", "rnncells"],
     "rnncells/layers": [
         *FLAX,
         "rnncells.base",
         "rnncells.carry",
+        "rnncells.checks",
         "rnncells.layers",
         "rnncells.recurrence",
     ],
@@ -61,7 +64,7 @@ FILES = sorted(
     for path in (ROOT / folder).rglob("*.py")
 )
 # `from rnncells import initializers` names a module, not a public name.
-MODULES = {"rnncells.initializers", "rnncells.recurrence.scan"}
+MODULES = {"rnncells.initializers", "rnncells.recurrence.schedule"}
 
 
 def imported(tree):
@@ -104,7 +107,7 @@ def test_imports_follow_the_arrows(file):
 @pytest.mark.parametrize(
     "file, source",
     [
-        ("rnncells/recurrence/scan.py", "import flax.linen"),
+        ("rnncells/recurrence/schedule.py", "import flax.linen"),
         ("rnncells/cells/gru.py", "from rnncells.cells.lstm import LSTMCell"),
         ("rnncells/base.py", "def f():\n    from rnncells.layers.rnn import RNN"),
         ("rnncells/layers/rnn.py", "import flax.nnx"),

@@ -53,6 +53,12 @@ class Bidirectional(nn.Module):
     return_all_carries: bool = False
 
     def __post_init__(self):
+        for name in ("forward_rnn", "backward_rnn"):
+            if isinstance(getattr(self, name), nn.RNNCellBase):
+                raise TypeError(
+                    f"`{name}` of Bidirectional must be a layer over sequences, as "
+                    f"RNN(cell), got the cell {type(getattr(self, name)).__name__}."
+                )
         check_bools(
             "Bidirectional",
             time_major=self.time_major,

@@ -23,6 +23,14 @@ def check_bools(layer: str, **flags: Any) -> None:
             raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
 
 
+def check_count(name: str, value: Any) -> None:
+    """Raises unless a field of RNN is an int, at least 1."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"`{name}` of RNN must be an int, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"`{name}` of RNN must be at least 1, got {value}.")
+
+
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
     """Returns the flags of a call: the argument where given, else the layer's field.
 

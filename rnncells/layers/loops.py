@@ -10,6 +10,7 @@ from flax.core import DenyList
 
 from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, PyTree, cast_like
+from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.parts import Recurrence
@@ -41,27 +42,53 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def has_fast_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> bool:
-    """Says whether the cell is a projection and a recurrence with params alone.
+def choose_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> Callable:
+    """Returns `fast_loop` where that can run the layer, else `general_loop`.
 
     Args:
       rnn: the layer.
       carry: before the first step.
       inputs: `(time, *batch, *features)`.
+
+    Raises:
+      ValueError: a choice of `memory` or `projection`, which the general loop lacks.
     """
+    is_empty = jax.tree.leaves(inputs)[0].shape[0] == 0
+    if rnn.implementation == "scan" or rnn.is_initializing() or is_empty:
+        return general_loop
+    reason = _why_not_fast(rnn, carry, inputs)
+    if reason is None:
+        return fast_loop
+    check_no_choice(rnn, f"which this layer has not: {reason}")
+    return general_loop
+
+
+def check_no_choice(rnn: nn.Module, why: str) -> None:
+    """Raises if a layer without the fast loop is asked for what only that has."""
+    for name, default in (("memory", "full"), ("projection", "auto")):
+        value = getattr(rnn, name)
+        if value != default:
+            raise ValueError(
+                f"`{name}` of RNN is for the fast loop, {why}; got {value!r}."
+            )
+
+
+def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
+    """Returns why the cell is not a projection and a recurrence with params alone."""
     cell = rnn.cell
-    return (
-        isinstance(cell, RNNCellBase)
-        and type(cell).__call__ is RNNCellBase.__call__
-        and not rnn.is_initializing()
-        and not rnn.variable_axes
-        and rnn.variable_broadcast == "params"
-        and rnn.variable_carry is False
-        and not any(name != "params" for name in rnn.split_rngs)
-        and set(cell.variables) <= {"params"}
-        and jax.tree.leaves(inputs)[0].shape[0] != 0
-        and not _writes(cell, carry, structs(inputs, drop_axis=True))
-    )
+    name, own = type(cell).__name__, {"params"}
+    if not isinstance(cell, RNNCellBase):
+        return f"{name} is no RNNCellBase."
+    if type(cell).__call__ is not RNNCellBase.__call__:
+        return f"{name} overrides `__call__`."
+    lifts = rnn.variable_broadcast, rnn.variable_carry
+    if lifts != ("params", False) or rnn.variable_axes or set(rnn.split_rngs) - own:
+        return "it lifts collections or random streams."
+    if set(cell.variables) - own:
+        return f"{name} has the collections {sorted(cell.variables)}."
+    if _writes(cell, carry, structs(inputs, drop_axis=True)):
+        return f"{name} writes to a collection."
+    return None
 
 
 def _writes(cell: nn.Module, carry: Carry, inputs: PyTree) -> bool:
@@ -92,13 +119,32 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
             return body(one_step, fresh, carry, (z, *flags))
 
         steps = jax.tree.leaves(inputs)[0].shape[0]
-        z = jax.eval_shape(project, params, inputs)
+        z = _projected(type(cell).__name__, project, params, inputs)
         plan = memory.plan(steps, z, rnn.memory, rnn.projection)
         recurrence = Recurrence(project, step, plan, rnn.unroll)
         carry, ys = engine.run(recurrence, params, fresh, carry, inputs, flags)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
+
+
+def _projected(name: str, project: Callable, params: PyTree, inputs: PyTree) -> PyTree:
+    """Returns shapes and dtypes of the projected inputs of a sequence.
+
+    Raises:
+      ValueError: they are not, step for step, those of one step.
+    """
+    whole = jax.eval_shape(project, params, inputs)
+    step = jax.eval_shape(project, params, structs(inputs, drop_axis=True))
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    shapes = jax.tree.map(jnp.shape, whole)
+    expected = jax.tree.map(lambda leaf: (steps, *leaf.shape), step)
+    if shapes != expected:
+        raise ValueError(
+            f"`project` of {name} must treat every axis but those of features as a "
+            f"batch axis: of {steps} steps it must return {expected}, got {shapes}."
+        )
+    return whole
 
 
 def functions_of(cell: RNNCellBase, carry: Carry) -> tuple[Callable, Callable]:
@@ -110,17 +156,21 @@ def functions_of(cell: RNNCellBase, carry: Carry) -> tuple[Callable, Callable]:
     """
     width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
 
-    def function(method):
-        def apply(params, *args):
-            def call(cell):
-                cell._take_width(width)
-                return getattr(cell, method)(*args)
+    def applied(params, method, *args):
+        def call(cell):
+            cell._take_width(width)
+            return getattr(cell, method)(*args)
 
-            return cell.apply({"params": params}, method=call)
+        return cell.apply({"params": params}, method=call)
 
-        return apply
+    def project(params, inputs):
+        return applied(params, "project", inputs)
 
-    return function("project"), function("recur")
+    def recur(params, carry, projected):
+        stepped = applied(params, "recur", carry, projected)
+        return check_stepped(type(cell).__name__, stepped, carry)
+
+    return project, recur
 
 
 def _keep_types(

@@ -14,15 +14,16 @@ from rnncells.base import RNNCellBase, feature_dims
 from rnncells.carry import Carry, PyTree, carry_dtype, cast_like, dtype_of
 from rnncells.layers.checks import (
     check_bools,
+    check_count,
     check_reset_carry,
     check_sequences,
     resolve_flags,
 )
-from rnncells.layers.loops import fast_loop, general_loop, has_fast_loop
-from rnncells.recurrence import scan as recurrence
+from rnncells.layers.loops import check_no_choice, choose_loop
+from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
+from rnncells.recurrence.masks import flip
 from rnncells.recurrence.memory import MEMORY, PROJECTION, check_choice
-from rnncells.recurrence.steps import flip
 
 
 class RNN(nn.Module):
@@ -78,7 +79,7 @@ class RNN(nn.Module):
         gradient is the same to rounding. `'full'`: all that the way back reads, the
         fastest choice. `'recompute'`: the carries, from which gates are formed again, a
         chunk at once. `'sqrt'`: the carries before chunks of about sqrt(time) steps,
-        from which each chunk is run again; `Chunk(k)`: the same with chunks of k steps.
+        from which each chunk is run again; `Chunk(k)`: the same with chunks of about k.
       projection: how many steps are projected at once: `'auto'`, `'whole'` for all, or
         `Chunk(k)`. (Where `memory` makes chunks, those.)
       implementation: `'auto'`: the fast loop where the cell is of `project` and `recur`
@@ -116,6 +117,8 @@ class RNN(nn.Module):
                 f"`cell` of RNN must be an instance, as "
                 f"{self.cell.__name__}(features), got the class."
             )
+        if not isinstance(self.cell, nn.Module):
+            raise TypeError(f"`cell` of RNN must be a cell, got {self.cell!r}.")
         check_bools(
             "RNN",
             time_major=self.time_major,
@@ -124,10 +127,11 @@ class RNN(nn.Module):
             keep_order=self.keep_order,
             return_all_carries=self.return_all_carries,
         )
-        if self.padded_outputs not in recurrence.PADDED_OUTPUTS:
+        check_count("unroll", self.unroll)
+        if self.padded_outputs not in schedule.PADDED_OUTPUTS:
             raise ValueError(
                 "`padded_outputs` of RNN must be one of "
-                f"{list(recurrence.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
+                f"{list(schedule.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
             )
         if self.implementation not in ("auto", "scan"):
             raise ValueError(
@@ -136,6 +140,8 @@ class RNN(nn.Module):
             )
         check_choice("memory", self.memory, MEMORY)
         check_choice("projection", self.projection, PROJECTION)
+        if self.implementation == "scan":
+            check_no_choice(self, "which implementation='scan' is not")
         super().__post_init__()
 
     def __call__(
@@ -207,7 +213,7 @@ class RNN(nn.Module):
         if reset_carry is not None:
             check_reset_carry(reset_carry, carry, resets is not None)
             fresh = reset_carry
-        inputs, schedule = recurrence.arrange(
+        inputs, arranged = schedule.arrange(
             inputs,
             axis,
             seq_lengths=seq_lengths,
@@ -217,14 +223,13 @@ class RNN(nn.Module):
             padded_outputs=self.padded_outputs,
         )
         steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), inputs)
-        fast = self.implementation == "auto" and has_fast_loop(self, carry, steps)
-        loop = fast_loop if fast else general_loop
-        carry, carries, outputs = recurrence.scan(
+        loop = choose_loop(self, carry, steps)
+        carry, carries, outputs = schedule.scan(
             loop(self, axis),
             None if resets is None else cast_like(fresh, carry),
             carry,
             inputs,
-            schedule,
+            arranged,
             keep_final=flags["return_carry"],
             keep_all=flags["return_all_carries"],
         )

@@ -16,14 +16,15 @@ class Chunk:
     """A number of steps that are taken together.
 
     Attributes:
-      steps: at least 1.
+      steps: at least 1. A length within a quarter of it that divides time is taken
+        instead, if there is one.
     """
 
     steps: int
 
     def __post_init__(self):
-        is_int = isinstance(self.steps, int) and not isinstance(self.steps, bool)
-        if not is_int:
+        is_int = hasattr(self.steps, "__index__")
+        if not is_int or isinstance(self.steps, bool):
             raise TypeError(f"`steps` of Chunk must be an int, got {self.steps!r}.")
         if self.steps < 1:
             raise ValueError(f"`steps` of Chunk must be at least 1, got {self.steps}.")
@@ -49,10 +50,9 @@ def cut(time: int, steps: int) -> tuple[Segment, ...]:
     A length near `steps` that divides `time` is taken instead, if there is one: a rest
     is another loop to compile.
     """
-    steps = max(1, min(steps, time))
-    divisors = [
-        k for k in range(max(1, steps // 2), steps * 3 // 2 + 1) if not time % k
-    ]
+    steps = max(1, min(int(steps), time))
+    near = range(math.ceil(steps * 3 / 4), steps * 5 // 4 + 1)
+    divisors = [k for k in near if not time % k]
     if time and divisors:
         steps = min(divisors, key=lambda k: (abs(k - steps), -k))
     chunks, left = divmod(time, steps)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, over_chunks
-from rnncells.recurrence.gradient import Step, Stretch, project
+from rnncells.recurrence.gradient import StepGradient, Stretch, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
 from rnncells.recurrence.settling import scan_settled
@@ -69,7 +69,7 @@ def weights_outside_products(
     None in place of params that it does not read. The arguments are as for `run`.
     """
     arrays = _arrays(recurrence, params, None, carry, inputs, [])
-    others, _ = Step(recurrence, arrays, []).others
+    others, _ = StepGradient(recurrence, arrays, []).others
     return len(arrays.products), others
 
 
@@ -102,6 +102,8 @@ def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
     first, z, now = zeros((first, z, now))
     projections = products.find(lambda: recurrence.project(params, first))
     found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
+    for product in found:
+        products.check_affine(product)
     return Arrays(params, projections, found, shared, carry, inputs)
 
 
@@ -113,15 +115,15 @@ def _forward(
     keeps: str,
 ) -> tuple[tuple[PyTree, PyTree], tuple[Moment, list[PyTree]]]:
     """Returns `(last carry, outputs)`, and what is kept: moments, carries at starts."""
-    step = Step(recurrence, arrays, flags)
+    step = StepGradient(recurrence, arrays, flags)
     tape = step.tape(keeps)
-    take_steps = _steps(recurrence, arrays, tape)
+    loop = _steps(recurrence, arrays, tape)
 
     def chunk(so_far, t, steps):
         carry, written = so_far
         inputs, now = slice_time((arrays.inputs, flags), t, steps)
         z = project(recurrence, arrays, inputs)
-        new, written = take_steps(carry, z, now, written, t)
+        new, written = loop(carry, z, now, written, t)
         return (new, written), carry if keeps == "starts" else None
 
     time = sum(segment.chunks * segment.steps for segment in segments)
@@ -169,19 +171,19 @@ def _backward(
 ) -> Arrays:
     """Returns the gradients by all arrays."""
     moments, starts = kept
-    step = Step(recurrence, arrays, flags)
-    recall = _recalling(step, moments)
+    step = StepGradient(recurrence, arrays, flags)
+    moments_of = _moments_of(step, moments)
 
     def chunk(so_far, t, steps, start=None):
         d_carry, sums, d_inputs = so_far
         inputs, now = slice_time((arrays.inputs, flags), t, steps)
-        stretch = Stretch(inputs, now, *recall(t, inputs, now, start))
+        stretch = Stretch(inputs, now, *moments_of(t, inputs, now, start))
         d_ys = slice_time(d_outputs, t, steps)
         d_carry, terms, d_xs = step.pull_chunk(stretch, d_carry, d_ys)
         return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
 
     d_carry, d_outputs, d_inputs = smooth((d_carry, d_outputs, arrays.inputs))
-    summed = smooth(arrays[:4])
+    summed = smooth(arrays._replace(carry=None, inputs=None))
     so_far = d_carry, wide(zeros(structs(summed))), zeros(structs(d_inputs))
     for segment, carries in zip(
         reversed(recurrence.plan.segments), reversed(starts), strict=True
@@ -189,10 +191,10 @@ def _backward(
         so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
     d_carry, sums, d_inputs = so_far
     sums = jax.tree.map(lambda total, array: total.astype(array.dtype), sums, summed)
-    return Arrays(*sums, d_carry, d_inputs)
+    return sums._replace(carry=d_carry, inputs=d_inputs)
 
 
-def _recalling(step: Step, moments: Moment) -> Callable:
+def _moments_of(step: StepGradient, moments: Moment) -> Callable:
     """Returns `(t, inputs, flags, start) -> (moments, place)` of a chunk."""
     recurrence, arrays = step.recurrence, step.arrays
 

@@ -10,6 +10,7 @@ from rnncells.recurrence.products import Product
 from rnncells.recurrence.tape import Tape, recall
 from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import (
+    add_given,
     join,
     pick,
     rest,
@@ -41,8 +42,10 @@ class Stretch(NamedTuple):
         return jax.tree.leaves(self.inputs)[0].shape[0]
 
 
-class Step:
-    """A step of a recurrence, to be differentiated with its products' values known.
+class StepGradient:
+    """The derivative of a step, its products' values being known, over chunks of time.
+
+    Making one traces the step, and tells what a forward pass has to keep.
 
     Attributes:
       recurrence: what runs.
@@ -85,7 +88,7 @@ class Step:
 
     def pull_chunk(
         self, chunk: Stretch, d_carry: PyTree, d_outputs: PyTree
-    ) -> tuple[PyTree, tuple[PyTree, ...], PyTree]:
+    ) -> tuple[PyTree, Arrays, PyTree]:
         """Takes the gradients after a chunk to those before it.
 
         Args:
@@ -95,8 +98,8 @@ class Step:
 
         Returns:
           The gradient by the carry before the chunk; the terms that it adds to the
-          gradients by params, projections, products and `shared` of `Arrays`, None for
-          those it has no part in; and the gradients by its inputs.
+          gradients that are sums over time, None for those it has no part in; and the
+          gradients by its inputs.
         """
         moments = recall(self._moment, chunk.moments, chunk.place, chunk.steps)
         d_carry, d_z, d_values, d_news = self._loop_back(
@@ -113,12 +116,8 @@ class Step:
         ]
         d_params, d_shared = self._pull_others(moments, chunk.flags, d_news, d_outputs)
         d_projected, d_projections, d_inputs = self._pull_projection(chunk.inputs, d_z)
-        d_params = jax.tree.map(
-            lambda a, b: b if a is None else a if b is None else a + b,
-            *(d_params, d_projected),
-            is_leaf=lambda leaf: leaf is None,
-        )
-        terms = d_params, d_projections, d_products, d_shared
+        d_params = add_given(d_params, d_projected)
+        terms = Arrays(d_params, d_projections, d_products, d_shared)
         return d_carry, terms, d_inputs
 
     def _values(self, carry, z, flags):
@@ -162,6 +161,7 @@ class Step:
         gradients by `z`, by the values of products, and by the carry after it (None if
         nothing needs it).
         """
+        # Filled while the loop is traced, which is once, before it is read.
         layout = {}
         varying, map_of = self._linear_chunk(moments, flags)
 
@@ -204,9 +204,10 @@ class Step:
     def _linear_chunk(self, moments, flags):
         """Returns `_linear` of all steps, formed at once.
 
-        As the leaves that vary from step to step, `(steps, ...)`, the others, and a
-        function that makes the map of both.
+        As its leaves that vary from step to step, `(steps, ...)`, and a function that
+        makes the map of one step's.
         """
+        # The same whenever `leaves` is traced: of one step, of zeros, of all steps.
         structure = None
 
         def leaves(*at):
@@ -216,6 +217,7 @@ class Step:
 
         at = self._moment, self._flags
         varies = Traced(leaves, *at).depending()
+        # These depend on no argument, so zeros give their values.
         constant = pick(leaves(*zeros(at)), [not v for v in varies])
         varying = jax.vmap(lambda *at: pick(leaves(*at), varies))(moments, flags)
 
@@ -253,9 +255,10 @@ class Step:
             return pull((d_news, d_outputs))[0]
 
     def _pull_projection(self, inputs, d_z):
-        """Returns the gradients by params, by products, and by inputs.
+        """Returns the gradients by params, by products, and by inputs of a chunk.
 
-        None for params that are not read beside the weights of products.
+        None for params that are not read beside the weights of products. `inputs` and
+        `d_z` are `(steps, ...)`.
         """
         recurrence, arrays = self.recurrence, self.arrays
         forms = [products.pulled_form(product) for product in arrays.projections]

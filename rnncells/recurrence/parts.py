@@ -29,30 +29,30 @@ class Recurrence(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """What a recurrence is differentiated by.
+    """What a recurrence is differentiated by, and the gradients.
 
     Attributes:
       params: of the cell.
       projections: the products of the projection, with their weights.
       products: those of the recurrence.
       shared: what every step gets beside.
-      carry: before the first step.
-      inputs: `(time, ...)`.
+      carry: before the first step; None where only sums over time are meant.
+      inputs: `(time, ...)`; None likewise.
     """
 
     params: PyTree
     projections: list[Product]
     products: list[Product]
     shared: PyTree
-    carry: PyTree
-    inputs: PyTree
+    carry: PyTree = None
+    inputs: PyTree = None
 
 
 class Moment(NamedTuple):
     """What a step is taken at; with a time axis in front, all steps of a chunk.
 
     Attributes:
-      carry: before the step.
+      carry: before the step (on the tape: that, and at last the one after all).
       z: the projected inputs.
       values: of the products.
     """

@@ -1,10 +1,12 @@
-"""Products of the carry with weights, which a step marks so that they can be found.
+"""Products with weights, which steps and projections mark so that they can be found.
 
 A step that writes `product(parts, left)` for `apply(left, weights)`, the parts being
 `apply` and `weights`, tells that the result is affine in `left` and that `weights` do
 not depend on the carry. Then a loop over steps need not form gradients of the weights:
 one product after the loop does, from all `left` and all gradients of the result.
-Outside the functions of this file that replace products, `product` is the plain call.
+Outside the functions of this file that replace products, `product` is the plain call;
+so it is inside a transformation (`vmap`, `scan`, `checkpoint`) within the step, whose
+arrays must not leave it.
 """
 
 import contextlib
@@ -16,9 +18,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 
+from rnncells.recurrence.affine import Affine, add_bias, cast_gradient
 from rnncells.recurrence.settling import on_cpu, settled
+from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import structs, zeros
 
 PyTree = Any
@@ -27,8 +31,9 @@ Apply = Callable[[jax.Array, PyTree], jax.Array]
 # Bytes from which on, as measured on CPU, the form with weights first is the faster.
 _MUCH_TO_PACK = 2**17
 
-_replacement: contextvars.ContextVar[Callable | None] = contextvars.ContextVar(
-    "replacement of products", default=None
+# What is called in place of products, and the trace in which it is.
+_replacement: contextvars.ContextVar[tuple[Callable | None, Any]] = (
+    contextvars.ContextVar("replacement of products", default=(None, None))
 )
 
 
@@ -45,60 +50,14 @@ def product(
         method `pull_weights(left, weights, gradient)`, that gives the gradients by
         weights, summed over leading axes; where it has an attribute `to_pull`, that is
         the same function, of which JAX takes the derivative by `left`.
-      left: what is made of the carry.
+      left: what is made of the carry, or of inputs.
       onto: what the product is added to.
     """
-    replacement = _replacement.get()
-    if replacement is not None:
+    replacement, trace = _replacement.get()
+    if replacement is not None and trace == get_opaque_trace_state():
         return replacement(parts, left, onto)
     apply, weights = parts()
     return _add(onto, apply(left, weights))
-
-
-@dataclass(frozen=True)
-class Affine:
-    """`left @ kernel + bias`, computed in `dtype`, or in the promoted one."""
-
-    dtype: Any = None
-
-    def cast(self, left: Any, *weights: jax.Array | None) -> list[jax.Array | None]:
-        """Returns the weights in the dtype in which they meet `left`."""
-        given = [array for array in (left, *weights) if array is not None]
-        dtype = self.dtype or jnp.result_type(*given, jnp.bool_)
-        if not jnp.issubdtype(dtype, jnp.inexact):
-            dtype = jnp.promote_types(jnp.float32, dtype)
-        return [None if w is None else w.astype(dtype) for w in weights]
-
-    def __call__(
-        self, left: jax.Array, weights: tuple[jax.Array, jax.Array | None]
-    ) -> jax.Array:
-        """Returns `(*leading, features)` of `(*leading, features_in)`."""
-        left, kernel, bias = self.cast(left, left, *weights)
-        return _add_bias(left @ kernel, bias)
-
-    def pull_weights(
-        self,
-        left: jax.Array,
-        weights: tuple[jax.Array, jax.Array | None],
-        gradient: jax.Array,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Returns the gradients by weights; half precision is summed in float32."""
-        kernel, bias = weights
-        (left,) = self.cast(kernel, left)
-        # As one axis, time and batch need no transposition on CPU; but a batch that is
-        # spread over devices would have to be gathered for it.
-        if on_cpu() and jax.device_count() == 1:
-            left = left.reshape(-1, left.shape[-1])
-            gradient = gradient.reshape(-1, gradient.shape[-1])
-        axes = list(range(left.ndim - 1))
-        wide = jnp.promote_types(jnp.float32, gradient.dtype)
-        d_kernel = jnp.tensordot(
-            left, gradient, (axes, axes), preferred_element_type=wide
-        )
-        if bias is None:
-            return _to(d_kernel, kernel.dtype), None
-        d_bias = gradient.sum(tuple(axes), dtype=wide)
-        return _to(d_kernel, kernel.dtype), _to(d_bias, bias.dtype)
 
 
 @partial(
@@ -108,7 +67,7 @@ class Affine:
 )
 @dataclass(frozen=True)
 class Product:
-    """A product that a step takes; as a pytree, its weights.
+    """A product that a step or a projection takes; as a pytree, its weights.
 
     Attributes:
       weights: its weights.
@@ -138,6 +97,29 @@ def find(step: Callable[[], Any]) -> list[Product]:
     return found
 
 
+def check_affine(found: Product) -> None:
+    """Raises unless the function of a product is affine in its left side.
+
+    What its derivative keeps would then depend on the weights alone.
+    """
+    if isinstance(found.apply, Affine):
+        return
+
+    def kept(left):
+        _, pull = jax.vjp(lambda left: found.apply(left, found.weights), left)
+        return jax.tree.leaves(pull)
+
+    # Of a compiled function inside, all results depend on all arguments.
+    with jax.disable_jit():
+        depends = any(Traced(kept, found.left).depending())
+    if depends:
+        raise ValueError(
+            "what `product` applies in `recur` must be affine in its inputs (weights "
+            f"times inputs plus bias), and this is not: {found.apply}. Write the plain "
+            "call, layer(inputs), in its place."
+        )
+
+
 def formed_by(
     forms: list[Callable], step: Callable[[], Any]
 ) -> tuple[Any, list[jax.Array]]:
@@ -150,7 +132,14 @@ def formed_by(
         return values_onto
 
     with _replaced(form):
-        return step(), values
+        result = step()
+    if len(values) != len(forms):
+        raise ValueError(
+            f"a step took {len(forms)} products once and {len(values)} now: is one in "
+            "a function with a derivative of its own (jax.custom_vjp, jax.custom_jvp)? "
+            "Use RNN(..., implementation='scan')."
+        )
+    return result, values
 
 
 def given(values: list[jax.Array], step: Callable[[], Any]) -> tuple[Any, list[PyTree]]:
@@ -255,13 +244,13 @@ def loop_form(found: Product) -> Callable:
     """
     apply, weights = found.apply, found.weights
     if isinstance(apply, Affine):
-        kernel, bias = apply.cast(found.left, *weights)
+        kernel, bias = apply.cast_weights(found.left, weights)
         if _is_better_first(kernel):
             transposed = kernel.T
 
             def form(left):
                 rows = left.astype(kernel.dtype)
-                return _add_bias(_weights_first(transposed, rows), bias)
+                return add_bias(_weights_first(transposed, rows), bias)
 
         else:
 
@@ -301,14 +290,14 @@ def loop_pull(found: Product) -> Callable:
     """Returns the map from the derivative by a product to that by its left side."""
     apply, weights = found.apply, found.weights
     if isinstance(apply, Affine):
-        kernel, _ = apply.cast(found.left, *weights)
+        kernel, _ = apply.cast_weights(found.left, weights)
         is_first = _is_better_first(kernel)
         transposed = kernel.T
 
         def pull_affine(gradient):
             if is_first:
-                return _to(_weights_first(kernel, gradient), found.left.dtype)
-            return _to(gradient @ transposed, found.left.dtype)
+                return cast_gradient(_weights_first(kernel, gradient), found.left.dtype)
+            return cast_gradient(gradient @ transposed, found.left.dtype)
 
         return pull_affine
     apply = _to_pull(found)
@@ -321,13 +310,6 @@ def loop_pull(found: Product) -> Callable:
 
 def _to_pull(found: Product) -> Apply:
     return getattr(found.apply, "to_pull", found.apply)
-
-
-def _to(array: jax.Array, dtype: Any) -> jax.Array:
-    """Returns the gradient by what was cast from `dtype`."""
-    if jnp.issubdtype(dtype, jnp.floating):
-        array = array.real
-    return array.astype(dtype)
 
 
 def _is_part(onto: jax.Array | None, value: Any) -> bool:
@@ -353,7 +335,7 @@ def _weights_first(matrix: jax.Array, rows: jax.Array) -> jax.Array:
 
 @contextlib.contextmanager
 def _replaced(replacement: Callable) -> Iterator[None]:
-    token = _replacement.set(replacement)
+    token = _replacement.set((replacement, get_opaque_trace_state()))
     try:
         yield
     finally:
@@ -362,12 +344,6 @@ def _replaced(replacement: Callable) -> Iterator[None]:
 
 def _add(onto: jax.Array | None, result: jax.Array) -> jax.Array:
     return result if onto is None else onto + result
-
-
-def _add_bias(result: jax.Array, bias: jax.Array | None) -> jax.Array:
-    if bias is None:
-        return result
-    return result + bias.reshape((1,) * (result.ndim - 1) + (-1,))
 
 
 def with_weights(found: Product, weights: PyTree) -> Product:

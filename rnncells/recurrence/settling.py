@@ -67,7 +67,7 @@ def scan_settled(
     return jax.lax.scan(ahead, so_far, (jnp.arange(steps), xs), unroll=unroll)[0][0]
 
 
-def is_small(step: PyTree) -> bool:
+def is_one_function(step: PyTree) -> bool:
     """Says whether XLA on CPU makes one function of a loop with such steps."""
     leaves = jax.tree.leaves(step)
     if any(export.is_symbolic_dim(n) for leaf in leaves for n in leaf.shape):
@@ -77,4 +77,4 @@ def is_small(step: PyTree) -> bool:
 
 
 def _is_worth_it(step: PyTree) -> bool:
-    return on_cpu() and not is_small(step)
+    return on_cpu() and not is_one_function(step)

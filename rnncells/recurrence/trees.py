@@ -60,6 +60,16 @@ def add(first: PyTree, second: PyTree) -> PyTree:
     )
 
 
+def add_given(first: PyTree, second: PyTree) -> PyTree:
+    """Returns the sum of two trees, None in either adding nothing."""
+    return jax.tree.map(
+        lambda a, b: b if a is None else a if b is None else a + b,
+        first,
+        second,
+        is_leaf=lambda leaf: leaf is None,
+    )
+
+
 def pick(tree: PyTree, chosen: PyTree) -> PyTree:
     """Returns the tree with None for the leaves that are not chosen."""
     return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, chosen)

@@ -1,7 +1,7 @@
 """A recurrence over time, with lengths, masks, resets and reversal.
 
-This is the plain, sequential form: one step after the other, differentiated by JAX. It
-is the truth that faster forms are compared with.
+What happens at each step is written here, once, as the body of a loop. Which loop runs
+it is the caller's choice: that of JAX, or that of engine.py.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence import steps as step_masks
-from rnncells.recurrence.steps import PyTree
+from rnncells.recurrence import masks
+from rnncells.recurrence.masks import PyTree
 
 PADDED_OUTPUTS = ("run", "hold", "zero")
 
@@ -64,22 +64,20 @@ def arrange(
     unpadded = None
     if seq_lengths is not None:
         steps = jax.tree.leaves(inputs)[0].shape[axis]
-        unpadded = step_masks.before_end(seq_lengths, steps, axis)
+        unpadded = masks.before_end(seq_lengths, steps, axis)
         resets = None if resets is None else resets & unpadded
     if reverse:
         if resets is not None:
-            resets = step_masks.boundaries_reversed(resets, axis)
-        inputs, mask, resets = step_masks.flip(
-            (inputs, mask, resets), seq_lengths, axis
-        )
+            resets = masks.boundaries_reversed(resets, axis)
+        inputs, mask, resets = masks.flip((inputs, mask, resets), seq_lengths, axis)
     counts = mask
     if unpadded is not None:
         # Padding stays at the end when the valid part is reversed.
         counts = unpadded if mask is None else mask & unpadded
     if counts is not None:
-        inputs = step_masks.clear_padding(inputs, counts, everything=not runs_on)
+        inputs = masks.clear_padding(inputs, counts, everything=not runs_on)
     if resets is not None:
-        resets = step_masks.restarts(resets, counts, axis)
+        resets = masks.restarts(resets, counts, axis)
     moves = mask if runs_on else counts
     return inputs, Schedule(axis, padded_outputs, counts, moves, resets)
 
@@ -118,12 +116,12 @@ def scan(
         state, final = carry
         x, restart, moves, counts = now
         if restart is not None:
-            state = step_masks.select(restart, fresh, state)
+            state = masks.select(restart, fresh, state)
         new, output = step(state, x)
         if moves is not None:
-            new = step_masks.select(moves, new, state)
+            new = masks.select(moves, new, state)
         if apart:
-            final = step_masks.select(counts, new, final)
+            final = masks.select(counts, new, final)
         history = (final if apart else new) if keep_all else None
         return (new, final), (history, output)
 
@@ -143,7 +141,7 @@ def _pad(outputs: PyTree, schedule: Schedule) -> PyTree:
     if counts is None or schedule.padded_outputs == "run":
         return outputs
     if schedule.padded_outputs == "hold":
-        last = step_masks.last_valid(counts, schedule.axis)
-        outputs = step_masks.take_steps(outputs, jnp.maximum(last, 0), schedule.axis)
+        last = masks.last_valid(counts, schedule.axis)
+        outputs = masks.gather_time(outputs, jnp.maximum(last, 0), schedule.axis)
         counts = last >= 0
-    return step_masks.select(counts, outputs, jax.tree.map(jnp.zeros_like, outputs))
+    return masks.select(counts, outputs, jax.tree.map(jnp.zeros_like, outputs))

@@ -76,7 +76,7 @@ def last_valid(valid: jax.Array, axis: int) -> jax.Array:
     return jax.lax.cummax(jnp.where(valid, index, -1), axis)
 
 
-def take_steps(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
+def gather_time(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
     """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
 
     def take(leaf):
@@ -101,7 +101,7 @@ def flip(tree: PyTree, seq_lengths: jax.Array | None, axis: int) -> PyTree:
     steps = leaves[0].shape[axis]
     lengths = jnp.expand_dims(seq_lengths, axis)
     index = jax.lax.broadcasted_iota(jnp.int32, _with_time(lengths, steps, axis), axis)
-    return take_steps(tree, (lengths - 1 - index) % steps, axis)
+    return gather_time(tree, (lengths - 1 - index) % steps, axis)
 
 
 def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:

@@ -1,0 +1,33 @@
+"""One device, as most users have: other tests see several, see conftest.py."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+
+HERE = Path(__file__).parent
+# Between them, all that asks for the number of devices.
+TESTS = (
+    "test_engine.py::test_every_cell_equals_the_plain_scan[LSTMCell]",
+    "test_engine.py::test_every_cell_equals_the_plain_scan[ConvLSTMCell-2d]",
+    "test_one_device.py::test_the_process_has_one_device_if_asked",
+)
+
+
+def test_the_process_has_one_device_if_asked():
+    asked = os.environ["XLA_FLAGS"].rpartition("device_count=")[2]
+    assert jax.device_count() == int(asked)
+
+
+def test_engine_equals_the_plain_scan_on_one_device():
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", *TESTS],
+        cwd=HERE,
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{len(TESTS)} passed" in run.stdout

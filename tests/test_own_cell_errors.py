@@ -1,0 +1,223 @@
+"""Mistakes of those who write cells or choose loops, each with its error."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from user_cells import USER_CELLS
+
+import rnncells
+from rnncells import Chunk
+
+X = jnp.ones((2, 7, 3))
+KEY = jax.random.key(0)
+
+
+class OwnCell(rnncells.RNNCellBase):
+    """Right; those made by `own` break one rule."""
+
+    features: int
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,), (self.features,)
+
+    def setup(self):
+        self.gates("i", "h")
+        self.dense = nn.Dense(self.features)
+        self.crooked = nn.Sequential([nn.Dense(self.features), nn.tanh])
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        c, h = carry
+        h = nn.tanh(self.affine(h, "h", onto=projected))
+        return (c + h, h), h
+
+
+def own(**members):
+    return type("MyCell", (OwnCell,), members)(4)
+
+
+def outputs(cell, **options):
+    """Returns what a layer gives, its parameters made by the plain loop."""
+    rnn = rnncells.RNN(cell, **options)
+    return rnn.apply(rnn.init(KEY, X), X)
+
+
+def recur(of_carry):
+    """Returns a `recur` that multiplies the state by `of_carry(cell, h)`."""
+
+    def recur(cell, carry, projected):
+        c, h = carry
+        h = nn.tanh(of_carry(cell, h) + projected)
+        return (c, h), h
+
+    return recur
+
+
+def of_calls(cell, carry, inputs):
+    return rnncells.RNNCellBase.__call__(cell, carry, inputs)
+
+
+MISTAKES = {
+    "one value": (
+        lambda: outputs(own(recur=lambda cell, carry, z: carry[1])),
+        TypeError,
+        r"`recur` of MyCell must return \(new_carry, output\), got .* \(2, 4\)",
+    ),
+    "a list": (
+        lambda: outputs(own(recur=lambda cell, carry, z: [carry, z])),
+        TypeError,
+        r"must return \(new_carry, output\), got list",
+    ),
+    "carry of another structure": (
+        lambda: outputs(own(recur=lambda cell, carry, z: (z, z))),
+        ValueError,
+        r"with the shapes that it had, \(\(2, 4\), \(2, 4\)\), got \(2, 4\)",
+    ),
+    "carry of another shape": (
+        lambda: outputs(own(recur=lambda cell, carry, z: ((z, z[:1]), z))),
+        ValueError,
+        r"got \(\(2, 4\), \(1, 4\)\)",
+    ),
+    "typo in a gate": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "hh")))),
+        ValueError,
+        r"`affine` of MyCell must be given names .*: \['i', 'h'\]; got 'hh'",
+    ),
+    "layer in place of a gate": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "dense")))),
+        ValueError,
+        "got 'dense'",
+    ),
+    "no gates": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h)))),
+        ValueError,
+        "`affine` must be given at least one name",
+    ),
+    "names as a list": (
+        lambda: outputs(own(setup=lambda cell: cell.gates(["i", "h"]))),
+        TypeError,
+        "`gates` must be given names, one after the other",
+    ),
+    "gate in place of a layer": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.product(cell.h, h)))),
+        TypeError,
+        "`product` of MyCell must be given a layer.*Gates go to `affine`",
+    ),
+    "name in place of a layer": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.product("dense", h)))),
+        TypeError,
+        "must be given a layer.*got 'dense'",
+    ),
+    "layer that is not affine": (
+        lambda: outputs(
+            own(recur=recur(lambda cell, h: cell.product(cell.crooked, h)))
+        ),
+        ValueError,
+        "must be affine in its inputs.*Sequential",
+    ),
+    "time taken for features": (
+        lambda: outputs(
+            own(project=lambda cell, x: cell.affine(x, "i").reshape(-1, 4)),
+        ),
+        ValueError,
+        r"`project` of MyCell .* of 7 steps it must return \(7, 2, 4\), got \(14, 4\)",
+    ),
+    "mean over time": (
+        lambda: outputs(
+            own(project=lambda cell, x: cell.affine(x, "i").mean(0, keepdims=True)),
+        ),
+        ValueError,
+        "must treat every axis but those of features as a batch axis",
+    ),
+    "memory without the fast loop": (
+        lambda: outputs(nn.LSTMCell(4), memory="sqrt"),
+        ValueError,
+        "`memory` of RNN is for the fast loop, .* LSTMCell is no RNNCellBase.*'sqrt'",
+    ),
+    "projection without the fast loop": (
+        lambda: outputs(own(__call__=of_calls), projection=Chunk(3)),
+        ValueError,
+        "`projection` of RNN is for the fast loop, .* MyCell overrides `__call__`",
+    ),
+    "memory of the plain loop": (
+        lambda: rnncells.RNN(OwnCell(4), memory="sqrt", implementation="scan"),
+        ValueError,
+        "`memory` of RNN is for the fast loop, which implementation='scan' is not",
+    ),
+    "memory unknown": (
+        lambda: rnncells.RNN(OwnCell(4), memory="half"),
+        ValueError,
+        r"`memory` of RNN must be one of .* or a Chunk\(steps\), got 'half'",
+    ),
+    "implementation unknown": (
+        lambda: rnncells.RNN(OwnCell(4), implementation="cuda"),
+        ValueError,
+        "`implementation` of RNN must be 'auto' or 'scan', got 'cuda'",
+    ),
+    "unroll zero": (
+        lambda: rnncells.RNN(OwnCell(4), unroll=0),
+        ValueError,
+        "`unroll` of RNN must be at least 1, got 0",
+    ),
+    "unroll a bool": (
+        lambda: rnncells.RNN(OwnCell(4), unroll=True),
+        TypeError,
+        "`unroll` of RNN must be an int, got True",
+    ),
+    "chunk of no steps": (lambda: Chunk(0), ValueError, "at least 1, got 0"),
+    "chunk of half a step": (lambda: Chunk(1.5), TypeError, "an int, got 1.5"),
+    "width in place of a cell": (
+        lambda: rnncells.RNN(4),
+        TypeError,
+        "`cell` of RNN must be a cell, got 4",
+    ),
+    "layer in place of a cell": (
+        lambda: outputs(nn.Dense(4)),
+        TypeError,
+        "Dense is no cell",
+    ),
+    "cells in place of layers": (
+        lambda: rnncells.Bidirectional(OwnCell(4), OwnCell(4)),
+        TypeError,
+        r"`forward_rnn` of Bidirectional must be .* RNN\(cell\), got the cell OwnCell",
+    ),
+    "cell without a width to check": (
+        lambda: rnncells.check_cell(rnncells.GRUCell(None), (2, 3)),
+        ValueError,
+        "`check_cell` must be given a cell with `features`",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, kind, message", MISTAKES.values(), ids=MISTAKES)
+def test_mistake_has_its_error(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_gates_need_a_width():
+    class NarrowCell(rnncells.RNNCellBase):
+        hidden: int
+        num_feature_dims = 1
+
+        def carry_shape(self, input_shape):
+            return (self.hidden,)
+
+        def setup(self):
+            self.gates("i")
+
+        def project(self, inputs):
+            return self.affine(inputs, "i")
+
+    with pytest.raises(ValueError, match="`gates` of NarrowCell needs their width"):
+        NarrowCell(4).init(KEY, X, method="project")
+
+
+@pytest.mark.parametrize("cell", USER_CELLS.values(), ids=USER_CELLS)
+def test_right_cells_raise_nothing(cell):
+    for memory in ("full", "sqrt"):
+        outputs(cell(4), memory=memory)
