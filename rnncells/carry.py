@@ -44,6 +44,17 @@ def dtype_of(leaf: Any) -> Dtype:
     return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
 
 
+def with_own_dtype(leaf: Any) -> Any:
+    """Returns an array that keeps its dtype when it meets others.
+
+    Python numbers, and what JAX makes of them (weakly typed arrays), do not: what meets
+    them would decide their dtype, and each loop meets them elsewhere.
+    """
+    leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
+    is_weak = getattr(leaf, "weak_type", False)
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if is_weak else leaf
+
+
 def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
     """Returns the dtype of a carry: `param_dtype`, complex where the sample is.
 
@@ -60,10 +71,12 @@ def cast_like(new: PyTree, old: PyTree) -> PyTree:
     """Returns `new` in the precision of `old`, leaf by leaf.
 
     Real stays real, complex stays complex, and what is neither (counters, random keys)
-    stays as it is.
+    stays as it is. A Python number takes the dtype of `old`.
     """
 
     def cast(new_leaf, old_leaf):
+        if not hasattr(new_leaf, "dtype"):
+            return jnp.asarray(new_leaf, dtype_of(old_leaf))
         was, is_now = dtype_of(old_leaf), dtype_of(new_leaf)
         for kind in (jnp.floating, jnp.complexfloating):
             if jnp.issubdtype(was, kind) and jnp.issubdtype(is_now, kind):

@@ -180,41 +180,6 @@ def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
         assert_close(gradients(rnn, transform), plain, rtol=1e-12, atol=1e-12)
 
 
-INSIDE = {
-    "vmap": lambda product, h: jax.vmap(product)(h),
-    "jit": lambda product, h: jax.jit(product)(h),
-    "checkpoint": lambda product, h: jax.checkpoint(product)(h),
-    "cond": lambda product, h: jax.lax.cond(
-        h.sum() > 0, product, lambda h: 2 * product(h), h
-    ),
-    "loop": lambda product, h: jax.lax.fori_loop(
-        0, 3, lambda _, h: jnp.tanh(product(h)), h
-    ),
-}
-
-
-@pytest.mark.parametrize("transform", INSIDE.values(), ids=INSIDE)
-def test_products_inside_of_transformations_are_right(transform, rng, float64):
-    """They are formed where they stand, and not after the loop."""
-
-    class TwiceCell(rnncells.SimpleCell):
-        def recur(self, carry, projected):
-            def product(h):
-                return self.affine(h, "h")
-
-            inner = product(carry) if self.is_initializing() else None
-            inner = transform(product, carry) if inner is None else inner
-            return super().recur(carry, projected + inner)
-
-    make = partial(TwiceCell, 4, param_dtype=jnp.float64)
-    rnn, params, inputs, carry, _ = setting(make, (3,), rng)
-    expected = value_and_gradients(
-        rnn.clone(implementation="scan"), params, inputs, carry
-    )
-    actual = value_and_gradients(rnn, params, inputs, carry)
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell-reset-before"])
 def test_complex_inputs_equal_the_plain_scans(name, rng, float64):
     rnn, params, inputs, _, _ = float64_setting(name, rng)

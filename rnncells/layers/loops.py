@@ -7,12 +7,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.core import DenyList
+from flax.errors import FlaxError
 
 from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, PyTree, cast_like
 from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
 from rnncells.recurrence import engine, memory
+from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.parts import Recurrence
 from rnncells.recurrence.trees import structs
 
@@ -86,20 +88,32 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
         return "it lifts collections or random streams."
     if set(cell.variables) - own:
         return f"{name} has the collections {sorted(cell.variables)}."
-    if _writes(cell, carry, structs(inputs, drop_axis=True)):
-        return f"{name} writes to a collection."
-    return None
+    if has_mesh_types((cell.variables, carry, inputs)):
+        return "its arrays have types of a mesh."
+    return _why_not_pure(cell, carry, structs(inputs, drop_axis=True))
 
 
-def _writes(cell: nn.Module, carry: Carry, inputs: PyTree) -> bool:
-    """Says whether a step writes to a collection, as with `sow`."""
-    if not cell.scope.root.mutable:
-        return False
+def _why_not_pure(cell: RNNCellBase, carry: Carry, inputs: PyTree) -> str | None:
+    """Returns why a step is not a function of params, carry and inputs alone."""
+    name, is_mutable = type(cell).__name__, bool(cell.scope.root.mutable)
     cell, variables = cell.unbind()
-    _, written = jax.eval_shape(
-        partial(cell.apply, mutable=DenyList("params")), variables, carry, inputs
-    )
-    return bool(jax.tree.leaves(written))
+    mutable = DenyList("params") if is_mutable else False
+
+    def step(variables, carry, inputs):
+        return cell.apply(variables, carry, inputs, mutable=mutable)
+
+    try:
+        traced, (_, written) = jax.make_jaxpr(step, return_shape=True)(
+            variables, carry, inputs
+        )
+    except FlaxError:
+        # Of variables or random streams, which the general loop has, or misses too.
+        return f"{name} needs more than its own params."
+    if is_mutable and jax.tree.leaves(written):
+        return f"{name} writes to a collection."
+    if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
+        return f"{name} holds, or closes over, arrays that are being traced."
+    return None
 
 
 def fast_loop(rnn: nn.Module, axis: int) -> Callable:
@@ -120,7 +134,7 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
 
         steps = jax.tree.leaves(inputs)[0].shape[0]
         z = _projected(type(cell).__name__, project, params, inputs)
-        plan = memory.plan(steps, z, rnn.memory, rnn.projection)
+        plan = memory.plan(steps, z, rnn.memory, rnn.projection, params)
         recurrence = Recurrence(project, step, plan, rnn.unroll)
         carry, ys = engine.run(recurrence, params, fresh, carry, inputs, flags)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
@@ -154,7 +168,8 @@ def functions_of(cell: RNNCellBase, carry: Carry) -> tuple[Callable, Callable]:
       cell: the cell.
       carry: a carry, whose width a cell with `features=None` takes.
     """
-    width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+    takes_width = getattr(cell, "features", 0) is None
+    width = jnp.shape(jax.tree.leaves(carry)[-1])[-1] if takes_width else None
 
     def applied(params, method, *args):
         def call(cell):

@@ -11,7 +11,14 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
 from rnncells.base import RNNCellBase, feature_dims
-from rnncells.carry import Carry, PyTree, carry_dtype, cast_like, dtype_of
+from rnncells.carry import (
+    Carry,
+    PyTree,
+    carry_dtype,
+    cast_like,
+    dtype_of,
+    with_own_dtype,
+)
 from rnncells.layers.checks import (
     check_bools,
     check_count,
@@ -209,6 +216,7 @@ class RNN(nn.Module):
         if initial_carry is None or (resets is not None and reset_carry is None):
             own_carry = self._own_carry(init_key, inputs, axis)
         carry = own_carry if initial_carry is None else initial_carry
+        carry = jax.tree.map(with_own_dtype, carry)
         fresh = own_carry
         if reset_carry is not None:
             check_reset_carry(reset_carry, carry, resets is not None)

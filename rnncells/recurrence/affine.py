@@ -1,5 +1,6 @@
 """The product of gates: `left @ kernel + bias`."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +50,9 @@ class Affine:
         # As one axis, time and batch need no transposition on CPU; but a batch that is
         # spread over devices would have to be gathered for it.
         if on_cpu() and jax.device_count() == 1:
-            left = left.reshape(-1, left.shape[-1])
-            gradient = gradient.reshape(-1, gradient.shape[-1])
+            rows = math.prod(left.shape[:-1])
+            left = left.reshape(rows, left.shape[-1])
+            gradient = gradient.reshape(rows, gradient.shape[-1])
         axes = list(range(left.ndim - 1))
         wide = jnp.promote_types(jnp.float32, gradient.dtype)
         d_kernel = jnp.tensordot(

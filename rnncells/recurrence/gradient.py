@@ -11,6 +11,7 @@ from rnncells.recurrence.tape import Tape, recall
 from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import (
     add_given,
+    is_smooth,
     join,
     pick,
     rest,
@@ -293,6 +294,7 @@ def _pull_weights(product: Product, left: jax.Array, d_value: jax.Array) -> Prod
     """Returns the gradients by the weights of a product, in its own structure."""
     if hasattr(product.apply, "pull_weights"):
         d_weights = product.apply.pull_weights(left, product.weights, d_value)
+        d_weights = pick(d_weights, jax.tree.map(is_smooth, product.weights))
         return products.with_weights(product, d_weights)
 
     def at(weights):

@@ -13,9 +13,11 @@ PyTree = Any
 Memory = str | Chunk
 MEMORY = ("full", "recompute", "sqrt")
 PROJECTION = ("auto", "whole")
-# Measured on CPU: projected inputs of this size are still in its cache when used, and
-# are enough for the products that follow; below the other, chunks do not pay.
-_PROJECTED_BYTES = 2**22
+# Measured on CPU: projected inputs of this size are still in its cache when used; but
+# a product with many weights is worth some steps more. Chunks do not pay where all is
+# small, nor, in a pass without gradient, where a step is large beside the weights.
+_PROJECTED_BYTES = 2**21
+_PROJECTED_STEPS, _MOST_BYTES = 8, 2**22
 _SMALL_BYTES = 2**16
 
 
@@ -45,7 +47,9 @@ class Plan(NamedTuple):
     alone: tuple[Segment, ...]
 
 
-def plan(steps: int, z: PyTree, memory: Memory, projection: Memory) -> Plan:
+def plan(
+    steps: int, z: PyTree, memory: Memory, projection: Memory, weights: PyTree
+) -> Plan:
     """Returns how time is taken.
 
     Args:
@@ -53,14 +57,14 @@ def plan(steps: int, z: PyTree, memory: Memory, projection: Memory) -> Plan:
       z: shapes and dtypes of the projected inputs, `(time, ...)`.
       memory: a choice of `MEMORY`, or the steps from one kept carry to the next.
       projection: a choice of `PROJECTION`, or the steps projected at once.
+      weights: pytree of the cell's parameters.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         whole = (Segment(0, 1, steps),)
         return Plan(whole, "values" if memory == "full" else "carries", whole)
     projected = cut(steps, _projected_at_once(steps, z, projection))
     alone = projected
-    # Measured: a product ahead of a loop that is one function doubles its time.
-    if projection == "auto" and is_one_function(structs(z, drop_axis=True)):
+    if projection == "auto" and _goes_step_by_step(structs(z, drop_axis=True), weights):
         alone = cut(steps, 1)
     if memory == "sqrt":
         return Plan(cut(steps, square_root(steps)), "starts", alone)
@@ -72,8 +76,24 @@ def plan(steps: int, z: PyTree, memory: Memory, projection: Memory) -> Plan:
 def _projected_at_once(steps: int, z: PyTree, projection: Memory) -> int:
     if isinstance(projection, Chunk):
         return projection.steps
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(z))
-    if projection == "whole" or not on_cpu() or size <= _SMALL_BYTES:
+    size = _bytes(z)
+    is_symbolic = not isinstance(size, int)  # a batch of jax.export
+    if projection == "whole" or not on_cpu() or is_symbolic or size <= _SMALL_BYTES:
         return steps
     per_step = math.ceil(size / max(steps, 1))
-    return max(1, min(math.ceil(steps / 4), _PROJECTED_BYTES // per_step))
+    some = min(_PROJECTED_STEPS, _MOST_BYTES // per_step)
+    at_once = max(1, some, _PROJECTED_BYTES // per_step)
+    return min(math.ceil(steps / 4), at_once)
+
+
+def _goes_step_by_step(z: PyTree, weights: PyTree) -> bool:
+    """Says whether a pass without gradient projects each step by itself."""
+    # A product ahead of a loop that XLA makes one function of doubles its time.
+    if is_one_function(z):
+        return True
+    size = _bytes(z)
+    return on_cpu() and isinstance(size, int) and size >= 2 * _bytes(weights)
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

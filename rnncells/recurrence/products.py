@@ -12,12 +12,14 @@ arrays must not leave it.
 import contextlib
 import contextvars
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
 
 from rnncells.recurrence.affine import Affine, add_bias, cast_gradient
@@ -28,8 +30,10 @@ from rnncells.recurrence.trees import structs, zeros
 PyTree = Any
 Apply = Callable[[jax.Array, PyTree], jax.Array]
 
-# Bytes from which on, as measured on CPU, the form with weights first is the faster.
-_MUCH_TO_PACK = 2**17
+# As measured on CPU, the form with weights first is the faster for so many bytes of
+# weights, and rows so few that packing weights is much of the work.
+_MUCH_TO_PACK = 2**19
+_FEW_ROWS = 64
 
 # What is called in place of products, and the trace in which it is.
 _replacement: contextvars.ContextVar[tuple[Callable | None, Any]] = (
@@ -54,9 +58,14 @@ def product(
       onto: what the product is added to.
     """
     replacement, trace = _replacement.get()
-    if replacement is not None and trace == get_opaque_trace_state():
+    is_replaced = replacement is not None and trace == get_opaque_trace_state()
+    if is_replaced and not getattr(left, "weak_type", False):
         return replacement(parts, left, onto)
     apply, weights = parts()
+    if is_replaced:
+        # The weights decide the dtype of a weakly typed left side.
+        dtype = jnp.result_type(left, *jax.tree.leaves(weights))
+        return replacement(parts, jax.lax.convert_element_type(left, dtype), onto)
     return _add(onto, apply(left, weights))
 
 
@@ -245,7 +254,7 @@ def loop_form(found: Product) -> Callable:
     apply, weights = found.apply, found.weights
     if isinstance(apply, Affine):
         kernel, bias = apply.cast_weights(found.left, weights)
-        if _is_better_first(kernel):
+        if _is_better_first(kernel, found.left):
             transposed = kernel.T
 
             def form(left):
@@ -291,7 +300,7 @@ def loop_pull(found: Product) -> Callable:
     apply, weights = found.apply, found.weights
     if isinstance(apply, Affine):
         kernel, _ = apply.cast_weights(found.left, weights)
-        is_first = _is_better_first(kernel)
+        is_first = _is_better_first(kernel, found.left)
         transposed = kernel.T
 
         def pull_affine(gradient):
@@ -317,8 +326,10 @@ def _is_part(onto: jax.Array | None, value: Any) -> bool:
     return onto is not None and (onto.shape, onto.dtype) == (value.shape, value.dtype)
 
 
-def _is_better_first(kernel: jax.Array) -> bool:
-    return on_cpu() and kernel.size * kernel.dtype.itemsize >= _MUCH_TO_PACK
+def _is_better_first(kernel: jax.Array, left: jax.ShapeDtypeStruct) -> bool:
+    rows = math.prod(left.shape[:-1])
+    is_few = isinstance(rows, int) and rows <= _FEW_ROWS
+    return on_cpu() and is_few and kernel.nbytes >= _MUCH_TO_PACK
 
 
 def _weights_first(matrix: jax.Array, rows: jax.Array) -> jax.Array:

@@ -10,12 +10,12 @@ PyTree = Any
 
 def smooth(tree: PyTree) -> PyTree:
     """Returns the tree with None for every leaf that is not floating or complex."""
-    return jax.tree.map(lambda leaf: leaf if _is_smooth(leaf) else None, tree)
+    return jax.tree.map(lambda leaf: leaf if is_smooth(leaf) else None, tree)
 
 
 def rest(tree: PyTree) -> PyTree:
     """Returns the tree with None for every leaf that `smooth` has."""
-    return jax.tree.map(lambda leaf: None if _is_smooth(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: None if is_smooth(leaf) else leaf, tree)
 
 
 def join(first: PyTree, second: PyTree) -> PyTree:
@@ -75,5 +75,6 @@ def pick(tree: PyTree, chosen: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, chosen)
 
 
-def _is_smooth(leaf: Any) -> bool:
+def is_smooth(leaf: Any) -> bool:
+    """Says whether a leaf is floating or complex."""
     return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)

@@ -1,0 +1,249 @@
+"""Cells and programs that are out of the ordinary run as in the plain loop."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close
+from jax import export
+from jax.sharding import Mesh, PartitionSpec
+from test_engine import setting, value_and_gradients
+from user_cells import CountingCell
+
+import rnncells
+
+ROWS, STEPS, FEATURES = 8, 5, 4
+
+
+class OwnCell(rnncells.RNNCellBase):
+    """The base of the cells below, which replace one member."""
+
+    features: int
+    param_dtype: object = jnp.float64
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates("i", "h")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        h = jnp.tanh(self.affine(carry, "h", onto=projected))
+        return h, h
+
+
+def outputs_and_gradients(rnn, params, inputs, carry=None):
+    def loss(params, inputs):
+        outputs = rnn.apply(params, inputs, initial_carry=carry)
+        return sum(jnp.sum(jnp.sin(y)) for y in jax.tree.leaves(outputs)), outputs
+
+    return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, inputs)
+
+
+def assert_equals_the_plain_loop(rnn, params, inputs, carry=None, **tolerances):
+    plain = rnn.clone(implementation="scan")
+    expected = outputs_and_gradients(plain, params, inputs, carry)
+    for memory in ("full", "sqrt"):
+        actual = outputs_and_gradients(rnn.clone(memory=memory), params, inputs, carry)
+        assert_close(actual, expected, **tolerances)
+
+
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+
+
+@pytest.fixture
+def inputs(rng):
+    return jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.result_type(float))
+
+
+@pytest.fixture
+def params(float64, inputs):
+    return rnncells.RNN(OwnCell(FEATURES)).init(jax.random.key(1), inputs)
+
+
+INSIDE = {
+    "vmap": lambda product, h: jax.vmap(product)(h),
+    "jit": lambda product, h: jax.jit(product)(h),
+    "checkpoint": lambda product, h: jax.checkpoint(product)(h),
+    "cond": lambda product, h: jax.lax.cond(
+        h.sum() > 0, product, lambda h: 2 * product(h), h
+    ),
+    "loop": lambda product, h: jax.lax.fori_loop(
+        0, 3, lambda _, h: jnp.tanh(product(h)), h
+    ),
+}
+
+
+@pytest.mark.parametrize("transform", INSIDE.values(), ids=INSIDE)
+def test_products_inside_of_transformations_are_right(transform, rng, float64):
+    """They are formed where they stand, and not after the loop."""
+
+    class TwiceCell(rnncells.SimpleCell):
+        def recur(self, carry, projected):
+            def product(h):
+                return self.affine(h, "h")
+
+            inner = product(carry) if self.is_initializing() else None
+            inner = transform(product, carry) if inner is None else inner
+            return super().recur(carry, projected + inner)
+
+    make = partial(TwiceCell, 4, param_dtype=jnp.float64)
+    rnn, params, inputs, carry, _ = setting(make, (3,), rng)
+    expected = value_and_gradients(
+        rnn.clone(implementation="scan"), params, inputs, carry
+    )
+    actual = value_and_gradients(rnn, params, inputs, carry)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_compiled_members_are_right_again_and_again(params, inputs, float64):
+    """What one trace of them holds must not be of another's products."""
+
+    class CompiledCell(OwnCell):
+        recur = nn.jit(OwnCell.recur)
+
+    cell, plain = CompiledCell(FEATURES), OwnCell(FEATURES)
+    expected = rnncells.RNN(plain).apply(params, inputs)
+    for _ in range(2):
+        assert_close(rnncells.RNN(cell).apply(params, inputs), expected, **EXACT)
+    assert_equals_the_plain_loop(rnncells.RNN(cell), params, inputs, **EXACT)
+    inner = {"params": params["params"]["cell"]}
+    at = jnp.ones((ROWS, FEATURES)), inputs[:, 0]
+    assert_close(cell.apply(inner, *at), plain.apply(inner, *at), **EXACT)
+
+
+class Scaled(nn.Module):
+    """A cell whose activation closes over a parameter of the model."""
+
+    implementation: str = "auto"
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, ())
+        cell = rnncells.SimpleCell(4, activation_fn=lambda a: jnp.tanh(scale * a))
+        return rnncells.RNN(cell, implementation=self.implementation)(x)
+
+
+class Tied(nn.Module):
+    """A model and its cell share a layer."""
+
+    implementation: str = "auto"
+
+    def setup(self):
+        self.dense = nn.Dense(4)
+        cell = rnncells.SimpleCell(4, activation_fn=self.dense)
+        self.rnn = rnncells.RNN(cell, implementation=self.implementation)
+
+    def __call__(self, x):
+        return self.dense(self.rnn(x))
+
+
+@pytest.mark.parametrize("model", [Scaled, Tied])
+def test_what_a_cell_closes_over_is_differentiated(model, rng):
+    x = jnp.asarray(rng.standard_normal((2, 5, 3)), jnp.float32)
+    params = model("scan").init(jax.random.key(0), x)
+    actual, expected = (
+        jax.grad(lambda p, m=model(i): jnp.sum(m.apply(p, x) ** 2))(params)
+        for i in ("auto", "scan")
+    )
+    assert_close(actual, expected)
+
+
+def test_a_layer_over_sequences_may_be_in_a_cell(params, rng, float64):
+    class OuterCell(rnncells.RNNCellBase):
+        features: int = FEATURES
+        num_feature_dims = 2
+
+        def carry_shape(self, input_shape):
+            return (self.features,)
+
+        def setup(self):
+            self.inner = rnncells.RNN(OwnCell(FEATURES))
+
+        def project(self, inputs):
+            return inputs
+
+        def recur(self, carry, projected):
+            h = self.inner(projected, initial_carry=carry)[..., -1, :]
+            return h, h
+
+    x = jnp.asarray(rng.standard_normal((2, 3, 4, 3)))
+    inner = {"params": {"cell": {"inner": params["params"]}}}
+    carry = jnp.zeros((2, FEATURES))
+    assert_equals_the_plain_loop(rnncells.RNN(OuterCell()), inner, x, carry, **EXACT)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_parts_of_the_carry_may_be_scalars(batch, rng, float64):
+    cell = CountingCell(FEATURES, param_dtype=jnp.float64)
+    x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
+    rnn = rnncells.RNN(cell)
+    params = rnn.init(jax.random.key(0), x)
+    plain = rnn.clone(implementation="scan")
+    assert_close(rnn.apply(params, x), plain.apply(params, x), **EXACT)
+
+
+def test_numbers_of_python_decide_no_dtype(params, inputs):
+    """As in a cell that spikes, and for a carry that is made of a number."""
+
+    class SpikingCell(OwnCell):
+        def recur(self, carry, projected):
+            spikes = jnp.where(carry > 0.1, 1.0, 0.0)
+            h = 0.5 * carry + self.affine(spikes, "h", onto=projected)
+            return h, h
+
+    half = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
+    at = half(params), half(inputs)
+    for make in (SpikingCell, OwnCell):
+        rnn = rnncells.RNN(make(FEATURES, param_dtype=jnp.bfloat16))
+        for carry in (None, jnp.full((ROWS, FEATURES), 0.5)):
+            assert_equals_the_plain_loop(rnn, *at, carry, rtol=0.1, atol=0.1)
+
+
+def test_weights_may_be_integers(params, inputs, float64):
+    kernel = {"kernel": jnp.ones((FEATURES,) * 2, jnp.int8), "bias": jnp.zeros(4)}
+    params = {"params": {"cell": {**params["params"]["cell"], "h": kernel}}}
+
+    def gradient(rnn):
+        return jax.grad(lambda x: rnn.apply(params, x).sum())(inputs)
+
+    rnn = rnncells.RNN(OwnCell(FEATURES))
+    plain = rnn.clone(implementation="scan")
+    assert_close(gradient(rnn), gradient(plain), **EXACT)
+
+
+@pytest.mark.parametrize("axes", ["b, 5, 3", "8, t, 3", "b, t, 3"])
+def test_exported_with_sizes_that_are_not_known(axes, params, inputs, float64):
+    rnn = rnncells.RNN(OwnCell(FEATURES))
+    shape = export.symbolic_shape(axes)
+    structs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
+    exported = export.export(jax.jit(rnn.apply))(
+        structs, jax.ShapeDtypeStruct(shape, inputs.dtype)
+    )
+    assert_close(exported.call(params, inputs), rnn.apply(params, inputs), **EXACT)
+
+
+def test_shard_map_with_typed_arrays(params, inputs, float64):
+    mesh = Mesh(np.array(jax.devices()), ("batch",))
+    rows, all_ = PartitionSpec("batch"), PartitionSpec()
+    carry = jnp.ones((ROWS, FEATURES))
+    rnn = rnncells.RNN(OwnCell(FEATURES))
+
+    def run(params, inputs, carry):
+        return rnn.apply(params, inputs, initial_carry=carry)
+
+    def loss(run, params):
+        return jnp.sum(run(params, inputs, carry) ** 2)
+
+    mapped = jax.shard_map(run, mesh=mesh, in_specs=(all_, rows, rows), out_specs=rows)
+    actual, expected = (
+        jax.jit(jax.value_and_grad(partial(loss, f)))(params) for f in (mapped, run)
+    )
+    assert_close(actual, expected, **EXACT)
