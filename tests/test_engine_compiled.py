@@ -20,7 +20,7 @@ BATCH = 11
 TIME, CHUNK, FEATURES_IN = 24, 6, 7
 SIZES = {"features": 13, "blocks": 5, "block_size": 3}
 # Beyond some size of the weights the engine forms their products in another way.
-WIDE = 197
+WIDE = 263
 DEVICES = 4
 
 
