@@ -105,7 +105,7 @@ def test_temporal_order_6a_has_the_values_of_the_paper():
     model, learning = experiment.model, experiment.learning
     assert (model.blocks, model.block_size, model.weight_range) == (2, 2, 0.1)
     assert (model.input_gate_bias, model.output_gate_bias) == ((-2.0, -4.0), None)
-    assert dataclasses.astuple(learning) == (0.5, 0.3, 0.1, 2000, 1_000_000)
+    assert dataclasses.astuple(learning) == (0.5, 0.3, 0.1, 2000, 100_000)
 
 
 def test_integers_pass_for_floats_and_are_converted(file):
