@@ -1,6 +1,8 @@
 """Recurrent cells for Flax, and the layers that run them over sequences."""
 
 from rnncells import initializers as initializers
+from rnncells import packing as packing
+from rnncells import reference as reference
 from rnncells.base import RNNCellBase as RNNCellBase
 from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
 from rnncells.cells.gru import GRUCell as GRUCell

@@ -27,6 +27,7 @@ from rnncells.carry import (
 )
 from rnncells.checks import check_features, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
+from rnncells.initializers import ByGate, of_gate
 from rnncells.recurrence import products
 from rnncells.recurrence.affine import Affine
 
@@ -129,17 +130,16 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: the carry does not fit the inputs or `features`.
         """
         self._check_carry(carry, inputs)
-        if getattr(self, "features", 0) is None:
-            self._take_width(jnp.shape(jax.tree.leaves(carry)[-1])[-1])
+        self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
         stepped = self.recur(carry, self.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap
-    def _take_width(self, width: int) -> None:
-        """Sets the width of the carry, for `features=None`."""
-        # Modules are frozen, and the width is known no sooner.
-        object.__setattr__(self, "_carry_width", width)
+    def _take_shape(self, shape: tuple[int, ...]) -> None:
+        """Sets the shape of the carry's last part, which tells the width and batch."""
+        # Modules are frozen, and the shape is known no sooner.
+        object.__setattr__(self, "_carry_shape", shape)
 
     @nn.nowrap
     def initialize_carry(
@@ -253,7 +253,7 @@ class RNNCellBase(nn.RNNCellBase):
           *names: names of the gates, which are the names in the parameter tree.
           features: width of each gate; None means the cell's `features`.
           kernel_init: initialiser of each gate's kernel.
-          bias_init: initialiser of each gate's bias.
+          bias_init: initialiser of each gate's bias; a `ByGate` knows them by name.
           use_bias: whether the gates have biases.
 
         Raises:
@@ -266,12 +266,15 @@ class RNNCellBase(nn.RNNCellBase):
                 f"`gates` of {type(self).__name__} needs their width: give `features`, "
                 "here or as a field of the cell."
             )
+        # One key for all, that biases of different gates can be drawn together.
+        draws = use_bias and isinstance(bias_init, ByGate) and self.has_rng("params")
+        key = self.make_rng("params") if draws else None
         for name in names:
             gate = GateParams(
                 features=self.features if features is None else features,
                 use_bias=use_bias,
                 kernel_init=kernel_init,
-                bias_init=bias_init,
+                bias_init=of_gate(bias_init, name, key),
                 param_dtype=getattr(self, "param_dtype", jnp.float32),
             )
             setattr(self, name, gate)
@@ -301,7 +304,8 @@ class RNNCellBase(nn.RNNCellBase):
         check_names("affine", names)
 
         def parts():
-            width = getattr(self, "_carry_width", None)
+            shape = getattr(self, "_carry_shape", ())
+            width = shape[-1] if shape else None
             gates = [self._gate(name) for name in names]
             params = [gate(inputs.shape[-1], width) for gate in gates]
             return Affine(getattr(self, "dtype", None)), side_by_side(params)

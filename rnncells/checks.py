@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnncells.carry import Carry, PyTree
 
@@ -28,6 +29,45 @@ def check_features(name: str, features: Any) -> None:
         ) from error
     if not is_count:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
+
+
+def check_count(name: str, field: str, value: Any, least: int = 1) -> None:
+    """Raises unless a field, or an argument, is an int of at least so much."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"`{field}` of {name} must be an int, got {value!r}.")
+    if value < least:
+        raise ValueError(f"`{field}` of {name} must be at least {least}, got {value}.")
+
+
+def check_projection(name: str, proj_features: Any, features: Any) -> None:
+    """Raises unless a projection makes fewer of `features`, a count."""
+    if features is None:
+        raise TypeError(f"`features` of {name} must be an int, got None.")
+    check_features(name, features)
+    check_count(name, "proj_features", proj_features)
+    if proj_features >= features:
+        raise ValueError(
+            f"`proj_features` of {name} must be less than `features` {features}, got "
+            f"{proj_features}."
+        )
+
+
+def check_rate(name: str, field: str, rate: Any) -> None:
+    """Raises unless a rate of dropout is a number in [0, 1)."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number):
+        raise TypeError(f"`{field}` of {name} must be a number, got {rate!r}.")
+    if not 0 <= rate < 1:
+        raise ValueError(f"`{field}` of {name} must be in [0, 1), got {rate!r}.")
+
+
+def check_inner_cell(name: str, cell: Any) -> None:
+    """Raises unless `cell` is one of `project` and `recur`, of a known width."""
+    if not hasattr(cell, "recur"):
+        raise TypeError(
+            f"`cell` of {name} must be a cell of `project` and `recur`, got {cell!r}."
+        )
+    if getattr(cell, "features", 0) is None:
+        raise TypeError(f"`features` of the cell of {name} must be an int, got None.")
 
 
 def check_names(method: str, names: tuple[Any, ...]) -> None:

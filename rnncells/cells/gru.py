@@ -46,6 +46,7 @@ class GRUCell(RNNCellBase):
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initialiser of the carry.
       reset_after: whether the reset gate acts after the recurrent product.
+      use_bias: whether the gates have biases.
 
     Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078, whose :math:`z_t` and
     :math:`1 - z_t` have the same places. Parameters and initial values are those of
@@ -62,6 +63,7 @@ class GRUCell(RNNCellBase):
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
     reset_after: bool = True
+    use_bias: bool = True
 
     num_feature_dims = 1
 
@@ -74,10 +76,13 @@ class GRUCell(RNNCellBase):
             "bias_init": self.bias_init,
         }
         self.gates(
-            *("ir", "iz", "in"), kernel_init=self.kernel_init, bias_init=self.bias_init
+            *("ir", "iz", "in"),
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
         )
         self.gates("hr", "hz", use_bias=False, **recurrent)
-        self.gates("hn", use_bias=self.reset_after, **recurrent)
+        self.gates("hn", use_bias=self.use_bias and self.reset_after, **recurrent)
 
     def project(self, inputs):
         return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")

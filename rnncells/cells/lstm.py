@@ -41,6 +41,7 @@ class LSTMCell(RNNCellBase):
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initialiser of the carry.
+      use_bias: whether the gates have biases.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015, with blocks of one cell. Parameters and
@@ -56,6 +57,7 @@ class LSTMCell(RNNCellBase):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
+    use_bias: bool = True
 
     num_feature_dims = 1
 
@@ -70,6 +72,7 @@ class LSTMCell(RNNCellBase):
             *("hi", "hf", "hg", "ho"),
             kernel_init=self.recurrent_kernel_init,
             bias_init=self.bias_init,
+            use_bias=self.use_bias,
         )
 
     def project(self, inputs):

@@ -36,6 +36,7 @@ class SimpleCell(RNNCellBase):
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initialiser of the carry.
       residual: adds :math:`h_{t-1}` inside the activation.
+      use_bias: whether there is a bias.
 
     Reference: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1. Parameters and
     initial values are those of `flax.linen.SimpleCell`.
@@ -50,6 +51,7 @@ class SimpleCell(RNNCellBase):
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
     residual: bool = False
+    use_bias: bool = True
 
     num_feature_dims = 1
 
@@ -57,7 +59,12 @@ class SimpleCell(RNNCellBase):
         return (self.features,)
 
     def setup(self):
-        self.gates("i", kernel_init=self.kernel_init, bias_init=self.bias_init)
+        self.gates(
+            "i",
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+        )
         self.gates("h", kernel_init=self.recurrent_kernel_init, use_bias=False)
 
     def project(self, inputs):

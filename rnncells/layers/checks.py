@@ -23,14 +23,6 @@ def check_bools(layer: str, **flags: Any) -> None:
             raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Raises unless a field of RNN is an int, at least 1."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise TypeError(f"`{name}` of RNN must be an int, got {value!r}.")
-    if value < 1:
-        raise ValueError(f"`{name}` of RNN must be at least 1, got {value}.")
-
-
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
     """Returns the flags of a call: the argument where given, else the layer's field.
 
@@ -151,6 +143,34 @@ def check_pair(name: str, pair: Any) -> None:
             f"`{name}` of Bidirectional must be a pair (forward, backward), got "
             f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
         )
+
+
+def check_states(
+    layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
+) -> tuple[jax.Array, ...]:
+    """Returns states before the first step as a tuple of arrays.
+
+    Args:
+      layer: name of the layer.
+      states: an array, or a pair of arrays if there are two shapes.
+      shapes: what they must have.
+      dtype: what they must have.
+    """
+    expected = shapes if len(shapes) > 1 else shapes[0]
+    is_tuple = isinstance(states, tuple | list)
+    parts = tuple(jnp.asarray(p) for p in (states if is_tuple else (states,)))
+    if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
+        raise ValueError(
+            f"`states` of {layer} must have the shapes {expected} (layers times "
+            f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}."
+        )
+    for part in parts:
+        if part.dtype != dtype:
+            raise TypeError(
+                f"`states` of {layer} must have the dtype of its parameters, {dtype}, "
+                f"got {part.dtype}."
+            )
+    return parts
 
 
 def describe(carry: Carry) -> PyTree:

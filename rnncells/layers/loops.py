@@ -13,6 +13,7 @@ from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, PyTree, cast_like
 from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
+from rnncells.layers.streams import copied, count_draws, streams_of
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.parts import Recurrence
@@ -24,10 +25,7 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
 
     def loop(body, fresh, carry, xs):
         def one_step(cell, carry, x):
-            def step(carry, x):
-                return _keep_types(type(cell).__name__, cell, carry, x)
-
-            return body(step, fresh, carry, x)
+            return body(partial(step_of, cell), fresh, carry, x)
 
         scan = nn.scan(
             one_step,
@@ -84,28 +82,42 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
     if type(cell).__call__ is not RNNCellBase.__call__:
         return f"{name} overrides `__call__`."
     lifts = rnn.variable_broadcast, rnn.variable_carry
-    if lifts != ("params", False) or rnn.variable_axes or set(rnn.split_rngs) - own:
-        return "it lifts collections or random streams."
+    if lifts != ("params", False) or rnn.variable_axes:
+        return "it lifts collections."
+    if not all(isinstance(stream, str) for stream in rnn.split_rngs):
+        return "its random streams are not given by name."
     if set(cell.variables) - own:
         return f"{name} has the collections {sorted(cell.variables)}."
     if has_mesh_types((cell.variables, carry, inputs)):
         return "its arrays have types of a mesh."
-    return _why_not_pure(cell, carry, structs(inputs, drop_axis=True))
+    return _why_not_pure(rnn, carry, structs(inputs, drop_axis=True))
 
 
-def _why_not_pure(cell: RNNCellBase, carry: Carry, inputs: PyTree) -> str | None:
-    """Returns why a step is not a function of params, carry and inputs alone."""
-    name, is_mutable = type(cell).__name__, bool(cell.scope.root.mutable)
-    cell, variables = cell.unbind()
+def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
+    """Returns why a step is not a function of params, carry, inputs and keys alone.
+
+    Of keys, a projection has those that are the same at each step.
+    """
+    name, is_mutable = type(rnn.cell).__name__, bool(rnn.cell.scope.root.mutable)
+    streams = streams_of(rnn, 1)
+    keys = streams.fixed, jax.tree.map(lambda leaf: leaf[0], streams.stepwise)
+    cell, variables = rnn.cell.unbind()
     mutable = DenyList("params") if is_mutable else False
 
-    def step(variables, carry, inputs):
-        return cell.apply(variables, carry, inputs, mutable=mutable)
+    def step(variables, carry, inputs, keys):
+        rngs = streams.rngs(*keys)
+        return cell.apply(variables, carry, inputs, mutable=mutable, rngs=rngs)
+
+    def project(variables, inputs, fixed):
+        rngs = streams.rngs(fixed)
+        return cell.apply(variables, inputs, method="project", rngs=rngs)
 
     try:
         traced, (_, written) = jax.make_jaxpr(step, return_shape=True)(
-            variables, carry, inputs
+            variables, carry, inputs, keys
         )
+        if streams.stepwise and getattr(cell, "features", 0) is not None:
+            jax.eval_shape(project, variables, inputs, streams.fixed)
     except FlaxError:
         # Of variables or random streams, which the general loop has, or misses too.
         return f"{name} needs more than its own params."
@@ -126,17 +138,32 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
         inputs, *flags = xs
         state, _ = carry
         cell._check_carry(state, structs(inputs, drop_axis=True))
-        project, recur = functions_of(cell, state)
+        steps = jax.tree.leaves(inputs)[0].shape[0]
+        streams = streams_of(rnn, steps)
+        counters = {}
+        if streams.like:
+            counters = count_draws(
+                *(cell, rnn.cell.scope.rng_counters, variables, state),
+                *(structs(inputs, drop_axis=True), streams.like),
+            )
+        own_project, recur = functions_of(cell, state, counters)
 
-        def step(params, fresh, carry, z, flags):
-            one_step = partial(_keep_types, type(cell).__name__, partial(recur, params))
+        def project(given, inputs):
+            params, fixed = given
+            return own_project(params, inputs, streams.rngs(fixed))
+
+        def step(given, fresh, carry, z, now):
+            (params, fixed), (flags, keys) = given, now
+            own_step = partial(recur, params, rngs=streams.rngs(fixed, keys))
+            one_step = partial(_keep_types, type(cell).__name__, own_step)
             return body(one_step, fresh, carry, (z, *flags))
 
-        steps = jax.tree.leaves(inputs)[0].shape[0]
-        z = _projected(type(cell).__name__, project, params, inputs)
+        given = params, streams.fixed
+        z = _projected(type(cell).__name__, project, given, inputs)
         plan = memory.plan(steps, z, rnn.memory, rnn.projection, params)
         recurrence = Recurrence(project, step, plan, rnn.unroll)
-        carry, ys = engine.run(recurrence, params, fresh, carry, inputs, flags)
+        now = flags, streams.stepwise
+        carry, ys = engine.run(recurrence, given, fresh, carry, inputs, now)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -161,31 +188,46 @@ def _projected(name: str, project: Callable, params: PyTree, inputs: PyTree) -> 
     return whole
 
 
-def functions_of(cell: RNNCellBase, carry: Carry) -> tuple[Callable, Callable]:
-    """Returns `project` and `recur` of an unbound cell, as pure functions of params.
+def functions_of(
+    cell: RNNCellBase, carry: Carry, counters: dict | None = None
+) -> tuple[Callable, Callable]:
+    """Returns `project` and `recur` of an unbound cell, as pure functions.
+
+    `(params, inputs, rngs)` and `(params, carry, projected, rngs)` are their arguments.
 
     Args:
       cell: the cell.
       carry: a carry, whose width a cell with `features=None` takes.
+      counters: of random draws before a step; `project` must be called first then.
     """
-    takes_width = getattr(cell, "features", 0) is None
-    width = jnp.shape(jax.tree.leaves(carry)[-1])[-1] if takes_width else None
+    shape = jnp.shape(jax.tree.leaves(carry)[-1])
+    counted = {"project": counters or {}, "recur": {}}
 
-    def applied(params, method, *args):
+    def applied(params, rngs, method, *args):
         def call(cell):
-            cell._take_width(width)
-            return getattr(cell, method)(*args)
+            cell._take_shape(shape)
+            cell.scope.rng_counters.update(copied(counted[method]))
+            result = getattr(cell, method)(*args)
+            if method == "project":
+                # In a step it comes before `recur`, which must not draw the same again.
+                counted["recur"] = copied(cell.scope.rng_counters)
+            return result
 
-        return cell.apply({"params": params}, method=call)
+        return cell.apply({"params": params}, method=call, rngs=rngs)
 
-    def project(params, inputs):
-        return applied(params, "project", inputs)
+    def project(params, inputs, rngs=None):
+        return applied(params, rngs, "project", inputs)
 
-    def recur(params, carry, projected):
-        stepped = applied(params, "recur", carry, projected)
+    def recur(params, carry, projected, rngs=None):
+        stepped = applied(params, rngs, "recur", carry, projected)
         return check_stepped(type(cell).__name__, stepped, carry)
 
     return project, recur
+
+
+def step_of(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+    """Returns one step of any cell, as loops take it."""
+    return _keep_types(type(cell).__name__, cell, carry, inputs)
 
 
 def _keep_types(

@@ -19,14 +19,14 @@ from rnncells.carry import (
     dtype_of,
     with_own_dtype,
 )
+from rnncells.checks import check_count
 from rnncells.layers.checks import (
     check_bools,
-    check_count,
     check_reset_carry,
     check_sequences,
     resolve_flags,
 )
-from rnncells.layers.loops import check_no_choice, choose_loop
+from rnncells.layers.loops import check_no_choice, choose_loop, step_of
 from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
@@ -136,7 +136,7 @@ class RNN(nn.Module):
             keep_order=self.keep_order,
             return_all_carries=self.return_all_carries,
         )
-        check_count("unroll", self.unroll)
+        check_count("RNN", "unroll", self.unroll)
         if self.padded_outputs not in schedule.PADDED_OUTPUTS:
             raise ValueError(
                 "`padded_outputs` of RNN must be one of "
@@ -248,6 +248,43 @@ class RNN(nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
+
+    def step(
+        self, carry: Carry | None, inputs: PyTree, *, init_key: jax.Array | None = None
+    ) -> tuple[Carry, PyTree]:
+        """Applies the cell to one step: `carry, output = rnn.step(carry, x_t)`.
+
+        It equals the call on sequences, step by step, with the same parameters: for
+        data that come one step at a time.
+
+        >>> import jax, jax.numpy as jnp, rnncells
+        >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
+        >>> y, params = rnn.init_with_output(jax.random.key(0), x)
+        >>> carry = None
+        >>> for t in range(5):
+        ...     carry, y_t = rnn.apply(params, carry, x[:, t], method="step")
+        >>> bool(jnp.allclose(y_t, y[:, 4], atol=1e-6))
+        True
+
+        Args:
+          carry: as the step before returned it; None before the first: the cell's own.
+          inputs: pytree of `(*batch, *features)`.
+          init_key: key of the cell's own carry, `jax.random.key(0)` if None.
+
+        Raises:
+          ValueError: a layer that is `reverse`; a carry that does not fit.
+        """
+        if self.reverse:
+            raise ValueError(
+                "`step` of RNN needs `reverse` False: going backward begins at the end "
+                "of the sequence."
+            )
+        inputs = jax.tree.map(jnp.asarray, inputs)
+        if carry is None:
+            batched = jax.tree.map(lambda leaf: leaf[None], inputs)
+            carry = self._own_carry(init_key, batched, 0)
+        carry = jax.tree.map(with_own_dtype, carry)
+        return step_of(self.cell, carry, inputs)
 
     def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
         """Returns the cell's initial carry; of a foreign cell from a shape."""

@@ -1,0 +1,94 @@
+"""Random streams of a cell that is looped over, as arrays that a loop can take."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.core.scope import LazyRng
+
+KeyData = dict[str, jax.Array]
+
+
+class Streams(NamedTuple):
+    """The random streams that `RNN.split_rngs` names, where they are there.
+
+    They give the keys that `flax.linen.scan` gives. Keys are raw data, since the arrays
+    of a loop must be numbers.
+
+    Attributes:
+      fixed: keys of the streams that are the same at each step.
+      stepwise: keys of those that differ, `(time, ...)`.
+      like: by name, the stream as Flax has it outside of the loop.
+    """
+
+    fixed: KeyData
+    stepwise: KeyData
+    like: Mapping[str, LazyRng]
+
+    def rngs(self, *data: KeyData) -> dict[str, LazyRng]:
+        """Returns keys of one step as streams for `apply`."""
+        streams = {}
+        for name, raw in (item for keys in data for item in keys.items()):
+            like = self.like[name]
+            key = raw
+            if _is_typed(like.rng):
+                key = jax.random.wrap_key_data(raw, impl=jax.random.key_impl(like.rng))
+            streams[name] = LazyRng(key, like.suffix)
+        return streams
+
+
+def streams_of(rnn: nn.Module, steps: int) -> Streams:
+    """Returns the streams of a layer's cell for so many steps."""
+    fixed, stepwise, like = {}, {}, {}
+    for name, is_split in rnn.split_rngs.items():
+        if name == "params" or name not in rnn.cell.scope.rngs:
+            continue
+        like[name] = rnn.cell.scope.rngs[name]
+        key = like[name].rng
+        if is_split:
+            stepwise[name] = _data(jax.random.split(key, steps))
+        else:
+            fixed[name] = _data(key)
+    return Streams(fixed, stepwise, like)
+
+
+def count_draws(
+    cell: nn.Module, counters: dict, variables: Any, carry: Any, inputs: Any, rngs: Any
+) -> dict:
+    """Returns the counters of a cell's draws after one step from `counters`.
+
+    Each draw has a number, which `flax.linen.scan` begins to count when it looks at the
+    step for the first time, and goes on with when it looks for the second. To draw the
+    same, so do we.
+    """
+    counted = {}
+
+    def call(cell, carry, inputs):
+        cell.scope.rng_counters.update(copied(counters))
+        result = cell(carry, inputs)
+        counted.update(cell.scope.rng_counters)
+        return result
+
+    def step(variables, carry, inputs):
+        return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
+
+    jax.eval_shape(step, variables, carry, inputs)
+    return copied(counted)
+
+
+def copied(counters: dict) -> dict:
+    """Returns counters, those of submodules within, that may be counted on."""
+    return {
+        key: copied(value) if isinstance(value, dict) else value
+        for key, value in counters.items()
+    }
+
+
+def _is_typed(key: jax.Array) -> bool:
+    return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+
+
+def _data(keys: jax.Array) -> jax.Array:
+    return jax.random.key_data(keys) if _is_typed(keys) else keys

@@ -1,0 +1,213 @@
+r"""One step of long short-term memory and its derivatives, in closed form.
+
+Nothing here is differentiated by JAX, and nothing is fast: each line is an equation.
+
+The step, as in `rnncells.LSTMCell`:
+
+.. math::
+    i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
+    f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + b_{hf}) \\
+    g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
+    o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + b_{ho}) \\
+    c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
+    h_t &= o_t \odot \tanh(c_t)
+
+Its derivatives. :math:`\delta c_t` is that of the loss by :math:`c_t`; of the gates
+:math:`a \in \{i, f, g, o\}`, :math:`\delta a_t` is that by the sum under :math:`\sigma`
+or :math:`\tanh`. :math:`\delta h_t` and :math:`\delta c_t` come from the next step, to
+which is added what comes through the output of this one, :math:`\Delta_t`:
+
+.. math::
+    \delta h_t &\leftarrow \delta h_t + \Delta_t \\
+    \delta o_t &= \delta h_t \odot \tanh(c_t) \odot o_t \odot (1 - o_t) \\
+    \delta c_t &\leftarrow \delta c_t + \delta h_t \odot o_t \odot (1 - \tanh^2(c_t)) \\
+    \delta f_t &= \delta c_t \odot c_{t-1} \odot f_t \odot (1 - f_t) \\
+    \delta i_t &= \delta c_t \odot g_t \odot i_t \odot (1 - i_t) \\
+    \delta g_t &= \delta c_t \odot i_t \odot (1 - g_t^2) \\
+    \delta c_{t-1} &= \delta c_t \odot f_t \\
+    \delta h_{t-1} &= \textstyle\sum_a W_{ha}^T \, \delta a_t \\
+    \delta x_t &= \textstyle\sum_a W_{ia}^T \, \delta a_t \\
+    \delta W_{ia} &= \delta a_t \, x_t^T \\
+    \delta W_{ha} &= \delta a_t \, h_{t-1}^T \\
+    \delta b_{ha} &= \delta a_t
+
+Those of the parameters are summed over the batch here, and over time by the caller.
+
+Reference: Greff et al., 2017, https://doi.org/10.1109/TNNLS.2016.2582924, section II.B.
+There :math:`g` is called :math:`z`, :math:`h` is :math:`y`, the sums under the
+activations have bars, and what comes from the next step is written out by its gates.
+Different here: no peepholes, by which gates would add to :math:`\delta c`. The full
+gradient is that of Graves and Schmidhuber, 2005,
+https://doi.org/10.1016/j.neunet.2005.06.042; the one of Hochreiter and Schmidhuber,
+1997, https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1, takes
+:math:`\delta h_{t-1}` as 0 (see `rnncells.LSTM1997Cell`), and has no forget gate.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.nn import sigmoid
+from jax.numpy import tanh
+
+Params = dict[str, dict[str, jax.Array]]
+State = tuple[jax.Array, jax.Array]
+
+
+def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Array]:
+    """Returns the new carry and the output of one step.
+
+    Args:
+      params: those of an `LSTMCell`, `params["params"]`: for each of `ii if ig io` a
+        kernel `(features_in, features)`, for each of `hi hf hg ho` one `(features,
+        features)`; and biases `(features,)`, which any of them may have or lack.
+      carry: :math:`(c_{t-1}, h_{t-1})`, each `(*batch, features)`.
+      x: `(*batch, features_in)`.
+
+    Returns:
+      `((c, h), h)`, each `(*batch, features)`.
+
+    Raises:
+      ValueError: shapes that do not fit; other parameters.
+    """
+    _check_step(params, carry, x)
+    c_before, h_before = carry
+    i, f, g, o = _gates(params, h_before, x)
+    c = f * c_before + i * g
+    h = o * tanh(c)
+    return (c, h), h
+
+
+def lstm_step_vjp(
+    params: Params, carry: State, x: jax.Array, d_carry: State, d_h: jax.Array
+) -> tuple[Params, State, jax.Array]:
+    """Returns the derivatives of a loss by all that goes into one step.
+
+    Back through time, `d_carry` of a step is what the call for the next step returned:
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells.reference import lstm_step, lstm_step_vjp
+    >>> cell, x = rnncells.LSTMCell(features=4), jnp.ones((2, 3))
+    >>> zeros = cell.initialize_carry(jax.random.key(0), x)
+    >>> params = cell.init(jax.random.key(1), zeros, x)["params"]
+    >>> carry, _ = lstm_step(params, zeros, x)
+    >>> d_h = jnp.ones((2, 4))  # of the sum of the outputs, over batch and time
+    >>> last, d_carry, _ = lstm_step_vjp(params, carry, x, zeros, d_h)
+    >>> first, d_carry, _ = lstm_step_vjp(params, zeros, x, d_carry, d_h)
+    >>> d_params = jax.tree.map(jnp.add, first, last)
+
+    Args:
+      params: as in `lstm_step`, as are the next two.
+      carry: the carry before the step.
+      x: the step's input.
+      d_carry: derivatives by the carry after the step, as that comes to the next one:
+        :math:`(\\delta c_t, \\delta h_t)`, each `(*batch, features)`.
+      d_h: derivatives by the step's output, `(*batch, features)`.
+
+    Returns:
+      The derivatives by `params`, summed over the batch, by `carry` and by `x`.
+
+    Raises:
+      ValueError: shapes that do not fit; other parameters.
+    """
+    _check_step(params, carry, x)
+    _check_derivatives(carry, d_carry, d_h)
+    c_before, h_before = carry
+    i, f, g, o = _gates(params, h_before, x)
+    c = f * c_before + i * g
+    W = {name: gate["kernel"] for name, gate in params.items()}
+
+    d_c, d_h_next = d_carry
+    d_h = d_h_next + d_h
+    d_o = d_h * tanh(c) * o * (1 - o)
+    d_c = d_c + d_h * o * (1 - tanh(c) ** 2)
+    d_f = d_c * c_before * f * (1 - f)
+    d_i = d_c * g * i * (1 - i)
+    d_g = d_c * i * (1 - g**2)
+    d_c_before = d_c * f
+    # Vectors are rows here, so that W^T d is d W^T.
+    d_h_before = d_i @ W["hi"].T + d_f @ W["hf"].T + d_g @ W["hg"].T + d_o @ W["ho"].T
+    d_x = d_i @ W["ii"].T + d_f @ W["if"].T + d_g @ W["ig"].T + d_o @ W["io"].T
+
+    d_params = {
+        "ii": _d_gate(params["ii"], x, d_i),
+        "if": _d_gate(params["if"], x, d_f),
+        "ig": _d_gate(params["ig"], x, d_g),
+        "io": _d_gate(params["io"], x, d_o),
+        "hi": _d_gate(params["hi"], h_before, d_i),
+        "hf": _d_gate(params["hf"], h_before, d_f),
+        "hg": _d_gate(params["hg"], h_before, d_g),
+        "ho": _d_gate(params["ho"], h_before, d_o),
+    }
+    return d_params, (d_c_before, d_h_before), d_x
+
+
+def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+    def affine(name, inputs):
+        return inputs @ params[name]["kernel"] + params[name].get("bias", 0)
+
+    i = sigmoid(affine("ii", x) + affine("hi", h))
+    f = sigmoid(affine("if", x) + affine("hf", h))
+    g = tanh(affine("ig", x) + affine("hg", h))
+    o = sigmoid(affine("io", x) + affine("ho", h))
+    return i, f, g, o
+
+
+def _d_gate(
+    gate: dict[str, jax.Array], inputs: jax.Array, d_a: jax.Array
+) -> dict[str, jax.Array]:
+    """Returns the derivatives by a kernel, and by a bias if there is one."""
+    batch = tuple(range(d_a.ndim - 1))
+    d_gate = {"kernel": jnp.tensordot(inputs, d_a, (batch, batch))}
+    if "bias" in gate:
+        d_gate["bias"] = d_a.sum(batch)
+    return d_gate
+
+
+def _check_step(params: Params, carry: State, x: jax.Array) -> None:
+    _check_pair("carry", carry)
+    if jnp.ndim(x) < 1 or jnp.ndim(carry[0]) < 1:
+        raise ValueError(
+            "`x` and `carry` must have a feature axis, got the shapes "
+            f"{jnp.shape(x)} and {jax.tree.map(jnp.shape, carry)}."
+        )
+    *batch, features = jnp.shape(carry[0])
+    _check_shape("x", x, (*batch, jnp.shape(x)[-1]))
+    _check_shape("carry[1]", carry[1], (*batch, features))
+    names = ("ii", "if", "ig", "io", "hi", "hf", "hg", "ho")
+    if sorted(params) != sorted(names):
+        raise ValueError(f"`params` must have {sorted(names)}, got {sorted(params)}.")
+    for name in names:
+        rows = jnp.shape(x)[-1] if name.startswith("i") else features
+        if not {"kernel"} <= set(params[name]) <= {"kernel", "bias"}:
+            raise ValueError(
+                f"`params['{name}']` must have a kernel and may have a bias, got "
+                f"{sorted(params[name])}."
+            )
+        _check_shape(
+            f"params['{name}']['kernel']", params[name]["kernel"], (rows, features)
+        )
+        if "bias" in params[name]:
+            _check_shape(f"params['{name}']['bias']", params[name]["bias"], (features,))
+
+
+def _check_derivatives(carry: State, d_carry: State, d_h: jax.Array) -> None:
+    _check_pair("d_carry", d_carry)
+    shape = jnp.shape(carry[0])
+    _check_shape("d_carry[0]", d_carry[0], shape)
+    _check_shape("d_carry[1]", d_carry[1], shape)
+    _check_shape("d_h", d_h, shape)
+
+
+def _check_pair(name: str, pair: Any) -> None:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(
+            f"`{name}` must be a pair (c, h), got {jax.tree.map(jnp.shape, pair)}."
+        )
+
+
+def _check_shape(name: str, array: jax.Array, shape: tuple[int, ...]) -> None:
+    if jnp.shape(array) != shape:
+        raise ValueError(
+            f"`{name}` must have the shape {shape}, got {jnp.shape(array)}."
+        )

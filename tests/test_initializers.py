@@ -1,0 +1,153 @@
+"""Initial values: by gate, for long memory, and as PyTorch's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from peers import peer
+
+import rnncells
+from rnncells import initializers
+from rnncells.interop import pytorch
+
+FEATURES_IN, FEATURES = 3, 400
+
+
+def initial(cell, key):
+    """Returns the initial parameters of a cell."""
+    carry = cell.initialize_carry(None, (FEATURES_IN,))
+    return jax.jit(cell.init)(key, carry, jnp.ones(FEATURES_IN))["params"]
+
+
+def biases(params):
+    return {name: gate["bias"] for name, gate in params.items() if "bias" in gate}
+
+
+def uniform_cdf(low, high):
+    return lambda x: np.clip((x - low) / (high - low), 0, 1)
+
+
+def sum_of_two_cdf(limit):
+    """The distribution of the sum of two that are uniform in [-limit, limit]."""
+
+    def cdf(x):
+        u = np.clip(x / (2 * limit), -1, 1)
+        return np.where(u < 0, (1 + u) ** 2 / 2, 1 - (1 - u) ** 2 / 2)
+
+    return cdf
+
+
+def assert_distributed(values, cdf):
+    """Kolmogorov and Smirnov's test, at a level of 0.001."""
+    values = np.sort(np.ravel(values))
+    count = len(values)
+    steps = np.arange(count + 1) / count
+    expected = cdf(values)
+    distance = max(np.max(steps[1:] - expected), np.max(expected - steps[:-1]))
+    assert distance < 1.95 / np.sqrt(count)
+
+
+def test_forget_gate_starts_at_one(key):
+    found = biases(
+        initial(rnncells.LSTMCell(4, bias_init=initializers.forget_gate()), key)
+    )
+
+    for name, bias in found.items():
+        np.testing.assert_array_equal(bias, np.full(4, name == "hf", np.float32))
+
+
+@pytest.mark.parametrize("longest", [3, 200])
+def test_chrono_draws_times_up_to_the_longest(longest, key):
+    cell = rnncells.LSTMCell(FEATURES, bias_init=initializers.chrono(longest))
+    found = biases(initial(cell, key))
+
+    assert_distributed(np.exp(found["hf"]), uniform_cdf(1, longest - 1))
+    np.testing.assert_array_equal(found["hi"], -found["hf"])
+    assert not found["hg"].any() and not found["ho"].any()
+
+
+def test_chrono_of_a_gru_is_of_the_gate_that_keeps(key):
+    cell = rnncells.GRUCell(FEATURES, bias_init=initializers.chrono(50))
+    found = biases(initial(cell, key))
+
+    assert_distributed(np.exp(found["iz"]), uniform_cdf(1, 49))
+    assert not any(found[name].any() for name in ("ir", "in", "hn"))
+
+
+def test_chrono_cell_keeps_its_state_for_its_times(key):
+    """Without inputs, c falls by the factor sigma(b_f) = T / (T + 1) at each step."""
+    cell = rnncells.LSTMCell(
+        FEATURES,
+        recurrent_kernel_init=jax.nn.initializers.zeros,
+        bias_init=initializers.chrono(100),
+    )
+    params = initial(cell, key)
+    times = np.exp(biases(params)["hf"])
+    carry = jnp.ones(FEATURES), jnp.zeros(FEATURES)
+
+    (c, _), _ = cell.apply({"params": params}, carry, jnp.zeros(FEATURES_IN))
+
+    np.testing.assert_allclose(c, times / (times + 1), rtol=1e-5)
+
+
+CELLS = {
+    "LSTMCell": lambda **options: rnncells.LSTMCell(FEATURES, **options),
+    "GRUCell": lambda **options: rnncells.GRUCell(FEATURES, **options),
+    "SimpleCell": lambda **options: rnncells.SimpleCell(FEATURES, **options),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_pytorch_draws_what_pytorch_draws(name, key):
+    params = initial(CELLS[name](**initializers.pytorch(FEATURES)), key)
+
+    limit = FEATURES**-0.5
+    for gate, own in params.items():
+        assert_distributed(own["kernel"], uniform_cdf(-limit, limit))
+        if "bias" in own:
+            is_one = gate in ("in", "hn")
+            cdf = uniform_cdf(-limit, limit) if is_one else sum_of_two_cdf(limit)
+            assert_distributed(own["bias"], cdf)
+    drawn = [np.asarray(bias).tobytes() for bias in biases(params).values()]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "ElmanRNN"])
+def test_distributions_are_those_of_pytorch_itself(name):
+    torch = peer("torch")
+    layer = getattr(rnncells, name)(FEATURES, **initializers.pytorch(FEATURES))
+    variables = layer.init(jax.random.key(0), jnp.ones((1, FEATURES_IN)))
+    ours = pytorch.to_state_dict(layer, variables)
+    torch.manual_seed(0)
+    kind = getattr(torch.nn, name.removeprefix("Elman"))
+    state_dict = kind(FEATURES_IN, FEATURES).state_dict()
+    theirs = {name: value.numpy() for name, value in state_dict.items()}
+
+    for kind in ("weight_ih_l0", "weight_hh_l0"):
+        for quantile in (0.0, 0.25, 0.5, 0.75, 1.0):
+            expected = np.quantile(theirs[kind], quantile)
+            actual = np.quantile(ours[kind], quantile)
+            np.testing.assert_allclose(actual, expected, atol=0.1 * FEATURES**-0.5)
+    spread = np.std(ours["bias_ih_l0"] + ours["bias_hh_l0"])
+    expected = np.std(theirs["bias_ih_l0"] + theirs["bias_hh_l0"])
+    # 4 standard deviations of the ratio of two such spreads; one bias in place of two
+    # would give 0.71 of it.
+    rtol = 4 * np.sqrt(0.7 / ours["bias_ih_l0"].size)
+    np.testing.assert_allclose(spread, expected, rtol=rtol)
+
+
+def test_layers_pass_initialisers_on(key):
+    layer = rnncells.LSTM(
+        4, 2, bidirectional=True, bias_init=initializers.forget_gate(2)
+    )
+    params = layer.init(key, jnp.ones((5, 3)))["params"]
+
+    for k in range(2):
+        for side in ("forward_rnn", "backward_rnn"):
+            cell = params[f"layers_{k}"][side]["cell"]
+            assert (cell["hf"]["bias"] == 2).all() and (cell["hi"]["bias"] == 0).all()
+
+
+def test_mistake_has_its_error():
+    with pytest.raises(ValueError, match="`longest` must be at least 3 steps, got 2"):
+        initializers.chrono(2)
