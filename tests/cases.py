@@ -50,6 +50,17 @@ class Case:
         return jnp.asarray(values, jnp.result_type(float))
 
 
+class AroundLSTM(Case):
+    """A cell around an LSTMCell, which gets the options of all cells."""
+
+    @property
+    def make(self):
+        around = getattr(rnncells, self.name)
+        return lambda **options: around(
+            rnncells.LSTMCell(FEATURES, **options), **self.options
+        )
+
+
 def soft_gate(x):
     """A gate in (0, 1) that is not logistic."""
     return (1 + nn.soft_sign(x)) / 2
@@ -59,14 +70,18 @@ def dense(name, in_flax=True, **options):
     return Case(name, {"features": FEATURES, **options}, in_flax=in_flax)
 
 
-def conv(spatial, in_flax=True, **options):
+def conv(spatial, in_flax=True, name="ConvLSTMCell", **options):
     options = {"features": FEATURES, "kernel_size": (3, 2, 3)[: len(spatial)]} | options
-    return Case("ConvLSTMCell", options, (*spatial, FEATURES_IN), in_flax)
+    return Case(name, options, (*spatial, FEATURES_IN), in_flax)
 
 
-def memory_cells(exact_gradient=False, **options):
+def conv_gru(spatial, **options):
+    return conv(spatial, in_flax=False, name="ConvGRUCell", **options)
+
+
+def memory_cells(exact_gradient=False, name="LSTM1997Cell", **options):
     options = {"blocks": 3, "block_size": 2, "weight_range": 0.9} | options
-    return Case("LSTM1997Cell", options, (5,), False, exact_gradient)
+    return Case(name, options, (5,), False, exact_gradient)
 
 
 # Every property is tested with these.
@@ -77,10 +92,18 @@ CELLS = {
     "GRUCell": dense("GRUCell"),
     "GRUCell-reset-before": dense("GRUCell", in_flax=False, reset_after=False),
     "MGUCell": dense("MGUCell"),
+    "ProjectedLSTMCell": dense("ProjectedLSTMCell", in_flax=False, proj_features=2),
+    "PeepholeLSTMCell": dense("PeepholeLSTMCell", in_flax=False),
+    "CoupledLSTMCell": dense("CoupledLSTMCell", in_flax=False),
+    "LayerNormLSTMCell": dense("LayerNormLSTMCell", in_flax=False),
+    "LayerNormGRUCell": dense("LayerNormGRUCell", in_flax=False),
     "ConvLSTMCell-2d": conv((6, 7)),
     "ConvLSTMCell-strides": conv((6, 7), in_flax=False, strides=(2, 3)),
+    "ConvLSTMCell-peepholes": conv((6, 7), in_flax=False, peepholes=True),
+    "ConvGRUCell": conv_gru((6, 7)),
     "LSTM1997Cell": memory_cells(),
     "LSTM1997Cell-full-gradient": memory_cells(True, truncate_gradient=False),
+    "LSTM2000Cell": memory_cells(name="LSTM2000Cell"),
 }
 # Options that change a step and nothing else: tested are the step, its sequence and
 # gradients, and equality with Flax.
@@ -94,6 +117,23 @@ VARIANTS = {
         "GRUCell", gate_fn=soft_gate, activation_fn=nn.soft_sign
     ),
     "MGUCell-no-reset-gate": dense("MGUCell", reset_gate=False),
+    "PeepholeLSTMCell-activations": dense(
+        "PeepholeLSTMCell", False, gate_fn=soft_gate, activation_fn=nn.soft_sign
+    ),
+    "PeepholeLSTMCell-no-bias": dense("PeepholeLSTMCell", False, use_bias=False),
+    "CoupledLSTMCell-activations": dense(
+        "CoupledLSTMCell", False, gate_fn=soft_gate, activation_fn=nn.soft_sign
+    ),
+    "CoupledLSTMCell-no-bias": dense("CoupledLSTMCell", False, use_bias=False),
+    "LayerNormLSTMCell-activations": dense(
+        "LayerNormLSTMCell", False, gate_fn=soft_gate, activation_fn=nn.soft_sign
+    ),
+    "LayerNormLSTMCell-no-bias": dense("LayerNormLSTMCell", False, use_bias=False),
+    "LayerNormGRUCell-activations": dense(
+        "LayerNormGRUCell", False, gate_fn=soft_gate, activation_fn=nn.soft_sign
+    ),
+    "LayerNormGRUCell-epsilon": dense("LayerNormGRUCell", False, epsilon=0.1),
+    "LayerNormGRUCell-no-bias": dense("LayerNormGRUCell", False, use_bias=False),
     "ConvLSTMCell-1d": conv((6,)),
     "ConvLSTMCell-3d": conv((3, 4, 5)),
     "ConvLSTMCell-no-bias": conv((6, 7), use_bias=False),
@@ -103,11 +143,43 @@ VARIANTS = {
     "ConvLSTMCell-circular": conv((6, 7), padding="CIRCULAR"),
     "ConvLSTMCell-causal": conv((6,), padding="CAUSAL"),
     "ConvLSTMCell-one-sided": conv((6, 7), padding=((2, 0), (0, 1))),
+    "ConvLSTMCell-peepholes-strides": conv(
+        (6, 7), in_flax=False, peepholes=True, strides=(2, 3)
+    ),
+    "ConvGRUCell-activations": conv_gru(
+        (6,), gate_fn=soft_gate, activation_fn=nn.soft_sign
+    ),
+    "ConvGRUCell-no-bias": conv_gru((6, 7), use_bias=False, reset_after=True),
+    "ConvGRUCell-reset-after": conv_gru((6, 7), reset_after=True),
+    "ConvGRUCell-strides": conv_gru((6, 7), strides=(2, 3), padding="VALID"),
     "LSTM1997Cell-cells-feed-back": memory_cells(gate_feedback=False),
     "LSTM1997Cell-gate-biases": memory_cells(
         biases=("in", "out"),
         input_gate_bias=(-1.0, -2.0, -3.0),
         output_gate_bias=(0.5, 0.0, -0.5),
+    ),
+    "LSTM2000Cell-cells-feed-back": memory_cells(
+        name="LSTM2000Cell", gate_feedback=False
+    ),
+    "LSTM2000Cell-full-gradient": memory_cells(
+        True, name="LSTM2000Cell", truncate_gradient=False
+    ),
+    "LSTM2000Cell-gate-biases": memory_cells(
+        name="LSTM2000Cell",
+        biases=("in", "forget", "out"),
+        forget_gate_bias=(1.0, 2.0, 3.0),
+    ),
+    "LSTMCell-no-bias": dense("LSTMCell", False, use_bias=False),
+    "GRUCell-no-bias": dense("GRUCell", False, use_bias=False),
+    "SimpleCell-no-bias": dense("SimpleCell", False, use_bias=False),
+    "ProjectedLSTMCell-no-bias": dense(
+        "ProjectedLSTMCell", False, proj_features=2, use_bias=False
+    ),
+    # With random numbers: tests/test_random_cells.py.
+    "VariationalLSTMCell": dense("VariationalLSTMCell", False, deterministic=True),
+    "VariationalGRUCell": dense("VariationalGRUCell", False, deterministic=True),
+    "ZoneoutCell": AroundLSTM(
+        "ZoneoutCell", {"rate": (0.4, 0.1), "deterministic": True}, in_flax=False
     ),
 }
 ALL_CELLS = CELLS | VARIANTS

@@ -63,6 +63,10 @@ class Instruction:
         """Says whether devices speak to each other; of a start and a done, once."""
         return self.opcode.removesuffix("-start") in COLLECTIVES
 
+    def is_of_weights(self, rows: int) -> bool:
+        """Says whether one of its arrays has a size that no state has."""
+        return any(size > 1 and size % rows for size in self.sizes)
+
     @property
     def called(self) -> list[str]:
         """Names of the computations that it calls."""
@@ -96,6 +100,14 @@ class Loop:
     @property
     def collectives(self) -> list[Instruction]:
         return [i for i in self.inside if i.is_collective]
+
+    def of_weights(self, rows: int) -> list[Instruction]:
+        """Returns what forms an array that is no state, one of weights that is.
+
+        Args:
+          rows: of the batch: a prime that divides the size of states alone.
+        """
+        return [i for i in self.inside if i.is_of_weights(rows) and not i.is_trivial]
 
 
 class Program:

@@ -1,11 +1,13 @@
-"""ConvLSTMCell against its equations, its convolutions written as sums in NumPy."""
+"""ConvLSTMCell against its equations in NumPy, and convolutions against each other."""
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import assert_sequence_follows
 from cases import ALL_CELLS, assert_close, random_like, random_params, random_setting
+from convolutions import convolve, convolve_in_jax
 from equations import arrays, sigmoid
 
 import rnncells
@@ -14,44 +16,6 @@ from rnncells.applied import convolve_by_patches, convolve_by_transposed
 CASES = [name for name in ALL_CELLS if name.startswith("ConvLSTMCell")]
 # As numbers of zeros before and after, on each axis.
 PADS = {"CAUSAL": ((2, 0),)}
-
-
-def padding(size, kernel, stride, how):
-    """Returns (low, high) zeros on one axis, as TensorFlow defines SAME and VALID."""
-    if how == "VALID":
-        return 0, 0
-    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-    return total // 2, total - total // 2
-
-
-def convolve(x, params, strides=None, pads="SAME"):
-    """Returns the convolution of `(batch, *spatial, channels)`, a sum per pixel."""
-    kernel = params["kernel"]
-    sizes = kernel.shape[:-2]
-    strides = strides or (1,) * len(sizes)
-    wraps = pads == "CIRCULAR"
-    if wraps:
-        pads = "SAME"
-    if isinstance(pads, str):
-        pads = [
-            padding(n, k, s, pads)
-            for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
-        ]
-    x = np.pad(x, [(0, 0), *pads, (0, 0)], mode="wrap" if wraps else "constant")
-    shape = [
-        (n - k) // s + 1 for n, k, s in zip(x.shape[1:-1], sizes, strides, strict=True)
-    ]
-    y = np.zeros((len(x), *shape, kernel.shape[-1]))
-    axes = len(sizes) + 1
-    for pixel in np.ndindex(*shape):
-        corner = np.multiply(pixel, strides)
-        window = tuple(slice(a, a + k) for a, k in zip(corner, sizes, strict=True))
-        patch = x[(slice(None), *window)]
-        axes_of_patch = range(1, axes + 1)
-        y[(slice(None), *pixel)] = np.tensordot(
-            patch, kernel, (axes_of_patch, range(axes))
-        )
-    return y + params.get("bias", 0)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -71,11 +35,51 @@ def test_conv_lstm_cell_follows_its_equations(name, rng, float64):
     gates = convolve(x, p["ih"], strides, pads)
     gates += convolve(h_, p["hh"], pads=state_pads)
     i, g, f, o = np.split(gates, 4, axis=-1)
+    w_ci, w_cf, w_co = (p[n]["kernel"] if n in p else 0 for n in ("ci", "cf", "co"))
+    i, f = i + w_ci * c_, f + w_cf * c_
     expected_c = sigmoid(f + 1) * c_ + sigmoid(i) * np.tanh(g)
     np.testing.assert_allclose(c, expected_c, rtol=1e-11, atol=1e-12)
-    expected_h = sigmoid(o) * np.tanh(expected_c)
+    expected_h = sigmoid(o + w_co * expected_c) * np.tanh(expected_c)
     np.testing.assert_allclose(h, expected_h, rtol=1e-11, atol=1e-12)
     np.testing.assert_array_equal(y, h)
+
+
+def in_jax(case):
+    def equations(np, p, carry, x):
+        c, h = carry
+        gates = convolve_in_jax(x, p["ih"], case.options.get("strides"))
+        gates += convolve_in_jax(h, p["hh"])
+        i, g, f, o = np.split(gates, 4, axis=-1)
+        w_ci, w_cf, w_co = (p[name]["kernel"] for name in ("ci", "cf", "co"))
+        i = 1 / (1 + np.exp(-i - w_ci * c))
+        f = 1 / (1 + np.exp(-f - w_cf * c - 1))
+        c = f * c + i * np.tanh(g)
+        o = 1 / (1 + np.exp(-o - w_co * c))
+        h = o * np.tanh(c)
+        return (c, h), h
+
+    return equations
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "peepholes" in name])
+def test_a_sequence_with_peepholes_follows_the_equations(name, rng, float64):
+    case = ALL_CELLS[name]
+    assert_sequence_follows(case, in_jax(case), rng)
+
+
+def test_peepholes_are_of_the_size_of_images_and_start_at_zero(key):
+    cell = rnncells.ConvLSTMCell(4, (3, 2), strides=(2, 3), peepholes=True)
+    plain = rnncells.ConvLSTMCell(4, (3, 2), strides=(2, 3))
+    x = jax.random.normal(key, (2, 6, 7, 3))
+    carry = random_like(np.random.default_rng(7), cell.initialize_carry(key, x))
+    params = cell.init(key, carry, x)
+    for name in ("ci", "cf", "co"):
+        peephole = params["params"].pop(name)
+        assert jax.tree.map(jnp.shape, peephole) == {"kernel": (3, 3, 4)}
+        assert not peephole["kernel"].any()
+    assert_close(params, plain.init(key, carry, x), rtol=0, atol=0)
+    whole = cell.init(key, carry, x)
+    assert_close(cell.apply(whole, carry, x), plain.apply(params, carry, x))
 
 
 def test_strides_and_padding_shape_the_carry_alone(key):

@@ -69,11 +69,24 @@ PRODUCTS = {
     "GRUCell": (2, 2, 2),
     "GRUCell-reset-before": (2, 2, 2),
     "MGUCell": (2, 2, 2),
+    "LayerNormGRUCell": (2, 2, 2),
+    "ConvGRUCell": (1, 2, 2),
     "LSTM1997Cell": (1, 1, 0),
+    "LSTM2000Cell": (1, 1, 0),
     OWN: (1, 2, 2),
 }
 # Of one step, where it is not 15.
-MOST_OPERATIONS = {"SimpleCell": 8, OWN: 20}
+MOST_OPERATIONS = {
+    "SimpleCell": 8,
+    # The values of three peepholes are written down too.
+    "ConvLSTMCell-peepholes": 16,
+    # Each norm takes two sums over features, one after the other, forward and back.
+    "LayerNormLSTMCell": 23,
+    "LayerNormGRUCell": 21,
+    # One gate more than in 1997 is repeated for the cells of its block.
+    "LSTM2000Cell": 16,
+    OWN: 20,
+}
 
 
 def make(name, **options):

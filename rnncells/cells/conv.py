@@ -1,16 +1,106 @@
 """Convolutional cells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer, PaddingLike
 
+from rnncells import initializers
 from rnncells.base import RNNCellBase
+from rnncells.gates import Diagonal
 
 
-class ConvLSTMCell(RNNCellBase):
+class ConvCell(RNNCellBase):
+    """Base of cells whose products are convolutions.
+
+    Strides and padding are those of the convolution of the input; those of the state
+    have stride 1 and keep its size. See `ConvLSTMCell` for the fields.
+    """
+
+    features: int
+    kernel_size: Sequence[int]
+    strides: Sequence[int] | int | None = None
+    padding: PaddingLike = "SAME"
+    use_bias: bool = True
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    def __post_init__(self):
+        if self.features is None:
+            raise TypeError(
+                f"`features` of {type(self).__name__} must be an int, got None."
+            )
+        if not isinstance(self.kernel_size, Sequence):
+            raise TypeError(
+                "`kernel_size` must have one size for each spatial axis, as (3, 3), "
+                f"got {self.kernel_size!r}."
+            )
+        if isinstance(self.strides, Sequence) and len(self.strides) != len(
+            self.kernel_size
+        ):
+            raise ValueError(
+                f"`strides` must have one number for each axis of `kernel_size` "
+                f"{tuple(self.kernel_size)}, got {self.strides!r}."
+            )
+        super().__post_init__()
+
+    @property
+    def num_feature_dims(self):
+        return len(self.kernel_size) + 1
+
+    @nn.nowrap
+    def state_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of a state: that of the convolved input."""
+        *_, channels = input_shape
+        kernel = jax.ShapeDtypeStruct((*self.kernel_size, channels, 1), jnp.float32)
+        image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+        convolution = self.of_input(1, use_bias=False, parent=None)
+        convolved = jax.eval_shape(
+            lambda k, x: convolution.apply({"params": {"kernel": k}}, x), kernel, image
+        )
+        return (*convolved.shape[1:-1], self.features)
+
+    @nn.nowrap
+    def of_input(self, features: int, **options) -> nn.Conv:
+        """Returns the convolution of the input; `options` are those of Conv."""
+        return self._convolution(
+            features, strides=self.strides, padding=self.padding, **options
+        )
+
+    @nn.nowrap
+    def of_state(self, features: int, **options) -> nn.Conv:
+        """Returns a convolution of a state; `options` are those of Conv."""
+        padding = self.padding if self._keeps_size(self.padding) else "SAME"
+        return self._convolution(features, padding=padding, **options)
+
+    @nn.nowrap
+    def _convolution(self, features, **options):
+        return nn.Conv(
+            features,
+            self.kernel_size,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            **{"use_bias": self.use_bias, **options},
+        )
+
+    @nn.nowrap
+    def _keeps_size(self, padding: PaddingLike) -> bool:
+        """Says whether a convolution of stride 1 keeps the sizes of images."""
+        if isinstance(padding, str):
+            return padding != "VALID"
+        pads = (
+            padding
+            if isinstance(padding, Sequence)
+            else [padding] * len(self.kernel_size)
+        )
+        sums = [2 * pad if isinstance(pad, int) else sum(pad) for pad in pads]
+        return sums == [size - 1 for size in self.kernel_size]
+
+
+class ConvLSTMCell(ConvCell):
     r"""LSTM whose products are convolutions, over any number of spatial axes.
 
     .. math::
@@ -20,6 +110,14 @@ class ConvLSTMCell(RNNCellBase):
         o_t &= \sigma(W_{xo} * x_t + W_{ho} * h_{t-1} + b_o) \\
         c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
         h_t &= o_t \odot \tanh(c_t)
+
+    With `peepholes=True`, as in the paper, gates see the state of their own unit too:
+
+    .. math::
+        i_t &= \sigma(W_{xi} * x_t + W_{hi} * h_{t-1} + W_{ci} \odot c_{t-1} + b_i) \\
+        f_t &= \sigma(W_{xf} * x_t + W_{hf} * h_{t-1} + W_{cf} \odot c_{t-1} + b_f
+            + 1) \\
+        o_t &= \sigma(W_{xo} * x_t + W_{ho} * h_{t-1} + W_{co} \odot c_t + b_o)
 
     Strides and padding are those of the convolution of the input; the one of the state
     has stride 1 and keeps its size: its padding is SAME, or, as in Flax, that of the
@@ -46,63 +144,35 @@ class ConvLSTMCell(RNNCellBase):
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initialiser of the carry.
+      peepholes: whether there are :math:`W_{c\cdot}`, each `(*spatial, features)`, so
+        that the cell is for images of one size. They start at 0.
 
-    Reference: Shi et al., 2015, https://arxiv.org/abs/1506.04214, without its
-    peepholes; the 1 added to the forget gate is from Jozefowicz et al., 2015,
-    https://proceedings.mlr.press/v37/jozefowicz15.html. Parameters (`ih`, `hh`, gates
-    in the order i, g, f, o) and initial values are those of `flax.linen.ConvLSTMCell`,
-    where strides and VALID padding do not run.
+    Reference: Shi et al., 2015, https://arxiv.org/abs/1506.04214, equation (3), by
+    default without its peepholes; the 1 added to the forget gate is from Jozefowicz et
+    al., 2015, https://proceedings.mlr.press/v37/jozefowicz15.html. Parameters (`ih`,
+    `hh`, gates in the order i, g, f, o) and initial values are those of
+    `flax.linen.ConvLSTMCell`, where strides and VALID padding do not run; peepholes are
+    `ci cf co`.
     """
 
-    features: int
-    kernel_size: Sequence[int]
-    strides: Sequence[int] | int | None = None
-    padding: PaddingLike = "SAME"
-    use_bias: bool = True
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
-
-    def __post_init__(self):
-        if self.features is None:
-            raise TypeError("`features` of ConvLSTMCell must be an int, got None.")
-        if not isinstance(self.kernel_size, Sequence):
-            raise TypeError(
-                "`kernel_size` must have one size for each spatial axis, as (3, 3), "
-                f"got {self.kernel_size!r}."
-            )
-        if isinstance(self.strides, Sequence) and len(self.strides) != len(
-            self.kernel_size
-        ):
-            raise ValueError(
-                f"`strides` must have one number for each axis of `kernel_size` "
-                f"{tuple(self.kernel_size)}, got {self.strides!r}."
-            )
-        super().__post_init__()
-
-    @property
-    def num_feature_dims(self):
-        return len(self.kernel_size) + 1
+    peepholes: bool = False
 
     def carry_shape(self, input_shape):
-        *_, channels = input_shape
-        kernel = jax.ShapeDtypeStruct((*self.kernel_size, channels, 1), jnp.float32)
-        image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
-        convolved = jax.eval_shape(
-            lambda k, x: self._convolution(1, self._on_input, parent=None).apply(
-                {"params": {"kernel": k, "bias": jnp.zeros(1)}}, x
-            ),
-            kernel,
-            image,
-        )
-        spatial = convolved.shape[1:-1]
-        return (*spatial, self.features), (*spatial, self.features)
+        return self.state_shape(input_shape), self.state_shape(input_shape)
 
     def setup(self):
-        self.ih = self._convolution(4 * self.features, self._on_input)
-        keeps_size = self._keeps_size(self.padding)
-        padding = self.padding if keeps_size else "SAME"
-        self.hh = self._convolution(4 * self.features, {"padding": padding})
+        self.ih = self.of_input(4 * self.features)
+        self.hh = self.of_state(4 * self.features)
+        if self.peepholes:
+            self.ci, self.cf, self.co = (
+                Diagonal(
+                    num_feature_dims=self.num_feature_dims,
+                    kernel_init=nn.initializers.zeros_init(),
+                    dtype=self.dtype,
+                    param_dtype=self.param_dtype,
+                )
+                for _ in range(3)
+            )
 
     def project(self, inputs):
         return self.product(self.ih, inputs)
@@ -111,39 +181,107 @@ class ConvLSTMCell(RNNCellBase):
         c, h = carry
         a = self.product(self.hh, h, onto=projected)
         i, g, f, o = jnp.split(a, 4, axis=-1)
+        if self.peepholes:
+            i = self.product(self.ci, c, onto=i)
+            f = self.product(self.cf, c, onto=f)
         i = nn.sigmoid(i)
         g = nn.tanh(g)
         f = nn.sigmoid(f + 1)
-        o = nn.sigmoid(o)
         c = f * c + i * g
+        if self.peepholes:
+            o = self.product(self.co, c, onto=o)
+        o = nn.sigmoid(o)
         h = o * nn.tanh(c)
         return (c, h), h
 
-    @property
-    def _on_input(self):
-        return {"strides": self.strides, "padding": self.padding}
 
-    @nn.nowrap
-    def _keeps_size(self, padding: PaddingLike) -> bool:
-        """Says whether a convolution of stride 1 keeps the sizes of images."""
-        if isinstance(padding, str):
-            return padding != "VALID"
-        pads = (
-            padding
-            if isinstance(padding, Sequence)
-            else [padding] * len(self.kernel_size)
-        )
-        sums = [2 * pad if isinstance(pad, int) else sum(pad) for pad in pads]
-        return sums == [size - 1 for size in self.kernel_size]
+class ConvGRUCell(ConvCell):
+    r"""GRU whose products are convolutions, over any number of spatial axes.
 
-    @nn.nowrap
-    def _convolution(self, features, options, **parent):
-        return nn.Conv(
-            features,
-            self.kernel_size,
-            use_bias=self.use_bias,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            **options,
-            **parent,
+    .. math::
+        z_t &= \sigma(W_z * x_t + b_z + U_z * h_{t-1}) \\
+        r_t &= \sigma(W_r * x_t + b_r + U_r * h_{t-1}) \\
+        n_t &= \tanh(W_n * x_t + b_n + U_n * (r_t \odot h_{t-1})) \\
+        h_t &= (1 - z_t) \odot h_{t-1} + z_t \odot n_t
+
+    With `reset_after=True` the reset gate acts after the convolution, which has a bias
+    of its own:
+
+    .. math::
+        n_t = \tanh(W_n * x_t + b_n + r_t \odot (U_n * h_{t-1} + b_{hn}))
+
+    Strides and padding are those of the convolution of the input; those of the state
+    have stride 1 and keep its size, as in `ConvLSTMCell`. The carry and the output are
+    :math:`h_t`, `(*batch, *spatial, features)` with the spatial axes of the convolved
+    input.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell = rnncells.ConvGRUCell(features=4, kernel_size=(3, 3), strides=(2, 2))
+    >>> x = jnp.ones((2, 8, 6, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4, 3, 4)
+
+    Attributes:
+      features: number of filters of each gate.
+      kernel_size: sizes of the kernels, one for each spatial axis.
+      strides: strides of the convolution of the input, for each axis or for all, 1 if
+        None.
+      padding: of the same convolution, as `flax.linen.Conv` has it: `'SAME'`,
+        `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
+      use_bias: whether there are biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry.
+      gate_fn: :math:`\sigma`.
+      activation_fn: :math:`\tanh`.
+      kernel_init: initialiser of :math:`W`, `(*kernel_size, channels, 3 * features)`.
+      recurrent_kernel_init: of :math:`U`, `(*kernel_size, features, 2 * features)` for
+        the gates and `(*kernel_size, features, features)` for the candidate.
+      bias_init: initialiser of the biases.
+      reset_after: whether the reset gate acts after the convolution.
+
+    Reference: Ballas et al., 2016, https://arxiv.org/abs/1511.06432, one layer of their
+    GRU-RCN, whose equations have no biases. As there, and not as in `GRUCell`,
+    :math:`z_t` is the share of what is new. Parameters: `ih` (z, r, n side by side),
+    `hh` (z, r) and `hn`.
+    """
+
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    reset_after: bool = False
+
+    def carry_shape(self, input_shape):
+        return self.state_shape(input_shape)
+
+    def setup(self):
+        biases = {"bias_init": self.bias_init}
+        recurrent = {"kernel_init": self.recurrent_kernel_init, **biases}
+        self.ih = self.of_input(
+            3 * self.features, kernel_init=self.kernel_init, **biases
         )
+        self.hh = self.of_state(2 * self.features, use_bias=False, **recurrent)
+        self.hn = self.of_state(
+            self.features, use_bias=self.use_bias and self.reset_after, **recurrent
+        )
+
+    def project(self, inputs):
+        x = self.product(self.ih, inputs)
+        return tuple(jnp.split(x, [2 * self.features], axis=-1))
+
+    def recur(self, carry, projected):
+        h = carry
+        xzr, xn = projected
+        z, r = jnp.split(self.product(self.hh, h, onto=xzr), 2, axis=-1)
+        z = self.gate_fn(z)
+        r = self.gate_fn(r)
+        if self.reset_after:
+            n = self.activation_fn(xn + r * self.product(self.hn, h))
+        else:
+            n = self.activation_fn(self.product(self.hn, r * h, onto=xn))
+        h = (1 - z) * h + z * n
+        return h, h

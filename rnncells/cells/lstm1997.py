@@ -1,6 +1,8 @@
 """The memory cells of Hochreiter and Schmidhuber, 1997."""
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -12,6 +14,22 @@ from rnncells import initializers
 from rnncells.base import RNNCellBase
 
 HIDDEN_UNITS = ("in", "cell", "out")
+
+
+class Units(NamedTuple):
+    """The hidden units of one kind.
+
+    Attributes:
+      kind: as in `biases`.
+      letter: of the names of their parameters.
+      width: how many they are.
+      bias: the field of their initial biases, None if they are not set by hand.
+    """
+
+    kind: str
+    letter: str
+    width: int
+    bias: str | None = None
 
 
 def g(x: jax.Array) -> jax.Array:
@@ -116,13 +134,13 @@ class LSTM1997Cell(RNNCellBase):
                 )
         if not self.weight_range > 0:
             raise ValueError(f"`weight_range` must be > 0, got {self.weight_range!r}.")
-        for unit in [self.biases] if isinstance(self.biases, str) else self.biases:
-            if unit not in HIDDEN_UNITS:
-                raise ValueError(
-                    f"`biases` must be of {list(HIDDEN_UNITS)}, got {unit!r}."
-                )
-        self._check_bias("input_gate_bias", "in")
-        self._check_bias("output_gate_bias", "out")
+        kinds = [units.kind for units in self.hidden_units]
+        for kind in [self.biases] if isinstance(self.biases, str) else self.biases:
+            if kind not in kinds:
+                raise ValueError(f"`biases` must be of {kinds}, got {kind!r}.")
+        for units in self.hidden_units:
+            if units.bias is not None:
+                self._check_bias(units.bias, units.kind)
         super().__post_init__()
 
     @property
@@ -130,42 +148,64 @@ class LSTM1997Cell(RNNCellBase):
         """Number of cells, `blocks * block_size`: the width of the output."""
         return self.blocks * self.block_size
 
+    @property
+    def hidden_units(self) -> tuple[Units, ...]:
+        """The hidden units, in the order in which their net inputs lie."""
+        return (
+            Units("in", "i", self.blocks, "input_gate_bias"),
+            Units("cell", "g", self.features),
+            Units("out", "o", self.blocks, "output_gate_bias"),
+        )
+
     def carry_shape(self, input_shape):
-        gates = 2 * self.blocks if self.gate_feedback else 0
-        return (self.features,), (self.features + gates,)
+        all_units = sum(units.width for units in self.hidden_units)
+        return (self.features,), (all_units if self.gate_feedback else self.features,)
 
     def setup(self):
         weights = initializers.uniform(self.weight_range)
-        # name, unit, width and initial bias of the input gates, cells, output gates
-        for name, unit, width, bias in (
-            ("i", "in", self.blocks, self.input_gate_bias),
-            ("g", "cell", self.features, None),
-            ("o", "out", self.blocks, self.output_gate_bias),
-        ):
-            self.gates(f"i{name}", features=width, kernel_init=weights, use_bias=False)
+        for kind, letter, width, bias in self.hidden_units:
+            by_hand = None if bias is None else getattr(self, bias)
+            options = {"features": width, "kernel_init": weights}
+            self.gates(f"i{letter}", use_bias=False, **options)
             self.gates(
-                f"h{name}",
-                features=width,
-                kernel_init=weights,
-                bias_init=weights if bias is None else _constants(bias),
-                use_bias=unit in self.biases,
+                f"h{letter}",
+                bias_init=weights if by_hand is None else _constants(by_hand),
+                use_bias=kind in self.biases,
+                **options,
             )
 
     def project(self, inputs):
-        return self.affine(inputs, "ii", "ig", "io")
+        return self.affine(inputs, *self._names("i"))
 
     def recur(self, carry, projected):
         s, y = carry
-        if self.truncate_gradient:
-            y = jax.lax.stop_gradient(y)
-        net = self.affine(y, "hi", "hg", "ho", onto=projected)
-        ends = (self.blocks, self.blocks + self.features)
-        net_in, net_c, net_out = jnp.split(net, ends, axis=-1)
+        net_in, net_c, net_out = self._net(y, projected)
         y_in = self.gate_fn(net_in)
         y_out = self.gate_fn(net_out)
         s = s + self._to_cells(y_in) * self.g(net_c)
-        y_c = self._to_cells(y_out) * self.h(s)
-        y = jnp.concatenate([y_c, y_in, y_out], axis=-1) if self.gate_feedback else y_c
+        return self._emit(s, y_in, y_out)
+
+    @nn.nowrap
+    def _names(self, source: str) -> list[str]:
+        return [source + units.letter for units in self.hidden_units]
+
+    @nn.nowrap
+    def _net(self, y: jax.Array, projected: jax.Array) -> list[jax.Array]:
+        """Returns the net inputs of the hidden units, kind by kind.
+
+        No error passes from them to `y` if the gradient is truncated.
+        """
+        if self.truncate_gradient:
+            y = jax.lax.stop_gradient(y)
+        net = self.affine(y, *self._names("h"), onto=projected)
+        ends = accumulate(units.width for units in self.hidden_units)
+        return jnp.split(net, list(ends)[:-1], axis=-1)
+
+    @nn.nowrap
+    def _emit(self, s: jax.Array, *y_gates: jax.Array):
+        """Returns carry and output from the states and the gates, the last `y_out`."""
+        y_c = self._to_cells(y_gates[-1]) * self.h(s)
+        y = jnp.concatenate([y_c, *y_gates], axis=-1) if self.gate_feedback else y_c
         return (s, y), y_c
 
     @nn.nowrap

@@ -1,0 +1,106 @@
+"""Long short-term memory whose gates see the cell's state."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+from rnncells.gates import Diagonal
+
+
+class PeepholeLSTMCell(RNNCellBase):
+    r"""LSTM with peepholes: a weight from each unit's state to each of its gates.
+
+    .. math::
+        i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + p_i \odot c_{t-1} + b_{hi}) \\
+        f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + p_f \odot c_{t-1} + b_{hf}) \\
+        g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
+        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
+        o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + p_o \odot c_t + b_{ho}) \\
+        h_t &= o_t \odot \tanh(c_t)
+
+    The carry is :math:`(c_t, h_t)`, the output :math:`h_t`, all `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.PeepholeLSTMCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> ((c, h), y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      gate_fn: :math:`\sigma`.
+      activation_fn: :math:`\tanh`.
+      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
+      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
+      bias_init: initialiser of the biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initialiser of the carry.
+      use_bias: whether the gates have biases.
+      peephole_init: initialiser of :math:`p`, each `(features,)`; from zeros the cell
+        starts as `LSTMCell`.
+
+    Reference: Gers and Schmidhuber, 2000, https://doi.org/10.1109/IJCNN.2000.861302,
+    and Gers, Schraudolph and Schmidhuber, 2002,
+    https://www.jmlr.org/papers/v3/gers02a.html. Here, as in Graves, 2013,
+    https://arxiv.org/abs/1308.0850, each unit has gates of its own, :math:`\tanh`
+    squashes, and the gradient is full, through peepholes too. Parameters are those of
+    `LSTMCell`, and the peepholes `pi pf po`.
+    """
+
+    features: int | None
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    use_bias: bool = True
+    peephole_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,), (self.features,)
+
+    def setup(self):
+        self.gates(
+            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
+        )
+        self.gates(
+            *("hi", "hf", "hg", "ho"),
+            kernel_init=self.recurrent_kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+        )
+        self.pi, self.pf, self.po = (
+            Diagonal(
+                kernel_init=self.peephole_init,
+                dtype=self.dtype,
+                param_dtype=self.param_dtype,
+            )
+            for _ in range(3)
+        )
+
+    def project(self, inputs):
+        return self.affine(inputs, "ii", "if", "ig", "io")
+
+    def recur(self, carry, projected):
+        c, h = carry
+        a = self.affine(h, "hi", "hf", "hg", "ho", onto=projected)
+        i, f, g, o = jnp.split(a, 4, axis=-1)
+        i = self.gate_fn(self.product(self.pi, c, onto=i))
+        f = self.gate_fn(self.product(self.pf, c, onto=f))
+        g = self.activation_fn(g)
+        c = f * c + i * g
+        o = self.gate_fn(self.product(self.po, c, onto=o))
+        h = o * self.activation_fn(c)
+        return (c, h), h

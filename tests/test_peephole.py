@@ -1,0 +1,76 @@
+"""PeepholeLSTMCell against its equations, and the product that peepholes are."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from by_hand import activations, assert_sequence_follows, assert_step_follows
+from cases import ALL_CELLS, assert_close, assert_equal, random_like
+from equations import affine
+
+import rnncells
+from rnncells.gates import Diagonal
+
+CASES = [name for name in ALL_CELLS if name.startswith("PeepholeLSTMCell")]
+
+
+def equations_of(case):
+    def equations(np, p, carry, x):
+        c, h = carry
+        gate, squash = activations(np, case)
+        p_i, p_f, p_o = (p[name]["kernel"] for name in ("pi", "pf", "po"))
+        i = gate(affine(x, p["ii"]) + affine(h, p["hi"]) + p_i * c)
+        f = gate(affine(x, p["if"]) + affine(h, p["hf"]) + p_f * c)
+        g = squash(affine(x, p["ig"]) + affine(h, p["hg"]))
+        c = f * c + i * g
+        o = gate(affine(x, p["io"]) + affine(h, p["ho"]) + p_o * c)
+        h = o * squash(c)
+        return (c, h), h
+
+    return equations
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_follows_the_equations(name, rng, float64):
+    assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sequence_follows_the_equations(name, rng, float64):
+    assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
+
+
+@pytest.mark.parametrize("features", [4, None])
+def test_it_starts_as_an_lstm(features, rng, key):
+    cell, lstm = rnncells.PeepholeLSTMCell(features), rnncells.LSTMCell(4)
+    x = jax.random.normal(key, (2, 3))
+    carry = random_like(rng, lstm.initialize_carry(key, x))
+    params = cell.init(key, carry, x)
+
+    actual = cell.apply(params, carry, x)
+
+    for name in ("pi", "pf", "po"):
+        assert_equal(params["params"].pop(name), {"kernel": jnp.zeros(4)})
+    assert_equal(params, lstm.init(key, carry, x))
+    assert_close(actual, lstm.apply(params, carry, x))
+
+
+@pytest.mark.parametrize("axes", [0, 1, 2, 3])
+def test_a_diagonal_has_a_weight_for_each_number_of_its_trailing_axes(axes, rng, key):
+    inputs = jax.random.normal(key, (5, 2, 3, 4))
+    layer = Diagonal(num_feature_dims=axes, use_bias=True)
+    params = random_like(rng, jax.eval_shape(layer.init, key, inputs))
+    shape = inputs.shape[4 - axes :]
+    assert jax.tree.map(jnp.shape, params["params"]) == {"kernel": shape, "bias": shape}
+    kernel, bias = params["params"]["kernel"], params["params"]["bias"]
+    assert_close(layer.apply(params, inputs), inputs * kernel + bias)
+
+
+def test_the_gradient_of_a_diagonal_is_summed_in_the_dtype_of_its_weights(key):
+    """There is no 1001 in bfloat16."""
+    rows = jnp.ones((1001, 3), jnp.bfloat16)
+    layer = Diagonal(use_bias=True, dtype=jnp.bfloat16)
+    params = layer.init(key, rows)
+    outputs, pull = jax.vjp(lambda p: layer.apply(p, rows), params)
+    (gradient,) = pull(jnp.ones_like(outputs))
+    assert outputs.dtype == jnp.bfloat16
+    assert_equal(gradient, jax.tree.map(lambda w: jnp.full(3, 1001.0), params))

@@ -1,0 +1,280 @@
+"""Cells that draw random numbers: their equations, and their streams over time."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, assert_equal, random_like, random_params
+from equations import affine, arrays, sigmoid
+
+import rnncells
+
+BATCH, TIME, FEATURES_IN, FEATURES = 2, 6, 3, 4
+SPLIT = {"params": False, "dropout": True}
+FIXED = {"params": False, "dropout": False}
+KEYS = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+
+
+def zoneout(rate=0.4, inner=rnncells.LSTMCell, **options):
+    cell = inner(FEATURES, param_dtype=jnp.result_type(float))
+    return rnncells.ZoneoutCell(cell, rate, **options)
+
+
+def variational(name, **options):
+    options = {"input_rate": 0.3, "recurrent_rate": 0.4} | options
+    options["param_dtype"] = jnp.result_type(float)
+    return getattr(rnncells, name)(FEATURES, **options)
+
+
+class NoisyCell(rnncells.GRUCell):
+    """A user's: noise on the state, by its own key at each step."""
+
+    def recur(self, carry, projected):
+        carry, output = super().recur(carry, projected)
+        noise = jax.random.normal(self.make_rng("dropout"), carry.shape, carry.dtype)
+        return carry + 0.1 * noise, output
+
+
+CELLS = {
+    "zoneout": (zoneout, SPLIT),
+    "zoneout-fixed": (zoneout, FIXED),
+    "zoneout-gru": (partial(zoneout, inner=rnncells.GRUCell), SPLIT),
+    "variational-lstm": (partial(variational, "VariationalLSTMCell"), FIXED),
+    "variational-gru": (partial(variational, "VariationalGRUCell"), FIXED),
+    "own": (lambda: NoisyCell(FEATURES, param_dtype=jnp.result_type(float)), SPLIT),
+}
+each_cell = pytest.mark.parametrize("make, streams", CELLS.values(), ids=CELLS)
+
+
+def inputs_of(rng, *leading):
+    shape = (*leading, FEATURES_IN)
+    return jnp.asarray(rng.standard_normal(shape), jnp.result_type(float))
+
+
+def setting(rng, make, streams, **options):
+    x = inputs_of(rng, BATCH, TIME)
+    rnn = rnncells.RNN(make(), split_rngs=streams, **options)
+    shapes = jax.eval_shape(rnn.init, KEYS, x)
+    return rnn, random_like(rng, shapes), x
+
+
+def gradients(rnn, params, x, key=KEYS["dropout"]):
+    def loss(params, x):
+        y = rnn.apply(params, x, rngs={"dropout": key})
+        return jnp.sum(jnp.sin(y)), y
+
+    (_, y), pulled = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(params, x)
+    return y, pulled
+
+
+@each_cell
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"projection": rnncells.Chunk(2)},
+        {"memory": "recompute"},
+        {"memory": rnncells.Chunk(4)},
+    ],
+    ids=repr,
+)
+def test_fast_loop_draws_what_the_plain_loop_draws(
+    make, streams, options, rng, float64
+):
+    plain, params, x = setting(rng, make, streams, implementation="scan")
+    # `options` raise unless the fast loop runs.
+    fast = rnncells.RNN(make(), split_rngs=streams, **options)
+
+    (y, pulled), (expected, expected_pulled) = (
+        gradients(rnn, params, x) for rnn in (fast, plain)
+    )
+
+    assert_close(y, expected, rtol=0, atol=1e-14)
+    assert_close(pulled, expected_pulled, rtol=1e-12, atol=1e-13)
+    other, _ = gradients(fast, params, x, jax.random.key(2))
+    assert not np.allclose(other, y)
+
+
+@pytest.mark.parametrize("key", [jax.random.key(1), jax.random.PRNGKey(1)])
+def test_typed_and_raw_keys_give_the_same_numbers(key, rng):
+    rnn, params, x = setting(rng, zoneout, SPLIT)
+
+    y, _ = gradients(rnn, params, x, key)
+
+    assert_equal(y, gradients(rnn, params, x, jax.random.key(1))[0])
+
+
+def test_rows_under_vmap_have_their_own_keys(rng):
+    rnn, params, x = setting(rng, zoneout, SPLIT)
+    keys = jax.random.split(jax.random.key(3), BATCH)
+
+    def run(x, key):
+        return rnn.apply(params, x, rngs={"dropout": key})
+
+    together = jax.vmap(run)(x, keys)
+
+    alone = jnp.stack([run(x[row], keys[row]) for row in range(BATCH)])
+    assert_close(together, alone)
+
+
+def test_zoneout_keeps_the_state_or_takes_the_new_one(rng, float64):
+    inner = rnncells.LSTMCell(50)
+    cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2))
+    carry = tuple(jnp.asarray(rng.standard_normal((BATCH, 50))) for _ in range(2))
+    x = inputs_of(rng, BATCH)
+    params = random_params(rng, inner, carry, x)
+    new, _ = inner.apply(params, carry, x)
+
+    (c, h), y = cell.apply(
+        {"params": {"cell": params["params"]}},
+        carry,
+        x,
+        rngs={"dropout": jax.random.key(4)},
+    )
+
+    for zoned, old, candidate, rate in zip((c, h), carry, new, (0.7, 0.2), strict=True):
+        kept = zoned == old
+        np.testing.assert_array_equal(zoned, jnp.where(kept, old, candidate))
+        # Of 100 numbers: 4 standard deviations.
+        assert abs(kept.mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / kept.size)
+    assert (y == h).all()
+
+
+def test_deterministic_zoneout_takes_the_expectation(rng, float64):
+    inner = rnncells.LSTMCell(FEATURES)
+    cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2), deterministic=True)
+    carry = tuple(jnp.asarray(rng.standard_normal((BATCH, FEATURES))) for _ in range(2))
+    x = inputs_of(rng, BATCH)
+    params = random_params(rng, inner, carry, x)
+
+    (c, h), y = cell.apply({"params": {"cell": params["params"]}}, carry, x)
+
+    (new_c, new_h), _ = arrays(inner.apply(params, carry, x))
+    np.testing.assert_allclose(c, 0.7 * carry[0] + 0.3 * new_c, rtol=1e-12)
+    np.testing.assert_allclose(h, 0.2 * carry[1] + 0.8 * new_h, rtol=1e-12)
+    np.testing.assert_array_equal(y, h)
+
+
+def masks(monkeypatch, rng):
+    """Puts known masks in place of drawn ones; returns them, by shape without time."""
+    drawn = {}
+
+    def bernoulli(key, p=0.5, shape=None, **_):
+        shape = tuple(n for n in shape if n != 1)
+        return jnp.asarray(drawn.setdefault(shape, rng.random(shape) < p))
+
+    monkeypatch.setattr(jax.random, "bernoulli", bernoulli)
+    return drawn
+
+
+def lstm_step(p, carry, x, z_x, z_h):
+    (c, h), x = carry, x * z_x
+    h = h * z_h
+    i = sigmoid(affine(x, p["ii"]) + affine(h, p["hi"]))
+    f = sigmoid(affine(x, p["if"]) + affine(h, p["hf"]))
+    g = np.tanh(affine(x, p["ig"]) + affine(h, p["hg"]))
+    o = sigmoid(affine(x, p["io"]) + affine(h, p["ho"]))
+    c = f * c + i * g
+    h = o * np.tanh(c)
+    return (c, h), h
+
+
+def gru_step(p, h, x, z_x, z_h):
+    x, masked = x * z_x, h * z_h
+    r = sigmoid(affine(x, p["ir"]) + affine(masked, p["hr"]))
+    z = sigmoid(affine(x, p["iz"]) + affine(masked, p["hz"]))
+    n = np.tanh(affine(x, p["in"]) + r * affine(masked, p["hn"]))
+    h = (1 - z) * n + z * h
+    return h, h
+
+
+@pytest.mark.parametrize(
+    "name, step",
+    [("VariationalLSTMCell", lstm_step), ("VariationalGRUCell", gru_step)],
+)
+def test_variational_dropout_follows_its_equations(
+    name, step, rng, float64, monkeypatch
+):
+    rnn, params, x = setting(rng, partial(variational, name), FIXED)
+    drawn = masks(monkeypatch, rng)
+
+    y = rnn.apply(params, x, rngs={"dropout": KEYS["dropout"]})
+
+    z_x = drawn[BATCH, FEATURES_IN] / 0.7
+    z_h = drawn[BATCH, FEATURES] / 0.6
+    state = np.zeros((BATCH, FEATURES))
+    carry = (state, state) if "LSTM" in name else state
+    for t in range(TIME):
+        carry, expected = step(
+            arrays(params)["cell"], carry, np.asarray(x[:, t]), z_x, z_h
+        )
+        np.testing.assert_allclose(y[:, t], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["VariationalLSTMCell", "VariationalGRUCell"])
+def test_deterministic_variational_cell_is_the_plain_one(name, rng):
+    make = partial(variational, name, deterministic=True)
+    rnn, params, x = setting(rng, make, FIXED)
+    plain = getattr(rnncells, name.removeprefix("Variational"))(FEATURES)
+
+    y = rnn.apply(params, x)
+
+    assert_close(y, rnncells.RNN(plain).apply(params, x))
+
+
+def test_masks_of_each_step_need_the_plain_loop(rng):
+    make = partial(variational, "VariationalLSTMCell")
+    rnn, params, x = setting(rng, make, SPLIT)
+
+    y = rnn.apply(params, x, rngs={"dropout": KEYS["dropout"]})
+
+    plain = rnn.clone(implementation="scan")
+    assert_equal(y, plain.apply(params, x, rngs={"dropout": KEYS["dropout"]}))
+    with pytest.raises(ValueError, match="more than its own params"):
+        rnn.clone(memory="recompute").apply(
+            params, x, rngs={"dropout": KEYS["dropout"]}
+        )
+
+
+ERRORS = {
+    "rate": (lambda: zoneout(1.0), ValueError, r"`rate` of .* in \[0, 1\), got 1.0"),
+    "rates": (lambda: zoneout((0.1, -1)), ValueError, r"`rate` of .*got -1"),
+    "no rate": (lambda: zoneout("0.1"), TypeError, "`rate` of .* a number, got '0'"),
+    "no cell": (
+        lambda: rnncells.ZoneoutCell(jnp.tanh),
+        TypeError,
+        "`cell` of ZoneoutCell must be a cell",
+    ),
+    "no width": (
+        lambda: rnncells.ZoneoutCell(rnncells.GRUCell(None)),
+        TypeError,
+        "`features` of the cell of ZoneoutCell must be an int",
+    ),
+    "three rates": (
+        lambda: run_step(zoneout((0.1, 0.2, 0.3))),
+        ValueError,
+        "one for each of 2 parts",
+    ),
+    "another output": (
+        lambda: run_step(rnncells.ZoneoutCell(rnncells.LSTM1997Cell(2))),
+        TypeError,
+        "must give out a part of its carry, which LSTM1997Cell does not",
+    ),
+    "variational": (
+        lambda: variational("VariationalGRUCell", input_rate=2),
+        ValueError,
+        r"`input_rate` of VariationalGRUCell must be in \[0, 1\), got 2",
+    ),
+}
+
+
+def run_step(cell):
+    x = jnp.ones((BATCH, FEATURES_IN))
+    return cell.init(KEYS, cell.initialize_carry(None, x), x)
+
+
+@pytest.mark.parametrize("call, kind, message", ERRORS.values(), ids=ERRORS)
+def test_mistake_has_its_error(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
