@@ -24,7 +24,11 @@ from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCel
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
 from rnncells.conformance import check_cell as check_cell
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
+from rnncells.layers.recurrent import GRU as GRU
+from rnncells.layers.recurrent import LSTM as LSTM
+from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
 from rnncells.layers.rnn import RNN as RNN
+from rnncells.layers.stack import Stack as Stack
 from rnncells.recurrence.chunks import Chunk as Chunk
 
 __version__ = "0.1.0"

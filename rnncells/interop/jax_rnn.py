@@ -1,0 +1,130 @@
+"""The weights of `jax.experimental.rnn`, cuDNN's LSTM, to and from our parameters.
+
+>>> import jax, jax.numpy as jnp, rnncells
+>>> from rnncells.interop import jax_rnn
+>>> layer = rnncells.LSTM(features=4, num_layers=2, bidirectional=True)
+>>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
+>>> weights = jax_rnn.to_weights(layer, variables)
+>>> weights.shape
+(736,)
+>>> loaded = jax_rnn.from_weights(layer, weights)
+>>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
+True
+
+====================================== ===============================================
+`jax.experimental.rnn.lstm`            `rnncells.LSTM`
+====================================== ===============================================
+x `(batch, time, input_size)`          inputs
+h_0, c_0, h_n, c_n                     states, as the pair (h, c)
+hidden_size, num_layers, bidirectional features, num_layers, bidirectional
+weights `(numbers,)`                   `from_weights(layer, weights)`
+====================================== ===============================================
+
+The vector holds PyTorch's tensors, gates in the order i f g o: `weight_ih` and
+`weight_hh` of each layer and direction, forward before backward, and after all of them
+`bias_ih` and `bias_hh` of each. Of the two biases only the sum counts; we load that,
+and give it back as `bias_ih`, with zeros as the other. Both functions can be
+differentiated and compiled.
+"""
+
+import itertools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.interop import pytorch
+from rnncells.interop.layout import (
+    Arrays,
+    Params,
+    as_array,
+    check_states,
+    template,
+)
+from rnncells.layers.recurrent import LSTM
+
+
+def from_weights(layer: LSTM, weights: jax.Array) -> Params:
+    """Returns variables of a layer, loaded from a vector of weights.
+
+    Args:
+      layer: `LSTM`; its fields say what the vector must be.
+      weights: `(numbers,)`, as `jax.experimental.rnn.init_lstm_weight` returns them.
+
+    Returns:
+      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
+
+    Raises:
+      ValueError: another shape than the layer's.
+      TypeError: a layer that is no `LSTM`, or has a projection or no biases.
+    """
+    _check_layer(layer)
+    weights = as_array("weights", weights)
+    shapes = _shapes(layer, _features_in(layer, weights))
+    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
+    parts = jnp.split(weights, ends[:-1])
+    state_dict = {
+        name: part.reshape(shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+    return pytorch.from_state_dict(layer, state_dict)
+
+
+def to_weights(layer: LSTM, variables: Params) -> jax.Array:
+    """Returns a layer's parameters as the vector that `jax.experimental.rnn` takes.
+
+    Args:
+      layer: see `from_weights`.
+      variables: of the layer, `{"params": ...}`.
+
+    Raises:
+      ValueError: `variables` of another layer, or learnt states, which cuDNN has not.
+      TypeError: see `from_weights`.
+    """
+    _check_layer(layer)
+    check_states(layer, "jax.experimental.rnn")
+    tensors = _in_order(layer, pytorch.to_state_dict(layer, variables))
+    return jnp.concatenate([tensor.ravel() for tensor in tensors.values()])
+
+
+def _check_layer(layer: nn.Module) -> None:
+    if not (isinstance(layer, LSTM) and layer.proj_features is None and layer.use_bias):
+        raise TypeError(
+            "jax.experimental.rnn has LSTM, with `use_bias` and without "
+            f"`proj_features`; not {layer!r}."
+        )
+
+
+def _features_in(layer: LSTM, weights: jax.Array) -> int:
+    """Returns the width of the inputs, which only the number of weights tells."""
+    one = sum(math.prod(shape) for shape in _shapes(layer, 1).values())
+    for_each = 4 * layer.features * layer.directions
+    more, rest = divmod(weights.size - one, for_each)
+    if weights.ndim != 1 or more < 0 or rest != 0:
+        raise ValueError(
+            f"`weights` must be a vector of {one - for_each} + {for_each} * "
+            f"features_in numbers for this layer, got the shape {weights.shape}."
+        )
+    return 1 + more
+
+
+def _shapes(layer: LSTM, features_in: int) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of PyTorch's tensors, in the order of the vector."""
+    layer = layer.clone(learn_states=False)
+    variables = template(layer, features_in)
+    tensors = jax.eval_shape(lambda v: pytorch.to_state_dict(layer, v), variables)
+    return {name: leaf.shape for name, leaf in _in_order(layer, tensors).items()}
+
+
+def _in_order(layer: LSTM, tensors: Arrays) -> Arrays:
+    """Returns PyTorch's tensors in the order of the vector."""
+    suffixes = ["", "_reverse"][: layer.directions]
+    names = [
+        f"{kind}_{side}_l{k}{suffix}"
+        for kind in ("weight", "bias")
+        for k in range(layer.num_layers)
+        for suffix in suffixes
+        for side in ("ih", "hh")
+    ]
+    return {name: tensors[name] for name in names}

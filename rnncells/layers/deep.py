@@ -1,0 +1,294 @@
+"""Several layers of one kind of cell, in one or both directions, as in PyTorch."""
+
+import warnings
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+from rnncells.carry import Carry, carry_dtype
+from rnncells.checks import check_count, check_features, check_rate
+from rnncells.layers.bidirectional import Bidirectional
+from rnncells.layers.checks import (
+    check_bools,
+    check_layout,
+    check_states,
+    resolve_flags,
+)
+from rnncells.layers.rnn import RNN
+from rnncells.recurrence.chunks import Chunk
+
+# Arrays `(layers * directions, *batch, features)`: h, or (h, c).
+States = Any
+
+
+class DeepRNN(nn.Module):
+    """Base of `LSTM`, `GRU` and `ElmanRNN`: what they have in common.
+
+    Attributes:
+      features: number of units in each layer and direction, PyTorch's `hidden_size`.
+      num_layers: number of layers, each of which gets the outputs of the one before.
+      bidirectional: whether each layer runs in both directions, their outputs side by
+        side.
+      dropout: share of the outputs of each layer but the last that is dropped in
+        training, in [0, 1). Needs the random stream `dropout`.
+      use_bias: whether there are biases.
+      time_major: inputs and outputs are `(time, *batch, features)`, as in PyTorch with
+        `batch_first=False`.
+      learn_states: whether the states before the first step, and at resets, are
+        parameters (`h_0`, `c_0`: `(layers * directions, features)`, zeros at first)
+        instead of zeros.
+      deterministic: no dropout; here or at the call, if `dropout` is not 0.
+      kernel_init: initialiser of the weights of inputs.
+      recurrent_kernel_init: of the weights of states.
+      bias_init: initialiser of the biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the states.
+      memory: what is kept for the gradient, see `RNN`.
+      implementation: see `RNN`.
+    """
+
+    features: int
+    num_layers: int = 1
+    bidirectional: bool = False
+    dropout: float = 0.0
+    use_bias: bool = True
+    time_major: bool = False
+    learn_states: bool = False
+    deterministic: bool | None = None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    memory: str | Chunk = "full"
+    implementation: str = "auto"
+
+    def __post_init__(self):
+        name = type(self).__name__
+        if self.features is None:
+            raise TypeError(f"`features` of {name} must be an int, got None.")
+        check_features(name, self.features)
+        check_count(name, "num_layers", self.num_layers)
+        check_rate(name, "dropout", self.dropout)
+        if self.dropout and self.num_layers == 1:
+            warnings.warn(
+                f"`dropout` of {name} is between layers, and there is one only.",
+                stacklevel=3,
+            )
+        flags = ("bidirectional", "use_bias", "time_major", "learn_states")
+        check_bools(name, **{flag: getattr(self, flag) for flag in flags})
+        super().__post_init__()
+
+    @nn.nowrap
+    def cell(self) -> RNNCellBase:
+        """Returns a cell of one layer and direction."""
+        raise NotImplementedError(f"{type(self).__name__} must define `cell`.")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the states h, or h and c."""
+        return (self.features,)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments that all cells take."""
+        names = ("kernel_init", "recurrent_kernel_init", "bias_init")
+        names += ("dtype", "param_dtype", "use_bias")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 if each layer runs in both directions."""
+        return 2 if self.bidirectional else 1
+
+    def setup(self):
+        self.layers = [self._layer() for _ in range(self.num_layers)]
+        self.between = nn.Dropout(self.dropout)
+        if self.learn_states:
+            count, zeros = self.num_layers * self.directions, nn.initializers.zeros
+            self.learned = tuple(
+                self.param(f"{name}_0", zeros, (count, width), self.param_dtype)
+                for name, width in zip("hc", self.widths, strict=False)
+            )
+
+    @nn.nowrap
+    def _layer(self) -> nn.Module:
+        rnns = [
+            RNN(
+                self.cell(),
+                padded_outputs="zero",
+                memory=self.memory,
+                implementation=self.implementation,
+            )
+            for _ in range(self.directions)
+        ]
+        return Bidirectional(*rnns) if self.bidirectional else rnns[0]
+
+    def __call__(
+        self,
+        inputs: jax.Array,
+        states: States | None = None,
+        *,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        deterministic: bool | None = None,
+        time_major: bool | None = None,
+        return_all_states: bool = False,
+    ) -> Any:
+        """Applies all layers to sequences.
+
+        Args:
+          inputs: `(*batch, time, features_in)`, any number of batch axes, also none.
+          states: before the first step, `(layers * directions, *batch, features)`: h,
+            or for LSTM the pair (h, c), as this call returns them. The states of a
+            layer's two directions follow each other. None: zeros, or what was learnt.
+          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs behind are 0.
+          mask: booleans `(*batch, time)`, false at steps to pass over; outputs there
+            are 0.
+          resets: booleans `(*batch, time)`, true at the first step of each new
+            sequence, where all layers start from zeros, or from what was learnt.
+          deterministic: no dropout; overrides the field.
+          time_major: overrides the field.
+          return_all_states: whether to return the states after every step too.
+
+        Returns:
+          `(outputs, states)`: outputs of the last layer, `(*batch, time, directions *
+          features)`, and the states of all layers after the last step (of the
+          direction). With `return_all_states`, `(outputs, states, all_states)`:
+          the states after every step, in the order of the inputs, `(layers *
+          directions, *batch, time, features)`, or `(layers * directions, time, *batch,
+          features)` if time is first.
+
+        Raises:
+          ValueError: inputs, states or lengths that do not fit.
+          TypeError: states of another dtype, lengths that are no integers.
+        """
+        time_major = resolve_flags(self, time_major=time_major)["time_major"]
+        check_bools(type(self).__name__, return_all_states=return_all_states)
+        inputs = jnp.asarray(inputs)
+        sizes = check_layout(inputs, 1)
+        axis = 0 if time_major else len(sizes) - 1
+        batch = sizes[:axis] + sizes[axis + 1 :]
+        carries = self._carries(states, batch, inputs)
+        arguments = {
+            "seq_lengths": seq_lengths,
+            "mask": mask,
+            "resets": resets,
+            "time_major": time_major,
+            "return_carry": True,
+        }
+        fresh = self._carries(None, batch, inputs) if resets is not None else None
+        outputs, finals, everywhere = inputs, [], []
+        for k, layer in enumerate(self.layers):
+            if k > 0:
+                outputs = self._dropped(outputs, deterministic)
+            arguments["initial_carry"] = carries[k]
+            if fresh is not None:
+                arguments["reset_carry"] = fresh[k]
+            carry, outputs = layer(
+                outputs, **arguments, return_all_carries=return_all_states
+            )
+            if return_all_states:
+                everywhere.append(carry)
+                carry = self._last(carry, carries[k], axis)
+            finals.append(carry)
+        if return_all_states:
+            return outputs, self._states(finals), self._states(everywhere)
+        return outputs, self._states(finals)
+
+    def step(
+        self,
+        states: States | None,
+        inputs: jax.Array,
+        *,
+        deterministic: bool | None = None,
+    ) -> tuple[States, jax.Array]:
+        """Applies all layers to one step: `states, output = layer.step(states, x_t)`.
+
+        It equals the call on sequences, step by step, with the same parameters.
+
+        Args:
+          states: as the call takes and returns them; None before the first step.
+          inputs: `(*batch, features_in)`.
+          deterministic: no dropout; overrides the field.
+
+        Raises:
+          ValueError: a layer that is bidirectional, which has no single steps; states
+            that do not fit.
+        """
+        if self.bidirectional:
+            raise ValueError(
+                f"`step` of {type(self).__name__} needs `bidirectional` False: the "
+                "backward direction begins at the end of the sequence."
+            )
+        output = jnp.asarray(inputs)
+        carries = []
+        for k, carry in enumerate(self._carries(states, output.shape[:-1], output)):
+            if k > 0:
+                output = self._dropped(output, deterministic)
+            carry, output = self.layers[k].step(carry, output)
+            carries.append(carry)
+        return self._states(carries), output
+
+    def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
+        if self.dropout == 0:
+            return outputs
+        deterministic = nn.merge_param(
+            "deterministic", self.deterministic, deterministic
+        )
+        return self.between(outputs, deterministic=deterministic)
+
+    def _carries(
+        self, states: States | None, batch: tuple[int, ...], inputs: jax.Array
+    ) -> list[Carry]:
+        """Returns, for each layer, its cell's carry, or the pair of two directions."""
+        count, name = self.num_layers * self.directions, type(self).__name__
+        dtype = carry_dtype(self.param_dtype, inputs)
+        shapes = tuple((count, *batch, width) for width in self.widths)
+        if states is not None:
+            parts = check_states(name, states, shapes, dtype)
+        elif self.learn_states:
+            ones = (1,) * len(batch)
+            parts = tuple(
+                jnp.broadcast_to(p.reshape(count, *ones, -1), shape).astype(dtype)
+                for p, shape in zip(self.learned, shapes, strict=True)
+            )
+        else:
+            parts = tuple(jnp.zeros(shape, dtype) for shape in shapes)
+        carries = [_carry([part[k] for part in parts]) for k in range(count)]
+        if self.bidirectional:
+            return list(zip(carries[::2], carries[1::2], strict=True))
+        return carries
+
+    def _states(self, carries: list[Carry]) -> States:
+        """Returns the carries of all layers as states."""
+        if self.bidirectional:
+            carries = [carry for pair in carries for carry in pair]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries)
+        return stacked[::-1] if isinstance(stacked, tuple) else stacked
+
+    def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
+        """Returns the carry after the last step, of the carries in order of inputs."""
+
+        def last(index):
+            def pick(leaf, start):
+                is_empty = leaf.shape[axis] == 0
+                return start if is_empty else jnp.take(leaf, index, axis)
+
+            return pick
+
+        if not self.bidirectional:
+            return jax.tree.map(last(-1), carries, initial)
+        forward, backward = zip(carries, initial, strict=True)
+        return jax.tree.map(last(-1), *forward), jax.tree.map(last(0), *backward)
+
+
+def _carry(states: list[jax.Array]) -> Carry:
+    """Returns a cell's carry, h or (c, h), of its states h or (h, c)."""
+    return states[0] if len(states) == 1 else tuple(states[::-1])

@@ -1,0 +1,118 @@
+"""Layers that users of PyTorch know: `LSTM`, `GRU` and `ElmanRNN`."""
+
+import flax.linen as nn
+
+from rnncells.cells.gru import GRUCell
+from rnncells.cells.lstm import LSTMCell
+from rnncells.cells.projected import ProjectedLSTMCell
+from rnncells.cells.simple import SimpleCell
+from rnncells.checks import check_projection
+from rnncells.layers.deep import DeepRNN
+
+NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
+
+
+class LSTM(DeepRNN):
+    """Layers of `LSTMCell`, or of `ProjectedLSTMCell`, over sequences.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> layer = rnncells.LSTM(features=4, num_layers=3, bidirectional=True)
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> (y, (h_n, c_n)), params = layer.init_with_output(jax.random.key(0), x)
+    >>> y.shape, h_n.shape, c_n.shape
+    ((2, 5, 8), (6, 2, 4), (6, 2, 4))
+
+    With `return_all_states` it gives what Caffe2's operator does, of all layers:
+
+    >>> y, (h_n, c_n), (h_all, c_all) = layer.apply(params, x, return_all_states=True)
+    >>> h_all.shape
+    (6, 2, 5, 4)
+
+    (Caffe2's `hidden_all` and `cell_all` are `h_all[-1]` and `c_all[-1]` of a layer in
+    one direction, `hidden_last` and `cell_last` are `h_n` and `c_n`.)
+
+    Attributes:
+      proj_features: width of h if it is projected (PyTorch's `proj_size`), less than
+        `features`; None: not projected.
+
+    Source: `torch.nn.LSTM`, whose numbers these are; it has two biases where one is
+    enough, and other initial values (`rnncells.initializers.pytorch` has those).
+    """
+
+    proj_features: int | None = None
+
+    def __post_init__(self):
+        if self.proj_features is not None:
+            check_projection(type(self).__name__, self.proj_features, self.features)
+        super().__post_init__()
+
+    @property
+    def widths(self):
+        return self.proj_features or self.features, self.features
+
+    @nn.nowrap
+    def cell(self):
+        if self.proj_features is None:
+            return LSTMCell(self.features, **self.options)
+        return ProjectedLSTMCell(
+            self.features,
+            self.proj_features,
+            projection_init=self.kernel_init,
+            **self.options,
+        )
+
+
+class GRU(DeepRNN):
+    """Layers of `GRUCell` over sequences.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> layer = rnncells.GRU(features=4, num_layers=2)
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> (y, h_n), params = layer.init_with_output(jax.random.key(0), x)
+    >>> y.shape, h_n.shape
+    ((2, 5, 4), (2, 2, 4))
+
+    Attributes:
+      reset_after: whether the reset gate acts after the recurrent product, as in
+        PyTorch.
+
+    Source: `torch.nn.GRU`, whose numbers these are.
+    """
+
+    reset_after: bool = True
+
+    @nn.nowrap
+    def cell(self):
+        return GRUCell(self.features, reset_after=self.reset_after, **self.options)
+
+
+class ElmanRNN(DeepRNN):
+    """Layers of `SimpleCell` over sequences.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> layer = rnncells.ElmanRNN(features=4, nonlinearity="relu")
+    >>> x = jnp.ones((5, 3))  # (time, features): no batch
+    >>> (y, h_n), params = layer.init_with_output(jax.random.key(0), x)
+    >>> y.shape, h_n.shape
+    ((5, 4), (1, 4))
+
+    Attributes:
+      nonlinearity: `'tanh'` or `'relu'`.
+
+    Source: `torch.nn.RNN`, whose numbers these are.
+    """
+
+    nonlinearity: str = "tanh"
+
+    def __post_init__(self):
+        if self.nonlinearity not in NONLINEARITIES:
+            raise ValueError(
+                f"`nonlinearity` of ElmanRNN must be one of {list(NONLINEARITIES)}, "
+                f"got {self.nonlinearity!r}."
+            )
+        super().__post_init__()
+
+    @nn.nowrap
+    def cell(self):
+        activation_fn = NONLINEARITIES[self.nonlinearity]
+        return SimpleCell(self.features, activation_fn=activation_fn, **self.options)

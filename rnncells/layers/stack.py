@@ -1,0 +1,216 @@
+"""A layer that composes cells, layers over sequences, and functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.carry import Carry, PyTree
+from rnncells.layers.bidirectional import Bidirectional
+from rnncells.layers.checks import check_bools, resolve_flags
+from rnncells.layers.deep import DeepRNN
+from rnncells.layers.rnn import RNN
+
+
+class Stack(nn.Module):
+    """Runs cells, layers and functions one after the other over sequences.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
+    >>> stack = rnncells.Stack(
+    ...     [rnncells.LSTMCell(4), nn.Dense(6), nn.relu, rnncells.GRUCell(5)],
+    ...     return_carry=True,
+    ... )
+    >>> x = jnp.ones((2, 7, 3))  # (batch, time, features)
+    >>> (carry, y), params = stack.init_with_output(jax.random.key(0), x)
+    >>> y.shape, jax.tree.map(jnp.shape, carry)
+    ((2, 7, 5), (((2, 4), (2, 4)), (2, 5)))
+
+    The layers run over the whole sequence in turn, so that each projects its inputs
+    ahead of its loop; a step of all of them at a time is `step`:
+
+    >>> carry, y_t = stack.apply(params, None, x[:, 0], method="step")
+    >>> bool(jnp.allclose(y_t, y[:, 0], atol=1e-6))
+    True
+
+    Attributes:
+      layers: cells; layers over sequences (`RNN`, `Bidirectional`, `Stack`, `LSTM`,
+        ...); or anything that is called with outputs and gives outputs, of any leading
+        axes, as `nn.relu` or `nn.Dense(3)`.
+      skip_connections: each recurrent layer but the first gets the inputs of the stack
+        too, behind the outputs of the one before, and the output is that of all
+        recurrent layers, side by side. All layers must be recurrent.
+      time_major: inputs and outputs are `(time, *batch, *features)`.
+      return_carry: returns `(carries, outputs)`: the final carries of the recurrent
+        layers, a tuple with one for each.
+
+    Raises:
+      ValueError: no layers; `skip_connections` with a layer that is not recurrent.
+
+    Source: `haiku.DeepRNN` and `haiku.deep_rnn_with_skip_connections`, which are cells:
+    they take the carries of all layers through one loop.
+    """
+
+    layers: Sequence[nn.Module | Callable]
+    skip_connections: bool = False
+    time_major: bool = False
+    return_carry: bool = False
+
+    def __post_init__(self):
+        check_bools(
+            "Stack",
+            skip_connections=self.skip_connections,
+            time_major=self.time_major,
+            return_carry=self.return_carry,
+        )
+        if not isinstance(self.layers, Sequence) or not self.layers:
+            raise ValueError(f"`layers` of Stack must be a list, got {self.layers!r}.")
+        for layer in self.layers:
+            if isinstance(layer, type) or not callable(layer):
+                raise TypeError(
+                    "`layers` of Stack must be cells, layers and functions, got "
+                    f"{layer!r}."
+                )
+            if self.skip_connections and not _is_recurrent(layer):
+                raise ValueError(
+                    "`skip_connections` of Stack needs all `layers` to be recurrent, "
+                    f"got {layer!r}."
+                )
+        super().__post_init__()
+
+    def __call__(
+        self,
+        inputs: PyTree,
+        *,
+        initial_carry: tuple[Carry, ...] | None = None,
+        init_key: jax.Array | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        reset_carry: tuple[Carry, ...] | None = None,
+        **sequences: jax.Array | None,
+    ) -> Any:
+        """Applies all layers.
+
+        Args:
+          inputs: `(*batch, time, *features)`.
+          initial_carry: one for each recurrent layer; None for their own.
+          init_key: split into one for each.
+          return_carry: overrides the field.
+          time_major: overrides the field.
+          reset_carry: one for each recurrent layer; None for their own.
+          **sequences: `seq_lengths`, `mask` and `resets`, as `RNN` takes them; each
+            recurrent layer gets them.
+
+        Returns:
+          The outputs, or `(carries, outputs)`.
+
+        Raises:
+          ValueError: carries that are not one for each recurrent layer.
+        """
+        flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
+        count = sum(map(_is_recurrent, self.layers))
+        carries = _each("initial_carry", initial_carry, count)
+        fresh = _each("reset_carry", reset_carry, count)
+        keys = [None] * count if init_key is None else jax.random.split(init_key, count)
+        given = [
+            {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
+            for carry, at_reset, key in zip(carries, fresh, keys, strict=True)
+        ]
+        shared = sequences | {"time_major": flags["time_major"]}
+
+        def run(number, index, inputs):
+            return _run(self.over_time[index], inputs, **given[number], **shared)
+
+        carries, outputs = self._compose(run, inputs)
+        return (carries, outputs) if flags["return_carry"] else outputs
+
+    def step(
+        self, carries: tuple[Carry, ...] | None, inputs: PyTree
+    ) -> tuple[tuple[Carry, ...], PyTree]:
+        """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
+
+        Args:
+          carries: as the call returns them; None before the first step.
+          inputs: `(*batch, *features)`.
+
+        Raises:
+          ValueError: a layer that runs backward; carries that do not fit.
+        """
+        carries = _each("carries", carries, sum(map(_is_recurrent, self.layers)))
+
+        def run(number, index, inputs):
+            return _step(self.over_time[index], carries[number], inputs)
+
+        return self._compose(run, inputs)
+
+    def setup(self):
+        self.over_time = [
+            RNN(layer) if isinstance(layer, nn.RNNCellBase) else layer
+            for layer in self.layers
+        ]
+
+    def _compose(
+        self, run: Callable, inputs: PyTree
+    ) -> tuple[tuple[Carry, ...], PyTree]:
+        """Applies all layers, the recurrent ones by `run(number, index, inputs)`."""
+        carries, everything, outputs = [], [], inputs
+        for index, layer in enumerate(self.layers):
+            if not _is_recurrent(layer):
+                outputs = self.over_time[index](outputs)
+                continue
+            if self.skip_connections and carries:
+                outputs = _beside(outputs, inputs)
+            carry, outputs = run(len(carries), index, outputs)
+            carries.append(carry)
+            everything.append(outputs)
+        if self.skip_connections:
+            outputs = _beside(*everything)
+        return tuple(carries), outputs
+
+
+def _is_recurrent(layer: Any) -> bool:
+    kinds = (nn.RNNCellBase, RNN, Bidirectional, nn.RNN, nn.Bidirectional)
+    return isinstance(layer, (*kinds, Stack, DeepRNN))
+
+
+def _run(layer: nn.Module, inputs: PyTree, **arguments: Any) -> tuple[Carry, PyTree]:
+    """Applies a recurrent layer of any kind to sequences."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if not isinstance(layer, DeepRNN):
+        return layer(inputs, **given, return_carry=True)
+    given.pop("init_key", None)
+    states = given.pop("initial_carry", None)
+    if "reset_carry" in given:
+        raise ValueError(
+            f"`reset_carry` must be None for {type(layer).__name__}, which starts anew "
+            "from zeros, or from what was learnt."
+        )
+    outputs, states = layer(inputs, states, **given)
+    return states, outputs
+
+
+def _step(layer: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+    """Applies a recurrent layer of any kind to one step."""
+    if isinstance(layer, Stack | DeepRNN | RNN):
+        return layer.step(carry, inputs)
+    raise ValueError(
+        f"`step` of Stack needs layers that have single steps, got "
+        f"{type(layer).__name__}."
+    )
+
+
+def _each(name: str, carries: Any, count: int) -> Sequence[Any]:
+    """Returns one carry for each recurrent layer, None for all if none is given."""
+    if carries is None:
+        return [None] * count
+    if not isinstance(carries, tuple | list) or len(carries) != count:
+        raise ValueError(
+            f"`{name}` of Stack must have one for each of {count} recurrent layers, "
+            f"got {type(carries).__name__} {jax.tree.map(jnp.shape, carries)}."
+        )
+    return carries
+
+
+def _beside(*arrays: jax.Array) -> jax.Array:
+    return jnp.concatenate(arrays, axis=-1)

@@ -1,0 +1,91 @@
+"""Layers exported for other machines, with batch and time of any size, and reloaded."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, random_params
+from jax import export
+
+import rnncells
+
+FEATURES_IN = 3
+PLATFORMS = ("cpu", "cuda", "tpu")
+LAYERS = {
+    "LSTM": rnncells.LSTM(4, num_layers=2),
+    "LSTM-bidirectional-projected": rnncells.LSTM(
+        4, num_layers=2, bidirectional=True, proj_features=2
+    ),
+    "GRU": rnncells.GRU(4, num_layers=2),
+    "ElmanRNN": rnncells.ElmanRNN(4),
+    "Stack": rnncells.Stack([rnncells.GRUCell(4), rnncells.LSTMCell(5)]),
+    "RNN": rnncells.RNN(rnncells.MGUCell(4)),
+}
+
+
+def through_bytes(function, *arguments, **options):
+    """Returns a function after it was exported, written, and read again."""
+    exported = export.export(jax.jit(function), platforms=PLATFORMS)(*arguments)
+    return export.deserialize(exported.serialize(**options))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_sequences_of_any_batch_and_time(name, rng):
+    layer = LAYERS[name]
+    params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
+    batch, time = export.symbolic_shape("batch, time")
+    inputs = jax.ShapeDtypeStruct((batch, time, FEATURES_IN), jnp.float32)
+    lengths = jax.ShapeDtypeStruct((batch,), jnp.int32)
+
+    def function(params, inputs, lengths):
+        return layer.apply(params, inputs, seq_lengths=lengths)
+
+    loaded = through_bytes(function, params, inputs, lengths)
+
+    assert loaded.platforms == PLATFORMS
+    for sizes in ((2, 5), (7, 3)):
+        x = jnp.asarray(rng.standard_normal((*sizes, FEATURES_IN)), jnp.float32)
+        lengths = jnp.asarray(rng.integers(0, sizes[1] + 1, sizes[0]), jnp.int32)
+        assert_close(loaded.call(params, x, lengths), function(params, x, lengths))
+
+
+@pytest.mark.parametrize("name", [n for n in LAYERS if "bidirectional" not in n])
+def test_steps_of_any_batch(name, rng):
+    layer = LAYERS[name]
+    params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
+    step = partial(layer.apply, method="step")
+    (batch,) = export.symbolic_shape("batch")
+    x_t = jax.ShapeDtypeStruct((batch, FEATURES_IN), jnp.float32)
+    carry, _ = jax.eval_shape(step, params, None, x_t)
+
+    loaded = through_bytes(step, params, carry, x_t)
+
+    assert loaded.platforms == PLATFORMS
+    for rows in (1, 6):
+        x = jnp.asarray(rng.standard_normal((rows, 4, FEATURES_IN)), jnp.float32)
+        carry, _ = step(params, None, x[:, 0])
+        expected = carry
+        for t in range(1, 4):
+            carry, y = loaded.call(params, carry, x[:, t])
+            expected, expected_y = step(params, expected, x[:, t])
+        assert_close((carry, y), (expected, expected_y))
+
+
+def test_gradient_of_what_was_exported(rng):
+    layer = LAYERS["LSTM"]
+    params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
+    batch, time = export.symbolic_shape("batch, time")
+    inputs = jax.ShapeDtypeStruct((batch, time, FEATURES_IN), jnp.float32)
+
+    def function(params, inputs):
+        y, _ = layer.apply(params, inputs)
+        return jnp.sum(jnp.sin(y))
+
+    loaded = through_bytes(function, params, inputs, vjp_order=1)
+
+    x = jnp.asarray(rng.standard_normal((3, 4, FEATURES_IN)), jnp.float32)
+    actual, expected = (jax.grad(f)(params, x) for f in (loaded.call, function))
+    assert_close(actual, expected)
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(actual))

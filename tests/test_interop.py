@@ -1,0 +1,299 @@
+"""Weights of other libraries: same outputs and gradients, and what comes back."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import (
+    BATCH,
+    FEATURES,
+    FEATURES_IN,
+    TIME,
+    assert_close,
+    assert_equal,
+    random_like,
+    under_cell,
+)
+from libraries import (
+    DEEP,
+    HAS,
+    KINDS,
+    LIBRARIES,
+    MERGES,
+    RUN,
+    SHAPES,
+    TOLERANCE,
+    WITHOUT_BIAS,
+    draw_params,
+    make_layer,
+)
+from peers import peer
+
+import rnncells
+from rnncells.interop import equinox, haiku, keras, pytorch
+
+CONFIGS = [
+    (library, kind, shape, use_bias, "float32" if library == "keras" else dtype)
+    for library in RUN
+    for kind in HAS[library]
+    for shape, use_bias, dtype in (
+        ("cell", True, "float64"),
+        ("RNN", False, "float64"),
+        ((2, True), True, "float32"),
+    )
+    if shape == (2, True) or library != "jax_rnn"
+    if shape != (2, True) or kind[0] in "LG"
+    if use_bias or library in WITHOUT_BIAS
+]
+CONFIGS += [
+    ("keras", "GRU", "Bidirectional", True, "float32"),
+    ("haiku", "LSTM", (2, False), True, "float64"),
+    ("equinox", "LSTM", "Bidirectional", True, "float64"),
+    ("jax_rnn", "LSTM", (1, False), True, "float64"),
+]
+
+
+# Keras reads its variables so.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("library, kind, shape, use_bias, dtype", CONFIGS)
+def test_loaded_weights_give_the_other_librarys_numbers(
+    library, kind, shape, use_bias, dtype, rng
+):
+    with jax.enable_x64(dtype == "float64"):
+        weights, run = RUN[library](rng, kind, shape, use_bias, dtype)
+        layer = make_layer(kind, shape, use_bias=use_bias, param_dtype=dtype)
+        x = jnp.asarray(rng.standard_normal((BATCH, TIME, FEATURES_IN)), dtype)
+
+        def ours(weights, x):
+            variables = LIBRARIES[library][0](layer, weights)
+            if shape == "cell":
+                return rnncells.RNN(layer).apply(under_cell(variables), x)
+            y = layer.apply(variables, x)
+            return y[0] if shape in DEEP else y
+
+        @partial(jax.jit, static_argnums=0)
+        def outputs_and_gradients(function, weights, x):
+            if shape not in ("cell", (1, False)):
+                return function(weights, x)
+            y, pull = jax.vjp(function, weights, x)
+            return y, pull(jnp.cos(jnp.arange(y.size, dtype=dtype)).reshape(y.shape))
+
+        actual = outputs_and_gradients(ours, weights, x)
+        expected = outputs_and_gradients(run, weights, x)
+        assert_close(actual, expected, TOLERANCE[dtype], TOLERANCE[dtype])
+
+
+def few_bits(tree):
+    """Returns multiples of 1/1024, to which 1 can be added without rounding."""
+    return jax.tree.map(lambda leaf: jnp.round(leaf * 1024) / 1024, tree)
+
+
+def without(weights, *names):
+    return {name: array for name, array in weights.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    "library, kind, use_bias",
+    [
+        (library, kind, use_bias)
+        for library, kinds in HAS.items()
+        for kind in kinds
+        for use_bias in (True, False)
+        if use_bias or library in WITHOUT_BIAS
+    ],
+)
+def test_weights_come_back_to_the_bit(library, kind, use_bias, rng):
+    from_theirs, to_theirs = LIBRARIES[library]
+    draw = few_bits if (library, kind) == ("haiku", "LSTM") else lambda tree: tree
+    for shape in SHAPES[library] if use_bias else ["cell", (2, True)]:
+        layer = make_layer(kind, shape, use_bias=use_bias)
+        ours = draw(draw_params(rng, layer))
+        theirs = to_theirs(layer, ours)
+        assert_equal(from_theirs(layer, theirs), ours)
+        if kind not in MERGES[library] or not use_bias:
+            theirs = draw(random_like(rng, theirs))
+            assert_equal(to_theirs(layer, from_theirs(layer, theirs)), theirs)
+
+
+def test_forget_bias_of_haiku_is_rounded_where_haiku_cannot_hold_it(rng):
+    cell = rnncells.LSTMCell(FEATURES)
+    variables = draw_params(rng, cell)
+
+    def there_and_back(bias):
+        ours = variables["params"]["hf"] | {"bias": jnp.asarray(bias, jnp.float32)}
+        variables["params"]["hf"] = ours
+        back = haiku.from_params(cell, haiku.to_params(cell, variables))
+        theirs = back["params"].pop("hf")
+        assert_equal(back["params"], without(variables["params"], "hf"))
+        assert_equal(theirs["kernel"], ours["kernel"])
+        return jnp.abs(theirs["bias"] - ours["bias"])
+
+    assert not there_and_back([0.5, 0.7654321, 3.1415927, 16777215.0]).any()
+    error = there_and_back([1e-3, -0.3, 0.1234567, -0.98765431])
+    assert error.any() and (error <= 2.0**-24).all()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_both_ways_can_be_compiled_and_keep_the_param_dtype(library, rng):
+    from_theirs, to_theirs = LIBRARIES[library]
+    layer = make_layer("LSTM", (1, False), param_dtype=jnp.bfloat16)
+    ours = few_bits(draw_params(rng, layer))
+    theirs = jax.jit(partial(to_theirs, layer))(ours)
+    wider = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), theirs)
+    for given in (theirs, wider, jax.tree.map(np.asarray, wider)):
+        loaded = partial(from_theirs, layer)
+        assert_equal(jax.jit(loaded)(given), loaded(given))
+        assert jax.tree.leaves(loaded(given))[0].dtype == jnp.bfloat16
+
+
+BAD = np.ones((2, 3), np.float32)
+# What is done to the weights of an LSTM of two layers, and what the error must name.
+# Where the width of inputs is not known, other weights of inputs are not blamed.
+BROKEN = {
+    "pytorch": (
+        lambda w: without(w, "weight_hh_l1") | {"weight_hr_l0": BAD, "bias_ih_l0": BAD},
+        "missing: weight_hh_l1 / unknown: weight_hr_l0 / bias_ih_l0 must be (16,)",
+    ),
+    "pytorch, no width": (
+        lambda w: without(w, "weight_ih_l0") | {"weight_ih_l1": BAD},
+        "missing: weight_ih_l0 / weight_ih_l1 must be (16, 8)",
+    ),
+    "keras": (
+        lambda w: [w[0], BAD, *w[2:], BAD],
+        "unknown: weights[6] / weights[1] (recurrent_kernel of layers_0/cell) must",
+    ),
+    "keras, short": (
+        lambda w: [BAD[0], *w[1:5]],
+        "missing: weights[5] (bias of layers_1/cell) / weights[0] (kernel of "
+        "layers_0/cell) must be (None, 16), got (3,)",
+    ),
+    "haiku": (
+        lambda w: {"lstm/linear": {"w": BAD}, "dense": {"b": BAD}},
+        "missing: lstm/linear/b / missing: lstm_1/linear/b / missing: lstm_1/linear/w "
+        "/ unknown: dense/b / lstm/linear/w must be (5, 16), got (2, 3)",
+    ),
+    "equinox": (
+        lambda w: [without(w[0], "weight_hh") | {"bias": BAD}, w[1] | {"bias_n": BAD}],
+        "missing: modules[0].weight_hh / unknown: modules[1].bias_n / "
+        "modules[0].bias must be (16,)",
+    ),
+    "jax_rnn": (lambda w: w[:-1], "must be a vector of 256 + 16 * features_in numbers"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_one_error_names_all_that_does_not_fit(broken, rng):
+    library = broken.partition(",")[0]
+    from_theirs, to_theirs = LIBRARIES[library]
+    layer = make_layer("LSTM", (2, "width" in broken))
+    change, named = BROKEN[broken]
+    weights = change(to_theirs(layer, draw_params(rng, layer)))
+    with pytest.raises(ValueError) as error:
+        from_theirs(layer, weights)
+    for part in named.split(" / "):
+        assert part in str(error.value)
+    assert str(error.value).count("\n") == named.count(" / ") + (library != "jax_rnn")
+
+
+OTHERS = [
+    (library, make_layer(kind, (1, False)))
+    for library, kinds in HAS.items()
+    for kind in KINDS
+    if kind not in kinds
+]
+OTHERS += [
+    ("pytorch", rnncells.MGUCell(FEATURES)),
+    ("keras", rnncells.RNN(rnncells.SimpleCell(FEATURES, residual=True))),
+    ("haiku", rnncells.LSTM(FEATURES, use_bias=False)),
+    ("haiku", rnncells.LSTMCell(FEATURES, activation_fn=nn.relu)),
+    ("equinox", rnncells.GRUCell(FEATURES, gate_fn=nn.hard_sigmoid)),
+    ("jax_rnn", rnncells.RNN(rnncells.LSTMCell(FEATURES))),
+    ("jax_rnn", rnncells.LSTM(FEATURES, use_bias=False)),
+]
+
+
+@pytest.mark.parametrize("library, layer", OTHERS)
+def test_a_cell_that_the_other_library_has_not_is_refused(library, layer, rng):
+    from_theirs, to_theirs = LIBRARIES[library]
+    nothing = {"keras": [], "equinox": [], "jax_rnn": np.ones(3)}.get(library, {})
+    with pytest.raises(TypeError, match=r" has .*(Cell|LSTM).*not "):
+        from_theirs(layer, nothing)
+    variables = draw_params(rng, layer)
+    with pytest.raises(TypeError, match=r" has .*(Cell|LSTM).*not "):
+        to_theirs(layer, variables)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_variables_that_no_library_could_hold_are_refused(library, rng):
+    to_theirs = LIBRARIES[library][1]
+    layer, other = make_layer("LSTM", (1, False)), make_layer("GRU", (2, False))
+    with pytest.raises(
+        ValueError, match="missing: layers_0/cell/hf/bias(.|\n)*unknown"
+    ):
+        to_theirs(layer, draw_params(rng, other))
+    with pytest.raises(ValueError, match="`params`"):
+        to_theirs(layer, draw_params(rng, layer)["params"])
+    learns = rnncells.LSTM(FEATURES, learn_states=True)
+    with pytest.raises(ValueError, match="no `learn_states`"):
+        to_theirs(learns, draw_params(rng, learns))
+    loaded = LIBRARIES[library][0](learns, to_theirs(layer, draw_params(rng, layer)))
+    assert not loaded["params"]["h_0"].any()
+
+
+def test_parts_of_a_larger_model_are_found_by_name(rng):
+    layer = make_layer("LSTM", (2, False))
+    variables = draw_params(rng, layer)
+    tensors = pytorch.to_state_dict(layer, variables, "a.lstm.") | {"a.bias": BAD}
+    assert_equal(pytorch.from_state_dict(layer, tensors, "a.lstm."), variables)
+
+    variables = few_bits(variables)
+    names = ["a/~/lstm", "a/~/lstm_1"]
+    params = haiku.to_params(layer, variables, names) | {"a/~/lstm_2": {"w": BAD}}
+    assert_equal(haiku.from_params(layer, params, names), variables)
+    with pytest.raises(ValueError, match="`names` must be those of 2 cores"):
+        haiku.from_params(layer, params, "a/~/lstm")
+    with pytest.raises(TypeError, match="`params` must be {module_name"):
+        haiku.from_params(layer, {"w": BAD})
+
+
+def test_dropout_does_not_change_what_is_loaded(rng):
+    plain = make_layer("LSTM", (2, False))
+    variables = draw_params(rng, plain)
+    layer = plain.clone(dropout=0.5)
+    tensors = pytorch.to_state_dict(layer, variables)
+    assert_equal(pytorch.from_state_dict(layer, tensors), variables)
+
+    cell = rnncells.VariationalGRUCell(
+        FEATURES, input_rate=0.5, recurrent_rate=0.5, rng_collection="masks"
+    )
+    rnn = rnncells.RNN(cell, split_rngs={"params": False, "masks": False})
+    variables = draw_params(rng, rnncells.RNN(rnncells.GRUCell(FEATURES)))
+    weights = keras.to_weights(rnn, variables)
+    assert_equal(keras.from_weights(rnn, weights), variables)
+
+
+def test_haiku_may_have_one_bias(rng):
+    layer = make_layer("relu", (2, False))
+    variables = draw_params(rng, layer)
+    params = haiku.to_params(layer, variables, double_bias=False)
+    assert "b" not in params["vanilla_rnn_1/linear_1"]
+    assert_equal(haiku.from_params(layer, params, double_bias=False), variables)
+    with pytest.raises(ValueError, match="missing: vanilla_rnn/linear_1/b"):
+        haiku.from_params(layer, params)
+
+
+def test_equinox_cell_takes_the_arrays(rng):
+    eqx = peer("equinox")
+    cell = rnncells.GRUCell(FEATURES)
+    variables = draw_params(rng, cell)
+    (arrays,) = equinox.to_arrays(cell, variables)
+    theirs = eqx.nn.GRUCell(FEATURES_IN, FEATURES, key=jax.random.key(0))
+    theirs = eqx.tree_at(
+        lambda cell: [getattr(cell, name) for name in arrays],
+        theirs,
+        list(arrays.values()),
+    )
+    assert_equal(equinox.from_module(cell, theirs), variables)

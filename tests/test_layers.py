@@ -1,0 +1,473 @@
+"""`LSTM`, `GRU`, `ElmanRNN` and `Stack`: what PyTorch cannot tell, and mistakes."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, assert_equal, random_like, random_params
+from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
+
+import rnncells
+
+FEATURES_IN, FEATURES = 3, 4
+KEY = jax.random.key(0)
+X = jnp.ones((ROWS, STEPS, FEATURES_IN))
+LAYERS = {
+    "LSTM": rnncells.LSTM,
+    "LSTM-projected": partial(rnncells.LSTM, proj_features=2),
+    "GRU": rnncells.GRU,
+    "GRU-reset-before": partial(rnncells.GRU, reset_after=False),
+    "ElmanRNN": partial(rnncells.ElmanRNN, nonlinearity="relu"),
+}
+each_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
+WAYS = {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS}
+
+
+def inputs_of(rng, *leading):
+    return jnp.asarray(rng.standard_normal((*leading, FEATURES_IN)), float)
+
+
+def setting(rng, make, **options):
+    layer = make(FEATURES, param_dtype=float, **options)
+    x = inputs_of(rng, ROWS, STEPS)
+    params = random_params(rng, layer, x)
+    _, states = jax.eval_shape(layer.apply, params, x)
+    return layer, params, x, random_like(rng, states)
+
+
+def by_hand(layer, params, x, states, ways):
+    """Returns outputs and carries of single RNNs, one after the other."""
+    carries, parts = [], [states] if not isinstance(states, tuple) else states[::-1]
+    count = layer.num_layers * (2 if layer.bidirectional else 1)
+    for k in range(layer.num_layers):
+        outputs = []
+        for side in ("forward_rnn", "backward_rnn")[: count // layer.num_layers]:
+            own = params["params"][f"layers_{k}"]
+            own = own[side] if layer.bidirectional else own
+            index = len(carries)
+            carry = tuple(part[index] for part in parts)
+            rnn = rnncells.RNN(layer.cell(), padded_outputs="zero", return_carry=True)
+            carry, y = rnn.apply(
+                {"params": own},
+                x,
+                initial_carry=carry if len(carry) > 1 else carry[0],
+                reverse=side == "backward_rnn",
+                keep_order=True,
+                **ways,
+            )
+            carries.append(carry)
+            outputs.append(y)
+        x = jnp.concatenate(outputs, axis=-1)
+    return x, carries
+
+
+@each_layer
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_layers_are_rnns_one_after_the_other(make, bidirectional, rng, float64):
+    options = {"num_layers": 2, "bidirectional": bidirectional}
+    layer, params, x, states = setting(rng, make, **options)
+
+    y, last = jax.jit(partial(layer.apply, **WAYS))(params, x, states)
+
+    expected, carries = by_hand(layer, params, x, states, WAYS)
+    np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-13)
+    lasts = last[::-1] if isinstance(last, tuple) else (last,)
+    for index, carry in enumerate(carries):
+        parts = carry if isinstance(carry, tuple) else (carry,)
+        for part, own in zip(lasts, parts, strict=True):
+            np.testing.assert_allclose(part[index], own, rtol=1e-12, atol=1e-13)
+
+
+@each_layer
+@pytest.mark.parametrize("time_major", [False, True])
+def test_all_states_hold_outputs_and_last_states(make, time_major, rng, float64):
+    layer, params, x, states = setting(rng, make, num_layers=2, bidirectional=True)
+    ways = {"seq_lengths": LENGTHS, "mask": MASK}
+    if time_major:
+        x = jnp.swapaxes(x, 0, 1)
+        ways["mask"] = MASK.T
+    apply = partial(layer.apply, **ways, time_major=time_major)
+
+    y, last, everywhere = jax.jit(partial(apply, return_all_states=True))(
+        params, x, states
+    )
+
+    assert_close((y, last), jax.jit(apply)(params, x, states), rtol=1e-12)
+    h_all = everywhere[0] if isinstance(everywhere, tuple) else everywhere
+    counts = MASK & (np.arange(STEPS) < LENGTHS[:, None])
+    counts = counts.T if time_major else counts
+    both = jnp.concatenate([h_all[2], h_all[3]], axis=-1)
+    np.testing.assert_array_equal(y[counts], both[counts])
+    axis = 0 if time_major else 1
+    for part, own in zip(
+        jax.tree.leaves(everywhere), jax.tree.leaves(last), strict=True
+    ):
+        for index in range(4):
+            end = jnp.take(part[index], -1 if index % 2 == 0 else 0, axis)
+            np.testing.assert_array_equal(end, own[index])
+
+
+@each_layer
+def test_no_steps_leave_the_states(make, rng):
+    layer, params, x, states = setting(rng, make, bidirectional=True)
+
+    y, last, everywhere = layer.apply(params, x[:, :0], states, return_all_states=True)
+
+    assert y.shape == (ROWS, 0, 2 * layer.widths[0])
+    assert_equal(last, states)
+    assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_any_number_of_batch_axes(batch, rng):
+    layer = rnncells.LSTM(FEATURES, 2, bidirectional=True)
+    x = inputs_of(rng, *batch, STEPS).astype(jnp.float32)
+    y, params = layer.init_with_output(KEY, x)
+
+    flat = x.reshape(-1, STEPS, FEATURES_IN)
+    expected = layer.apply(params, flat)
+    expected = jax.tree.map(lambda leaf, own: leaf.reshape(own.shape), expected, y)
+    assert_close(y, expected)
+
+
+@each_layer
+def test_step_equals_the_sequence(make, rng, float64):
+    layer, params, x, states = setting(rng, make, num_layers=3)
+    step = jax.jit(partial(layer.apply, method="step"))
+    for start in (states, None):
+        y, last = jax.jit(layer.apply)(params, x, start)
+        now = start
+        for t in range(STEPS):
+            now, y_t = step(params, now, x[:, t])
+            np.testing.assert_allclose(y_t, y[:, t], rtol=1e-12, atol=1e-14)
+        assert_close(now, last, rtol=1e-12, atol=1e-14)
+
+
+def test_learnt_states_begin_each_sequence(rng, float64):
+    make = partial(rnncells.LSTM, num_layers=2, bidirectional=True)
+    layer, params, x, _ = setting(rng, make, learn_states=True)
+    assert params["params"]["h_0"].shape == (4, FEATURES)
+    rest = {k: v for k, v in params["params"].items() if k not in ("h_0", "c_0")}
+    given = tuple(
+        jnp.broadcast_to(params["params"][name][:, None], (4, ROWS, FEATURES))
+        for name in ("h_0", "c_0")
+    )
+    plain = layer.clone(learn_states=False)
+
+    y = layer.apply(params, x)
+
+    assert_equal(y, plain.apply({"params": rest}, x, given))
+    # At resets too: two sequences in a row are as two rows.
+    resets = jnp.zeros((ROWS, STEPS), bool).at[:, 2].set(True)
+    (joined, _), states = layer.apply(params, x, resets=resets), None
+    first, _ = layer.apply(params, x[:, :2], states)
+    second, _ = layer.apply(params, x[:, 2:], states)
+    assert_close(joined, jnp.concatenate([first, second], 1), rtol=1e-12)
+    gradient = jax.grad(lambda params: layer.apply(params, x)[0].sum())(params)
+    assert all(gradient["params"][name].all() for name in ("h_0", "c_0"))
+
+
+@pytest.mark.parametrize("where", ["field", "call"])
+def test_dropout_is_between_layers_alone(where, rng):
+    options = {"deterministic": False} if where == "field" else {}
+    call = {} if where == "field" else {"deterministic": False}
+    layer = rnncells.GRU(FEATURES, num_layers=2, dropout=0.5, **options)
+    x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
+    params = layer.init({"params": KEY, "dropout": KEY}, x, **call)
+    first = rnncells.GRU(FEATURES)
+    own = {"params": {"layers_0": params["params"]["layers_0"]}}
+    second = {"params": {"layers_0": params["params"]["layers_1"]}}
+    between, h_1 = first.apply(own, x)
+
+    y, h_n = layer.apply(params, x, rngs={"dropout": jax.random.key(5)}, **call)
+
+    # The first layer is as without dropout; the second is not.
+    np.testing.assert_array_equal(h_n[0], h_1[0])
+    assert not np.allclose(y, first.apply(second, between)[0])
+    none = layer.clone(deterministic=None).apply(params, x, deterministic=True)
+    assert_close(none, layer.clone(dropout=0.0).apply(params, x))
+
+
+def test_dropout_of_half_drops_half(rng):
+    """An identity layer shows what the second layer gets."""
+    layer = rnncells.ElmanRNN(
+        50, 2, dropout=0.25, nonlinearity="relu", deterministic=False
+    )
+    x = jnp.ones((30, 1, 50))
+    params = layer.init({"params": KEY, "dropout": KEY}, x)
+    eye = {"i": {"kernel": jnp.eye(50), "bias": jnp.zeros(50)}}
+    eye["h"] = {"kernel": jnp.zeros((50, 50))}
+    params = {"params": {f"layers_{k}": {"cell": eye} for k in range(2)}}
+
+    y, _ = layer.apply(params, x, rngs={"dropout": KEY})
+
+    assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)}
+    # Of 1500 numbers: 4 standard deviations.
+    assert abs((y == 0).mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 1500)
+
+
+STACK = [rnncells.LSTMCell(4), nn.Dense(6), nn.relu, rnncells.GRUCell(5)]
+
+
+def test_stack_runs_its_layers_in_turn(rng, float64):
+    layers = [
+        rnncells.LSTMCell(4, param_dtype=float),
+        nn.Dense(6, param_dtype=float),
+        nn.relu,
+        rnncells.RNN(rnncells.GRUCell(5, param_dtype=float)),
+    ]
+    stack = rnncells.Stack(layers, return_carry=True)
+    x = inputs_of(rng, ROWS, STEPS)
+    params = random_params(rng, stack, x)
+
+    (lstm_carry, gru_carry), y = jax.jit(partial(stack.apply, **WAYS))(params, x)
+
+    def run(layer, index, x, *path):
+        own = params["params"][f"layers_{index}"]
+        for name in path:
+            own = own[name]
+        return layer.apply({"params": own}, x)
+
+    rnns = [
+        rnncells.RNN(rnncells.LSTMCell(4, param_dtype=float), return_carry=True),
+        rnncells.RNN(rnncells.GRUCell(5, param_dtype=float), return_carry=True),
+    ]
+    own = params["params"]
+    carry, h = rnns[0].apply({"params": {"cell": own["layers_0"]}}, x, **WAYS)
+    assert_close(lstm_carry, carry, rtol=1e-12)
+    h = nn.relu(run(nn.Dense(6), 1, h))
+    carry, h = rnns[1].apply({"params": own["layers_3"]}, h, **WAYS)
+    assert_close((gru_carry, y), (carry, h), rtol=1e-12)
+
+
+def test_skip_connections_are_those_of_haiku(rng):
+    stack = rnncells.Stack(
+        [rnncells.LSTMCell(4), rnncells.GRUCell(5), rnncells.SimpleCell(2)],
+        skip_connections=True,
+    )
+    x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
+    params = random_params(rng, stack, x)
+
+    y = stack.apply(params, x)
+
+    outputs, h = [], x
+    for k, cell in enumerate(stack.layers):
+        own = {"params": {"cell": params["params"][f"layers_{k}"]}}
+        h = rnncells.RNN(cell).apply(own, h)
+        outputs.append(h)
+        h = jnp.concatenate([h, x], axis=-1)
+    assert_close(y, jnp.concatenate(outputs, axis=-1))
+
+
+def test_stack_takes_every_kind_of_layer(rng):
+    stack = rnncells.Stack(
+        [
+            nn.RNN(nn.GRUCell(4)),
+            rnncells.Bidirectional(
+                rnncells.RNN(rnncells.GRUCell(4)), rnncells.RNN(rnncells.GRUCell(5))
+            ),
+            rnncells.LSTM(3, num_layers=2),
+            rnncells.Stack([rnncells.SimpleCell(2), nn.Dense(7)]),
+        ],
+        return_carry=True,
+    )
+    x = inputs_of(rng, STEPS, ROWS).astype(jnp.float32)
+
+    (carries, y), params = stack.init_with_output(KEY, x, time_major=True)
+
+    assert y.shape == (STEPS, ROWS, 7) and len(carries) == 4
+    again, _ = stack.apply(params, x, initial_carry=carries, time_major=True)
+    assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, carries)
+
+
+def test_steps_of_a_stack_equal_the_sequence(rng, float64):
+    stack = rnncells.Stack(
+        [rnncells.LSTMCell(4), nn.Dense(6), rnncells.GRU(5, 2)], return_carry=True
+    )
+    x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
+    params = random_params(rng, stack, x)
+    carries, y = stack.apply(params, x)
+
+    now, step = None, jax.jit(partial(stack.apply, method="step"))
+    for t in range(STEPS):
+        now, y_t = step(params, now, x[:, t])
+        np.testing.assert_allclose(y_t, y[:, t], atol=1e-6)
+    assert_close(now, carries)
+
+
+def lstm(**options):
+    return rnncells.LSTM(FEATURES, **options)
+
+
+def apply(*arguments, layer=None, **options):
+    layer = lstm() if layer is None else layer
+    params = jax.eval_shape(layer.init, KEY, X)
+    return layer.apply(
+        jax.tree.map(lambda p: jnp.zeros(p.shape), params), *arguments, **options
+    )
+
+
+STATES = tuple(jnp.zeros((1, ROWS, FEATURES)) for _ in range(2))
+ERRORS = {
+    "rank": (lambda: apply(X[0, 0]), ValueError, r"`inputs` must have a time axis"),
+    "features": (
+        lambda: apply(X[..., :2]),
+        ValueError,
+        r"`kernel` of gate `ii` must have the shape \(2, 4\).*got parameters.*\(3, 4\)",
+    ),
+    "lengths too long": (
+        lambda: apply(X, seq_lengths=np.array([7, 1, 1, 1])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 6\] \(the time axis\), got 7 at index \(0,\)",
+    ),
+    "lengths negative": (
+        lambda: apply(X, seq_lengths=np.array([1, -1, 1, 1])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 6\] \(the time axis\), got -1 at index \(1,\)",
+    ),
+    "lengths of floats": (
+        lambda: apply(X, seq_lengths=np.ones(4)),
+        TypeError,
+        "`seq_lengths` must be integers, got float64",
+    ),
+    "mask": (
+        lambda: apply(X, mask=np.ones((4, 5), bool)),
+        ValueError,
+        r"`mask` must have the batch and time axes of the inputs, \(4, 6\), got",
+    ),
+    "one state": (
+        lambda: apply(X, STATES[0]),
+        ValueError,
+        r"`states` of LSTM must have the shapes \(\(1, 4, 4\), \(1, 4, 4\)\)",
+    ),
+    "state of another shape": (
+        lambda: apply(X, (STATES[0], STATES[1][..., :2])),
+        ValueError,
+        r"`states` of LSTM must have the shapes .* got \(\(1, 4, 4\), \(1, 4, 2\)\)",
+    ),
+    "two states": (
+        lambda: apply(X, STATES, layer=rnncells.GRU(FEATURES)),
+        ValueError,
+        r"`states` of GRU must have the shapes \(1, 4, 4\) \(layers times directions",
+    ),
+    "state of another dtype": (
+        lambda: apply(X, jax.tree.map(lambda s: s.astype(jnp.bfloat16), STATES)),
+        TypeError,
+        "`states` of LSTM must have the dtype of its parameters, float32, got bfloat16",
+    ),
+    "integer states": (
+        lambda: apply(X, jax.tree.map(lambda s: s.astype(int), STATES)),
+        TypeError,
+        "`states` of LSTM must have the dtype of its parameters, float32, got int32",
+    ),
+    "proj as many": (
+        lambda: lstm(proj_features=4),
+        ValueError,
+        "`proj_features` of LSTM must be less than `features` 4, got 4",
+    ),
+    "proj of none": (
+        lambda: lstm(proj_features=0),
+        ValueError,
+        "`proj_features` of LSTM must be at least 1, got 0",
+    ),
+    "proj of a cell": (
+        lambda: rnncells.ProjectedLSTMCell(4, 5),
+        ValueError,
+        "`proj_features` of ProjectedLSTMCell must be less than `features` 4, got 5",
+    ),
+    "proj without features": (
+        lambda: rnncells.ProjectedLSTMCell(None, 5),
+        TypeError,
+        "`features` of ProjectedLSTMCell must be an int, got None",
+    ),
+    "dropout 1": (
+        lambda: lstm(dropout=1.0),
+        ValueError,
+        r"`dropout` of LSTM must be in \[0, 1\), got 1.0",
+    ),
+    "dropout negative": (
+        lambda: rnncells.GRU(4, dropout=-0.1),
+        ValueError,
+        r"`dropout` of GRU must be in \[0, 1\), got -0.1",
+    ),
+    "dropout no number": (
+        lambda: lstm(dropout=True),
+        TypeError,
+        "`dropout` of LSTM must be a number, got True",
+    ),
+    "no features": (lambda: rnncells.GRU(None), TypeError, "must be an int, got None"),
+    "features of 0": (lambda: rnncells.GRU(0), ValueError, "must be at least 1, got 0"),
+    "no layers": (
+        lambda: lstm(num_layers=0),
+        ValueError,
+        "`num_layers` of LSTM must be at least 1, got 0",
+    ),
+    "layers of floats": (
+        lambda: lstm(num_layers=2.0),
+        TypeError,
+        "`num_layers` of LSTM must be an int, got 2.0",
+    ),
+    "nonlinearity": (
+        lambda: rnncells.ElmanRNN(4, nonlinearity="gelu"),
+        ValueError,
+        r"`nonlinearity` of ElmanRNN must be one of \['tanh', 'relu'\], got 'gelu'",
+    ),
+    "flag": (
+        lambda: lstm(bidirectional=2),
+        TypeError,
+        "`bidirectional` of LSTM must be a bool, got 2",
+    ),
+    "step of both directions": (
+        lambda: apply(None, X[:, 0], layer=lstm(bidirectional=True), method="step"),
+        ValueError,
+        "`step` of LSTM needs `bidirectional` False",
+    ),
+    "step of a reversed RNN": (
+        lambda: rnncells.RNN(rnncells.GRUCell(4), reverse=True).init(
+            KEY, None, X[:, 0], method="step"
+        ),
+        ValueError,
+        "`step` of RNN needs `reverse` False",
+    ),
+    "step of a stack": (
+        lambda: rnncells.Stack([nn.RNN(nn.GRUCell(4))]).init(
+            KEY, None, X[:, 0], method="step"
+        ),
+        ValueError,
+        "`step` of Stack needs layers that have single steps, got RNN",
+    ),
+    "empty stack": (
+        lambda: rnncells.Stack([]),
+        ValueError,
+        r"`layers` of Stack must be a list, got \[\]",
+    ),
+    "class in a stack": (
+        lambda: rnncells.Stack([rnncells.GRUCell]),
+        TypeError,
+        "`layers` of Stack must be cells, layers and functions, got <class",
+    ),
+    "skip over a function": (
+        lambda: rnncells.Stack([nn.relu], skip_connections=True),
+        ValueError,
+        "`skip_connections` of Stack needs all `layers` to be recurrent",
+    ),
+    "carries of a stack": (
+        lambda: rnncells.Stack(STACK).init(KEY, X, initial_carry=(STATES,)),
+        ValueError,
+        "`initial_carry` of Stack must have one for each of 2 recurrent layers",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, kind, message", ERRORS.values(), ids=ERRORS)
+def test_mistake_has_its_error(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_dropout_of_one_layer_warns():
+    with pytest.warns(UserWarning, match="`dropout` of LSTM is between layers"):
+        lstm(dropout=0.5)

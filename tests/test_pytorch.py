@@ -1,0 +1,186 @@
+"""Layers against PyTorch's: outputs, states, and the gradients of everything."""
+
+import functools
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close
+from peers import peer
+
+import rnncells
+from rnncells.interop import pytorch
+
+torch = peer("torch")
+
+LAYERS = {
+    "LSTM": (rnncells.LSTM, {}, "LSTM", {}),
+    "LSTM-projected": (
+        rnncells.LSTM,
+        {"proj_features": 3},
+        "LSTM",
+        {"proj_size": 3},
+    ),
+    "GRU": (rnncells.GRU, {}, "GRU", {}),
+    "RNN-tanh": (rnncells.ElmanRNN, {}, "RNN", {}),
+    "RNN-relu": (
+        rnncells.ElmanRNN,
+        {"nonlinearity": "relu"},
+        "RNN",
+        {"nonlinearity": "relu"},
+    ),
+}
+FEATURES_IN, FEATURES, BATCH, TIME = 2, 4, 3, 5
+LENGTHS = np.array([3, 5, 1])
+TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+
+# oneDNN has no projection, which PyTorch says once.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
+# Without a batch there is nothing for time to come before, or after.
+WAYS = {
+    "batched": (False, False),
+    "batched-time-major": (True, False),
+    "packed": (False, True),
+    "packed-time-major": (True, True),
+    "unbatched": (False, False),
+    "unbatched-time-major": (True, False),
+}
+CONFIGS = [*itertools.product(LAYERS, (1, 3), (False, True), (True, False), TOLERANCE)]
+
+
+@functools.cache
+def make_pair(name, num_layers, bidirectional, use_bias, dtype):
+    """Returns our layer, PyTorch's with random weights, those weights as variables."""
+    ours, options, theirs, their_options = LAYERS[name]
+    layer = ours(
+        FEATURES,
+        num_layers=num_layers,
+        bidirectional=bidirectional,
+        use_bias=use_bias,
+        param_dtype=dtype,
+        **options,
+    )
+    torch.manual_seed(0)
+    peer = getattr(torch.nn, theirs)(
+        FEATURES_IN,
+        FEATURES,
+        num_layers=num_layers,
+        bidirectional=bidirectional,
+        bias=use_bias,
+        dtype=getattr(torch, dtype),
+        **their_options,
+    )
+    weights = {
+        name: weight.detach().numpy() for name, weight in peer.named_parameters()
+    }
+    variables, pull = jax.vjp(partial(pytorch.from_state_dict, layer), weights)
+    return layer, peer, variables, jax.jit(lambda gradient: pull(gradient)[0])
+
+
+def run_torch(peer, x, states, cotangents, time_major, is_packed):
+    """Returns outputs and states; gradients by inputs, by states, by weights."""
+    peer.batch_first = not time_major
+    x, *states = (torch.tensor(a, requires_grad=True) for a in (x, *states))
+    inputs = x
+    if is_packed:
+        inputs = torch.nn.utils.rnn.pack_padded_sequence(
+            x, LENGTHS, batch_first=not time_major, enforce_sorted=False
+        )
+    y, last = peer(inputs, *_states(states))
+    if is_packed:
+        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=not time_major)
+    values = (y, *last) if isinstance(last, tuple) else (y, last)
+    pairs = zip(values, cotangents, strict=True)
+    loss = sum((value * torch.tensor(weight)).sum() for value, weight in pairs)
+    weights = dict(peer.named_parameters())
+    d_x, *others = torch.autograd.grad(loss, [x, *states, *weights.values()])
+    d_states, d_weights = others[: len(states)], others[len(states) :]
+    gradients = d_x, d_states, dict(zip(weights, d_weights, strict=True))
+    return jax.tree.map(
+        lambda tensor: tensor.detach().numpy(), (list(values), gradients)
+    )
+
+
+def applied(layer, variables, x, states, time_major, is_packed):
+    """Returns outputs and states of our layer."""
+    lengths = LENGTHS if is_packed else None
+    y, last = layer.apply(
+        variables, x, *_states(states), seq_lengths=lengths, time_major=time_major
+    )
+    return [y, *last] if isinstance(last, tuple) else [y, last]
+
+
+@functools.cache
+def compiled(config, *way):
+    """Returns outputs and states, and the gradients by all, as one program."""
+    layer, _, _, _ = make_pair(*config)
+
+    @jax.jit
+    def run(variables, x, states, cotangents):
+        def apply(variables, x, states):
+            return applied(layer, variables, x, states, *way)
+
+        values, pull = jax.vjp(apply, variables, x, states)
+        return values, pull(cotangents)
+
+    return run
+
+
+def _states(states):
+    """Returns the argument for states, if there are any."""
+    if not states:
+        return ()
+    return (tuple(states),) if len(states) > 1 else (states[0],)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "config", CONFIGS, ids=lambda config: "-".join(map(str, config))
+)
+def test_layer_equals_that_of_pytorch(config, way, rng):
+    """Outputs, states, and all gradients; with states given, and without.
+
+    Programs that are the same are compiled once: that without states is seen to be that
+    with zeros, and where there is no batch, time comes first in any case.
+    """
+    name, num_layers, bidirectional, _, dtype = config
+    time_major, is_packed = WAYS[way]
+    batch = () if "unbatched" in way else (BATCH,)
+    leading = (TIME, *batch) if time_major else (*batch, TIME)
+    directions = 2 if bidirectional else 1
+    # h comes first, and is what is projected.
+    widths = (3, FEATURES) if "projected" in name else (FEATURES, FEATURES)
+    widths = widths[: 2 if "LSTM" in name else 1]
+    shapes = [(num_layers * directions, *batch, width) for width in widths]
+
+    def draw(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    x = draw(*leading, FEATURES_IN)
+    states = [draw(*shape) for shape in shapes]
+    cotangents = [draw(*leading, directions * widths[0])]
+    cotangents += [draw(*shape) for shape in shapes]
+    with jax.enable_x64(dtype == "float64"):
+        layer, peer, variables, pull = make_pair(*config)
+
+        def traced(time_major, with_zeros):
+            def apply(variables, x):
+                zeros = [jnp.zeros(shape, dtype) for shape in shapes if with_zeros]
+                return applied(layer, variables, x, zeros, time_major, is_packed)
+
+            return str(jax.make_jaxpr(apply)(variables, x))
+
+        assert traced(time_major, True) == traced(time_major, False)
+        is_first = time_major and batch
+        assert batch or traced(False, False) == traced(True, False)
+        run = compiled(config, bool(is_first), is_packed)
+        for given in (states, []):
+            at = given or [np.zeros_like(state) for state in states]
+            values, (d_variables, d_x, d_states) = run(variables, x, at, cotangents)
+            actual = values, (d_x, d_states if given else [], pull(d_variables))
+            expected = run_torch(peer, x, given, cotangents, time_major, is_packed)
+            tolerance = TOLERANCE[dtype]
+            assert_close(actual, expected, rtol=tolerance, atol=tolerance)
