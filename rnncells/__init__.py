@@ -23,6 +23,7 @@ from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
 from rnncells.conformance import check_cell as check_cell
+from rnncells.gates import Diagonal as Diagonal
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
 from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM

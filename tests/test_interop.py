@@ -198,6 +198,14 @@ def test_one_error_names_all_that_does_not_fit(broken, rng):
     assert str(error.value).count("\n") == named.count(" / ") + (library != "jax_rnn")
 
 
+class LeakyLSTMCell(rnncells.LSTMCell):
+    """A user's: with the parameters of an LSTM, and another step."""
+
+    def recur(self, carry, projected):
+        (c, h), _ = super().recur(carry, projected)
+        return (0.9 * c, h), h
+
+
 OTHERS = [
     (library, make_layer(kind, (1, False)))
     for library, kinds in HAS.items()
@@ -205,7 +213,10 @@ OTHERS = [
     if kind not in kinds
 ]
 OTHERS += [
+    *((library, LeakyLSTMCell(FEATURES)) for library in LIBRARIES),
     ("pytorch", rnncells.MGUCell(FEATURES)),
+    ("pytorch", rnncells.LSTMCell(FEATURES, gate_fn=nn.hard_sigmoid)),
+    ("pytorch", rnncells.SimpleCell(FEATURES, activation_fn=nn.gelu)),
     ("keras", rnncells.RNN(rnncells.SimpleCell(FEATURES, residual=True))),
     ("haiku", rnncells.LSTM(FEATURES, use_bias=False)),
     ("haiku", rnncells.LSTMCell(FEATURES, activation_fn=nn.relu)),
@@ -273,6 +284,14 @@ def test_dropout_does_not_change_what_is_loaded(rng):
     variables = draw_params(rng, rnncells.RNN(rnncells.GRUCell(FEATURES)))
     weights = keras.to_weights(rnn, variables)
     assert_equal(keras.from_weights(rnn, weights), variables)
+
+
+def test_dropout_of_a_cell_does_not_change_what_is_loaded(rng):
+    cell = rnncells.VariationalLSTMCell(FEATURES, recurrent_rate=0.5)
+    plain = rnncells.LSTMCell(FEATURES)
+    variables = draw_params(rng, plain)
+    weights = pytorch.to_state_dict(plain, variables)
+    assert_equal(pytorch.from_state_dict(cell, weights), variables)
 
 
 def test_haiku_may_have_one_bias(rng):

@@ -46,6 +46,7 @@ from rnncells.interop.layout import (
     Place,
     bias_side,
     biases,
+    computes,
     from_kernels,
     gate_names,
     has_functions,
@@ -119,9 +120,9 @@ def _arrays_of(module: Any) -> Arrays:
 
 def _gates(cell: nn.Module) -> str:
     """Returns the letters of the gates in Equinox' order."""
-    if isinstance(cell, LSTMCell) and has_functions(cell):
+    if computes(cell, LSTMCell) and has_functions(cell):
         return LSTM_GATES
-    if isinstance(cell, GRUCell) and has_functions(cell) and cell.reset_after:
+    if computes(cell, GRUCell) and has_functions(cell) and cell.reset_after:
         return GRU_GATES
     raise TypeError(
         "Equinox has LSTMCell and GRUCell(reset_after=True), with the functions of "

@@ -55,6 +55,7 @@ from rnncells.interop.layout import (
     Place,
     bias_side,
     biases,
+    computes,
     from_kernels,
     gate_names,
     has_functions,
@@ -151,11 +152,11 @@ def to_params(
 def _gates(cell: nn.Module) -> str:
     """Returns our letters of the gates in Haiku's order, "" if there are none."""
     if getattr(cell, "use_bias", False):
-        if isinstance(cell, LSTMCell) and has_functions(cell):
+        if computes(cell, LSTMCell) and has_functions(cell):
             return LSTM_GATES
-        if isinstance(cell, GRUCell) and has_functions(cell) and not cell.reset_after:
+        if computes(cell, GRUCell) and has_functions(cell) and not cell.reset_after:
             return GRU_GATES
-        if isinstance(cell, SimpleCell) and has_functions(cell, nn.relu):
+        if computes(cell, SimpleCell) and has_functions(cell, nn.relu):
             if not cell.residual:
                 return ""
     raise TypeError(

@@ -50,6 +50,7 @@ from rnncells.interop.layout import (
     Place,
     bias_side,
     biases,
+    computes,
     from_kernels,
     gate_names,
     kernels,
@@ -102,11 +103,11 @@ def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
 
 def _gates(cell: nn.Module) -> str:
     """Returns our letters of the gates in Keras' order, "" if there are none."""
-    if isinstance(cell, LSTMCell):
+    if computes(cell, LSTMCell):
         return LSTM_GATES
-    if isinstance(cell, GRUCell):
+    if computes(cell, GRUCell):
         return GRU_GATES
-    if isinstance(cell, SimpleCell) and not cell.residual:
+    if computes(cell, SimpleCell) and not cell.residual:
         return ""
     raise TypeError(
         f"Keras has LSTMCell, GRUCell and SimpleCell(residual=False); not {cell!r}."

@@ -12,6 +12,7 @@ from flax import traverse_util
 from rnncells.base import RNNCellBase
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
+from rnncells.cells.variational import VariationalDropout
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.deep import DeepRNN
 from rnncells.layers.rnn import RNN
@@ -318,7 +319,17 @@ def with_biases(params: Params, biases: Arrays) -> Params:
     }
 
 
-def has_functions(cell: nn.Module, activation_fn: Callable = nn.tanh) -> bool:
-    """Returns whether gates are logistic, and the activation is the one given."""
+def computes(cell: nn.Module, *kinds: type[RNNCellBase]) -> bool:
+    """Says whether a cell is of a kind, and its step is that kind's, dropout aside."""
+    is_kind = isinstance(cell, kinds)
+    steps = [kind.recur for kind in kinds]
+    return is_kind and (
+        isinstance(cell, VariationalDropout) or type(cell).recur in steps
+    )
+
+
+def has_functions(cell: nn.Module, *activation_fns: Callable) -> bool:
+    """Says whether gates are logistic and the activation is tanh, or one given."""
     gate_fn = getattr(cell, "gate_fn", nn.sigmoid)
-    return gate_fn is nn.sigmoid and cell.activation_fn is activation_fn
+    activation_fns = activation_fns or (nn.tanh,)
+    return gate_fn is nn.sigmoid and cell.activation_fn in activation_fns

@@ -41,7 +41,9 @@ from rnncells.interop.layout import (
     Params,
     Place,
     biases,
+    computes,
     from_kernels,
+    has_functions,
     kernels,
     load,
     merged_biases,
@@ -132,15 +134,17 @@ def _from_arrays(found: list[Place], arrays: Arrays) -> list[Params]:
 
 def _gates(cell: nn.Module) -> str:
     """Returns the letters of the gates in PyTorch's order, "" if there are none."""
-    if isinstance(cell, LSTMCell | ProjectedLSTMCell):
+    if computes(cell, LSTMCell, ProjectedLSTMCell) and has_functions(cell):
         return LSTM_GATES
-    if isinstance(cell, GRUCell) and cell.reset_after:
+    if computes(cell, GRUCell) and has_functions(cell) and cell.reset_after:
         return GRU_GATES
-    if isinstance(cell, SimpleCell) and not cell.residual:
-        return ""
+    if computes(cell, SimpleCell) and has_functions(cell, nn.tanh, nn.relu):
+        if not cell.residual:
+            return ""
     raise TypeError(
-        "PyTorch has LSTMCell, ProjectedLSTMCell, GRUCell(reset_after=True) and "
-        f"SimpleCell(residual=False); not {cell!r}."
+        "PyTorch has LSTMCell, ProjectedLSTMCell, GRUCell(reset_after=True), all with "
+        "the functions that are our defaults, and SimpleCell(residual=False) with tanh "
+        f"or relu; not {cell!r}."
     )
 
 
