@@ -316,7 +316,7 @@ ERRORS = {
     "features": (
         lambda: apply(X[..., :2]),
         ValueError,
-        r"`kernel` of gate `ii` must have the shape \(2, 4\).*got parameters.*\(3, 4\)",
+        r"`kernel` of `ii` must have the shape \(2, 4\).*got parameters.*\(3, 4\)",
     ),
     "lengths too long": (
         lambda: apply(X, seq_lengths=np.array([7, 1, 1, 1])),
