@@ -146,6 +146,29 @@ def test_step_equals_the_sequence(make, rng, float64):
         assert_close(now, last, rtol=1e-12, atol=1e-14)
 
 
+LOOPED = {
+    **{name: make(FEATURES, num_layers=2) for name, make in LAYERS.items()},
+    "RNN": rnncells.RNN(rnncells.MGUCell(FEATURES)),
+}
+
+
+@pytest.mark.parametrize("layer", LOOPED.values(), ids=LOOPED)
+def test_steps_can_be_scanned(layer, rng):
+    """`None` is no carry of a loop: `initialize_carry` is what stands for it."""
+    x = inputs_of(rng, STEPS, ROWS).astype(jnp.float32)
+    params = random_params(rng, layer, jnp.swapaxes(x, 0, 1))
+    carry = layer.initialize_carry(KEY, x[0])
+
+    def step(carry, x_t):
+        return layer.apply(params, carry, x_t, method="step")
+
+    _, y = jax.jit(lambda carry, x: jax.lax.scan(step, carry, x))(carry, x)
+
+    expected = layer.apply(params, x, time_major=True)
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    assert_close(y, expected)
+
+
 def test_learnt_states_begin_each_sequence(rng, float64):
     make = partial(rnncells.LSTM, num_layers=2, bidirectional=True)
     layer, params, x, _ = setting(rng, make, learn_states=True)
@@ -438,6 +461,11 @@ ERRORS = {
         ),
         ValueError,
         "`step` of Stack needs layers that have single steps, got RNN",
+    ),
+    "learnt states without parameters": (
+        lambda: lstm(learn_states=True).initialize_carry(KEY, X[:, 0]),
+        ValueError,
+        "`initialize_carry` of LSTM with `learn_states` needs parameters",
     ),
     "empty stack": (
         lambda: rnncells.Stack([]),

@@ -19,11 +19,13 @@ ALLOWED = {
     "rnncells/recurrence": ["jax", "rnncells.recurrence"],
     "rnncells/initializers.py": ["flax.typing", "jax"],
     "rnncells/reference": ["jax", "rnncells.reference"],
-    "rnncells/packing.py": [
-        *FLAX,
+    "rnncells/packing": [
+        "jax",
+        "numpy",
         "rnncells.carry",
         "rnncells.checks",
         "rnncells.layers.checks",
+        "rnncells.packing",
         "rnncells.recurrence.masks",
     ],
     "rnncells/carry.py": ["flax.typing", "jax", "numpy"],

@@ -410,3 +410,19 @@ ONE, TWO = np.ones((1, 3)), np.ones((2, 3))
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_last_states_are_those_of_each_sequence_alone(bidirectional, rng):
+    layer = rnncells.LSTM(4, num_layers=2, bidirectional=bidirectional)
+    sequences = [rng.standard_normal((n, 3)).astype(np.float32) for n in (3, 1, 4, 2)]
+    inputs, plan = packing.pack(sequences, row_length=5)
+    ways = {"resets": plan.resets, "mask": plan.mask, "return_all_states": True}
+    (_, _, states), params = layer.init_with_output(jax.random.key(0), inputs, **ways)
+
+    lasts = plan.last_states(states, bidirectional)
+
+    for k, sequence in enumerate(sequences):
+        _, alone = layer.apply(params, sequence)
+        for last, own in zip(lasts, alone, strict=True):
+            np.testing.assert_allclose(last[:, k], own, atol=1e-6)

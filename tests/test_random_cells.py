@@ -212,6 +212,25 @@ def test_variational_dropout_follows_its_equations(
         np.testing.assert_allclose(y[:, t], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["zoneout", "variational-lstm"])
+def test_cells_ask_for_their_streams(name, rng):
+    make, streams = CELLS[name]
+    told, params, x = setting(rng, make, streams)
+    rngs = {"dropout": KEYS["dropout"]}
+
+    y = rnncells.RNN(make()).apply(params, x, rngs=rngs)
+
+    assert_equal(y, told.apply(params, x, rngs=rngs))
+    both = rnncells.Bidirectional(rnncells.RNN(make()), rnncells.RNN(make()))
+    stack = rnncells.Stack([make(), make()])
+    for layer in (both, stack):
+        own = layer.init(KEYS, x)
+        first, second = (
+            layer.apply(own, x, rngs={"dropout": jax.random.key(n)}) for n in (1, 2)
+        )
+        assert not np.allclose(first, second)
+
+
 @pytest.mark.parametrize("name", ["VariationalLSTMCell", "VariationalGRUCell"])
 def test_deterministic_variational_cell_is_the_plain_one(name, rng):
     make = partial(variational, name, deterministic=True)

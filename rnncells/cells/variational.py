@@ -24,11 +24,12 @@ class VariationalDropout(RNNCellBase):
     begin with `i` for inputs and `h` for states, and if the last part of its carry is
     :math:`h`: `class MyVariationalCell(VariationalDropout, MyCell)`.
 
-    The masks stay because the random stream does: `RNN` is told so by `split_rngs`.
+    The masks stay because the random stream does, which `RNN` is told by `streams`.
+    (Flax's must be told by `split_rngs={"params": False, "dropout": False}`.)
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)
-    >>> rnn = rnncells.RNN(cell, split_rngs={"params": False, "dropout": False})
+    >>> rnn = rnncells.RNN(cell)
     >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
     >>> keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     >>> y, params = rnn.init_with_output(keys, x)
@@ -58,6 +59,11 @@ class VariationalDropout(RNNCellBase):
         for name in ("input_rate", "recurrent_rate"):
             check_rate(type(self).__name__, name, getattr(self, name))
         super().__post_init__()
+
+    @property
+    def streams(self) -> dict[str, bool]:
+        """Random streams, and whether they differ by step: for `RNN`."""
+        return {self.rng_collection: False}
 
     def setup(self):
         super().setup()

@@ -24,12 +24,12 @@ class ZoneoutCell(RNNCellBase):
     .. math::
         s_t = rate \, s_{t-1} + (1 - rate) \, \tilde s_t
 
-    The output is the part of the carry that the other cell gives out, after this. Over
-    time it needs the random stream in each step, by `split_rngs`:
+    The output is the part of the carry that the other cell gives out, after this.
+    (Flax's `RNN` must be told of the random stream by `split_rngs`, ours is not.)
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ZoneoutCell(rnncells.LSTMCell(4), rate=(0.5, 0.05))
-    >>> rnn = rnncells.RNN(cell, split_rngs={"params": False, "dropout": True})
+    >>> rnn = rnncells.RNN(cell)
     >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
     >>> keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     >>> y, params = rnn.init_with_output(keys, x)
@@ -67,6 +67,11 @@ class ZoneoutCell(RNNCellBase):
     def features(self) -> int:
         """Of the other cell."""
         return self.cell.features
+
+    @property
+    def streams(self) -> dict[str, bool]:
+        """Random streams, and whether they differ by step: for `RNN`."""
+        return {**getattr(self.cell, "streams", {}), self.rng_collection: True}
 
     @property
     def num_feature_dims(self):

@@ -15,7 +15,7 @@ def check_bools(layer: str, **flags: Any) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_):
             hint = ""
-            if name == "time_major":
+            if name == "time_major" and layer == "RNN":
                 hint = (
                     " (The second argument was `cell_size` up to Flax 0.6.11; the size "
                     "belongs to the cell now: RNN(LSTMCell(features)).)"

@@ -10,7 +10,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.base import RNNCellBase
-from rnncells.carry import Carry, carry_dtype
+from rnncells.carry import Carry, carry_dtype, sample_structs
 from rnncells.checks import check_count, check_features, check_rate
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
@@ -235,6 +235,31 @@ class DeepRNN(nn.Module):
             carry, output = self.layers[k].step(carry, output)
             carries.append(carry)
         return self._states(carries), output
+
+    def initialize_carry(
+        self, key: jax.Array | None = None, sample_input: Any = None
+    ) -> States:
+        """Returns the states before the first step: zeros, or what was learnt.
+
+        With `learn_states`, by `layer.apply(params, None, x_t,
+        method="initialize_carry")`.
+
+        Args:
+          key: not used; as all `initialize_carry` have it.
+          sample_input: one step of input, `(*batch, features_in)`: an array, a
+            `jax.ShapeDtypeStruct`, or a shape.
+
+        Raises:
+          ValueError: `learn_states` without parameters.
+        """
+        if self.learn_states and self.scope is None:
+            raise ValueError(
+                f"`initialize_carry` of {type(self).__name__} with `learn_states` "
+                "needs parameters: layer.apply(params, None, x_t, "
+                "method='initialize_carry')."
+            )
+        sample = sample_structs(sample_input)
+        return self._states(self._carries(None, sample.shape[:-1], sample))
 
     def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
         if self.dropout == 0:

@@ -35,7 +35,7 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
             variable_axes=rnn.variable_axes,
             variable_broadcast=rnn.variable_broadcast,
             variable_carry=rnn.variable_carry,
-            split_rngs=rnn.split_rngs,
+            split_rngs=rnn.streams,
         )
         return scan(rnn.cell, carry, xs)
 
@@ -84,7 +84,7 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
     lifts = rnn.variable_broadcast, rnn.variable_carry
     if lifts != ("params", False) or rnn.variable_axes:
         return "it lifts collections."
-    if not all(isinstance(stream, str) for stream in rnn.split_rngs):
+    if not all(isinstance(stream, str) for stream in rnn.streams):
         return "its random streams are not given by name."
     if set(cell.variables) - own:
         return f"{name} has the collections {sorted(cell.variables)}."

@@ -17,6 +17,7 @@ from rnncells.carry import (
     carry_dtype,
     cast_like,
     dtype_of,
+    sample_structs,
     with_own_dtype,
 )
 from rnncells.checks import check_count
@@ -72,7 +73,8 @@ class RNN(nn.Module):
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
       split_rngs: for `flax.linen.scan`: the random streams that the cell gets, and
         whether each differs by step. A cell with dropout needs
-        `{"params": False, "dropout": True}`; a stream not named here is not there.
+        `{"params": False, "dropout": True}`; a stream that is named neither here nor by
+        the cell (as `ZoneoutCell` and `VariationalDropout` do: `streams`) is not there.
       return_all_carries: returns `(carries, outputs)`, the carry after every step, its
         time axis where that of the outputs is; instead of the final carry.
       padded_outputs: what the outputs hold at steps that do not count. `'run'`: as in
@@ -281,10 +283,30 @@ class RNN(nn.Module):
             )
         inputs = jax.tree.map(jnp.asarray, inputs)
         if carry is None:
-            batched = jax.tree.map(lambda leaf: leaf[None], inputs)
-            carry = self._own_carry(init_key, batched, 0)
+            carry = self.initialize_carry(init_key, inputs)
         carry = jax.tree.map(with_own_dtype, carry)
         return step_of(self.cell, carry, inputs)
+
+    @property
+    def streams(self) -> dict[PRNGSequenceFilter, bool]:
+        """The random streams of the cell: what it asks for, and `split_rngs`."""
+        return {**getattr(self.cell, "streams", {}), **self.split_rngs}
+
+    def initialize_carry(
+        self, key: jax.Array | None = None, sample_input: PyTree = None
+    ) -> Carry:
+        """Returns the carry before the first step, for `step`: that of the cell.
+
+        Args:
+          key: random key; `jax.random.key(0)` if None.
+          sample_input: one step of input, `(*batch, *features)`; see
+            `RNNCellBase.initialize_carry`.
+        """
+        sample = sample_structs(sample_input)
+        batched = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), sample
+        )
+        return self._own_carry(key, batched, 0)
 
     def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
         """Returns the cell's initial carry; of a foreign cell from a shape."""

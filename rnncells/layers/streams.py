@@ -12,7 +12,7 @@ KeyData = dict[str, jax.Array]
 
 
 class Streams(NamedTuple):
-    """The random streams that `RNN.split_rngs` names, where they are there.
+    """The random streams that `RNN.streams` names, where they are there.
 
     They give the keys that `flax.linen.scan` gives. Keys are raw data, since the arrays
     of a loop must be numbers.
@@ -42,7 +42,7 @@ class Streams(NamedTuple):
 def streams_of(rnn: nn.Module, steps: int) -> Streams:
     """Returns the streams of a layer's cell for so many steps."""
     fixed, stepwise, like = {}, {}, {}
-    for name, is_split in rnn.split_rngs.items():
+    for name, is_split in rnn.streams.items():
         if name == "params" or name not in rnn.cell.scope.rngs:
             continue
         like[name] = rnn.cell.scope.rngs[name]

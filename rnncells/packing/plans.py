@@ -1,45 +1,7 @@
-"""Many sequences in few rows: the steps of a padded batch without most of its padding.
-
-Sequences of many lengths in one batch `(batch, time, *features)` are padded to the
-longest, and a layer runs the padding too. Packed, they stand one after another in rows
-of one length, and `resets` tell `RNN` where each begins. One concept, the `Plan`, says
-which sequence goes where; it serves lists of sequences, on the host,
-
->>> import jax, jax.numpy as jnp, numpy as np, rnncells
->>> from rnncells import packing
->>> sequences = [np.ones((n, 3)) for n in (4, 1, 0, 2)]
->>> inputs, plan = packing.pack(sequences, row_length=4)
->>> plan.segment_ids
-array([[1, 1, 1, 1],
-       [1, 1, 2, 0]], dtype=int32)
->>> rnn = rnncells.RNN(rnncells.GRUCell(5))
->>> params = rnn.init(jax.random.key(0), inputs)
->>> outputs = rnn.apply(params, inputs, resets=plan.resets, mask=plan.mask)
->>> [y.shape for y in packing.unpack(outputs, plan)]
-[(4, 5), (1, 5), (0, 5), (2, 5)]
-
-and padded batches, under any transformation:
-
->>> @jax.jit
-... def last_outputs(params, plan, batch):
-...     rows = plan.pack(batch)
-...     return plan.last(rnn.apply(params, rows, resets=plan.resets, mask=plan.mask))
->>> last_outputs(params, plan, jnp.ones((4, 6, 3))).shape
-(4, 5)
-
-`Bidirectional` takes the same arguments. With `reverse=True`, give `keep_order=True`:
-rows are unpacked in the order of the inputs. Each sequence begins with the cell's own
-carry; for another one, give the same to `reset_carry` and `initial_carry` (the first
-sequence that a row enters in reverse begins without a reset).
-
-Sources: PyTorch's `PackedSequence` interleaves sequences step by step, and its shapes
-follow the lengths; here they are fixed, so that programs are compiled once. Segment ids
-are those of T5 (Raffel et al., 2020, https://arxiv.org/abs/1910.10683); where its
-attention is masked to keep sequences apart, the carry is reset.
-"""
+"""Which sequence goes where: plans, and padded batches that go by them."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +59,7 @@ class Plan:
         batch = jax.tree.map(jnp.asarray, batch)
         shapes = [leaf.shape for leaf in jax.tree.leaves(batch)]
         time = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
-        _check_axes("batch", batch, (self.seq_lengths.shape[0], time))
+        check_axes("batch", batch, (self.seq_lengths.shape[0], time))
         self._check_time("batch", time)
         return _take(batch, self.seq_ids, self.positions, self.mask)
 
@@ -116,7 +78,7 @@ class Plan:
             (a traced plan does not know: it is cut off).
         """
         rows = jax.tree.map(jnp.asarray, rows)
-        _check_axes("rows", rows, self.segment_ids.shape)
+        check_axes("rows", rows, self.segment_ids.shape)
         time = self.segment_ids.shape[1] if time is None else time
         check_count("unpack", "time", time, least=0)
         self._check_time("time", time)
@@ -145,7 +107,7 @@ class Plan:
           ValueError: shapes that do not fit.
         """
         rows = jax.tree.map(jnp.asarray, rows)
-        _check_axes("rows", rows, self.segment_ids.shape)
+        check_axes("rows", rows, self.segment_ids.shape)
         check_bools("last", reverse=reverse)
         column = self.seq_starts + (0 if reverse else self.seq_lengths - 1)
         has_steps = self.seq_lengths > 0
@@ -159,6 +121,28 @@ class Plan:
             )
         return select(has_steps, last, cast_like(initial, last))
 
+    def last_states(self, states: PyTree, bidirectional: bool = False) -> PyTree:
+        """Returns the final states of each sequence, as `LSTM` and its like have them.
+
+        Args:
+          states: the states of every step, which `return_all_states` gives: pytree of
+            `(layers * directions, rows, row_length, features)`.
+          bidirectional: whether every other one is of the backward direction.
+
+        Returns:
+          Pytree of `(layers * directions, sequences, features)`, 0 for empty ones.
+        """
+        check_bools("last_states", bidirectional=bidirectional)
+
+        def of_layers(leaf):
+            turns = [bidirectional and k % 2 == 1 for k in range(len(leaf))]
+            lasts = [
+                self.last(own, turn) for own, turn in zip(leaf, turns, strict=True)
+            ]
+            return jnp.stack(lasts)
+
+        return jax.tree.map(of_layers, states)
+
     def _check_time(self, name: str, time: int) -> None:
         """Raises if a known length is beyond the time axis of a padded batch."""
         if isinstance(self.seq_lengths, jax.core.Tracer) or not self.seq_lengths.size:
@@ -169,26 +153,6 @@ class Plan:
                 f"`{name}` must have at least the {self.seq_lengths[longest]} steps of "
                 f"sequence {longest}, got {time}."
             )
-
-
-class Packed(NamedTuple):
-    """Sequences in rows, and their plan, whose `mask` and `resets` it has too.
-
-    Attributes:
-      inputs: pytree of `(rows, row_length, *features)`, 0 at padding.
-      plan: where each sequence is.
-    """
-
-    inputs: PyTree
-    plan: Plan
-
-    @property
-    def mask(self) -> jax.Array:
-        return self.plan.mask
-
-    @property
-    def resets(self) -> jax.Array:
-        return self.plan.resets
 
 
 def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
@@ -228,7 +192,7 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
         )
     # Of every step: the sequence, its position there, and its place in the rows.
     which = np.repeat(np.arange(len(lengths)), lengths)
-    position = np.arange(len(which)) - np.repeat(_end_to_end(lengths), lengths)
+    position = np.arange(len(which)) - np.repeat(end_to_end(lengths), lengths)
     place = seq_rows[which], seq_starts[which] + position
 
     def in_rows(values):
@@ -239,62 +203,6 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     of_steps = map(in_rows, (segments[which], position, which))
     of_sequences = (seq_rows, seq_starts, lengths)
     return Plan(*of_steps, *(array.astype(np.int32) for array in of_sequences))
-
-
-def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
-    """Packs sequences of different lengths into rows.
-
-    For the host: of known arrays it makes NumPy arrays, without compiling for every
-    set of lengths. Within transformations it makes JAX's, and is differentiable.
-
-    Args:
-      sequences: list or tuple, for each sequence an array `(length, *features)`, or a
-        pytree of those; lengths in `[0, row_length]`.
-      row_length: steps of a row, at least 1.
-      rows: number of rows; as many as needed if None. See `plan`.
-
-    Raises:
-      ValueError: a sequence longer than a row; sequences that do not fit into `rows`;
-        shapes or dtypes that differ.
-      TypeError: `sequences` is no list.
-    """
-    sequences, lengths = _check_sequences(sequences)
-    where = plan(lengths, row_length, rows)
-    # The steps of all sequences, end to end, and one of padding before them.
-    first = 1 + _end_to_end(where.seq_lengths)
-    index = np.where(where.mask, first[where.seq_ids] + where.positions, 0)
-
-    def join(*leaves):
-        numpy = jnp if any(isinstance(x, jax.core.Tracer) for x in leaves) else np
-        padding = numpy.zeros((1, *leaves[0].shape[1:]), leaves[0].dtype)
-        return numpy.concatenate([padding, *leaves])[index]
-
-    return Packed(jax.tree.map(join, *sequences), where)
-
-
-def unpack(rows: PyTree, plan: Plan) -> list[PyTree]:
-    """Returns rows as a list of sequences, in the order in which `pack` got them.
-
-    Args:
-      rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-      plan: where each sequence is; known values (else take `Plan.unpack`).
-
-    Raises:
-      ValueError: shapes that do not fit.
-      TypeError: a traced plan.
-    """
-    if isinstance(plan.seq_lengths, jax.core.Tracer):
-        raise TypeError(
-            "`plan` must be known to `unpack`, as lengths are shapes, got a traced "
-            "one. (Within jit, Plan.unpack makes a padded batch.)"
-        )
-    rows = jax.tree.map(_to_numpy, rows)
-    _check_axes("rows", rows, plan.segment_ids.shape)
-    places = np.stack([plan.seq_rows, plan.seq_starts, plan.seq_lengths], axis=-1)
-    return [
-        jax.tree.map(lambda leaf: leaf[row, start : start + length], rows)
-        for row, start, length in places.tolist()
-    ]
 
 
 def _first_fit_decreasing(
@@ -314,7 +222,7 @@ def _first_fit_decreasing(
     return rows, starts, segments
 
 
-def _end_to_end(lengths: np.ndarray) -> np.ndarray:
+def end_to_end(lengths: np.ndarray) -> np.ndarray:
     """Returns where each sequence starts if all stand in one row."""
     return np.cumsum(lengths) - lengths
 
@@ -330,10 +238,6 @@ def _take(tree: PyTree, first: Any, second: Any, within: Any) -> PyTree:
         return leaf.at[index].get(mode="fill", fill_value=0, unique_indices=True)
 
     return jax.tree.map(take, tree)
-
-
-def _to_numpy(leaf: Any) -> Any:
-    return leaf if isinstance(leaf, jax.core.Tracer) else np.asarray(leaf)
 
 
 def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
@@ -356,40 +260,9 @@ def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     return lengths.astype(int)
 
 
-def _check_axes(name: str, tree: PyTree, sizes: tuple[int, ...]) -> None:
+def check_axes(name: str, tree: PyTree, sizes: tuple[int, ...]) -> None:
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     wrong = [shape for shape in shapes if shape[:2] != sizes]
     if wrong or not shapes:
         got = f"the shape {wrong[0]}" if wrong else "no arrays"
         raise ValueError(f"`{name}` must be arrays {(*sizes, '...')}, got {got}.")
-
-
-def _check_sequences(sequences: Any) -> tuple[list[PyTree], list[int]]:
-    """Returns sequences as pytrees of arrays, and their lengths."""
-    if not isinstance(sequences, list | tuple):
-        raise TypeError(
-            "`sequences` must be a list of arrays (length, *features), got "
-            f"{type(sequences).__name__}. (Plan.pack packs a padded batch.)"
-        )
-    if not sequences:
-        raise ValueError("`sequences` must have at least one sequence, got none.")
-    sequences = [jax.tree.map(_to_numpy, sequence) for sequence in sequences]
-    steps = [
-        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape[1:]}", sequence)
-        for sequence in sequences
-    ]
-    lengths = []
-    for k, sequence in enumerate(sequences):
-        sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(sequence)}
-        if len(sizes) != 1 or sizes == {()}:
-            raise ValueError(
-                "every sequence must be of arrays (length, *features) of one length, "
-                f"got {jax.tree.map(np.shape, sequence)} in sequence {k}."
-            )
-        if jax.tree.flatten(steps[k]) != jax.tree.flatten(steps[0]):
-            raise ValueError(
-                f"every sequence must have steps as the first, {steps[0]}, got "
-                f"{steps[k]} in sequence {k}."
-            )
-        lengths += sizes.pop()
-    return sequences, lengths

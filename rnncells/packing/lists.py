@@ -1,0 +1,121 @@
+"""Lists of sequences, packed into rows and taken out of them, on the host."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.carry import PyTree
+from rnncells.packing.plans import Plan, check_axes, end_to_end, plan
+
+
+class Packed(NamedTuple):
+    """Sequences in rows, and their plan, whose `mask` and `resets` it has too.
+
+    Attributes:
+      inputs: pytree of `(rows, row_length, *features)`, 0 at padding.
+      plan: where each sequence is.
+    """
+
+    inputs: PyTree
+    plan: Plan
+
+    @property
+    def mask(self) -> jax.Array:
+        return self.plan.mask
+
+    @property
+    def resets(self) -> jax.Array:
+        return self.plan.resets
+
+
+def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
+    """Packs sequences of different lengths into rows.
+
+    For the host: of known arrays it makes NumPy arrays, without compiling for every
+    set of lengths. Within transformations it makes JAX's, and is differentiable.
+
+    Args:
+      sequences: list or tuple, for each sequence an array `(length, *features)`, or a
+        pytree of those; lengths in `[0, row_length]`.
+      row_length: steps of a row, at least 1.
+      rows: number of rows; as many as needed if None. See `plan`.
+
+    Raises:
+      ValueError: a sequence longer than a row; sequences that do not fit into `rows`;
+        shapes or dtypes that differ.
+      TypeError: `sequences` is no list.
+    """
+    sequences, lengths = _check_sequences(sequences)
+    where = plan(lengths, row_length, rows)
+    # The steps of all sequences, end to end, and one of padding before them.
+    first = 1 + end_to_end(where.seq_lengths)
+    index = np.where(where.mask, first[where.seq_ids] + where.positions, 0)
+
+    def join(*leaves):
+        numpy = jnp if any(isinstance(x, jax.core.Tracer) for x in leaves) else np
+        padding = numpy.zeros((1, *leaves[0].shape[1:]), leaves[0].dtype)
+        return numpy.concatenate([padding, *leaves])[index]
+
+    return Packed(jax.tree.map(join, *sequences), where)
+
+
+def unpack(rows: PyTree, plan: Plan) -> list[PyTree]:
+    """Returns rows as a list of sequences, in the order in which `pack` got them.
+
+    Args:
+      rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
+      plan: where each sequence is; known values (else take `Plan.unpack`).
+
+    Raises:
+      ValueError: shapes that do not fit.
+      TypeError: a traced plan.
+    """
+    if isinstance(plan.seq_lengths, jax.core.Tracer):
+        raise TypeError(
+            "`plan` must be known to `unpack`, as lengths are shapes, got a traced "
+            "one. (Within jit, Plan.unpack makes a padded batch.)"
+        )
+    rows = jax.tree.map(_to_numpy, rows)
+    check_axes("rows", rows, plan.segment_ids.shape)
+    places = np.stack([plan.seq_rows, plan.seq_starts, plan.seq_lengths], axis=-1)
+    return [
+        jax.tree.map(lambda leaf: leaf[row, start : start + length], rows)
+        for row, start, length in places.tolist()
+    ]
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, jax.core.Tracer) else np.asarray(leaf)
+
+
+def _check_sequences(sequences: Any) -> tuple[list[PyTree], list[int]]:
+    """Returns sequences as pytrees of arrays, and their lengths."""
+    if not isinstance(sequences, list | tuple):
+        raise TypeError(
+            "`sequences` must be a list of arrays (length, *features), got "
+            f"{type(sequences).__name__}. (Plan.pack packs a padded batch.)"
+        )
+    if not sequences:
+        raise ValueError("`sequences` must have at least one sequence, got none.")
+    sequences = [jax.tree.map(_to_numpy, sequence) for sequence in sequences]
+    steps = [
+        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape[1:]}", sequence)
+        for sequence in sequences
+    ]
+    lengths = []
+    for k, sequence in enumerate(sequences):
+        sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(sequence)}
+        if len(sizes) != 1 or sizes == {()}:
+            raise ValueError(
+                "every sequence must be of arrays (length, *features) of one length, "
+                f"got {jax.tree.map(np.shape, sequence)} in sequence {k}."
+            )
+        if jax.tree.flatten(steps[k]) != jax.tree.flatten(steps[0]):
+            raise ValueError(
+                f"every sequence must have steps as the first, {steps[0]}, got "
+                f"{steps[k]} in sequence {k}."
+            )
+        lengths += sizes.pop()
+    return sequences, lengths
