@@ -27,7 +27,7 @@ from rnncells.carry import (
 )
 from rnncells.checks import check_features, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
-from rnncells.initializers import ByGate, of_gate
+from rnncells.initializers import ByGate, check_by_gate, of_gate
 from rnncells.recurrence import products
 from rnncells.recurrence.affine import Affine
 
@@ -130,6 +130,10 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: the carry does not fit the inputs or `features`.
         """
         self._check_carry(carry, inputs)
+        if self.is_initializing() and getattr(self, "use_bias", True):
+            names = [name for name, gate in self._gates().items() if gate.use_bias]
+            init = getattr(self, "bias_init", None)
+            check_by_gate(type(self).__name__, init, names)
         self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
         stepped = self.recur(carry, self.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)
@@ -280,6 +284,10 @@ class RNNCellBase(nn.RNNCellBase):
             setattr(self, name, gate)
 
     @nn.nowrap
+    def _gates(self) -> dict[str, GateParams]:
+        return {k: v for k, v in vars(self).items() if isinstance(v, GateParams)}
+
+    @nn.nowrap
     def affine(
         self, inputs: jax.Array, *names: str, onto: jax.Array | None = None
     ) -> jax.Array:
@@ -317,7 +325,7 @@ class RNNCellBase(nn.RNNCellBase):
         gate = getattr(self, name, None)
         if isinstance(gate, GateParams):
             return gate
-        declared = [k for k, v in vars(self).items() if isinstance(v, GateParams)]
+        declared = list(self._gates())
         raise ValueError(
             f"`affine` of {type(self).__name__} must be given names of gates, which "
             f"`setup` declares by self.gates(...): {declared}; got {name!r}."

@@ -1,5 +1,6 @@
 """What a cell gets right and wrong, for those who write cells."""
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -114,8 +115,8 @@ def _findings(cell: nn.Module, sample_input: PyTree, key: jax.Array):
     except InvalidRngError:
         yield Finding(
             "slow",
-            "the cell draws random numbers, so RNN runs it by the plain loop; it was "
-            "looked at no further.",
+            "the cell draws random numbers, so it was looked at no further: check it "
+            "without (`deterministic=True`, as cells with dropout have it).",
         )
     except Exception as error:  # whatever a user's cell raises is a finding
         yield Finding("wrong", f"{stage} It raised {error!r}.")
@@ -267,9 +268,13 @@ def _weights(at: _Setting) -> Iterator[Finding]:
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:
+    if not isinstance(cell, nn.Module):
+        return cell
     fields = {"dtype": None, "param_dtype": jnp.float64}
-    known = {name: value for name, value in fields.items() if hasattr(cell, name)}
-    return cell.clone(**known) if isinstance(cell, nn.Module) else cell
+    if isinstance(inner := getattr(cell, "cell", None), nn.Module):
+        fields["cell"] = _in_float64(inner)
+    own = {field.name for field in dataclasses.fields(cell)}
+    return cell.clone(**{name: fields[name] for name in fields.keys() & own})
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype) -> jax.Array:

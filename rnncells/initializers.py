@@ -154,3 +154,18 @@ def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
         return init
     own = init.gates[name]
     return lambda _, shape, dtype=jnp.float32: own(key, shape, dtype)
+
+
+def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
+    """Raises if a `ByGate` names no bias that a cell has.
+
+    Args:
+      cell: its name.
+      init: a `ByGate`, or anything else.
+      names: of the gates that have biases.
+    """
+    if isinstance(init, ByGate) and not init.gates.keys() & set(names):
+        raise ValueError(
+            f"`bias_init` of {cell} must name gates that have biases, {sorted(names)}, "
+            f"got a ByGate of {sorted(init.gates)}."
+        )

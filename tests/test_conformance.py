@@ -150,3 +150,13 @@ def test_a_random_cell_is_slow_and_not_wrong():
 def test_parts_of_inputs_may_have_fewer_axes():
     report = rnncells.check_cell(TimedCell(4), (jnp.ones((2, 3)), jnp.ones(2)))
     assert [finding.kind for finding in report.findings] == ["right"] * 5, report
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
+def test_cells_around_others_can_be_checked(name):
+    cell = getattr(rnncells, name)(4)
+    around = rnncells.ZoneoutCell(cell, deterministic=True)
+    report = rnncells.check_cell(around, (2, 3))
+    assert report.ok, report
+    drawing = rnncells.check_cell(rnncells.ZoneoutCell(cell), (2, 3))
+    assert "without (`deterministic=True`" in str(drawing)

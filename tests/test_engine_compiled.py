@@ -69,6 +69,7 @@ PRODUCTS = {
     "GRUCell": (2, 2, 2),
     "GRUCell-reset-before": (2, 2, 2),
     "MGUCell": (2, 2, 2),
+    "ProjectedLSTMCell": (1, 2, 2),
     "LayerNormGRUCell": (2, 2, 2),
     "ConvGRUCell": (1, 2, 2),
     "LSTM1997Cell": (1, 1, 0),

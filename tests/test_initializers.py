@@ -138,7 +138,7 @@ def test_distributions_are_those_of_pytorch_itself(name):
 
 def test_layers_pass_initialisers_on(key):
     layer = rnncells.LSTM(
-        4, 2, bidirectional=True, bias_init=initializers.forget_gate(2)
+        4, num_layers=2, bidirectional=True, bias_init=initializers.forget_gate(2)
     )
     params = layer.init(key, jnp.ones((5, 3)))["params"]
 
@@ -151,3 +151,17 @@ def test_layers_pass_initialisers_on(key):
 def test_mistake_has_its_error():
     with pytest.raises(ValueError, match="`longest` must be at least 3 steps, got 2"):
         initializers.chrono(2)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        rnncells.GRUCell(4, bias_init=initializers.forget_gate()),
+        rnncells.LayerNormLSTMCell(4, bias_init=initializers.forget_gate()),
+        rnncells.LSTMCell(4, bias_init=initializers.ByGate({"if": jnp.ones})),
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_names_of_no_bias_are_an_error(cell, key):
+    with pytest.raises(ValueError, match="must name gates that have biases, .* got a"):
+        initial(cell, key)

@@ -123,7 +123,7 @@ def test_no_steps_leave_the_states(make, rng):
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_any_number_of_batch_axes(batch, rng):
-    layer = rnncells.LSTM(FEATURES, 2, bidirectional=True)
+    layer = rnncells.LSTM(FEATURES, num_layers=2, bidirectional=True)
     x = inputs_of(rng, *batch, STEPS).astype(jnp.float32)
     y, params = layer.init_with_output(KEY, x)
 
@@ -217,7 +217,7 @@ def test_dropout_is_between_layers_alone(where, rng):
 def test_dropout_of_half_drops_half(rng):
     """An identity layer shows what the second layer gets."""
     layer = rnncells.ElmanRNN(
-        50, 2, dropout=0.25, nonlinearity="relu", deterministic=False
+        50, num_layers=2, dropout=0.25, nonlinearity="relu", deterministic=False
     )
     x = jnp.ones((30, 1, 50))
     params = layer.init({"params": KEY, "dropout": KEY}, x)
@@ -308,7 +308,8 @@ def test_stack_takes_every_kind_of_layer(rng):
 
 def test_steps_of_a_stack_equal_the_sequence(rng, float64):
     stack = rnncells.Stack(
-        [rnncells.LSTMCell(4), nn.Dense(6), rnncells.GRU(5, 2)], return_carry=True
+        [rnncells.LSTMCell(4), nn.Dense(6), rnncells.GRU(5, num_layers=2)],
+        return_carry=True,
     )
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
     params = random_params(rng, stack, x)
@@ -420,6 +421,16 @@ ERRORS = {
         lambda: lstm(dropout=True),
         TypeError,
         "`dropout` of LSTM must be a number, got True",
+    ),
+    "dropout without a word": (
+        lambda: lstm(num_layers=2, dropout=0.3).init(KEY, X),
+        ValueError,
+        "`deterministic` of LSTM must be True or False with `dropout` 0.3",
+    ),
+    "input size first": (
+        lambda: rnncells.LSTM(3, FEATURES),
+        TypeError,
+        "takes 2 positional arguments but 3 were given",
     ),
     "no features": (lambda: rnncells.GRU(None), TypeError, "must be an int, got None"),
     "features of 0": (lambda: rnncells.GRU(0), ValueError, "must be at least 1, got 0"),

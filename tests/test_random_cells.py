@@ -14,7 +14,11 @@ import rnncells
 BATCH, TIME, FEATURES_IN, FEATURES = 2, 6, 3, 4
 SPLIT = {"params": False, "dropout": True}
 FIXED = {"params": False, "dropout": False}
-KEYS = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+KEYS = {
+    "params": jax.random.key(0),
+    "dropout": jax.random.key(1),
+    "zoneout": jax.random.key(9),
+}
 
 
 def zoneout(rate=0.4, inner=rnncells.LSTMCell, **options):
@@ -62,7 +66,8 @@ def setting(rng, make, streams, **options):
 
 def gradients(rnn, params, x, key=KEYS["dropout"]):
     def loss(params, x):
-        y = rnn.apply(params, x, rngs={"dropout": key})
+        rngs = {"dropout": key, "zoneout": KEYS["zoneout"]}
+        y = rnn.apply(params, x, rngs=rngs)
         return jnp.sum(jnp.sin(y)), y
 
     (_, y), pulled = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(params, x)
@@ -212,6 +217,26 @@ def test_variational_dropout_follows_its_equations(
         np.testing.assert_allclose(y[:, t], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("implementation", ["auto", "scan"])
+def test_masks_of_a_cell_within_another_stay_the_same(implementation, rng):
+    """With the same inputs, a reset at each step, and nothing kept, all steps agree."""
+    cell = rnncells.ZoneoutCell(
+        variational("VariationalLSTMCell"), rate=0.0, rng_collection="zoneout"
+    )
+    rnn = rnncells.RNN(cell, implementation=implementation)
+    x = jnp.broadcast_to(inputs_of(rng, BATCH, 1), (BATCH, TIME, FEATURES_IN))
+    params = random_like(rng, jax.eval_shape(rnn.init, KEYS, x))
+    resets = jnp.ones((BATCH, TIME), bool)
+
+    y, other = (
+        rnn.apply(params, x, resets=resets, rngs=KEYS | {"dropout": jax.random.key(n)})
+        for n in (1, 2)
+    )
+
+    assert_close(y, jnp.broadcast_to(y[:, :1], y.shape))
+    assert not np.allclose(y, other)
+
+
 @pytest.mark.parametrize("name", ["zoneout", "variational-lstm"])
 def test_cells_ask_for_their_streams(name, rng):
     make, streams = CELLS[name]
@@ -260,6 +285,11 @@ ERRORS = {
     "rate": (lambda: zoneout(1.0), ValueError, r"`rate` of .* in \[0, 1\), got 1.0"),
     "rates": (lambda: zoneout((0.1, -1)), ValueError, r"`rate` of .*got -1"),
     "no rate": (lambda: zoneout("0.1"), TypeError, "`rate` of .* a number, got '0'"),
+    "one stream for both": (
+        lambda: rnncells.ZoneoutCell(variational("VariationalGRUCell")),
+        ValueError,
+        "`rng_collection` of ZoneoutCell must not be 'dropout': VariationalGRUCell",
+    ),
     "no cell": (
         lambda: rnncells.ZoneoutCell(jnp.tanh),
         TypeError,

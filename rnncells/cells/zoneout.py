@@ -44,7 +44,8 @@ class ZoneoutCell(RNNCellBase):
       rng_collection: the random stream.
 
     Raises:
-      ValueError: a rate outside of [0, 1), rates that are not one for each part.
+      ValueError: a rate outside of [0, 1), rates that are not one for each part; a
+        random stream from which the other cell draws the same at each step.
       TypeError: a cell whose output is no part of its carry.
 
     Reference: Krueger et al., 2017, https://arxiv.org/abs/1606.01305, equations 4 and
@@ -61,6 +62,12 @@ class ZoneoutCell(RNNCellBase):
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
+        if getattr(self.cell, "streams", {}).get(self.rng_collection) is False:
+            raise ValueError(
+                f"`rng_collection` of ZoneoutCell must not be {self.rng_collection!r}: "
+                f"{type(self.cell).__name__} draws from it, the same at each step. "
+                "Give one of them another."
+            )
         super().__post_init__()
 
     @property
@@ -91,6 +98,10 @@ class ZoneoutCell(RNNCellBase):
         return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
 
     def project(self, inputs):
+        # Without a carry, all axes before the features are of the batch.
+        dims = self.num_feature_dims
+        own = getattr(self, "_carry_shape", (*inputs.shape[:-dims], *(None,) * dims))
+        self.cell._take_shape(own)
         return self.cell.project(inputs)
 
     def recur(self, carry, projected):

@@ -1,5 +1,6 @@
 """Several layers of one kind of cell, in one or both directions, as in PyTorch."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -26,7 +27,7 @@ from rnncells.recurrence.chunks import Chunk
 States = Any
 
 
-class DeepRNN(nn.Module):
+class DeepRNN(nn.Module, kw_only=True):
     """Base of `LSTM`, `GRU` and `ElmanRNN`: what they have in common.
 
     Attributes:
@@ -42,7 +43,7 @@ class DeepRNN(nn.Module):
       learn_states: whether the states before the first step, and at resets, are
         parameters (`h_0`, `c_0`: `(layers * directions, features)`, zeros at first)
         instead of zeros.
-      deterministic: no dropout; here or at the call, if `dropout` is not 0.
+      deterministic: no dropout; must be said here or at the call if `dropout` is not 0.
       kernel_init: initialiser of the weights of inputs.
       recurrent_kernel_init: of the weights of states.
       bias_init: initialiser of the biases.
@@ -52,7 +53,8 @@ class DeepRNN(nn.Module):
       implementation: see `RNN`.
     """
 
-    features: int
+    # The one argument by position: PyTorch's first is the width of the inputs.
+    features: int = dataclasses.field(kw_only=False)
     num_layers: int = 1
     bidirectional: bool = False
     dropout: float = 0.0
@@ -166,7 +168,8 @@ class DeepRNN(nn.Module):
           features)` if time is first.
 
         Raises:
-          ValueError: inputs, states or lengths that do not fit.
+          ValueError: inputs, states or lengths that do not fit; `dropout`, and no word
+            of whether it is on.
           TypeError: states of another dtype, lengths that are no integers.
         """
         time_major = resolve_flags(self, time_major=time_major)["time_major"]
@@ -264,9 +267,13 @@ class DeepRNN(nn.Module):
     def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
         if self.dropout == 0:
             return outputs
-        deterministic = nn.merge_param(
-            "deterministic", self.deterministic, deterministic
-        )
+        if deterministic is None:
+            deterministic = self.deterministic
+        if deterministic is None:
+            raise ValueError(
+                f"`deterministic` of {type(self).__name__} must be True or False with "
+                f"`dropout` {self.dropout}, as a field or at the call, got None."
+            )
         return self.between(outputs, deterministic=deterministic)
 
     def _carries(

@@ -12,7 +12,7 @@ from rnncells.layers.deep import DeepRNN
 NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
 
 
-class LSTM(DeepRNN):
+class LSTM(DeepRNN, kw_only=True):
     """Layers of `LSTMCell`, or of `ProjectedLSTMCell`, over sequences.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -62,7 +62,7 @@ class LSTM(DeepRNN):
         )
 
 
-class GRU(DeepRNN):
+class GRU(DeepRNN, kw_only=True):
     """Layers of `GRUCell` over sequences.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -86,7 +86,7 @@ class GRU(DeepRNN):
         return GRUCell(self.features, reset_after=self.reset_after, **self.options)
 
 
-class ElmanRNN(DeepRNN):
+class ElmanRNN(DeepRNN, kw_only=True):
     """Layers of `SimpleCell` over sequences.
 
     >>> import jax, jax.numpy as jnp, rnncells

@@ -92,10 +92,10 @@ class RNN(nn.Module):
       projection: how many steps are projected at once: `'auto'`, `'whole'` for all, or
         `Chunk(k)`. (Where `memory` makes chunks, those.)
       implementation: `'auto'`: the fast loop where the cell is of `project` and `recur`
-        and a function of params, carry and inputs alone, else a loop over the cell's
-        calls. It differentiates in reverse mode (of any order; forward over reverse
-        too). `'scan'`: always the loop over calls, differentiated by JAX: in forward
-        mode too, under `grad` of a `vmap` whose axis the cell names, and for
+        and a function of params, carry, inputs and random streams alone, else a loop
+        over the cell's calls. It differentiates in reverse mode (of any order; forward
+        over reverse too). `'scan'`: always the loop over calls, differentiated by JAX:
+        in forward mode too, under `grad` of a `vmap` whose axis the cell names, and for
         `jax.debug_nans` (the fast loop also runs a step on zeros, to look at it).
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
