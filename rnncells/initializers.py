@@ -63,6 +63,10 @@ class ByGate:
     Attributes:
       gates: initialisers by name, as in the parameter tree.
       default: of all other gates.
+
+    Raises:
+      ValueError: when a cell is initialised that has a bias of none of the names, if
+        the others are 0.
     """
 
     gates: Mapping[str, Initializer]
@@ -157,14 +161,16 @@ def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
 
 
 def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises if a `ByGate` names no bias that a cell has.
+    """Raises if a `ByGate` names no bias that a cell has, and all would be 0.
 
     Args:
       cell: its name.
       init: a `ByGate`, or anything else.
       names: of the gates that have biases.
     """
-    if isinstance(init, ByGate) and not init.gates.keys() & set(names):
+    if not isinstance(init, ByGate) or init.default is not initializers.zeros:
+        return
+    if not init.gates.keys() & set(names):
         raise ValueError(
             f"`bias_init` of {cell} must name gates that have biases, {sorted(names)}, "
             f"got a ByGate of {sorted(init.gates)}."
