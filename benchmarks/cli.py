@@ -66,7 +66,7 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
         prog=PROG,
         description="Time ours and other libraries, print and write the results.",
         epilog="All of it takes about half an hour on two CPU cores. "
-        f"`{PROG} table` writes results into the README; see `table --help`.",
+        f"`{PROG} table` writes results into a page; see `table --help`.",
     )
 
     def several(name: str, choices: Any, default: Any, about: str = "") -> None:
@@ -96,11 +96,11 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
 
 def _table(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog=f"{PROG} table", description="Write results as tables into the README."
+        prog=f"{PROG} table", description="Write results as tables into a page."
     )
     for name, path in (
         ("--results", RESULTS),
-        ("--readme", Path("README.md")),
+        ("--page", Path("docs/benchmarks.md")),
         ("--plot", Path("docs/benchmarks.svg")),
     ):
         parser.add_argument(name, type=Path, default=path, help=f"default: {path}")
@@ -111,10 +111,10 @@ def _table(arguments: list[str]) -> None:
     if not options.results.exists():
         raise ValueError(f"no {options.results}: run `{PROG}` first.")
     results = json.loads(options.results.read_text())
-    picture = os.path.relpath(options.plot, options.readme.parent)
-    write_table(results, options.readme, Path(picture).as_posix())
+    picture = os.path.relpath(options.plot, options.page.parent)
+    write_table(results, options.page, Path(picture).as_posix())
     save_picture(results, options.plot)
-    print(f"wrote {options.readme} and {options.plot}")
+    print(f"wrote {options.page} and {options.plot}")
 
 
 def _count(word: str) -> int:

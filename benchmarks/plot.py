@@ -1,4 +1,4 @@
-"""The picture of the README; the only file of the benchmarks that needs matplotlib."""
+"""The picture of times; the only file of the benchmarks that needs matplotlib."""
 
 from pathlib import Path
 from typing import Any

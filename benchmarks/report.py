@@ -1,4 +1,4 @@
-"""What was measured: for the terminal, and as tables in the README."""
+"""What was measured: for the terminal, and as tables of a page."""
 
 from collections.abc import Callable
 from functools import partial
@@ -38,11 +38,11 @@ def format_case(case: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any], picture: str) -> str:
-    """Returns what stands in the README: a line of facts, the picture, the tables.
+    """Returns what stands in the page: a line of facts, the picture, the tables.
 
     Args:
       results: as in `results.json`.
-      picture: path of the picture, relative to the README.
+      picture: path of the picture, relative to the page.
     """
     parts = [_facts(results), f"![Times relative to ours]({picture})"]
     for mode in MODES:
@@ -73,19 +73,19 @@ def replace_between(text: str, inner: str) -> str:
     return f"{before}{start}\n\n{inner}\n\n{end}{after}"
 
 
-def write_table(results: dict[str, Any], readme: Path, picture: str) -> None:
-    """Writes the tables into a README, between the markers.
+def write_table(results: dict[str, Any], page: Path, picture: str) -> None:
+    """Writes the tables into a page, between the markers.
 
     Args:
       results: as in `results.json`.
-      readme: the file.
-      picture: path of the picture, relative to the README.
+      page: the file.
+      picture: path of the picture, relative to the page.
 
     Raises:
       ValueError: the file lacks the markers.
     """
     inner = markdown(results, picture)
-    readme.write_text(replace_between(readme.read_text(), inner))
+    page.write_text(replace_between(page.read_text(), inner))
 
 
 def _facts(results: dict[str, Any]) -> str:

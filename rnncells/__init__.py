@@ -25,6 +25,7 @@ from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
 from rnncells.conformance import check_cell as check_cell
 from rnncells.gates import Diagonal as Diagonal
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
+from rnncells.layers.deep import DeepRNN as DeepRNN
 from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN

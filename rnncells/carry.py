@@ -30,7 +30,15 @@ def sample_structs(sample: PyTree) -> PyTree:
     Args:
       sample: an array, a `jax.ShapeDtypeStruct`, a pytree of those, or a shape. A shape
         gets the dtype bool, to which every other dtype is wider.
+
+    Raises:
+      TypeError: there is no sample.
     """
+    if sample is None:
+        raise TypeError(
+            "`sample_input` must be one step of input: an array, a "
+            "jax.ShapeDtypeStruct or a shape, got None."
+        )
     if is_shape(sample):
         return jax.ShapeDtypeStruct(tuple(sample), jnp.bool_)
     return jax.tree.map(

@@ -131,14 +131,14 @@ def test_only_what_is_between_the_markers_changes():
             replace_between(wrong, "new")
 
 
-def test_table_is_written_into_the_readme(results, tmp_path, capsys):
-    readme, file = tmp_path / "README.md", tmp_path / "results.json"
-    readme.write_text(f"# Title\n{START}\n{END}\nend\n")
+def test_table_is_written_into_a_page(results, tmp_path, capsys):
+    page, file = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text(f"# Title\n{START}\n{END}\nend\n")
     file.write_text(json.dumps(results))
     plot = tmp_path / "docs" / "picture.svg"
-    words = ["table", "--readme", readme, "--results", file, "--plot", plot]
+    words = ["table", "--page", page, "--results", file, "--plot", plot]
     assert cli.main([str(word) for word in words]) == 0
-    text = readme.read_text()
+    text = page.read_text()
     assert text.startswith("# Title\n") and text.endswith("\nend\n")
     assert "| cell | size |  | flax |" in text and "docs/picture.svg" in text
     assert markdown(results, "docs/picture.svg") in text
@@ -149,7 +149,7 @@ def test_table_is_written_into_the_readme(results, tmp_path, capsys):
     first = plot.read_bytes()
     save_picture(results, plot)
     assert plot.read_bytes() == first
-    readme.write_text("no markers")
+    page.write_text("no markers")
     assert cli.main([str(word) for word in words]) == 2
     assert "expected one" in capsys.readouterr().err
 

@@ -35,6 +35,11 @@ def test_file_holds_variables_to_the_bit(dtype, rng, tmp_path):
         files.save(path, {"a/b": np.ones(2)})
     with pytest.raises(TypeError, match="`metadata` must be text"):
         files.save(path, variables, {"steps": 7})
+    with pytest.raises(TypeError, match="`variables` must be nested dict.*got tuple"):
+        files.save(path, (variables,))
+    path.write_bytes(b"not safetensors")
+    with pytest.raises(ValueError, match="`path` must be a safetensors file, got '.*"):
+        files.load(path)
 
 
 def test_file_of_pytorch_is_loaded_in_one_line(rng, tmp_path):

@@ -259,6 +259,9 @@ def test_parts_of_a_larger_model_are_found_by_name(rng):
     variables = draw_params(rng, layer)
     tensors = pytorch.to_state_dict(layer, variables, "a.lstm.") | {"a.bias": BAD}
     assert_equal(pytorch.from_state_dict(layer, tensors, "a.lstm."), variables)
+    for prefix in ("", "a."):
+        with pytest.raises(ValueError, match=rf"one of \['a.lstm.'\], got '{prefix}'"):
+            pytorch.from_state_dict(layer, tensors, prefix)
 
     variables = few_bits(variables)
     names = ["a/~/lstm", "a/~/lstm_1"]
@@ -268,6 +271,29 @@ def test_parts_of_a_larger_model_are_found_by_name(rng):
         haiku.from_params(layer, params, "a/~/lstm")
     with pytest.raises(TypeError, match="`params` must be {module_name"):
         haiku.from_params(layer, {"w": BAD})
+
+
+def test_what_holds_no_arrays_is_refused():
+    layer = make_layer("LSTM", (1, False))
+    with pytest.raises(TypeError, match=r"as torch_module.state_dict\(\), got object"):
+        pytorch.from_state_dict(layer, object())
+    with pytest.raises(TypeError, match=r"as keras_layer.get_weights\(\), got object"):
+        keras.from_weights(layer, object())
+    with pytest.raises(TypeError, match="got the class LSTM"):
+        pytorch.from_state_dict(rnncells.LSTM, {})
+    hard = rnncells.GRUCell(FEATURES, gate_fn=nn.hard_sigmoid)
+    expected = rf"not GRUCell\(features={FEATURES}, gate_fn=hard_sigmoid\)\."
+    with pytest.raises(TypeError, match=expected):
+        pytorch.from_state_dict(hard, {})
+
+
+def test_bfloat16_of_pytorch_is_loaded(rng):
+    torch = peer("torch")
+    layer = make_layer("GRU", (1, False))
+    state_dict = torch.nn.GRU(FEATURES_IN, FEATURES).to(torch.bfloat16).state_dict()
+    wide = {name: tensor.float() for name, tensor in state_dict.items()}
+    loaded = pytorch.from_state_dict(layer, state_dict)
+    assert_equal(loaded, pytorch.from_state_dict(layer, wide))
 
 
 def test_dropout_does_not_change_what_is_loaded(rng):

@@ -78,7 +78,7 @@ def test_rows_hold_each_step_of_each_sequence_once(lengths, row_length, spare):
         for segment, (start, k) in enumerate(inside, 1):
             assert start == len(steps)
             steps += [(segment, t, k, True, t == 0) for t in range(lengths[k])]
-        steps += [(0, 0, 0, False, False)] * (row_length - len(steps))
+        steps += [(0, 0, 0, False, True)] * (row_length - len(steps))
         in_rows = plan.segment_ids, plan.positions, plan.seq_ids, plan.mask, plan.resets
         got = np.stack([array[row] for array in in_rows], axis=-1)
         np.testing.assert_array_equal(got, steps)
@@ -240,6 +240,19 @@ def test_packed_equals_each_sequence_alone(name, direction, rng, float64):
         exactly(d_params, total)
 
     equal()
+
+
+def test_sequences_are_apart_without_the_mask_too(rng, float64):
+    layer, params, _ = setting("LSTMCell", "bidirectional", rng)
+    lengths = (4, 1, 0, 3, 4, 1, 1)
+    plan = packing.plan(lengths, ROW_LENGTHS[1], ROWS)
+    inputs = rng.standard_normal((SEQUENCES, LONGEST, FEATURES_IN))
+
+    outputs = layer.apply(params, plan.pack(inputs), resets=plan.resets)
+
+    for k, y in enumerate(packing.unpack(outputs, plan)):
+        if lengths[k]:
+            exactly(y, layer.apply(params, inputs[k, : lengths[k]]))
 
 
 def test_nan_past_the_lengths_goes_nowhere(rng):
@@ -420,7 +433,7 @@ def test_last_states_are_those_of_each_sequence_alone(bidirectional, rng):
     ways = {"resets": plan.resets, "mask": plan.mask, "return_all_states": True}
     (_, _, states), params = layer.init_with_output(jax.random.key(0), inputs, **ways)
 
-    lasts = plan.last_states(states, bidirectional)
+    lasts = plan.last_states(states, bidirectional=bidirectional)
 
     for k, sequence in enumerate(sequences):
         _, alone = layer.apply(params, sequence)

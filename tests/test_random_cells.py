@@ -47,6 +47,12 @@ CELLS = {
     "zoneout-gru": (partial(zoneout, inner=rnncells.GRUCell), SPLIT),
     "variational-lstm": (partial(variational, "VariationalLSTMCell"), FIXED),
     "variational-gru": (partial(variational, "VariationalGRUCell"), FIXED),
+    "zoneout-variational": (
+        lambda: rnncells.ZoneoutCell(
+            variational("VariationalLSTMCell"), 0.4, rng_collection="zoneout"
+        ),
+        {"params": False},
+    ),
     "own": (lambda: NoisyCell(FEATURES, param_dtype=jnp.result_type(float)), SPLIT),
 }
 each_cell = pytest.mark.parametrize("make, streams", CELLS.values(), ids=CELLS)

@@ -25,7 +25,9 @@ class VariationalDropout(RNNCellBase):
     :math:`h`: `class MyVariationalCell(VariationalDropout, MyCell)`.
 
     The masks stay because the random stream does, which `RNN` is told by `streams`.
-    (Flax's must be told by `split_rngs={"params": False, "dropout": False}`.)
+    (Flax's must be told by `split_rngs={"params": False, "dropout": False}`.) Steps by
+    themselves, of the cell or by `RNN.step`, draw masks of their own: in use, where
+    steps are taken one at a time, `deterministic` drops nothing.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)

@@ -47,6 +47,7 @@ from rnncells.interop.layout import (
     bias_side,
     biases,
     computes,
+    described,
     from_kernels,
     gate_names,
     has_functions,
@@ -126,7 +127,7 @@ def _gates(cell: nn.Module) -> str:
         return GRU_GATES
     raise TypeError(
         "Equinox has LSTMCell and GRUCell(reset_after=True), with the functions of "
-        f"gates that are our defaults; not {cell!r}."
+        f"gates that are our defaults; not {described(cell)}."
     )
 
 

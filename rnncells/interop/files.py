@@ -51,9 +51,15 @@ def save(
     Raises:
       ImportError: safetensors is not installed.
       ValueError: a name with `/`, which joins the names of what is nested.
-      TypeError: a leaf that is no array of numbers; metadata that are no text.
+      TypeError: other trees than nested dictionaries; a leaf that is no array of
+        numbers; metadata that are no text.
     """
     library = _safetensors()
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            "`variables` must be nested dictionaries of arrays, got "
+            f"{type(variables).__name__}. (Orbax keeps other trees, as an optimizer's.)"
+        )
     names = {name for path in traverse_util.flatten_dict(variables) for name in path}
     if any("/" in name for name in names):
         raise ValueError(
@@ -100,8 +106,15 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
       ImportError: safetensors is not installed.
+      ValueError: another kind of file.
     """
-    return _safetensors().numpy.load_file(path)
+    library = _safetensors()
+    try:
+        return library.numpy.load_file(path)
+    except library.SafetensorError as error:
+        raise ValueError(
+            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
+        ) from error
 
 
 def load_metadata(path: Path) -> dict[str, str]:

@@ -56,6 +56,7 @@ from rnncells.interop.layout import (
     bias_side,
     biases,
     computes,
+    described,
     from_kernels,
     gate_names,
     has_functions,
@@ -162,7 +163,7 @@ def _gates(cell: nn.Module) -> str:
     raise TypeError(
         "Haiku has LSTMCell, GRUCell(reset_after=False) and SimpleCell(activation_fn="
         "flax.linen.relu, residual=False), all with `use_bias`, and the functions of "
-        f"gates that are our defaults; not {cell!r}."
+        f"gates that are our defaults; not {described(cell)}."
     )
 
 

@@ -40,6 +40,7 @@ from rnncells.interop.layout import (
     Params,
     as_array,
     check_states,
+    described,
     template,
 )
 from rnncells.layers.recurrent import LSTM
@@ -92,7 +93,7 @@ def _check_layer(layer: nn.Module) -> None:
     if not (isinstance(layer, LSTM) and layer.proj_features is None and layer.use_bias):
         raise TypeError(
             "jax.experimental.rnn has LSTM, with `use_bias` and without "
-            f"`proj_features`; not {layer!r}."
+            f"`proj_features`; not {described(layer)}."
         )
 
 

@@ -51,6 +51,7 @@ from rnncells.interop.layout import (
     bias_side,
     biases,
     computes,
+    described,
     from_kernels,
     gate_names,
     kernels,
@@ -79,9 +80,14 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
     Raises:
       ValueError: weights that are missing, unknown, or of another shape: all are named,
         and nothing is loaded.
-      TypeError: a layer that Keras has not.
+      TypeError: a layer that Keras has not; what is no list.
     """
     names = _names(places(layer))
+    if not isinstance(weights, Sequence):
+        raise TypeError(
+            "`weights` must be a list of arrays, as keras_layer.get_weights(), got "
+            f"{type(weights).__name__}."
+        )
     names += [f"weights[{k}]" for k in range(len(names), len(weights))]
     given = dict(zip(names, weights, strict=False))
     return load(layer, given, "Keras", _features_in, _to_arrays, _from_arrays)
@@ -110,7 +116,8 @@ def _gates(cell: nn.Module) -> str:
     if computes(cell, SimpleCell) and not cell.residual:
         return ""
     raise TypeError(
-        f"Keras has LSTMCell, GRUCell and SimpleCell(residual=False); not {cell!r}."
+        "Keras has LSTMCell, GRUCell and SimpleCell(residual=False); not "
+        f"{described(cell)}."
     )
 
 

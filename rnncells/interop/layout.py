@@ -1,5 +1,6 @@
 """Where a layer keeps the parameters of its cells, and checks of what is converted."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -70,9 +71,11 @@ def places(layer: nn.Module) -> list[Place]:
                 Place(rnn.cell, (name, "cell"), 0, name == "backward_rnn")
                 for name, rnn in sides
             ]
+    is_class = isinstance(layer, type)
+    got = f"the class {layer.__name__}" if is_class else type(layer).__name__
     raise TypeError(
         "`layer` must be a cell of rnncells, RNN of one, Bidirectional of two of "
-        f"those, LSTM, GRU or ElmanRNN, got {type(layer).__name__}."
+        f"those, LSTM, GRU or ElmanRNN, got {got}."
     )
 
 
@@ -100,7 +103,8 @@ def load(
       ValueError: arrays that are missing, unknown, or of another shape; all are named.
     """
     found = places(layer)
-    arrays = {name: as_array(name, value) for name, value in given.items()}
+    dtype = found[0].cell.param_dtype
+    arrays = {name: _widened(as_array(name, a), dtype) for name, a in given.items()}
     width = features_in(arrays) or None
     like = template(layer, width or 1)
 
@@ -199,11 +203,13 @@ def put(params: Params, path: tuple[str, ...], own: Params) -> None:
 
 
 def as_array(name: str, value: Any) -> jax.Array | np.ndarray:
-    """Returns an array of any library that NumPy can read."""
+    """Returns an array of any library that NumPy can read, or PyTorch's bfloat16."""
     if isinstance(value, jax.Array):
         return value
     try:
-        array = np.asarray(value)
+        # NumPy has no bfloat16 to read PyTorch's by.
+        is_torch_bfloat16 = str(getattr(value, "dtype", None)) == "torch.bfloat16"
+        array = jnp.from_dlpack(value) if is_torch_bfloat16 else np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"`{name}` must be an array that NumPy reads, got {type(value).__name__}: "
@@ -212,6 +218,12 @@ def as_array(name: str, value: Any) -> jax.Array | np.ndarray:
     if not jnp.issubdtype(array.dtype, jnp.number):
         raise TypeError(f"`{name}` must be an array of numbers, got {array.dtype}.")
     return array
+
+
+def _widened(array: jax.Array | np.ndarray, dtype: Any) -> jax.Array | np.ndarray:
+    """Returns an array in a dtype if that is wider: sums of biases are then exact."""
+    is_wider = np.dtype(dtype).itemsize > array.dtype.itemsize
+    return array.astype(dtype) if is_wider else array
 
 
 def shapes(arrays: Arrays) -> Shapes:
@@ -333,3 +345,16 @@ def has_functions(cell: nn.Module, *activation_fns: Callable) -> bool:
     gate_fn = getattr(cell, "gate_fn", nn.sigmoid)
     activation_fns = activation_fns or (nn.tanh,)
     return gate_fn is nn.sigmoid and cell.activation_fn in activation_fns
+
+
+def described(layer: nn.Module) -> str:
+    """Returns how a layer or cell is made, on one line: what is not its default."""
+    fields = {f.name: f for f in dataclasses.fields(layer) if f.init}
+    own = [name for name in fields if name not in ("parent", "name")]
+    values = {name: getattr(layer, name) for name in own}
+    given = [
+        f"{name}={getattr(value, '__name__', value)}"
+        for name, value in values.items()
+        if fields[name].default is not value
+    ]
+    return f"{type(layer).__name__}({', '.join(given)})"

@@ -26,6 +26,7 @@ with zeros as the other. Both functions can be differentiated and compiled, so t
 gradients by every tensor of PyTorch can be had.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,11 +43,13 @@ from rnncells.interop.layout import (
     Place,
     biases,
     computes,
+    described,
     from_kernels,
     has_functions,
     kernels,
     load,
     merged_biases,
+    places,
     unload,
     with_biases,
 )
@@ -71,14 +74,26 @@ def from_state_dict(
 
     Raises:
       ValueError: tensors that are missing, unknown, or of another shape: all are named,
-        and nothing is loaded.
-      TypeError: a layer that PyTorch has not.
+        and nothing is loaded; a prefix that is not there.
+      TypeError: a layer that PyTorch has not; what is no state dict.
     """
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(
+            "`state_dict` must be names and tensors, as torch_module.state_dict(), got "
+            f"{type(state_dict).__name__}."
+        )
     given = {
         name.removeprefix(prefix): tensor
         for name, tensor in state_dict.items()
         if name.startswith(prefix)
     }
+    places(layer)
+    prefixes = {_prefix(name) for name in state_dict} - {None}
+    if prefix not in prefixes and prefixes:
+        raise ValueError(
+            f"`prefix` must be that of a recurrent layer, one of {sorted(prefixes)}, "
+            f"got {prefix!r}."
+        )
     return load(layer, given, "PyTorch", _features_in, _to_arrays, _from_arrays)
 
 
@@ -99,6 +114,12 @@ def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arra
     """
     arrays = unload(layer, variables, "PyTorch", _to_arrays)
     return {prefix + name: array for name, array in arrays.items()}
+
+
+def _prefix(name: str) -> str | None:
+    """Returns what stands before the name of a recurrent layer's or cell's tensor."""
+    found = re.fullmatch(r"(.*?)(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?", name)
+    return found and found[1]
 
 
 def _features_in(arrays: Arrays) -> int | None:
@@ -144,7 +165,7 @@ def _gates(cell: nn.Module) -> str:
     raise TypeError(
         "PyTorch has LSTMCell, ProjectedLSTMCell, GRUCell(reset_after=True), all with "
         "the functions that are our defaults, and SimpleCell(residual=False) with tanh "
-        f"or relu; not {cell!r}."
+        f"or relu; not {described(cell)}."
     )
 
 

@@ -30,6 +30,24 @@ States = Any
 class DeepRNN(nn.Module, kw_only=True):
     """Base of `LSTM`, `GRU` and `ElmanRNN`: what they have in common.
 
+    Of other cells, whose carry is h or (c, h), a class with `cell` and `widths` makes
+    the same:
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
+    >>> class PeepholeLSTM(rnncells.DeepRNN):
+    ...     @property
+    ...     def widths(self):
+    ...         return self.features, self.features
+    ...
+    ...     @nn.nowrap
+    ...     def cell(self):
+    ...         return rnncells.PeepholeLSTMCell(self.features, dtype=self.dtype)
+    >>> layer = PeepholeLSTM(4, num_layers=3, bidirectional=True)
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> (y, (h_n, c_n)), params = layer.init_with_output(jax.random.key(0), x)
+    >>> y.shape, h_n.shape
+    ((2, 5, 8), (6, 2, 4))
+
     Attributes:
       features: number of units in each layer and direction, PyTorch's `hidden_size`.
       num_layers: number of layers, each of which gets the outputs of the one before.

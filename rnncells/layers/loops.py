@@ -13,7 +13,7 @@ from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, PyTree, cast_like
 from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
-from rnncells.layers.streams import copied, count_draws, streams_of
+from rnncells.layers.streams import copied, count_draws, count_from, streams_of
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.parts import Recurrence
@@ -206,7 +206,7 @@ def functions_of(
     def applied(params, rngs, method, *args):
         def call(cell):
             cell._take_shape(shape)
-            cell.scope.rng_counters.update(copied(counted[method]))
+            count_from(counted[method], cell.scope.rng_counters)
             result = getattr(cell, method)(*args)
             if method == "project":
                 # In a step it comes before `recur`, which must not draw the same again.

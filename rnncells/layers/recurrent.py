@@ -31,7 +31,9 @@ class LSTM(DeepRNN, kw_only=True):
     (Caffe2's `hidden_all` and `cell_all` are `h_all[-1]` and `c_all[-1]` of a layer in
     one direction, `hidden_last` and `cell_last` are `h_n` and `c_n`.)
 
-    Attributes:
+    Attributes, beside those of `DeepRNN` (`features`, `num_layers`, `bidirectional`,
+    `dropout`, `use_bias`, `time_major`, `learn_states`, `deterministic`, initialisers,
+    dtypes, `memory`, `implementation`):
       proj_features: width of h if it is projected (PyTorch's `proj_size`), less than
         `features`; None: not projected.
 
@@ -72,7 +74,7 @@ class GRU(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((2, 5, 4), (2, 2, 4))
 
-    Attributes:
+    Attributes, beside those of `DeepRNN` (see `LSTM`):
       reset_after: whether the reset gate acts after the recurrent product, as in
         PyTorch.
 
@@ -96,7 +98,7 @@ class ElmanRNN(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((5, 4), (1, 4))
 
-    Attributes:
+    Attributes, beside those of `DeepRNN` (see `LSTM`):
       nonlinearity: `'tanh'` or `'relu'`.
 
     Source: `torch.nn.RNN`, whose numbers these are.

@@ -37,7 +37,8 @@ class Stack(nn.Module):
     Attributes:
       layers: cells; layers over sequences (`RNN`, `Bidirectional`, `Stack`, `LSTM`,
         ...); or anything that is called with outputs and gives outputs, of any leading
-        axes, as `nn.relu` or `nn.Dense(3)`.
+        axes, as `nn.relu` or `nn.Dense(3)`. One that stands here twice is one set of
+        parameters, used twice.
       skip_connections: each recurrent layer but the first gets the inputs of the stack
         too, behind the outputs of the one before, and the output is that of all
         recurrent layers, side by side. All layers must be recurrent.

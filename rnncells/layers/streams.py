@@ -66,7 +66,7 @@ def count_draws(
     counted = {}
 
     def call(cell, carry, inputs):
-        cell.scope.rng_counters.update(copied(counters))
+        count_from(counters, cell.scope.rng_counters)
         result = cell(carry, inputs)
         counted.update(cell.scope.rng_counters)
         return result
@@ -76,6 +76,15 @@ def count_draws(
 
     jax.eval_shape(step, variables, carry, inputs)
     return copied(counted)
+
+
+def count_from(counters: dict, own: dict) -> None:
+    """Sets a scope's own counters in place: submodules may have theirs by now."""
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            count_from(value, own.setdefault(key, {}))
+        else:
+            own[key] = value
 
 
 def copied(counters: dict) -> dict:

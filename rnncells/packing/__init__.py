@@ -29,8 +29,9 @@ and padded batches, under any transformation:
 
 `Bidirectional` takes the same arguments. With `reverse=True`, give `keep_order=True`:
 rows are unpacked in the order of the inputs. Each sequence begins with the cell's own
-carry; for another one, give the same to `reset_carry` and `initial_carry` (the first
-sequence that a row enters in reverse begins without a reset).
+carry; for another one, give the same to `reset_carry` and `initial_carry` (a full row
+is entered in reverse without a reset). A random stream is that of a row, so sequences
+of one row have the same masks where those are of a row (`VariationalDropout`).
 
 Sources: PyTorch's `PackedSequence` interleaves sequences step by step, and its shapes
 follow the lengths; here they are fixed, so that programs are compiled once. Segment ids

@@ -42,8 +42,12 @@ class Plan:
 
     @property
     def resets(self) -> jax.Array:
-        """The first step of each sequence, booleans `(rows, time)`."""
-        return self.mask & (self.positions == 0)
+        """The first step of each sequence, and padding, booleans `(rows, time)`.
+
+        What a layer that goes in reverse makes of padding then reaches no sequence,
+        with or without the mask.
+        """
+        return self.positions == 0
 
     def pack(self, batch: PyTree) -> PyTree:
         """Returns the rows of a padded batch, `(rows, row_length, *features)`.
@@ -121,13 +125,14 @@ class Plan:
             )
         return select(has_steps, last, cast_like(initial, last))
 
-    def last_states(self, states: PyTree, bidirectional: bool = False) -> PyTree:
+    def last_states(self, states: PyTree, *, bidirectional: bool) -> PyTree:
         """Returns the final states of each sequence, as `LSTM` and its like have them.
 
         Args:
           states: the states of every step, which `return_all_states` gives: pytree of
             `(layers * directions, rows, row_length, features)`.
-          bidirectional: whether every other one is of the backward direction.
+          bidirectional: whether every other one is of the backward direction, the
+            layer's own field.
 
         Returns:
           Pytree of `(layers * directions, sequences, features)`, 0 for empty ones.
