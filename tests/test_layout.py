@@ -108,8 +108,6 @@ FILES = sorted(
     for folder in ("rnncells", "experiments", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
 )
-# `from rnncells import initializers` names a module, not a public name.
-MODULES = {"rnncells.initializers", "rnncells.recurrence.schedule"}
 
 
 def imported(tree):
