@@ -63,8 +63,9 @@ class RNNCellBase(nn.RNNCellBase):
     each step returns it in the dtype in which it came, so that every cell can be
     scanned; a real carry that meets complex inputs is returned complex, as it must be.
     The computation runs in `dtype`, or in the promoted dtype of inputs and parameters
-    if that is None; an output that is formed with the carry (all cells but SimpleCell)
-    has the wider of the two dtypes, as in flax.linen.
+    if that is None; an output that is formed with the carry (of all cells but
+    SimpleCell, and ProjectedLSTMCell, whose output is a product) has the wider of the
+    two dtypes, as in flax.linen.
     """
 
     def __post_init__(self):
@@ -130,10 +131,8 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: the carry does not fit the inputs or `features`.
         """
         self._check_carry(carry, inputs)
-        if self.is_initializing() and getattr(self, "use_bias", True):
-            names = [name for name, gate in self._gates().items() if gate.use_bias]
-            init = getattr(self, "bias_init", None)
-            check_by_gate(type(self).__name__, init, names)
+        if self.is_initializing():
+            self._check_bias_init()
         self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
         stepped = self.recur(carry, self.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)
@@ -144,6 +143,12 @@ class RNNCellBase(nn.RNNCellBase):
         """Sets the shape of the carry's last part, which tells the width and batch."""
         # Modules are frozen, and the shape is known no sooner.
         object.__setattr__(self, "_carry_shape", shape)
+
+    def _check_bias_init(self) -> None:
+        if getattr(self, "use_bias", True):
+            names = [name for name, gate in self._gates().items() if gate.use_bias]
+            init = getattr(self, "bias_init", None)
+            check_by_gate(type(self).__name__, init, names)
 
     @nn.nowrap
     def initialize_carry(

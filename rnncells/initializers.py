@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
@@ -65,12 +66,23 @@ class ByGate:
       default: of all other gates.
 
     Raises:
+      TypeError: `gates` that are no initialisers by name.
       ValueError: when a cell is initialised that has a bias of none of the names, if
         the others are 0.
     """
 
     gates: Mapping[str, Initializer]
     default: Initializer = initializers.zeros
+
+    def __post_init__(self):
+        inits = [*getattr(self.gates, "values", list)(), self.default]
+        if not isinstance(self.gates, Mapping) or not all(map(callable, inits)):
+            raise TypeError(
+                f"`gates` must be initialisers by the name of the gate, got {self!r}."
+            )
+
+    def __hash__(self):
+        return hash((frozenset(self.gates.items()), self.default))
 
     def __call__(
         self, key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32
@@ -109,8 +121,8 @@ def chrono(longest: int) -> ByGate:
     Reference: Tallec and Ollivier, 2018, https://arxiv.org/abs/1804.11188, equation 16
     for the LSTM; the gate of the GRU in the paper is 1 - z.
     """
-    if longest < 3:
-        raise ValueError(f"`longest` must be at least 3 steps, got {longest!r}.")
+    if not isinstance(longest, int | np.integer) or longest < 3:
+        raise ValueError(f"`longest` must be an int of at least 3, got {longest!r}.")
 
     def log_uniform(key, shape, dtype=jnp.float32):
         return jnp.log(jax.random.uniform(key, shape, dtype, 1, longest - 1))
@@ -132,11 +144,16 @@ def pytorch(features: int) -> dict[str, Initializer]:
     >>> layer = rnncells.GRU(64, num_layers=2, **rnncells.initializers.pytorch(64))
 
     Args:
-      features: width of the state, PyTorch's `hidden_size`.
+      features: width of the state, PyTorch's `hidden_size`, at least 1.
+
+    Raises:
+      ValueError: no count.
 
     Source: `torch.nn.LSTM`, `GRU`, `RNN`, and their cells.
     """
-    draw = uniform(features**-0.5)
+    if not isinstance(features, int | np.integer) or features < 1:
+        raise ValueError(f"`features` must be a count, got {features!r}.")
+    draw = uniform(int(features) ** -0.5)
 
     def summed(key, shape, dtype=jnp.float32):
         return sum(draw(each, shape, dtype) for each in jax.random.split(key))

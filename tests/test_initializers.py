@@ -149,7 +149,13 @@ def test_layers_pass_initialisers_on(key):
 
 
 def test_mistake_has_its_error():
-    with pytest.raises(ValueError, match="`longest` must be at least 3 steps, got 2"):
+    for features in (0, -3, None):
+        with pytest.raises(ValueError, match="`features` must be a count, got"):
+            rnncells.initializers.pytorch(features)
+    for gates in ({"hf": 1.0}, jax.nn.initializers.ones):
+        with pytest.raises(TypeError, match="`gates` must be initialisers by the name"):
+            rnncells.initializers.ByGate(gates)
+    with pytest.raises(ValueError, match="`longest` must be an int of at least 3, got"):
         initializers.chrono(2)
 
 
@@ -158,6 +164,10 @@ def test_mistake_has_its_error():
     [
         rnncells.GRUCell(4, bias_init=initializers.forget_gate()),
         rnncells.LayerNormLSTMCell(4, bias_init=initializers.forget_gate()),
+        rnncells.ZoneoutCell(
+            rnncells.GRUCell(4, bias_init=initializers.forget_gate()),
+            deterministic=True,
+        ),
         rnncells.LSTMCell(4, bias_init=initializers.ByGate({"if": jnp.ones})),
     ],
     ids=lambda cell: type(cell).__name__,

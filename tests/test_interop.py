@@ -33,7 +33,7 @@ from libraries import (
 from peers import peer
 
 import rnncells
-from rnncells.interop import equinox, haiku, keras, pytorch
+from rnncells.interop import equinox, haiku, jax_rnn, keras, pytorch
 
 CONFIGS = [
     (library, kind, shape, use_bias, "float32" if library == "keras" else dtype)
@@ -269,6 +269,8 @@ def test_parts_of_a_larger_model_are_found_by_name(rng):
     assert_equal(haiku.from_params(layer, params, names), variables)
     with pytest.raises(ValueError, match="`names` must be those of 2 cores"):
         haiku.from_params(layer, params, "a/~/lstm")
+    with pytest.raises(ValueError, match="`names` must be different"):
+        haiku.to_params(layer, variables, ["a", "a"])
     with pytest.raises(TypeError, match="`params` must be {module_name"):
         haiku.from_params(layer, {"w": BAD})
 
@@ -281,6 +283,10 @@ def test_what_holds_no_arrays_is_refused():
         keras.from_weights(layer, object())
     with pytest.raises(TypeError, match="got the class LSTM"):
         pytorch.from_state_dict(rnncells.LSTM, {})
+    with pytest.raises(TypeError, match="got the class LSTM"):
+        jax_rnn.from_weights(rnncells.LSTM, BAD)
+    with pytest.raises(TypeError, match=r"got RNN of flax.linen.*\.GRUCell"):
+        pytorch.from_state_dict(rnncells.RNN(nn.GRUCell(FEATURES)), {})
     hard = rnncells.GRUCell(FEATURES, gate_fn=nn.hard_sigmoid)
     expected = rf"not GRUCell\(features={FEATURES}, gate_fn=hard_sigmoid\)\."
     with pytest.raises(TypeError, match=expected):

@@ -306,6 +306,26 @@ def test_stack_takes_every_kind_of_layer(rng):
     assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, carries)
 
 
+def test_carries_of_a_stack_are_the_final_ones(rng):
+    rnn = rnncells.RNN(rnncells.GRUCell(FEATURES), return_all_carries=True)
+    x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
+
+    ((carry,), y), _ = rnncells.Stack([rnn], return_carry=True).init_with_output(KEY, x)
+
+    np.testing.assert_array_equal(carry, y[:, -1])
+
+
+def test_layers_can_be_static_arguments(rng):
+    initial = rnncells.initializers.pytorch(FEATURES)
+    layers = (
+        rnncells.LSTM(FEATURES, **initial),
+        rnncells.RNN(rnncells.GRUCell(FEATURES), split_rngs={"params": False}),
+    )
+    for layer in layers:
+        assert hash(layer) == hash(layer.clone())
+        assert layer == layer.clone()
+
+
 def test_steps_of_a_stack_equal_the_sequence(rng, float64):
     stack = rnncells.Stack(
         [rnncells.LSTMCell(4), nn.Dense(6), rnncells.GRU(5, num_layers=2)],
@@ -421,6 +441,18 @@ ERRORS = {
         lambda: lstm(dropout=True),
         TypeError,
         "`dropout` of LSTM must be a number, got True",
+    ),
+    "deterministic no bool": (
+        lambda: lstm(deterministic="no"),
+        TypeError,
+        "`deterministic` of LSTM must be a bool, got 'no'",
+    ),
+    "deterministic of a call no bool": (
+        lambda: lstm(num_layers=2, dropout=0.5).init(
+            KEY, jnp.ones((2, 5, 3)), deterministic="no"
+        ),
+        TypeError,
+        "`deterministic` of LSTM must be a bool, got 'no'",
     ),
     "dropout without a word": (
         lambda: lstm(num_layers=2, dropout=0.3).init(KEY, X),

@@ -427,13 +427,18 @@ def test_mistakes_are_named(call, error, message):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_last_states_are_those_of_each_sequence_alone(bidirectional, rng):
-    layer = rnncells.LSTM(4, num_layers=2, bidirectional=bidirectional)
-    sequences = [rng.standard_normal((n, 3)).astype(np.float32) for n in (3, 1, 4, 2)]
+    layer = rnncells.LSTM(
+        4, num_layers=2, bidirectional=bidirectional, learn_states=True
+    )
+    lengths = (3, 1, 0, 4, 2)
+    sequences = [rng.standard_normal((n, 3)).astype(np.float32) for n in lengths]
     inputs, plan = packing.pack(sequences, row_length=5)
     ways = {"resets": plan.resets, "mask": plan.mask, "return_all_states": True}
-    (_, _, states), params = layer.init_with_output(jax.random.key(0), inputs, **ways)
+    params = random_params(rng, layer, inputs)
+    _, _, states = layer.apply(params, inputs, **ways)
+    start = layer.apply(params, None, (len(lengths), 3), method="initialize_carry")
 
-    lasts = plan.last_states(states, bidirectional=bidirectional)
+    lasts = plan.last_states(states, bidirectional=bidirectional, initial=start)
 
     for k, sequence in enumerate(sequences):
         _, alone = layer.apply(params, sequence)

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -105,6 +106,48 @@ def test_fast_loop_draws_what_the_plain_loop_draws(
     assert_close(pulled, expected_pulled, rtol=1e-12, atol=1e-13)
     other, _ = gradients(fast, params, x, jax.random.key(2))
     assert not np.allclose(other, y)
+
+
+@each_cell
+def test_each_use_draws_what_it_draws_of_the_plain_loop(make, streams, rng):
+    plain, params, x = setting(rng, make, streams, implementation="scan")
+
+    def uses(rnn, x):
+        _, first_step = rnn.step(None, x[:, 0])
+        return rnn(x), rnn(x), first_step, rnn(x)
+
+    rngs = {name: KEYS[name] for name in ("dropout", "zoneout")}
+    fast = plain.clone(implementation="auto")
+    actual, expected = (
+        layer.apply(params, x, rngs=rngs, method=uses) for layer in (fast, plain)
+    )
+
+    assert_close(actual, expected)
+    assert not np.allclose(actual[0], actual[1])
+
+
+@pytest.mark.parametrize("kind", [jnp.int8, bool])
+def test_masks_are_numbers_of_any_inputs(kind, rng):
+    rnn, params, x = setting(rng, partial(variational, "VariationalLSTMCell"), FIXED)
+    x = x > 0
+    rngs = {"dropout": KEYS["dropout"]}
+    y = rnn.apply(params, x.astype(kind), rngs=rngs)
+    assert_close(y, rnn.apply(params, x.astype(jnp.float32), rngs=rngs))
+
+
+def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
+    class Model(nn.Module):
+        options: dict
+
+        @nn.compact
+        def __call__(self, x):
+            cell = rnncells.ZoneoutCell(rnncells.GRUCell(FEATURES), rate=0.5)
+            return rnncells.RNN(cell, **self.options)(x)
+
+    x = inputs_of(rng, BATCH, TIME)
+    params = Model({}).init(KEYS, x)
+    with pytest.raises(ValueError, match="made in nn.compact: make them in setup"):
+        Model({"memory": "sqrt"}).apply(params, x, rngs={"dropout": KEYS["dropout"]})
 
 
 @pytest.mark.parametrize("key", [jax.random.key(1), jax.random.PRNGKey(1)])

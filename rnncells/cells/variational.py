@@ -80,7 +80,9 @@ class VariationalDropout(RNNCellBase):
         # Axes before those of the batch are of time, and have the same mask.
         batch = len(getattr(self, "_carry_shape", inputs.shape)) - 1
         ones = (1,) * (inputs.ndim - batch - 1)
-        mask = jnp.ones(inputs.shape[len(ones) :], inputs.dtype)
+        is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
+        dtype = inputs.dtype if is_number else self.param_dtype
+        mask = jnp.ones(inputs.shape[len(ones) :], dtype)
         z_x = self.input_dropout(mask, deterministic=self.deterministic)
         return super().project(inputs * z_x.reshape(*ones, *z_x.shape))
 

@@ -25,6 +25,8 @@ class ZoneoutCell(RNNCellBase):
         s_t = rate \, s_{t-1} + (1 - rate) \, \tilde s_t
 
     The output is the part of the carry that the other cell gives out, after this.
+    (Where both are made within `nn.compact`, the other cell's parameters belong to the
+    model, and the layer takes the plain loop; made in `setup`, the fast one.)
     (Flax's `RNN` must be told of the random stream by `split_rngs`, ours is not.)
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -102,6 +104,8 @@ class ZoneoutCell(RNNCellBase):
         dims = self.num_feature_dims
         own = getattr(self, "_carry_shape", (*inputs.shape[:-dims], *(None,) * dims))
         self.cell._take_shape(own)
+        if self.is_initializing():
+            self.cell._check_bias_init()
         return self.cell.project(inputs)
 
     def recur(self, carry, projected):

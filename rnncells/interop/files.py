@@ -26,8 +26,9 @@ bfloat16, float16, float32, ...     the same, to the bit
 optimizers. These files keep arrays.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 import numpy as np
@@ -45,7 +46,8 @@ def save(
 
     Args:
       path: of the file, which is replaced if it is there.
-      variables: nested dictionaries of arrays, as `layer.init` returns them.
+      variables: nested dictionaries of arrays, as `layer.init` returns them; empty
+        dictionaries are left out.
       metadata: text to keep in the file, by name, as a config in JSON.
 
     Raises:
@@ -73,7 +75,8 @@ def save(
         name: np.asarray(as_array(name, leaf), order="C")
         for name, leaf in flatten(variables).items()
     }
-    library.numpy.save_file(arrays, path, metadata)
+    # Without arrays the library cannot read back metadata that are empty.
+    library.numpy.save_file(arrays, path, metadata or None)
 
 
 def load(path: Path, like: Params | None = None) -> Params:
@@ -109,12 +112,8 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
       ValueError: another kind of file.
     """
     library = _safetensors()
-    try:
+    with _named(path, library.SafetensorError):
         return library.numpy.load_file(path)
-    except library.SafetensorError as error:
-        raise ValueError(
-            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
-        ) from error
 
 
 def load_metadata(path: Path) -> dict[str, str]:
@@ -125,9 +124,23 @@ def load_metadata(path: Path) -> dict[str, str]:
 
     Raises:
       ImportError: safetensors is not installed.
+      ValueError: another kind of file.
     """
-    with _safetensors().safe_open(path, framework="numpy") as file:
-        return dict(file.metadata() or {})
+    library = _safetensors()
+    with _named(path, library.SafetensorError):
+        with library.safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+
+
+@contextlib.contextmanager
+def _named(path: Path, error_of_library: type[Exception]) -> Iterator[None]:
+    """Names the file in the error about one of another kind."""
+    try:
+        yield
+    except error_of_library as error:
+        raise ValueError(
+            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
+        ) from error
 
 
 def _safetensors() -> ModuleType:

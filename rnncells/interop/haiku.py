@@ -181,6 +181,8 @@ def _cores(found: list[Place], names: Sequence[str] | None) -> list[str]:
             f"`names` must be those of {len(found)} cores, layer by layer, forward "
             f"before backward, got {names}."
         )
+    if len(set(names)) != len(names):
+        raise ValueError(f"`names` must be different ones, got {names}.")
     return names
 
 

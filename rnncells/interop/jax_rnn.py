@@ -41,6 +41,7 @@ from rnncells.interop.layout import (
     as_array,
     check_states,
     described,
+    places,
     template,
 )
 from rnncells.layers.recurrent import LSTM
@@ -90,6 +91,7 @@ def to_weights(layer: LSTM, variables: Params) -> jax.Array:
 
 
 def _check_layer(layer: nn.Module) -> None:
+    places(layer)
     if not (isinstance(layer, LSTM) and layer.proj_features is None and layer.use_bias):
         raise TypeError(
             "jax.experimental.rnn has LSTM, with `use_bias` and without "

@@ -73,6 +73,8 @@ def places(layer: nn.Module) -> list[Place]:
             ]
     is_class = isinstance(layer, type)
     got = f"the class {layer.__name__}" if is_class else type(layer).__name__
+    if isinstance(layer, RNN):
+        got += f" of {type(layer.cell).__module__}.{type(layer.cell).__name__}"
     raise TypeError(
         "`layer` must be a cell of rnncells, RNN of one, Bidirectional of two of "
         f"those, LSTM, GRU or ElmanRNN, got {got}."

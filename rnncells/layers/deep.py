@@ -102,6 +102,8 @@ class DeepRNN(nn.Module, kw_only=True):
             )
         flags = ("bidirectional", "use_bias", "time_major", "learn_states")
         check_bools(name, **{flag: getattr(self, flag) for flag in flags})
+        if self.deterministic is not None:
+            check_bools(name, deterministic=self.deterministic)
         super().__post_init__()
 
     @nn.nowrap
@@ -292,6 +294,7 @@ class DeepRNN(nn.Module, kw_only=True):
                 f"`deterministic` of {type(self).__name__} must be True or False with "
                 f"`dropout` {self.dropout}, as a field or at the call, got None."
             )
+        check_bools(type(self).__name__, deterministic=deterministic)
         return self.between(outputs, deterministic=deterministic)
 
     def _carries(

@@ -120,7 +120,10 @@ def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
             jax.eval_shape(project, variables, inputs, streams.fixed)
     except FlaxError:
         # Of variables or random streams, which the general loop has, or misses too.
-        return f"{name} needs more than its own params."
+        return (
+            f"{name} needs more than its own params (as those of a cell within it, if "
+            "both are made in nn.compact: make them in setup)."
+        )
     if is_mutable and jax.tree.leaves(written):
         return f"{name} writes to a collection."
     if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
@@ -142,10 +145,12 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
         streams = streams_of(rnn, steps)
         counters = {}
         if streams.like:
-            counters = count_draws(
-                *(cell, rnn.cell.scope.rng_counters, variables, state),
-                *(structs(inputs, drop_axis=True), streams.like),
-            )
+            own, x_t = rnn.cell.scope.rng_counters, structs(inputs, drop_axis=True)
+            count = partial(count_draws, cell)
+            counters = count(own, variables, state, x_t, streams.like)
+            # What draws next goes on where flax.linen.scan leaves off.
+            left = count(counters, variables, state, x_t, streams.like)
+            count_from(left, own)
         own_project, recur = functions_of(cell, state, counters)
 
         def project(given, inputs):

@@ -149,6 +149,9 @@ class RNN(nn.Module):
                 "`implementation` of RNN must be 'auto' or 'scan', got "
                 f"{self.implementation!r}."
             )
+        for name in ("variable_axes", "split_rngs"):
+            # A layer is hashed by its fields, as a static argument of jit.
+            object.__setattr__(self, name, FrozenDict(getattr(self, name)))
         check_choice("memory", self.memory, MEMORY)
         check_choice("projection", self.projection, PROJECTION)
         if self.implementation == "scan":
@@ -188,7 +191,9 @@ class RNN(nn.Module):
           resets: booleans `(*batch, time)`, true at the first step of each new
             sequence: the carry starts anew there (in reverse: between that step and the
             one before it). A reset at a step that does not count acts at the row's next
-            step that does.
+            step that does, on the way that the layer goes: in reverse, one in trailing
+            padding, said by the mask, acts before the last step. (Steps after
+            `seq_lengths` are not run, and their resets do nothing.)
           reset_carry: carry at resets; the cell's own if None, never `initial_carry`.
           return_all_carries: overrides the field.
 

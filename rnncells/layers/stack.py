@@ -88,8 +88,10 @@ class Stack(nn.Module):
         init_key: jax.Array | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
         reset_carry: tuple[Carry, ...] | None = None,
-        **sequences: jax.Array | None,
     ) -> Any:
         """Applies all layers.
 
@@ -99,9 +101,10 @@ class Stack(nn.Module):
           init_key: split into one for each.
           return_carry: overrides the field.
           time_major: overrides the field.
+          seq_lengths: as `RNN` takes them, as the next two; for all recurrent layers.
+          mask: steps that count.
+          resets: first steps.
           reset_carry: one for each recurrent layer; None for their own.
-          **sequences: `seq_lengths`, `mask` and `resets`, as `RNN` takes them; each
-            recurrent layer gets them.
 
         Returns:
           The outputs, or `(carries, outputs)`.
@@ -118,7 +121,8 @@ class Stack(nn.Module):
             {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
             for carry, at_reset, key in zip(carries, fresh, keys, strict=True)
         ]
-        shared = sequences | {"time_major": flags["time_major"]}
+        shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+        shared["time_major"] = flags["time_major"]
 
         def run(number, index, inputs):
             return _run(self.over_time[index], inputs, **given[number], **shared)
@@ -178,6 +182,8 @@ def _is_recurrent(layer: Any) -> bool:
 def _run(layer: nn.Module, inputs: PyTree, **arguments: Any) -> tuple[Carry, PyTree]:
     """Applies a recurrent layer of any kind to sequences."""
     given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(layer, RNN | Bidirectional):
+        given["return_all_carries"] = False
     if not isinstance(layer, DeepRNN):
         return layer(inputs, **given, return_carry=True)
     given.pop("init_key", None)

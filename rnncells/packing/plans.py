@@ -125,7 +125,9 @@ class Plan:
             )
         return select(has_steps, last, cast_like(initial, last))
 
-    def last_states(self, states: PyTree, *, bidirectional: bool) -> PyTree:
+    def last_states(
+        self, states: PyTree, *, bidirectional: bool, initial: PyTree | None = None
+    ) -> PyTree:
         """Returns the final states of each sequence, as `LSTM` and its like have them.
 
         Args:
@@ -133,20 +135,29 @@ class Plan:
             `(layers * directions, rows, row_length, features)`.
           bidirectional: whether every other one is of the backward direction, the
             layer's own field.
+          initial: what empty sequences have: pytree of `(layers * directions,
+            sequences, features)`, as `initialize_carry` of a layer with `learn_states`
+            returns. Zeros if None.
 
         Returns:
-          Pytree of `(layers * directions, sequences, features)`, 0 for empty ones.
+          Pytree of `(layers * directions, sequences, features)`.
         """
         check_bools("last_states", bidirectional=bidirectional)
 
-        def of_layers(leaf):
-            turns = [bidirectional and k % 2 == 1 for k in range(len(leaf))]
+        def of_layers(leaf, starts=None):
             lasts = [
-                self.last(own, turn) for own, turn in zip(leaf, turns, strict=True)
+                self.last(
+                    own,
+                    bidirectional and k % 2 == 1,
+                    None if starts is None else starts[k],
+                )
+                for k, own in enumerate(leaf)
             ]
             return jnp.stack(lasts)
 
-        return jax.tree.map(of_layers, states)
+        if initial is None:
+            return jax.tree.map(of_layers, states)
+        return jax.tree.map(of_layers, states, initial)
 
     def _check_time(self, name: str, time: int) -> None:
         """Raises if a known length is beyond the time axis of a padded batch."""
