@@ -28,6 +28,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments[:1] == ["table"]:
             _table(arguments[1:])
+        elif arguments[:1] == ["online"]:
+            # Here, as it needs the experiments.
+            from benchmarks.online import main as online
+
+            online()
         else:
             _measure(arguments)
     except (ValueError, OSError) as error:
@@ -66,7 +71,8 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
         prog=PROG,
         description="Time ours and other libraries, print and write the results.",
         epilog="All of it takes about half an hour on two CPU cores. "
-        f"`{PROG} table` writes results into a page; see `table --help`.",
+        f"`{PROG} table` writes results into a page; see `table --help`. "
+        f"`{PROG} online` measures the on-line learning of the experiments.",
     )
 
     def several(name: str, choices: Any, default: Any, about: str = "") -> None:

@@ -16,17 +16,18 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any
 
-from experiments.config import (
-    ConfigError,
-    Experiment,
+from experiments.config import Experiment
+from experiments.reading import (
     config_header,
     config_names,
     config_path,
     describe,
     nearest,
     read_config,
+    readings,
     to_dict,
 )
+from experiments.rules import ConfigError
 
 RUNS = Path("runs")
 INSTALL = "in a clone, pip install -e '.[experiments]'"
@@ -39,7 +40,10 @@ usage: python -m experiments VERB ...
   list                  names and titles of the configs
   show NAME             a config: its header and its values, as TOML
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
+  run NAME --reading R  the same, by another reading of the paper; `show` lists them
   report [RUN ...]      Markdown table of finished runs (default: all under runs/)
+  report paper1997      every row of the paper beside the committed results
+  keep RUN ...          copies results to experiments/results, to be committed
 
 NAME is a name that `list` prints, or a path to a .toml file. Any value of a config is
 an option of `run`; results go to runs/NAME-seedSEED unless --out names a folder:
@@ -134,16 +138,25 @@ def show_config(arguments: list[str]) -> None:
     path = config_path(name)
     experiment = read_config(path)
     print(config_header(path), "", *_toml_lines(to_dict(experiment)), sep="\n")
+    for reading, (kind, changes) in (
+        (reading, (found.kind, found.changes))
+        for reading, found in readings(path).items()
+    ):
+        section = {"kind": kind} | {f'"{key}"': value for key, value in changes.items()}
+        print("", f"[readings.{reading}]", *_toml_lines(section), sep="\n")
 
 
 def run_config(arguments: list[str]) -> None:
     """Trains and tests a config, with options in place of the file's values."""
     name, rest = _config_name("run", arguments)
     path = config_path(name)
-    command = parse_run(read_config(path), rest, prog=f"{PROG} run {name}")
+    reading, rest = _reading(rest)
+    experiment = read_config(path, reading)
+    command = parse_run(experiment, rest, prog=f"{PROG} run {name}")
     if command is None:
         return
-    default = RUNS / f"{path.stem}-seed{command.experiment.seed}"
+    run_name = path.stem if reading is None else f"{path.stem}-{reading}"
+    default = RUNS / f"{run_name}-seed{command.experiment.seed}"
     folder = command.out or default
     _check_folder(folder, overwrite=command.overwrite)
     try:
@@ -152,19 +165,18 @@ def run_config(arguments: list[str]) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
 
-    run(command.experiment, folder, path.stem)
+    run(command.experiment, folder, path.stem, reading)
 
 
 def report_runs(arguments: list[str]) -> None:
     """Prints the Markdown table of the runs given, or of all under `runs`."""
+    if arguments == ["paper1997"]:
+        from experiments.paper1997 import table
+
+        print(table())
+        return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
-    for word in arguments:
-        if not (Path(word) / "result.json").is_file():
-            raise ConfigError(
-                f"no finished run `{word}` (a folder with result.json)"
-                + nearest(word, [str(folder) for folder in finished])
-            )
-    folders = [Path(word) for word in arguments] or finished
+    folders = [_finished(word, finished) for word in arguments] or finished
     if not folders:
         raise ConfigError(f"no finished run under `{RUNS}`: start one with `run`.")
     from experiments.report import markdown_table
@@ -172,11 +184,23 @@ def report_runs(arguments: list[str]) -> None:
     print(markdown_table(folders))
 
 
+def keep_runs(arguments: list[str]) -> None:
+    """Copies the results of runs to those that are committed."""
+    if not arguments:
+        raise ConfigError("`keep` needs the folders of runs, got nothing.")
+    from experiments.paper1997 import keep
+
+    finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
+    for word in arguments:
+        print(f"wrote {keep(_finished(word, finished))}")
+
+
 VERBS = {
     "list": list_configs,
     "show": show_config,
     "run": run_config,
     "report": report_runs,
+    "keep": keep_runs,
 }
 
 
@@ -307,6 +331,26 @@ def _misuse(option: str, values: list[str], kind: Any) -> str:
         return f"`{option}` or `--{head}{dot}no-{last}` takes no value, {got}"
     optional = " or None" if types.NoneType in typing.get_args(kind) else ""
     return f"`{option}` must be {describe(kind)}{optional}, {got}"
+
+
+def _finished(word: str, finished: list[Any]) -> Path:
+    """Returns the folder of a finished run."""
+    if not (Path(word) / "result.json").is_file():
+        raise ConfigError(
+            f"no finished run `{word}` (a folder with result.json)"
+            + nearest(word, [str(folder) for folder in finished])
+        )
+    return Path(word)
+
+
+def _reading(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """Returns the reading that is asked for, and the other words."""
+    if "--reading" not in arguments:
+        return None, arguments
+    at = arguments.index("--reading")
+    if at + 1 == len(arguments):
+        raise ConfigError("`--reading` must be the name of a reading, got nothing.")
+    return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 
 
 def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:

@@ -1,39 +1,107 @@
 """On-line learning as published: one sequence, one update, until a rule says stop.
 
 Hochreiter and Schmidhuber, 1997: batch size 1, constant learning rate, plain gradient
-descent on half the squared error at the end of the sequence (equations 19 to 28 of
-their appendix have no factor 2). A trial succeeds after the first training sequence at
-which the most recent `window` sequences were all right and their average error is below
-`mean_error` (ST3 of their Table 11). It learns no more from then on.
+descent on half the squared error (equations 19 to 28 of their appendix have no factor
+2). All trials of an experiment run side by side in one compiled loop over sequences,
+which makes its data itself. A trial that has succeeded learns no more.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from experiments.config import Experiment
-from experiments.model import Network, network
-from experiments.tasks import TASKS
+from experiments import learning
+from experiments.config import Experiment, Model
+from experiments.datasets import Sets, draw_sets
+from experiments.network import Array, Network, Weights
+from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.tasks.sequence import Sequence
 
 
-class Trial(NamedTuple):
-    """A trial under way; with a leading axis, all trials of an experiment.
+class Trials(NamedTuple):
+    """Trials under way; the last axis of every array is theirs.
 
     Attributes:
-      params: the weights.
+      numbers: of the trials, which their random numbers depend on.
+      weights: the weights.
       streak: number of right sequences since the last wrong one.
-      errors: mean absolute error over the outputs, of the last `window` sequences, in
-        a ring: sequence `n` is at `n % window`.
-      solved_after: number of training sequences until success, 0 before it.
+      rights: whether each of the last `window` sequences was right, in a ring: sequence
+        `n` is at `n % window`; of one element where the rule looks at tests.
+      errors: their mean absolute errors, likewise.
+      wrong: how many of them were wrong; those before the first count as wrong.
+      solved_after: for each stopping point, the number of training sequences until it
+        was reached, 0 before.
+      reached: the weights at each stopping point, `(points, ...)`; those now, before.
+      added: output weights of hidden units that are not there yet (see `Growth`), and
+        after how many sequences they were added, 0 before; None without growth.
+      watched: sums of the errors in this window, and in the one before; likewise.
     """
 
-    params: Any
-    streak: jax.Array
-    errors: jax.Array
-    solved_after: jax.Array
+    numbers: Array
+    weights: Weights
+    streak: Array
+    rights: Array
+    errors: Array
+    wrong: Array
+    solved_after: Array
+    reached: Weights
+    added: tuple[Array, Array] | None
+    watched: Array | None
+
+    @property
+    def is_over(self) -> Array:
+        """Whether each trial has reached its last stopping point."""
+        return self.solved_after[-1] > 0
+
+
+def network_of(experiment: Experiment) -> Network:
+    """Returns the network of a config."""
+    task, options, model = (
+        TASKS[experiment.task.name],
+        experiment.task,
+        experiment.model,
+    )
+    names = ("blocks", "block_size", "g", "h", "output_unit", "output_slope")
+    names += ("output_gates", "recurrent", "gate_feedback", "biases", "output_bias")
+    names += ("direct", "input_gate_offset")
+    return Network(
+        inputs=task.inputs(options),
+        outputs=task.outputs(options),
+        is_symbolic=options.name in SYMBOLIC,
+        **{name: getattr(model, name) for name in names},
+    )
+
+
+def initial_weights(network: Network, model: Model, key: Array) -> Weights:
+    """Returns the weights of one trial, uniform but for gate biases set by hand."""
+    limit = model.weight_range
+    shapes = Weights(
+        inputs=(network.inputs, network.units),
+        hidden=(network.sources, network.units) if network.recurrent else None,
+        bias=(network.units,) if network.biases else None,
+        outputs=(network.outputs, network.cells),
+        output_bias=(network.outputs,) if network.output_bias else None,
+        direct=(network.inputs, network.outputs) if network.direct else None,
+    )
+    keys = Weights(*jax.random.split(key, len(Weights._fields)))
+    w = Weights(
+        *(
+            None
+            if shape is None
+            else jax.random.uniform(k, shape, float, -limit, limit)
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+    )
+    if w.bias is None:
+        return w
+    bias = w.bias * network.has_bias()[:, 0]
+    if model.input_gate_bias is not None:
+        bias = bias.at[: network.blocks].set(jnp.array(model.input_gate_bias))
+    if model.output_gate_bias is not None:
+        bias = bias.at[-network.blocks :].set(jnp.array(model.output_gate_bias))
+    return w._replace(bias=bias)
 
 
 class Trainer:
@@ -46,104 +114,236 @@ class Trainer:
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
         self.task = TASKS[experiment.task.name]
-        outputs = self.task.outputs(experiment.task)
-        self.network: Network = network(experiment.model, outputs)
-        self.optimizer = optax.sgd(experiment.learning.rate)
-        # Trials have streams of their own: more of them leave the first ones as are.
-        root = jax.random.key(experiment.seed)
-        trials = jnp.arange(experiment.trials)
-        keys = jax.vmap(lambda trial: jax.random.fold_in(root, trial))(trials)
-        self.init_keys, self.train_keys, self.test_keys = jnp.moveaxis(
-            jax.vmap(partial(jax.random.split, num=3))(keys), 1, 0
-        )
+        self.network = network_of(experiment)
+        self.is_along = experiment.task.name in ALONG
+        self.root = jax.random.key(experiment.seed)
+        self.sets: Sets | None = None
+        if experiment.task.name == "embedded-reber":
+            self.sets = draw_sets(experiment.task, experiment.seed)
+
+    def keys(self, numbers: Array) -> tuple[Array, Array, Array]:
+        """Returns each trial's keys: of initial weights, of training, of tests.
+
+        Trials have streams of their own: more of them leave the first ones as are.
+        """
+        keys = jax.vmap(lambda trial: jax.random.fold_in(self.root, trial))(numbers)
+        keys = jax.vmap(partial(jax.random.split, num=3))(keys)
+        return keys[:, 0], keys[:, 1], keys[:, 2]
 
     @partial(jax.jit, static_argnums=0)
-    def init(self) -> Trial:
+    def init(self) -> Trials:
         """Returns the trials before the first sequence."""
-        return jax.vmap(self._init)(self.init_keys)
+        config, count = self.experiment, self.experiment.trials
+        numbers = jnp.arange(count)
+        draw = partial(initial_weights, self.network, config.model)
+        w = jax.vmap(draw, out_axes=-1)(self.keys(numbers)[0])
+        stopping = config.stopping
+        window = stopping.window if stopping.on == "training" else 1
+        added = watched = None
+        if config.growth.window:
+            added = w.outputs, jnp.zeros(count, jnp.int32)
+            watched = jnp.stack([jnp.zeros(count), jnp.full(count, jnp.inf)])
+            w = w._replace(outputs=jnp.zeros_like(w.outputs))
+        return Trials(
+            numbers,
+            w,
+            jnp.zeros(count, jnp.int32),
+            jnp.zeros((window, count), bool),
+            jnp.zeros((window, count)),
+            jnp.full(count, window, jnp.int32),
+            jnp.zeros((len(stopping.wrong), count), jnp.int32),
+            jax.tree.map(lambda leaf: jnp.stack([leaf] * len(stopping.wrong)), w),
+            added,
+            watched,
+        )
 
     @partial(jax.jit, static_argnums=(0, 3), donate_argnums=1)
     def advance(
-        self, trials: Trial, start: jax.Array, count: int
-    ) -> tuple[Trial, jax.Array, jax.Array]:
+        self, trials: Trials, start: Array, count: int
+    ) -> tuple[Trials, Array, Array]:
         """Presents the next sequences, each with its update.
 
         Args:
-          trials: all trials.
+          trials: some or all trials.
           start: number of sequences presented before.
           count: number of sequences to present now.
 
         Returns:
           The trials, and for each sequence and trial, `(count, trials)`: the mean
-          absolute error over the outputs, and whether the sequence was right.
+          absolute error, and whether the sequence was right.
         """
         indices = start + jnp.arange(count)
+        _, train_keys, _ = self.keys(trials.numbers)
         # All data of the chunk at once: in the loop it would cost six times as much.
         data = jax.vmap(
-            lambda n: jax.vmap(lambda key: self._sample(key, n))(self.train_keys)
+            lambda n: jax.vmap(
+                lambda trial, key: self._sample(trial, jax.random.fold_in(key, n)),
+                out_axes=-1,
+            )(trials.numbers, train_keys)
         )(indices)
 
         def present(trials, now):
-            index, sequences = now
-            step = jax.vmap(self._present, in_axes=(0, None, 0))
-            trials, error, right = step(trials, index, sequences)
+            trials, error, right = self._present(trials, *now)
             return trials, (error, right)
 
         trials, (errors, rights) = jax.lax.scan(present, trials, (indices, data))
         return trials, errors, rights
 
-    @partial(jax.jit, static_argnums=0)
-    def test(self, params: Any) -> tuple[jax.Array, jax.Array]:
-        """Tests every trial on new sequences.
+    @partial(jax.jit, static_argnums=(0, 3))
+    def test(self, trials: Trials, start: Array, count: int) -> tuple[Array, Array]:
+        """Tests every trial on new sequences, or on its training and test sets.
+
+        Args:
+          trials: some or all trials.
+          start: number of the first test sequence; others give others.
+          count: number of test sequences.
 
         Returns:
           The number of wrong sequences, and the mean absolute error: `(trials,)` each.
         """
+        _, _, test_keys = self.keys(trials.numbers)
+        weights = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), trials.weights)
 
-        def one_trial(params, key):
-            indices = jnp.arange(self.experiment.test_sequences)
-            sequences = jax.vmap(lambda n: self._sample(key, n))(indices)
-            _, errors = jax.vmap(partial(self._loss, params))(sequences)
-            return jnp.sum(~self._is_right(errors)), jnp.mean(errors)
+        def one_trial(given):
+            number, key, w = given
+            if self.sets is not None:
+                sequences = self.sets.both(number)
+            else:
+                indices = start + jnp.arange(count)
+                sequences = jax.vmap(
+                    lambda n: self._sample(number, jax.random.fold_in(key, n)),
+                    out_axes=-1,
+                )(indices)
+            w = jax.tree.map(lambda leaf: leaf[..., None], w)
+            run = learning.respond_along if self.is_along else learning.respond
+            y = run(self.network, w, sequences.inputs, sequences.length)
+            error, right = self._judge(y, sequences)
+            return jnp.sum(~right), jnp.mean(error)
 
-        return jax.vmap(one_trial)(params, self.test_keys)
+        return jax.lax.map(one_trial, (trials.numbers, test_keys, weights))
 
-    def _init(self, key: jax.Array) -> Trial:
-        shortest = self.experiment.task.lengths[0]
-        inputs = jax.ShapeDtypeStruct((shortest, self.task.INPUTS), jnp.float32)
-        params = self.network.lazy_init(key, inputs, jnp.int32(shortest))
-        window = self.experiment.learning.window
-        return Trial(params, jnp.int32(0), jnp.zeros(window), jnp.int32(0))
+    def _sample(self, trial: Array, key: Array) -> Sequence:
+        if self.sets is not None:
+            return self.sets.sample(trial, key)
+        return self.task.sample(self.experiment.task, key)
 
-    def _sample(self, key: jax.Array, index: jax.Array) -> Any:
-        return self.task.sample(self.experiment.task, jax.random.fold_in(key, index))
+    def _judge(self, y: Array, sequences: Sequence) -> tuple[Array, Array]:
+        """Returns mean absolute errors, and which sequences are right, `(trials,)`.
 
-    def _loss(self, params: Any, sequence: Any) -> tuple[jax.Array, jax.Array]:
-        """Returns half the squared error, and the outputs' absolute errors."""
-        inputs = jax.nn.one_hot(sequence.symbols, self.task.INPUTS)
-        y = self.network.apply(params, inputs, sequence.length)
-        error = jax.nn.one_hot(sequence.label, len(y)) - y
-        return 0.5 * jnp.sum(error**2), jnp.abs(error)
+        Args:
+          y: outputs, `(outputs, trials)`, or `(time, outputs, trials)`.
+          sequences: what they are of.
+        """
+        tolerance, options = self.experiment.stopping.tolerance, self.experiment.task
+        if not self.is_along:
+            error = jnp.abs(sequences.truth - y)
+            return error.mean(0), (error < tolerance).all(0)
+        step = jnp.arange(len(y))[:, None]
+        counts = step < sequences.length
+        if getattr(options, "measured", "all") == "end":
+            counts = step == sequences.length - 1
+        target = jax.nn.one_hot(sequences.truth, self.network.outputs, axis=1)
+        error = jnp.abs(target - y)
+        mean = jnp.sum(error.mean(1), 0, where=counts) / jnp.sum(counts, 0)
+        is_right = (error < tolerance).all(1)
+        if sequences.legal is not None:
+            least = jnp.min(y, 1, where=sequences.legal, initial=jnp.inf)
+            others = jnp.max(y, 1, where=~sequences.legal, initial=-jnp.inf)
+            is_right = least > others
+        return mean, (is_right | ~counts).all(0)
 
-    def _is_right(self, errors: jax.Array) -> jax.Array:
-        return jnp.all(errors < self.experiment.learning.tolerance, axis=-1)
+    def _learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Array]:
+        config = self.experiment.learning
+        given = self.network, w, sequence.inputs, sequence.length, sequence.target
+        if self.is_along:
+            return learning.along(*given, config.rate, config.update)
+        return learning.at_end(*given, config.rate)
 
     def _present(
-        self, trial: Trial, index: jax.Array, sequence: Any
-    ) -> tuple[Trial, jax.Array, jax.Array]:
-        """Presents one sequence to one trial, and applies the stopping rule."""
-        learning = self.experiment.learning
-        gradient, errors = jax.grad(self._loss, has_aux=True)(trial.params, sequence)
-        updates, _ = self.optimizer.update(gradient, self.optimizer.init(trial.params))
-        params = optax.apply_updates(trial.params, updates)
+        self, trials: Trials, index: Array, sequence: Sequence
+    ) -> tuple[Trials, Array, Array]:
+        """Presents one sequence to each trial, and applies the stopping rule."""
+        weights, y = self._learn(trials.weights, sequence)
+        error, right = self._judge(y, sequence)
+        new = trials._replace(
+            weights=weights, streak=jnp.where(right, trials.streak + 1, 0)
+        )
+        if trials.added is not None:
+            new = self._grow(new, index, error)
+        if self.experiment.stopping.on == "training":
+            new = self._look_back(new, index, error, right)
+        new = trials_at(new, trials.solved_after)
+        # The rings of a trial that is over are not looked at: to keep them as they were
+        # would be a copy for each sequence.
+        rings = {"rights": new.rights, "errors": new.errors}
+        trials = jax.tree.map(
+            partial(jnp.where, trials.is_over), trials._replace(**rings), new
+        )
+        return trials, error, right
 
-        error, right = jnp.mean(errors), self._is_right(errors)
-        streak = jnp.where(right, trial.streak + 1, 0)
-        ring = trial.errors.at[index % learning.window].set(error)
-        success = (streak >= learning.window) & (jnp.mean(ring) < learning.mean_error)
-        solved_after = jnp.where(success, index + 1, 0)
+    def _look_back(
+        self, trials: Trials, index: Array, error: Array, right: Array
+    ) -> Trials:
+        """Notes the stopping points that the most recent sequences reach."""
+        stopping = self.experiment.stopping
+        at = index % stopping.window
+        wrong = trials.wrong - ~trials.rights[at] + ~right
+        rights = trials.rights.at[at].set(right)
+        errors = trials.errors.at[at].set(error)
+        reached = wrong <= jnp.array(stopping.wrong)[:, None]
+        reached &= index + 1 >= stopping.window
+        if stopping.mean_error:
+            mean = jax.lax.cond(
+                jnp.any(reached),
+                lambda: jnp.mean(errors, 0),
+                lambda: jnp.full_like(error, jnp.inf),
+            )
+            reached &= mean < jnp.array(stopping.mean_error)[:, None]
+        return trials._replace(
+            rights=rights,
+            errors=errors,
+            wrong=wrong,
+            solved_after=note(trials.solved_after, reached, index + 1),
+        )
 
-        new = Trial(params, streak, ring, solved_after)
-        is_over = trial.solved_after > 0
-        trial = jax.tree.map(partial(jnp.where, is_over), trial, new)
-        return trial, error, right
+    def _grow(self, trials: Trials, index: Array, error: Array) -> Trials:
+        """Adds the hidden units to trials whose error has stopped falling."""
+        growth = self.experiment.growth
+        outputs, after = trials.added
+        now, before = trials.watched
+        now = now + error
+        is_end = (index + 1) % growth.window == 0
+        grows = is_end & (after == 0) & (now >= (1 - growth.gain) * before)
+        after = jnp.where(grows, index + 1, after)
+        # Until they are added, their output weights are 0, and so are their errors.
+        w = trials.weights.outputs
+        w = jnp.where(grows, outputs, jnp.where(after > 0, w, 0))
+        watched = jnp.where(is_end, jnp.stack([now * 0, now]), jnp.stack([now, before]))
+        return trials._replace(
+            weights=trials.weights._replace(outputs=w),
+            added=(outputs, after),
+            watched=watched,
+        )
+
+
+def trials_at(trials: Trials, solved_before: Array) -> Trials:
+    """Returns trials that hold the weights at stopping points not reached before."""
+
+    def at(before, now):
+        is_before = solved_before > 0
+        shape = (len(before), *(1,) * (now.ndim - 1), now.shape[-1])
+        return jnp.where(is_before.reshape(shape), before, now)
+
+    return trials._replace(reached=jax.tree.map(at, trials.reached, trials.weights))
+
+
+def note(solved_after: Array, reached: Array, presented: Array) -> Array:
+    """Returns when each stopping point was reached first, each after those before it.
+
+    Args:
+      solved_after: as in `Trials`, before.
+      reached: which points hold now, `(points, trials)`.
+      presented: sequences so far.
+    """
+    are_before = jnp.cumprod((solved_after > 0) | reached, axis=0).astype(bool)
+    return jnp.where((solved_after == 0) & are_before, presented, solved_after)

@@ -25,19 +25,24 @@ def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> No
 def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> None:
     """Draws the picture of `save_learning_curve` into the axes given."""
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    sequences = np.array([line["sequences"] for line in lines])
-    errors = np.array([line["error"] for line in lines], float)
-    for trial, error in zip(result["trials"], errors.T, strict=True):
-        end = np.searchsorted(sequences, trial["sequences"]) + 1
-        end = end if trial["solved"] else len(sequences)
-        axes.plot(sequences[:end], error[:end], color="C0", alpha=0.4, linewidth=1)
+    for trial in result["trials"]:
+        number = trial["trial"]
+        curve = [
+            (line["sequences"], line["error"][line["trials"].index(number)])
+            for line in lines
+            if number in line["trials"]
+        ]
+        sequences, error = np.array(curve, float).T
+        axes.plot(sequences, error, color="C0", alpha=0.4, linewidth=1)
         if trial["solved"]:
-            axes.plot(sequences[end - 1], error[end - 1], "o", color="C0", markersize=4)
+            axes.plot(sequences[-1], error[-1], "o", color="C0", markersize=4)
     config = result["config"]
     axes.axvline(
-        config["paper"]["sequences"], color="C3", label="success in the paper (mean)"
+        config["paper"]["sequences"][-1],
+        color="C3",
+        label="success in the paper (mean)",
     )
-    solved = [trial["sequences"] for trial in result["trials"] if trial["solved"]]
+    solved = [trial["sequences"][-1] for trial in result["trials"] if trial["solved"]]
     if solved:
         axes.axvline(np.mean(solved), color="C0", label="success here (mean)")
     axes.set_xscale("log")

@@ -5,7 +5,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from experiments.config import ConfigError, config_path, read_config, to_dict
+from experiments.reading import config_path, read_config, to_dict
+from experiments.rules import ConfigError
 
 
 def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -16,40 +17,51 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
     """
     paper, trials = result["config"]["paper"], result["trials"]
     solved = [trial for trial in trials if trial["solved"]]
-    wrong = [trial["wrong"] for trial in solved]
+    wrong = [trial["wrong"][-1] for trial in solved]
+    points = len(paper["sequences"])
     tested = result["config"]["test_sequences"]
     each = ", ".join(
-        f"{trial['sequences']:,}" if trial["solved"] else "failed" for trial in trials
+        f"{trial['sequences'][-1]:,}" if trial["solved"] else "failed"
+        for trial in trials
     )
     return [
-        (
-            "trials solved",
-            f"all of {paper['trials']}",
-            f"{len(solved)} of {len(trials)}",
-        ),
-        (
-            "sequences to success, mean",
-            f"{paper['sequences']:,}",
-            _mean([trial["sequences"] for trial in solved], ",.0f"),
+        ("trials solved", printed_share(paper), f"{len(solved)} of {len(trials)}"),
+        *(
+            (
+                "sequences to success, mean" + f", point {k + 1}" * (points > 1),
+                f"{paper['sequences'][k]:,}",
+                _mean([trial["sequences"][k] for trial in solved], ",.0f"),
+            )
+            for k in range(points)
         ),
         ("each trial", "-", each),
         ("weights", str(paper["weights"]), str(result["weights"])),
         (
             "wrong test sequences, mean",
-            f"{paper['wrong']} of {paper['test_sequences']}",
+            printed_wrong(paper),
             f"{_mean(wrong, '.2f')} of {tested}",
         ),
-        (
-            "wrong, each trial",
-            f"at most {paper['most_wrong']}",
-            ", ".join(map(str, wrong)) or "-",
-        ),
+        ("wrong, each trial", "-", ", ".join(map(str, wrong)) or "-"),
         (
             "mean absolute test error",
-            f"< {paper['mean_error']:g}",
-            _mean([trial["mean_error"] for trial in solved], ".4f"),
+            "-",
+            _mean([trial["mean_error"][-1] for trial in solved], ".4f"),
         ),
     ]
+
+
+def printed_share(paper: dict[str, Any]) -> str:
+    """Returns the share of trials that the paper says succeeded."""
+    if paper["percent"] is None:
+        return f"of {paper['trials']}: not printed"
+    return f"{paper['percent']:g} % of {paper['trials']}"
+
+
+def printed_wrong(paper: dict[str, Any]) -> str:
+    """Returns the number of wrong test sequences that the paper prints."""
+    if paper["wrong"] is None:
+        return "-"
+    return f"{paper['wrong']:g} of {paper['test_sequences']}"
 
 
 def print_table(result: dict[str, Any]) -> None:
@@ -87,30 +99,30 @@ def markdown_table(folders: list[Path]) -> str:
         "commit",
         "seconds",
     )
-    lines = [_row(head), _row("---" for _ in head)]
+    lines = [markdown_row(head), markdown_row("---" for _ in head)]
     for folder in folders:
         path = folder / "result.json"
         try:
             result = json.loads(path.read_text())
         except json.JSONDecodeError as error:
             raise ConfigError(f"{path} is damaged: {error}.") from error
-        lines.append(_row(_cells(result)))
+        lines.append(markdown_row(_cells(result)))
     return "\n".join(lines)
 
 
 def _cells(result: dict[str, Any]) -> tuple[str, ...]:
     paper, trials = result["config"]["paper"], result["trials"]
     solved = [trial for trial in trials if trial["solved"]]
-    sequences = [trial["sequences"] for trial in solved]
+    sequences = [trial["sequences"][-1] for trial in solved]
     spread = f" ({min(sequences):,}–{max(sequences):,})" if sequences else ""
     return (
         f"{paper['row']} (table {paper['table']})",
         f"{paper['weights']}, {result['weights']}",
-        f"{paper['sequences']:,}",
+        f"{paper['sequences'][-1]:,}",
         _mean(sequences, ",.0f") + spread,
         f"{len(solved)} of {len(trials)}",
-        f"{paper['wrong']} of {paper['test_sequences']}",
-        f"{_mean([trial['wrong'] for trial in solved], '.2f', with_sd=False)} of "
+        printed_wrong(paper),
+        f"{_mean([trial['wrong'][-1] for trial in solved], '.2f', with_sd=False)} of "
         f"{result['config']['test_sequences']}",
         ", ".join(changes(result)) or "-",
         str(result["config"]["seed"]),
@@ -120,9 +132,10 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
 
 
 def changes(result: dict[str, Any]) -> list[str]:
-    """Returns the options that differ from the config's file, the seed apart."""
+    """Returns the options that differ from the config's reading, the seed apart."""
     try:
-        file = to_dict(read_config(config_path(result["name"])))
+        path = config_path(result["name"])
+        file = to_dict(read_config(path, result.get("reading")))
     except ConfigError:
         return ["no such config now"]
     before, after = _flat(file), _flat(result["config"])
@@ -155,5 +168,6 @@ def _mean(values: list[float], form: str, with_sd: bool = True) -> str:
     return f"{mean} ± {format(statistics.stdev(values), form)}"
 
 
-def _row(cells: Any) -> str:
+def markdown_row(cells: Any) -> str:
+    """Returns a row of a Markdown table."""
     return f"| {' | '.join(cells)} |"

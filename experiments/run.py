@@ -2,8 +2,9 @@
 
 RUN/config.json      the resolved config
 RUN/metrics.jsonl    learning curves, a line for each chunk of sequences
-RUN/result.json      each trial, their summary, versions, seed, commit, seconds
+RUN/result.json      each trial, versions, seed, commit, seconds
 RUN/learning_curve.png
+RUN/state.msgpack    where it goes on, until it has ended
 """
 
 import importlib.metadata
@@ -11,101 +12,87 @@ import json
 import math
 import platform
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from experiments.config import Experiment, to_dict
-from experiments.online import Trainer
+from experiments.config import Experiment
+from experiments.network import count
+from experiments.online import Trainer, Trials
 from experiments.plots import save_learning_curve
-from experiments.progress import Progress
+from experiments.reading import to_dict
 from experiments.report import print_table
+from experiments.training import METRICS, STATE, Run
 
-# Sequences presented by one call: long enough that the host costs nothing, short enough
-# for a progress bar that moves.
-CHUNK = 500
 CURVE = "learning_curve.png"
 
 
-def run(experiment: Experiment, folder: Path, name: str) -> None:
+def run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
     """Trains and tests all trials, writes the folder and prints the table.
 
     Args:
       experiment: the config.
-      folder: where the files go; made if need be, its old files overwritten.
+      folder: where the files go; made if need be. What an unfinished run of the same
+        config left there is gone on with.
       name: of the config.
+      reading: of the paper, if it is not the literal one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in ("result.json", CURVE):
-        (folder / old).unlink(missing_ok=True)
-    (folder / "config.json").write_text(_to_json(to_dict(experiment)))
-    start, environment = time.monotonic(), describe_environment()
+    config = _to_json(to_dict(experiment))
+    (folder / "result.json").unlink(missing_ok=True)
+    written = folder / "config.json"
+    if not (written.is_file() and written.read_text() == config):
+        for old in (STATE, METRICS, CURVE):
+            (folder / old).unlink(missing_ok=True)
+        written.write_text(config)
+    environment = describe_environment()
     trainer = Trainer(experiment)
-    trials, presented = train(trainer, folder / "metrics.jsonl")
-    wrong, error = jax.device_get(trainer.test(trials.params))
+    training = Run(trainer, folder)
+    training.train()
+    trials = training.trials
     result = {
         "name": name,
+        "reading": reading,
         "config": to_dict(experiment),
-        "weights": count_weights(trials.params),
-        "presented": presented,
-        "trials": [
-            {
-                "trial": trial,
-                "solved": bool(solved_after > 0),
-                "sequences": int(solved_after),
-                "wrong": int(wrong[trial]),
-                "mean_error": float(error[trial]),
-            }
-            for trial, solved_after in enumerate(np.asarray(trials.solved_after))
-        ],
-        "seconds": time.monotonic() - start,
+        "weights": count(trainer.network, trials.weights),
+        "presented": training.presented,
+        "trials": test(trainer, trials),
+        "seconds": training.seconds,
         "environment": environment,
     }
     (folder / "result.json").write_text(_to_json(result))
-    save_learning_curve(folder / "metrics.jsonl", result, folder / CURVE)
+    (folder / STATE).unlink()
+    save_learning_curve(folder / METRICS, result, folder / CURVE)
     print_table(result)
     print(f"wrote {folder}")
 
 
-def train(trainer: Trainer, metrics: Path) -> tuple[Any, int]:
-    """Presents sequences until every trial has succeeded or the cap is reached.
+def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
+    """Returns each trial's stopping points, and what it does on new sequences there.
 
     Args:
       trainer: of the experiment.
-      metrics: file of the learning curves.
-
-    Returns:
-      The trials, and the number of sequences presented.
+      trials: all of them, at the end.
     """
-    learning = trainer.experiment.learning
-    trials, presented = trainer.init(), 0
-    with metrics.open("w") as lines, Progress(trainer.experiment) as progress:
-        while presented < learning.max_sequences:
-            # The last chunk ends at the cap: a success after it would not count.
-            count = min(CHUNK, learning.max_sequences - presented)
-            trials, errors, rights = trainer.advance(trials, presented, count)
-            presented += count
-            solved = int(jnp.sum(trials.solved_after > 0))
-            line = {
-                "sequences": presented,
-                "error": np.mean(errors, 0).tolist(),
-                "right": np.mean(rights, 0).tolist(),
-                "solved": solved,
-            }
-            print(_to_json(line, indent=None), file=lines, flush=True)
-            progress.show(presented, float(jnp.mean(errors)), solved)
-            if solved == trainer.experiment.trials:
-                break
-    return trials, presented
-
-
-def count_weights(params: Any) -> int:
-    """Returns the number of trainable weights of one trial."""
-    return sum(leaf[0].size for leaf in jax.tree.leaves(params))
+    points = []
+    for k in range(len(trials.solved_after)):
+        at = trials._replace(
+            weights=jax.tree.map(lambda leaf, k=k: leaf[k], trials.reached)
+        )
+        points.append(trainer.test(at, 0, trainer.experiment.test_sequences))
+    points = jax.device_get(points)
+    return [
+        {
+            "trial": trial,
+            "solved": bool(solved[-1] > 0),
+            "sequences": solved.tolist(),
+            "wrong": [int(wrong[trial]) for wrong, _ in points],
+            "mean_error": [float(error[trial]) for _, error in points],
+        }
+        for trial, solved in enumerate(np.asarray(trials.solved_after).T)
+    ]
 
 
 def describe_environment() -> dict[str, Any]:

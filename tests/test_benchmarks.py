@@ -3,6 +3,7 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -159,3 +160,25 @@ def test_a_case_that_nothing_runs_on_is_refused(tmp_path, capsys):
     words = ["--cells", "ConvLSTM", "--sizes", "tiny", "--out", str(out)]
     assert cli.main(words) == 2
     assert "ConvLSTM runs on" in capsys.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize("name", ["cumulative", "differentiated"])
+def test_other_ways_to_learn_are_the_same(name, rng, float64):
+    from benchmarks import online
+    from experiments import learning
+    from experiments.network import Network, Weights
+
+    network, trials = Network(2, 1, 2, 2), 3
+
+    def draw(*shape):
+        return jnp.asarray(rng.uniform(-0.5, 0.5, (*shape, trials)))
+
+    w = Weights(draw(2, 8), draw(8, 8), draw(8), draw(1, 4), draw(1), None)
+    given = draw(6, 2), jnp.array([6, 1, 4]), draw(1), 0.5
+
+    ours, theirs = (
+        learn(network, w, *given) for learn in (learning.at_end, getattr(online, name))
+    )
+
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)

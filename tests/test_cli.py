@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.config import CONFIGS, config_names, config_path, read_config
+from experiments.reading import CONFIGS, config_names, config_path, read_config
 
 NAME = "temporal-order-6a"
 
@@ -80,13 +80,22 @@ def test_what_show_prints_is_the_same_config(name, capsys):
 
 def test_run_passes_the_experiment_and_the_default_folder(runs):
     assert main(["run", NAME]) == 0
-    assert runs == [(read_config(config_path(NAME)), Path(f"runs/{NAME}-seed0"), NAME)]
+    experiment = read_config(config_path(NAME))
+    assert runs == [(experiment, Path(f"runs/{NAME}-seed0"), NAME, None)]
+
+
+def test_run_takes_a_reading(runs):
+    assert main(["run", NAME, "--reading", "ranges-of-caption", "--seed", "3"]) == 0
+    folder = Path(f"runs/{NAME}-ranges-of-caption-seed3")
+    ((experiment, *rest),) = runs
+    assert rest == [folder, NAME, "ranges-of-caption"]
+    assert (experiment.model.g, experiment.seed) == ("1", 3)
 
 
 def test_run_takes_a_path_and_names_the_run_after_it(runs):
     Path("mine.toml").write_bytes(config_path(NAME).read_bytes())
     assert main(["run", "mine.toml", "--seed", "7"]) == 0
-    assert runs[0][1:] == (Path("runs/mine-seed7"), "mine")
+    assert runs[0][1:] == (Path("runs/mine-seed7"), "mine", None)
 
 
 OVERRIDES = [
@@ -123,7 +132,7 @@ def test_options_replace_the_values_of_the_file(runs, options, section, changes)
 
     assert main(["run", NAME, *options.split()]) == 0
 
-    ((actual, _, _),) = runs
+    ((actual, *_),) = runs
     assert actual == expected
 
 
@@ -156,9 +165,11 @@ RUN = f"run {NAME} "
 MISTAKES = [
     ("rn", "unknown verb `rn`; did you mean `run`?"),
     ("shw x", "did you mean `show`?"),
-    ("qqq", "there are `list`, `show`, `run`, `report`."),
+    ("qqq", "there are `list`, `show`, `run`, `report`, `keep`."),
+    ("keep", "`keep` needs the folders of runs, got nothing."),
+    ("keep runs/x", "no finished run `runs/x`"),
     ("list all", "`list` takes no arguments, got `all`."),
-    ("show", f"`show` needs a config first, one of `{NAME}`, got nothing."),
+    ("show", "`show` needs a config first, one of `adding-4-1`, "),
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
     (f"show {NAME} more", "`show` takes one config, got also `more`."),
     ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
@@ -191,6 +202,9 @@ MISTAKES = [
         "`--model.gate-feedback` or `--model.no-gate-feedback` takes no value, "
         "got `True`.",
     ),
+    (RUN + "--model.g 3", "`--model.g` must be one of ['logistic', "),
+    (RUN + "--reading", "`--reading` must be the name of a reading, got nothing."),
+    (RUN + "--reading rangs-of-caption", "did you mean `ranges-of-caption`?"),
     (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
     (RUN + "--task.name b", "`--task.name` is fixed by the config file."),
     (

@@ -4,23 +4,29 @@ import dataclasses
 import json
 import subprocess
 import sys
+from functools import partial
 from typing import Literal
 
+import jax
 import pytest
 
-from experiments import config
-from experiments.config import (
-    ConfigError,
-    Paper,
-    TemporalOrder,
+from experiments import reading
+from experiments.config import Paper, Stopping
+from experiments.network import count
+from experiments.online import initial_weights, network_of
+from experiments.reading import (
     config_header,
     config_names,
     config_path,
     read_config,
+    readings,
     to_dict,
 )
+from experiments.rules import ConfigError
+from experiments.task_options import TemporalOrder
 
-ROOT = config.CONFIGS.parent
+KEY = jax.random.key(0)
+ROOT = reading.CONFIGS.parent
 
 TEXT = """\
 # The header,
@@ -33,11 +39,9 @@ trials = 3
 [paper]
 table = "9"
 row = "6a"
-sequences = 31_390
+sequences = [31_390]
 weights = 156
 wrong = 1
-most_wrong = 3
-mean_error = 0.1
 test_sequences = 2560
 trials = 20
 
@@ -52,9 +56,17 @@ input_gate_bias = [-2, -4.0]
 
 [learning]
 rate = 1
-tolerance = 0.3
-mean_error = 0.1
 max_sequences = 50
+
+[stopping]
+on = "training"
+tolerance = 0.3
+mean_error = [0.1]
+
+[readings.other]
+kind = "silent"
+"learning.rate" = 0.5
+"model.g" = "1"
 """
 
 
@@ -91,11 +103,9 @@ def test_temporal_order_6a_has_the_values_of_the_paper():
     assert experiment.paper == Paper(
         table="9",
         row="6a",
-        sequences=31390,
+        sequences=(31390,),
         weights=156,
         wrong=1,
-        most_wrong=3,
-        mean_error=0.1,
         test_sequences=2560,
         trials=20,
     )
@@ -105,13 +115,49 @@ def test_temporal_order_6a_has_the_values_of_the_paper():
     model, learning = experiment.model, experiment.learning
     assert (model.blocks, model.block_size, model.weight_range) == (2, 2, 0.1)
     assert (model.input_gate_bias, model.output_gate_bias) == ((-2.0, -4.0), None)
-    assert dataclasses.astuple(learning) == (0.5, 0.3, 0.1, 2000, 100_000)
+    assert (learning.rate, learning.update) == (0.5, "sequence")
+    assert experiment.stopping == Stopping(
+        on="training", tolerance=0.3, window=2000, wrong=(0,), mean_error=(0.1,)
+    )
 
 
 def test_integers_pass_for_floats_and_are_converted(file):
     experiment = read_config(file())
     assert type(experiment.learning.rate) is float
     assert [type(bias) for bias in experiment.model.input_gate_bias] == [float, float]
+
+
+def test_readings_change_the_values_they_name(file):
+    literal, other = read_config(file()), read_config(file(), "other")
+    assert (other.learning.rate, other.model.g) == (0.5, "1")
+    back = dataclasses.replace(
+        other,
+        learning=dataclasses.replace(other.learning, rate=1.0),
+        model=dataclasses.replace(other.model, g="2"),
+    )
+    assert back == literal
+    found = readings(file())
+    assert found["other"].kind == "silent"
+    with pytest.raises(ConfigError, match="no reading `othr`; did you mean `other`?"):
+        read_config(file(), "othr")
+    with pytest.raises(ConfigError, match=r"\[readings.other\]: `kind` must be one of"):
+        readings(file(TEXT.replace('"silent"', '"loud"')))
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_reading_loads(name):
+    path = config_path(name)
+    for other in readings(path):
+        assert read_config(path, other) != read_config(path)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_every_network_has_the_weights_of_the_paper(name):
+    experiment = read_config(config_path(name))
+    network = network_of(experiment)
+    draw = partial(initial_weights, network, experiment.model)
+    weights = jax.eval_shape(jax.vmap(draw, out_axes=-1), jax.random.split(KEY, 2))
+    assert count(network, weights) == experiment.paper.weights
 
 
 def test_lists_become_tuples(file):
@@ -150,7 +196,7 @@ def test_task_is_chosen_by_its_name(file, monkeypatch):
         length: int
         name: Literal["adding"] = "adding"
 
-    monkeypatch.setitem(config.TASK_OPTIONS, "adding", Adding)
+    monkeypatch.setitem(reading.TASK_OPTIONS, "adding", Adding)
     text = TEXT.replace('name = "temporal-order"', 'name = "adding"\nlength = 50')
     assert read_config(file(text)).task == Adding(length=50)
 
@@ -212,8 +258,8 @@ KEYS = [
     (
         "rate = 1",
         "rate = 1\nq = 1",
-        "a.toml [learning]: unknown key `q`; there are `rate`, `tolerance`, "
-        "`mean_error`, `window`, `max_sequences`.",
+        "a.toml [learning]: unknown key `q`; there are `rate`, `update`, "
+        "`max_sequences`.",
     ),
     ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
     ("trials = 3", "", "a.toml: missing key `trials`."),
@@ -241,7 +287,25 @@ RULES = [
         "trials = 3\nseed = -1",
         "a.toml: `seed` must be in [0, 2**32), got -1.",
     ),
-    ("wrong = 1", "wrong = 9999", "a.toml [paper]: `wrong` must be in [0, 2560]"),
+    ("wrong = 1", "wrong = 9999", "a.toml [paper]: `wrong` must be in [0, "),
+    (
+        "[31_390]",
+        "[]",
+        "a.toml [paper]: `sequences` must be counts of at least 1, got [].",
+    ),
+    ("[31_390]", "[5, 6]", "a.toml: `paper.sequences` and `stopping.wrong` must have"),
+    ("wrong = 1", "percent = 101", "`percent` must be in [0, 100], got 101.0"),
+    ("blocks = 2", "blocks = 2\noutput_gates = false", "must be without 'out' where"),
+    (
+        "blocks = 2",
+        "blocks = 2\ninput_gate_offset = [1]",
+        "`input_gate_offset` must be empty, or have one",
+    ),
+    ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty, or have a bound > 0"),
+    ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
+    ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be >= 0, got -1."),
+    ("[stopping]", "[growth]\nwindow = -1\n[stopping]", "`window` must be >= 0"),
+    ("[stopping]", "[growth]\ngain = 1\n[stopping]", "`gain` must be in [0, 1)"),
     (
         "blocks = 2",
         "blocks = 3",
@@ -330,7 +394,7 @@ def test_config_without_a_near_name_lists_all():
 
 def test_reading_imports_neither_jax_nor_tyro():
     code = (
-        "import sys; from experiments.config import *; "
+        "import sys; from experiments.reading import *; "
         "[read_config(config_path(name)) for name in config_names()]; "
         "print({'jax', 'tyro'} & set(sys.modules))"
     )

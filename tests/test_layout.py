@@ -94,14 +94,32 @@ ALLOWED = {
     "benchmarks/plot.py": ["benchmarks", "matplotlib"],
     "benchmarks/pytorch.py": ["benchmarks", "jax", "numpy", "torch"],
     "benchmarks/peers.py": ["benchmarks", "equinox", "haiku", "jax", "keras"],
+    "benchmarks/online.py": ["benchmarks", "experiments", "jax", "numpy", "rnncells"]
+    + ["torch"],
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
-    "experiments/config.py": [],
+    "experiments/rules.py": [],
+    "experiments/task_options.py": ["experiments.rules"],
+    "experiments/config.py": ["experiments.rules", "experiments.task_options"],
+    "experiments/reading.py": [
+        "experiments.config",
+        "experiments.rules",
+        "experiments.task_options",
+    ],
     "experiments/cli.py": ["experiments", "tyro"],
     "experiments/plots.py": ["matplotlib", "numpy"],
-    "experiments/report.py": ["experiments.config", "rich"],
-    "experiments/progress.py": ["experiments", "rich"],
-    "experiments": ["experiments", "flax.linen", "jax", "numpy", "optax", "rich"]
-    + ["rnncells"],
+    "experiments/report.py": ["experiments.reading", "experiments.rules", "rich"],
+    "experiments/paper1997.py": [
+        "experiments.reading",
+        "experiments.report",
+        "experiments.rules",
+    ],
+    "experiments/progress.py": ["experiments.config", "rich"],
+    "experiments/network.py": ["jax"],
+    "experiments/learning.py": ["experiments.network", "jax"],
+    "experiments/tasks": ["experiments.task_options", "experiments.tasks"]
+    + ["jax", "numpy"],
+    "experiments/checkpoint.py": ["flax.serialization", "jax"],
+    "experiments": ["experiments", "jax", "numpy"],
 }
 FILES = sorted(
     path.relative_to(ROOT).as_posix()

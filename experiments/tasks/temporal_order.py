@@ -6,47 +6,34 @@ order of these has to be told when the sequence has ended: 4 classes for two of 
 (task 6a), 8 for three (6b).
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
-from experiments.config import TemporalOrder
+from experiments.task_options import TemporalOrder
+from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "abcdEBXY"
-INPUTS = len(SYMBOLS)
 DISTRACTORS = 4
 START, TRIGGER, X = (SYMBOLS.index(symbol) for symbol in "EBX")
 
 
-class Sequence(NamedTuple):
-    """One sequence, or a batch of them with leading axes.
-
-    Attributes:
-      symbols: integers `(time,)`, indices into `SYMBOLS`; whatever follows the first
-        `length` of them is padding.
-      length: number of steps.
-      label: class in `[0, 2 ** len(positions))`: for 6a XX, XY, YX, YY in this order,
-        which are Q, R, S, U in the paper.
-    """
-
-    symbols: jax.Array
-    length: jax.Array
-    label: jax.Array
+def inputs(options: TemporalOrder) -> int:
+    """Returns the number of symbols."""
+    return len(SYMBOLS)
 
 
 def outputs(options: TemporalOrder) -> int:
-    """Returns the number of classes, which is that of output units."""
+    """Returns the number of classes: for 6a XX, XY, YX, YY."""
     return 2 ** len(options.positions)
 
 
-def sample(options: TemporalOrder, key: jax.Array) -> Sequence:
-    """Returns a random sequence, padded to the greatest length.
+def longest(options: TemporalOrder) -> int:
+    """Returns the greatest number of steps."""
+    return options.lengths[1]
 
-    Args:
-      options: of the task.
-      key: random key.
-    """
+
+def sample(options: TemporalOrder, key: jax.Array) -> Sequence:
+    """Returns a random sequence of symbols."""
     keys = jax.random.split(key, 4)
     shortest, longest = options.lengths
     length = jax.random.randint(keys[0], (), shortest, longest + 1)
@@ -57,7 +44,8 @@ def sample(options: TemporalOrder, key: jax.Array) -> Sequence:
     symbols = symbols.at[0].set(START).at[length - 1].set(TRIGGER)
     symbols = symbols.at[steps].set(X + is_y)
     powers = 2 ** jnp.arange(len(is_y))[::-1]
-    return Sequence(symbols, length, jnp.sum(is_y * powers))
+    target = jax.nn.one_hot(jnp.sum(is_y * powers), outputs(options))
+    return Sequence(symbols, length, target, target)
 
 
 def spell(symbols: jax.Array, length: int) -> str:

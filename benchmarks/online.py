@@ -1,0 +1,191 @@
+"""On-line learning of the 1997 network: sequences per second, by several ways.
+
+Adding with T = 100 and ten trials, an update after each sequence. Run it by
+`python -m benchmarks online`; it needs the extra `experiments`, and `torch` for
+PyTorch's loop.
+"""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rnncells
+from benchmarks.timing import interleave, spread
+from experiments.network import (
+    Network,
+    Weights,
+    errors,
+    project,
+    read_out,
+    start,
+    step,
+)
+from experiments.online import Trainer
+from experiments.reading import config_path, read_config
+
+COUNT, ROUNDS = 500, 7
+# PyTorch's loop takes a thousand times as long.
+TORCH_COUNT = 3
+
+
+def measure() -> dict[str, float]:
+    """Returns sequences per second of all trials together, medians by name."""
+    trainer = Trainer(read_config(config_path("adding-4-1")))
+    runs = {
+        "forward traces (ours)": (_ours(trainer), COUNT * 10),
+        "reverse cumulative sum": (_data_and(trainer, cumulative), COUNT * 10),
+        "autodiff of the scan": (_data_and(trainer, differentiated), COUNT * 10),
+    }
+    if importlib.util.find_spec("torch") is not None:
+        runs["PyTorch, one sequence after the other"] = (_torch(), TORCH_COUNT)
+    for run, _ in runs.values():
+        run()
+    times = interleave({name: run for name, (run, _) in runs.items()}, ROUNDS)
+    return {name: runs[name][1] / spread(own).median for name, own in times.items()}
+
+
+def main() -> None:
+    """Prints what `measure` returns, and ratios to ours."""
+    began = time.monotonic()
+    rates = measure()
+    ours = next(iter(rates.values()))
+    for name, rate in rates.items():
+        print(f"{name:40}{rate:12,.0f} sequences/s{ours / rate:10.2f}x")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+def _ours(trainer: Trainer) -> Callable[[], Any]:
+    def run():
+        return jax.block_until_ready(trainer.advance(trainer.init(), 0, COUNT))
+
+    return run
+
+
+def _data_and(trainer: Trainer, learn: Callable) -> Callable[[], Any]:
+    """Returns a run that differs from ours in how it learns alone."""
+    other = Trainer(trainer.experiment)
+    network, rate = trainer.network, trainer.experiment.learning.rate
+
+    def own(w, sequence):
+        given = sequence.inputs, sequence.length, sequence.target
+        return learn(network, w, *given, rate)
+
+    other._learn = own
+    return _ours(other)
+
+
+def cumulative(
+    network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
+) -> tuple[Weights, Any]:
+    """As `experiments.learning.at_end`: all steps are kept, then one product each."""
+    projected = project(network, w, inputs)
+    trials = lengths.shape[-1]
+
+    def body(state, now):
+        t, z = now
+        new = step(network, w, z, state)
+        is_on = t < lengths
+        gives = jnp.where(is_on, jnp.concatenate([new.by_gate, new.by_cell]), 0)
+        kept = jax.tree.map(partial(jnp.where, is_on), new.state, state)
+        last = new.y_out, new.slope_out
+        return kept, (gives, state.y, last)
+
+    first = start(network, trials, projected.dtype)
+    state, (gives, sources, last) = jax.lax.scan(
+        body, first, (jnp.arange(len(inputs)), projected)
+    )
+    ends = (lengths - 1)[None, None]
+
+    def at_end(leaf):
+        return jnp.take_along_axis(leaf, ends, axis=0)[0]
+
+    y_out, slope_out = map(at_end, last)
+    y_c = state.y[: network.cells]
+    y, slope = read_out(network, w, y_c, at_end(inputs))
+    now = step(network, w, projected[0], first)
+    now = now._replace(state=state, y_out=y_out, slope_out=slope_out)
+    e = errors(network, w, now, target - y, slope)
+    # Of an error at the end, the sum from each step on is that error.
+    of_gate, of_cell = jnp.split(gives, 2, axis=1)
+    gate = (e.s * of_gate).reshape(len(gives), network.blocks, -1, trials).sum(2)
+    is_last = jnp.arange(len(gives))[:, None, None] == lengths - 1
+    by = [gate, e.s * of_cell, jnp.where(is_last, e.out, 0)]
+    by = jnp.concatenate(by, axis=1)
+    change = Weights(
+        inputs=jnp.einsum("tik,tuk->iuk", inputs, by),
+        hidden=jnp.einsum("tik,tuk->iuk", sources, by),
+        bias=by.sum(0),
+        outputs=e.k[:, None] * y_c,
+        output_bias=e.k,
+        direct=None,
+    )
+    return jax.tree.map(lambda leaf, d: leaf + rate * d, w, change), y
+
+
+def differentiated(
+    network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
+) -> tuple[Weights, Any]:
+    """As `experiments.learning.at_end`: the library's cell, differentiated by JAX."""
+    cell = rnncells.LSTM1997Cell(
+        network.blocks, network.block_size, param_dtype=w.outputs.dtype
+    )
+    rnn = rnncells.RNN(cell, implementation="scan")
+
+    def one(w, x, length, target):
+        @partial(jax.grad, has_aux=True)
+        def gradient(w):
+            ends = np.cumsum([0, *network.widths.values()])
+            params = {}
+            for letter, first, last in zip("igo", ends[:-1], ends[1:], strict=True):
+                params[f"i{letter}"] = {"kernel": w.inputs[:, first:last]}
+                hidden = {"kernel": w.hidden[:, first:last], "bias": w.bias[first:last]}
+                params[f"h{letter}"] = hidden
+            y_c = rnn.apply({"params": {"cell": params}}, x)[length - 1]
+            y = jax.nn.sigmoid(w.outputs @ y_c + w.output_bias)
+            return 0.5 * jnp.sum((target - y) ** 2), y
+
+        change, y = gradient(w)
+        return jax.tree.map(lambda leaf, d: leaf - rate * d, w, change), y
+
+    return jax.vmap(one, in_axes=-1, out_axes=-1)(w, inputs, lengths, target)
+
+
+def _torch() -> Callable[[], Any]:
+    """Returns a straightforward loop of PyTorch, one trial, a step at a time."""
+    import torch
+
+    torch.set_num_threads(1)
+    blocks, size = 2, 2
+    hidden = torch.nn.Linear(2 + blocks * (size + 2), blocks * (size + 2))
+    output = torch.nn.Linear(blocks * size, 1)
+    parameters = [*hidden.parameters(), *output.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    x = torch.rand(105, 2)
+
+    def one():
+        s, y = torch.zeros(blocks * size), torch.zeros(blocks * (size + 2))
+        for x_t in x:
+            net = hidden(torch.cat([x_t, y.detach()]))
+            net_in, net_c, net_out = net.split([blocks, blocks * size, blocks])
+            y_in, y_out = torch.sigmoid(net_in), torch.sigmoid(net_out)
+            g = 4 * torch.sigmoid(net_c) - 2
+            s = s + y_in.repeat_interleave(size) * g
+            h = 2 * torch.sigmoid(s) - 1
+            y_c = y_out.repeat_interleave(size) * h
+            y = torch.cat([y_c, y_in, y_out])
+        loss = 0.5 * (0.7 - torch.sigmoid(output(y_c))).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def run():
+        for _ in range(TORCH_COUNT):
+            one()
+
+    return run

@@ -1,0 +1,81 @@
+"""Training and test sets of a fixed number of strings (Experiment 1)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.task_options import EmbeddedReber
+from experiments.tasks import reber
+from experiments.tasks.sequence import Sequence
+
+Array = jax.Array
+# Beside the keys of trials, which are numbered from 0.
+STREAM = 2**31 - 1
+
+
+class Sets(NamedTuple):
+    """Pairs of training and test sets, which the trials share in turn.
+
+    Attributes:
+      train: sequences, `(pairs, strings, ...)`.
+      test: sequences none of which is in the training set, likewise.
+    """
+
+    train: Sequence
+    test: Sequence
+
+    def sample(self, trial: Array, key: Array) -> Sequence:
+        """Returns a random sequence of a trial's training set."""
+        pairs, strings = self.train.length.shape
+        index = jax.random.randint(key, (), 0, strings)
+        return jax.tree.map(lambda leaf: leaf[trial % pairs, index], self.train)
+
+    def both(self, trial: Array) -> Sequence:
+        """Returns all sequences of a trial's two sets, along the last axis."""
+        pair = trial % len(self.train.length)
+        return jax.tree.map(
+            lambda train, test: jnp.moveaxis(
+                jnp.concatenate([train[pair], test[pair]]), 0, -1
+            ),
+            self.train,
+            self.test,
+        )
+
+
+def draw_sets(options: EmbeddedReber, seed: int) -> Sets:
+    """Returns random sets, the same for every experiment of a seed."""
+    root = jax.random.fold_in(jax.random.key(seed), STREAM)
+    drawn = [
+        _draw_pair(options, jax.random.fold_in(root, pair))
+        for pair in range(options.pairs)
+    ]
+    return Sets(
+        *(jax.tree.map(lambda *leaves: jnp.stack(leaves), *of) for of in zip(*drawn))
+    )
+
+
+def _draw_pair(options: EmbeddedReber, key: Array) -> tuple[Sequence, Sequence]:
+    # Half of all strings are of the shortest ones, so that most are met again.
+    keys = jax.random.split(key, 64 * options.strings)
+    strings = jax.jit(jax.vmap(lambda key: reber.sample(options, key)))(keys)
+    strings = jax.tree.map(np.asarray, strings)
+    texts = [
+        symbols[: length + 1].tobytes()
+        for symbols, length in zip(strings.inputs, strings.length, strict=True)
+    ]
+    train, known = [], set()
+    rest = iter(range(len(texts)))
+    while len(train) < options.strings:
+        k = next(rest)
+        if not (options.distinct and texts[k] in known):
+            train.append(k)
+            known.add(texts[k])
+    test = [k for k in rest if texts[k] not in known][: options.strings]
+    if len(test) < options.strings:
+        raise ValueError(f"too few strings for test sets of {options.strings}.")
+    return tuple(
+        jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), strings)
+        for index in (np.array(train), np.array(test))
+    )

@@ -1,0 +1,300 @@
+"""On-line learning of one sequence by each trial: the truncated gradient, forward.
+
+Hochreiter and Schmidhuber, 1997, appendix A.1. `at_end` is for tasks with an error
+after the last step alone, `along` for those with an error at every step, where the
+weights change after each step or after each sequence (the paper does not say which).
+Both are gradient descent on half the squared error.
+
+Forward traces are the fastest of three forms: the reverse cumulative sum needs all
+steps' activations for one product after the loop, and automatic differentiation a
+second loop (`benchmarks/online.py` measures them).
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from experiments.network import (
+    Array,
+    Errors,
+    Network,
+    Step,
+    Weights,
+    errors,
+    project,
+    read_out,
+    start,
+    step,
+)
+
+
+class Traces(NamedTuple):
+    """What the weights into gates and cells have done to the states so far.
+
+    Equations 25 and 27: sums over the steps of a source times what the net input of the
+    state's input gate, or of its cell, gives to the state. Gates first, then cells.
+
+    Attributes:
+      inputs: of weights from input units, `(inputs, 2 * cells, trials)`; None where
+        they are formed after the sequence.
+      hidden: of weights from hidden units, `(sources, 2 * cells, trials)`.
+      bias: of biases, `(2 * cells, trials)`.
+    """
+
+    inputs: Array | None
+    hidden: Array | None
+    bias: Array | None
+
+
+def at_end(
+    network: Network,
+    w: Weights,
+    inputs: Array,
+    lengths: Array,
+    target: Array,
+    rate: float,
+) -> tuple[Weights, Array]:
+    """Presents a sequence with a target at its end, and learns.
+
+    Args:
+      network: its kind.
+      w: its weights.
+      inputs: `(time, inputs, trials)`, or symbols `(time, trials)`; past the lengths
+        they count for nothing.
+      lengths: steps of each sequence, at least 1, `(trials,)`.
+      target: `(outputs, trials)`.
+      rate: the learning rate.
+
+    Returns:
+      The weights after it, and the outputs before, `(outputs, trials)`.
+    """
+    projected = project(network, w, inputs)
+    trials = lengths.shape[-1]
+    state = start(network, trials, projected.dtype)
+    first = step(network, w, projected[0], state)
+    now = jax.tree.map(jnp.zeros_like, first)
+    traces = _no_traces(network, w, now)
+    by = jnp.zeros((len(inputs), 2 * network.cells, trials), projected.dtype)
+
+    def body(t, carry):
+        now, y_before, traces, by = carry
+        new = step(network, w, projected[t], now.state)
+        is_on = t < lengths
+        # What a step gives once its sequence has ended is nothing.
+        gives = jnp.where(is_on, _gives(new), 0)
+        traces = _traced(network, traces, inputs[t], now.state.y, gives)
+        y_before = jnp.where(is_on, now.state.y, y_before)
+        now = jax.tree.map(partial(jnp.where, is_on), new, now)
+        if network.is_symbolic:
+            by = by.at[t].set(gives)
+        return now, y_before, traces, by
+
+    carry = now, state.y, traces, by
+    now, y_before, traces, by = jax.lax.fori_loop(0, jnp.max(lengths), body, carry)
+    last = jnp.take_along_axis(
+        inputs, (lengths - 1).reshape(1, *(1,) * (inputs.ndim - 2), trials), axis=0
+    )[0]
+    y_c = now.state.y[: network.cells]
+    y, slope = read_out(network, w, y_c, last)
+    e = errors(network, w, now, target - y, slope)
+    change = _change(network, w, e, traces, y_c, y_before, last)
+    w_new = _descend(w, change, rate)
+    if network.is_symbolic:
+        into = _of_symbols(network, e, by, lengths)
+        w_new = w_new._replace(inputs=_add_rows(w.inputs, inputs, rate * into))
+    return w_new, y
+
+
+def along(
+    network: Network,
+    w: Weights,
+    inputs: Array,
+    lengths: Array,
+    targets: Array,
+    rate: float,
+    update: str,
+) -> tuple[Weights, Array]:
+    """Presents a sequence with a target at every step, and learns.
+
+    Args:
+      network: its kind.
+      w: its weights.
+      inputs: `(time, inputs, trials)`, or symbols `(time, trials)`.
+      lengths: steps of each sequence, `(trials,)`.
+      targets: the output unit that is to be 1, others 0, at each step: integers
+        `(time, trials)`.
+      rate: the learning rate.
+      update: `'step'` changes the weights after every step, traces of earlier steps
+        being kept as they were made; `'sequence'` after the last.
+
+    Returns:
+      The weights after it, and the outputs of all steps, each before it was learnt
+      from, `(time, outputs, trials)`.
+    """
+    trials = lengths.shape[-1]
+    projected = project(network, w, inputs)
+    state = start(network, trials, projected.dtype)
+    now = jax.tree.map(jnp.zeros_like, step(network, w, projected[0], state))
+    traces = _no_traces(network, w, now, with_inputs=True)
+    outputs = jnp.zeros((len(inputs), network.outputs, trials), projected.dtype)
+    change = jax.tree.map(jnp.zeros_like, w)
+    is_step = update == "step"
+
+    def body(t, carry):
+        w, state, traces, outputs, change = carry
+        z = project(network, w, inputs[t][None])[0] if is_step else projected[t]
+        now = step(network, w, z, state)
+        traces = _traced(network, traces, inputs[t], state.y, _gives(now))
+        y_c = now.state.y[: network.cells]
+        y, slope = read_out(network, w, y_c, inputs[t])
+        target = jax.nn.one_hot(targets[t], network.outputs, axis=0)
+        e = errors(network, w, now, jnp.where(t < lengths, target - y, 0), slope)
+        own = _change(network, w, e, traces, y_c, state.y, inputs[t])
+        if is_step:
+            w = _descend(w, own, rate)
+        else:
+            change = jax.tree.map(jnp.add, change, own)
+        return w, now.state, traces, outputs.at[t].set(y), change
+
+    carry = w, state, traces, outputs, change
+    w, _, _, outputs, change = jax.lax.fori_loop(0, jnp.max(lengths), body, carry)
+    return (w if is_step else _descend(w, change, rate)), outputs
+
+
+def respond(network: Network, w: Weights, inputs: Array, lengths: Array) -> Array:
+    """Returns the outputs at the end of sequences, `(outputs, trials)`."""
+    projected = project(network, w, inputs)
+    state = start(network, lengths.shape[-1], projected.dtype)
+
+    def body(t, state):
+        new = step(network, w, projected[t], state).state
+        return jax.tree.map(partial(jnp.where, t < lengths), new, state)
+
+    state = jax.lax.fori_loop(0, jnp.max(lengths), body, state)
+    index = (lengths - 1).reshape(1, *(1,) * (inputs.ndim - 2), -1)
+    last = jnp.take_along_axis(inputs, index, axis=0)[0]
+    return read_out(network, w, state.y[: network.cells], last)[0]
+
+
+def respond_along(network: Network, w: Weights, inputs: Array, lengths: Array) -> Array:
+    """Returns the outputs at every step of sequences, `(time, outputs, trials)`."""
+    projected = project(network, w, inputs)
+
+    def body(state, now):
+        z, inputs = now
+        state = step(network, w, z, state).state
+        return state, read_out(network, w, state.y[: network.cells], inputs)[0]
+
+    state = start(network, lengths.shape[-1], projected.dtype)
+    return jax.lax.scan(body, state, (projected, inputs))[1]
+
+
+def _gives(now: Step) -> Array:
+    """Returns what the net inputs of gates and cells give to the states."""
+    return jnp.concatenate([now.by_gate, now.by_cell])
+
+
+def _no_traces(
+    network: Network, w: Weights, now: Step, with_inputs: bool = False
+) -> Traces:
+    gives = jnp.zeros_like(_gives(now))
+
+    def zeros(sources):
+        return jnp.zeros((sources, *gives.shape), gives.dtype)
+
+    return Traces(
+        zeros(network.inputs) if with_inputs or not network.is_symbolic else None,
+        zeros(network.sources) if network.recurrent else None,
+        None if w.bias is None else gives,
+    )
+
+
+def _traced(
+    network: Network, traces: Traces, inputs: Array, y_before: Array, gives: Array
+) -> Traces:
+    """Returns the traces after one more step."""
+    of_inputs, of_hidden, of_bias = traces
+    if of_inputs is not None and network.is_symbolic:
+        of_inputs = _add_rows(of_inputs, inputs, gives)
+    elif of_inputs is not None:
+        of_inputs = of_inputs + inputs[:, None] * gives
+    if of_hidden is not None:
+        of_hidden = of_hidden + y_before[:, None] * gives
+    if of_bias is not None:
+        of_bias = of_bias + gives
+    return Traces(of_inputs, of_hidden, of_bias)
+
+
+def _change(
+    network: Network,
+    w: Weights,
+    e: Errors,
+    traces: Traces,
+    y_c: Array,
+    y_before: Array,
+    inputs: Array,
+) -> Weights:
+    """Returns minus the gradient: equations 22, 26 and 28."""
+    one_hot = inputs
+    if network.is_symbolic:
+        one_hot = jax.nn.one_hot(inputs, network.inputs, axis=0, dtype=e.k.dtype)
+
+    def into_hidden(trace, source):
+        of_gate, of_cell = jnp.split(trace, 2, axis=-2)
+        gate = e.s * of_gate
+        gate = gate.reshape(*gate.shape[:-2], network.blocks, -1, gate.shape[-1])
+        parts = [gate.sum(-2), e.s * of_cell]
+        if e.out is not None:
+            parts.append(e.out * source)
+        return jnp.concatenate(parts, axis=-2)
+
+    of_inputs = w.inputs
+    if traces.inputs is not None:
+        of_inputs = into_hidden(traces.inputs, one_hot[:, None])
+    return Weights(
+        inputs=of_inputs,
+        hidden=None
+        if w.hidden is None
+        else into_hidden(traces.hidden, y_before[:, None]),
+        bias=None
+        if w.bias is None
+        else into_hidden(traces.bias, 1.0) * network.has_bias(),
+        outputs=e.k[:, None] * y_c,
+        output_bias=None if w.output_bias is None else e.k,
+        direct=None if w.direct is None else one_hot[:, None] * e.k,
+    )
+
+
+def _of_symbols(network: Network, e: Errors, by: Array, lengths: Array) -> Array:
+    """Returns the change of the weights from each step's symbol.
+
+    Args:
+      network: its kind.
+      e: errors after the last step.
+      by: what each step gave to the states, `(time, 2 * cells, trials)`.
+      lengths: of the sequences.
+
+    Returns:
+      `(time, units, trials)`.
+    """
+    of_gate, of_cell = jnp.split(by, 2, axis=1)
+    gate = e.s * of_gate
+    parts = [gate.reshape(len(by), network.blocks, -1, by.shape[-1]).sum(2)]
+    parts.append(e.s * of_cell)
+    if e.out is not None:
+        # No error of an output gate goes back in time.
+        is_last = jnp.arange(len(by))[:, None, None] == lengths - 1
+        parts.append(jnp.where(is_last, e.out, 0))
+    return jnp.concatenate(parts, axis=1)
+
+
+def _add_rows(weights: Array, symbols: Array, rows: Array) -> Array:
+    """Returns weights with a row added where each symbol of each trial has its own."""
+    trials = jnp.arange(symbols.shape[-1])
+    return weights.at[symbols, :, trials].add(jnp.moveaxis(rows, -1, -2))
+
+
+def _descend(w: Weights, change: Weights, rate: float) -> Weights:
+    return jax.tree.map(lambda leaf, step: leaf + rate * step, w, change)

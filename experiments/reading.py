@@ -1,0 +1,250 @@
+"""Reads the files in `configs`.
+
+Types, unknown keys and missing keys are checked before anything is built; rules between
+values are those of `experiments/config.py`. Nothing here imports jax: the command line
+must answer at once.
+"""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.config import Experiment
+from experiments.rules import ConfigError
+from experiments.task_options import TASK_OPTIONS
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+
+
+def config_names() -> list[str]:
+    """Returns the names of the files in `configs`, without `.toml`, sorted."""
+    return sorted(path.stem for path in CONFIGS.glob("*.toml"))
+
+
+def config_path(name_or_path: str | Path) -> Path:
+    """Returns the file of a config, given by its name or by a path to a `.toml`.
+
+    Raises:
+      ConfigError: there is no such config; names the nearest.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".toml" and path.is_file():
+        return path
+    if str(name_or_path) in config_names():
+        return CONFIGS / f"{name_or_path}.toml"
+    stem = path.name.removesuffix(".toml")
+    raise ConfigError(f"no config `{name_or_path}`{nearest(stem, config_names())}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Another reading of a row of the paper than the literal one.
+
+    Attributes:
+      kind: `"silent"`: the paper does not say; `"contradictory"`: it says two things;
+        `"departure"`: it says otherwise.
+      changes: values of the config by their names with dots.
+    """
+
+    kind: str
+    changes: dict[str, Any]
+
+
+KINDS = ("silent", "contradictory", "departure")
+
+
+def readings(path: str | Path) -> dict[str, Reading]:
+    """Returns the readings that a file offers, by name.
+
+    Raises:
+      ConfigError: see `read_config`; a reading without a kind.
+    """
+    where, found = _shown(Path(path)), {}
+    for name, table in _load(path).get("readings", {}).items():
+        kind = table.get("kind")
+        if kind not in KINDS:
+            raise ConfigError(
+                f"{where} [readings.{name}]: `kind` must be one of {list(KINDS)}, got "
+                f"{kind!r}."
+            )
+        changes = {key: value for key, value in table.items() if key != "kind"}
+        found[name] = Reading(kind, changes)
+    return found
+
+
+def read_config(path: str | Path, reading: str | None = None) -> Experiment:
+    """Reads and checks a TOML file.
+
+    Args:
+      path: of the file.
+      reading: name of one of its readings; None for the literal one.
+
+    Raises:
+      ConfigError: the file cannot be read or is not TOML, has unknown or missing keys,
+        values of a wrong type, or values that break a rule.
+    """
+    where, table = _shown(Path(path)), _load(path)
+    table.pop("readings", None)
+    if reading is not None:
+        known = readings(path)
+        if reading not in known:
+            raise ConfigError(
+                f"{where}: no reading `{reading}`{nearest(reading, known)}"
+            )
+        for name, value in known[reading].changes.items():
+            *sections, key = name.split(".")
+            inner = table
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[key] = value
+    return _build(Experiment, table, where, sections=where + " [{}]")
+
+
+def _load(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{_shown(Path(path))}: {error}") from error
+
+
+def config_header(path: str | Path) -> str:
+    """Returns the comment lines that open a config file."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    end = next((i for i, x in enumerate(lines) if not x.startswith("#")), len(lines))
+    return "\n".join(lines[:end])
+
+
+def to_dict(experiment: Experiment) -> dict[str, Any]:
+    """Returns the experiment as JSON has it: dictionaries, lists, scalars and None."""
+    return json.loads(json.dumps(dataclasses.asdict(experiment)))
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Returns the end of an error about `name`: the nearest known name, or all."""
+    if not known:
+        return "."
+    matches = difflib.get_close_matches(name, known, n=1)
+    if matches:
+        return f"; did you mean `{matches[0]}`?"
+    return f"; there are {', '.join(f'`{x}`' for x in known)}."
+
+
+def describe(kind: Any, *, plural: bool = False) -> str:
+    """Returns an annotation of a field in words, as in "an integer"."""
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is Literal:
+        return f"one of {list(arguments)}"
+    if isinstance(kind, types.UnionType):
+        return describe(arguments[0], plural=plural)
+    if typing.get_origin(kind) is tuple:
+        count = "" if Ellipsis in arguments else f"{len(arguments)} "
+        items = describe(arguments[0], plural=True)
+        return f"{'lists' if plural else 'a list'} of {count}{items}"
+    return _WORDS[kind][plural]
+
+
+_WORDS = {
+    bool: ("true or false", "true or false"),
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    str: ("a string", "strings"),
+    Path: ("a path", "paths"),
+}
+
+
+def _build(kind: type, table: dict[str, Any], where: str, sections: str = "{}") -> Any:
+    """Makes a dataclass of a TOML table.
+
+    Args:
+      kind: the dataclass.
+      table: what the file holds for it.
+      where: file and section, put in front of errors.
+      sections: `where` for the tables inside this one, their name left open.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    _check_keys(fields, table, where)
+    values = {}
+    for key, value in table.items():
+        annotation = fields[key].type
+        if not _is_section(fields[key]):
+            values[key] = _checked(key, value, annotation, where)
+        elif isinstance(value, dict):
+            inner = sections.format(key)
+            if key == "task":
+                annotation = _task_kind(value, inner)
+            values[key] = _build(annotation, value, inner)
+        else:
+            raise ConfigError(f"{where}: `{key}` must be a section, got {value!r}.")
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _is_section(field: dataclasses.Field) -> bool:
+    # By name too: of several tasks, the annotation is a union.
+    return field.name == "task" or dataclasses.is_dataclass(field.type)
+
+
+def _check_keys(
+    fields: dict[str, dataclasses.Field], table: dict[str, Any], where: str
+) -> None:
+    for key in table:
+        if key not in fields:
+            raise ConfigError(f"{where}: unknown key `{key}`{nearest(key, fields)}")
+    for name, field in fields.items():
+        if name not in table and field.default is dataclasses.MISSING:
+            what = "section" if _is_section(field) else "key"
+            raise ConfigError(f"{where}: missing {what} `{name}`.")
+
+
+def _task_kind(table: dict[str, Any], where: str) -> type:
+    if "name" not in table:
+        raise ConfigError(f"{where}: missing key `name`.")
+    name = _checked("name", table["name"], str, where)
+    if name not in TASK_OPTIONS:
+        raise ConfigError(
+            f"{where}: unknown task `{name}`{nearest(name, TASK_OPTIONS)}"
+        )
+    return TASK_OPTIONS[name]
+
+
+def _checked(key: str, value: Any, annotation: Any, where: str) -> Any:
+    try:
+        return _converted(value, annotation)
+    except (TypeError, OverflowError) as error:
+        raise ConfigError(
+            f"{where}: `{key}` must be {describe(annotation)}, got {value!r}."
+        ) from error
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    """Returns `value` as `kind` has it: integers pass for floats, lists for tuples."""
+    arguments = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return _converted(value, arguments[0])
+    if typing.get_origin(kind) is tuple and type(value) is list:
+        variadic = Ellipsis in arguments
+        kinds = arguments[:1] * len(value) if variadic else arguments
+        if len(kinds) == len(value):
+            return tuple(map(_converted, value, kinds))
+    if typing.get_origin(kind) is Literal and value in arguments:
+        return arguments[arguments.index(value)]
+    # `type` rather than `isinstance`: a bool is an int in Python, not in a config.
+    if type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    raise TypeError(f"{value!r} is not {describe(kind)}")
+
+
+def _shown(path: Path) -> str:
+    """Returns the path as seen from the working folder, if it lies there."""
+    path, here = path.resolve(), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,0 +1,33 @@
+"""Rules that values of a config keep, and the error of one that does not."""
+
+import math
+from typing import Any
+
+# Numbers are float32 on the device.
+FLOAT32_MAX = 3.4e38
+
+
+class ConfigError(ValueError):
+    """A mistake of the user: its text is all that has to be shown."""
+
+
+def require(rule: bool, text: str) -> None:
+    if not rule:
+        raise ConfigError(text)
+
+
+def check_counts(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        # Counts are 32-bit integers on the device.
+        require(1 <= value < 2**31, f"`{name}` must be in [1, 2**31), got {value}.")
+
+
+def check_positive(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        # NaN fails this too.
+        require(0 < value < math.inf, f"`{name}` must be > 0, got {value}.")
+        require(
+            value < FLOAT32_MAX, f"`{name}` must be below {FLOAT32_MAX:g}, got {value}."
+        )

@@ -1,0 +1,153 @@
+"""What may stand in the section `[task]` of a config, task by task."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.rules import check_counts, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedReber:
+    """The task of telling the next symbols of the embedded Reber grammar (1)."""
+
+    name: Literal["embedded-reber"] = "embedded-reber"
+    """The task; only the config file chooses it."""
+    strings: int = 256
+    """Strings of the training set, and of the test set, at least 1."""
+    pairs: int = 3
+    """Pairs of training and test set, which trials share in turn, at least 1."""
+    distinct: bool = False
+    """Whether the strings of a training set are all different."""
+
+    def __post_init__(self):
+        check_counts(self, "strings", "pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongLags:
+    """The task of telling every next symbol; the last is the first (2a, 2b)."""
+
+    name: Literal["long-lags"] = "long-lags"
+    """The task; only the config file chooses it."""
+    lag: int = 100
+    """Steps from the first symbol to the last, p, at least 2."""
+    is_random: bool = False
+    """Whether the symbols in between are drawn at random (2b), or in order (2a)."""
+    measured: Literal["all", "end"] = "all"
+    """Steps at which the error must be small: all, or that of the last symbol."""
+
+    def __post_init__(self):
+        require(2 <= self.lag < 2**31, f"`lag` must be at least 2, got {self.lag}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VeryLongLags:
+    """The task of keeping the second symbol until a trigger comes (2c)."""
+
+    name: Literal["very-long-lags"] = "very-long-lags"
+    """The task; only the config file chooses it."""
+    lag: int = 50
+    """Distractors at least, q, at least 1."""
+    distractors: int = 50
+    """Kinds of distractors, p, at least 1."""
+    go_on: float = 0.9
+    """Probability of each further distractor, in (0, 1)."""
+
+    def __post_init__(self):
+        check_counts(self, "lag", "distractors")
+        require(0 < self.go_on < 1, f"`go_on` must be in (0, 1), got {self.go_on}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoClasses:
+    """The task of classifying by the first numbers of a noisy line (3)."""
+
+    name: Literal["two-classes"] = "two-classes"
+    """The task; only the config file chooses it."""
+    length: int = 100
+    """Least length, T; the greatest is T + T/10; at least 1."""
+    information: int = 3
+    """First numbers that say the class, N, in [1, length]."""
+    variance: float = 0.2
+    """Variance of the noise, at least 0."""
+    noisy_signal: bool = False
+    """Whether the first numbers have noise too (3b)."""
+    targets: tuple[float, float] = (1.0, 0.0)
+    """Targets of the two classes."""
+    target_variance: float = 0.0
+    """Variance of noise on the targets in training, at least 0 (3c)."""
+
+    def __post_init__(self):
+        check_counts(self, "length", "information")
+        require(
+            self.information <= self.length,
+            f"`information` must be at most `length` {self.length}, got "
+            f"{self.information}.",
+        )
+        for name in ("variance", "target_variance"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"`{name}` must be >= 0, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarkedPairs:
+    """The task of adding or multiplying two marked numbers (4, 5)."""
+
+    name: Literal["marked-pairs"] = "marked-pairs"
+    """The task; only the config file chooses it."""
+    length: int = 100
+    """Least length, T; the greatest is T + T/10; at least 24."""
+    operation: Literal["sum", "product"] = "sum"
+    """What is done to the two numbers."""
+    first_pair: Literal["first", "both"] = "both"
+    """Which marked number is neutral if it is at the first pair: the one picked first,
+    or either."""
+
+    def __post_init__(self):
+        require(
+            24 <= self.length < 2**31, f"`length` must be >= 24, got {self.length}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporalOrder:
+    """The task of classifying the order of symbols far apart (Experiment 6)."""
+
+    name: Literal["temporal-order"] = "temporal-order"
+    """The task; only the config file chooses it."""
+    positions: tuple[tuple[int, int], ...] = ((10, 20), (50, 60))
+    """First and last step at which each X or Y may stand, counted from 0."""
+    lengths: tuple[int, int] = (100, 110)
+    """Least and greatest length of a sequence, in steps, both included."""
+
+    def __post_init__(self):
+        ranges = (*self.positions, self.lengths)
+        ordered = all(first <= last for first, last in ranges)
+        require(
+            ordered and bool(self.positions),
+            "`positions` and `lengths` must be ranges, first <= last, at least one "
+            f"of `positions`, got {self.positions} and {self.lengths}.",
+        )
+        starts_and_ends = zip(self.positions[1:], self.positions, strict=False)
+        require(
+            all(start > end for (start, _), (_, end) in starts_and_ends),
+            f"`positions` must increase without overlap, got {self.positions}.",
+        )
+        # The first step is the symbol E, the last one the symbol B.
+        last = self.lengths[0] - 2
+        require(
+            self.positions[0][0] >= 1 and self.positions[-1][1] <= last,
+            f"`positions` must lie in [1, {last}], between the first and the last step "
+            f"of the shortest sequence, got {self.positions}.",
+        )
+
+
+TASK_OPTIONS = {
+    "embedded-reber": EmbeddedReber,
+    "long-lags": LongLags,
+    "very-long-lags": VeryLongLags,
+    "two-classes": TwoClasses,
+    "marked-pairs": MarkedPairs,
+    "temporal-order": TemporalOrder,
+}

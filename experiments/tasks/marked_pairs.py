@@ -1,0 +1,59 @@
+"""Adding and multiplication: Hochreiter and Schmidhuber, 1997, Experiments 4 and 5.
+
+Each step is a pair of a random number and a marker. Two of the numbers are marked, one
+of the first ten and one of the first half; their sum, scaled, or their product has to
+be told when the sequence has ended.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from experiments.task_options import MarkedPairs
+from experiments.tasks.sequence import Sequence
+
+FIRST_PICKS = 10
+END = -1.0
+
+
+def inputs(options: MarkedPairs) -> int:
+    """Returns the size of a pair."""
+    return 2
+
+
+def outputs(options: MarkedPairs) -> int:
+    """Returns 1: the sum or the product."""
+    return 1
+
+
+def longest(options: MarkedPairs) -> int:
+    """Returns the greatest number of steps."""
+    return options.length + options.length // 10
+
+
+def sample(options: MarkedPairs, key: jax.Array) -> Sequence:
+    """Returns a random sequence of pairs (number, marker).
+
+    A number at the first pair counts as 0 in adding and as 1 in multiplication, and its
+    marker stays -1, as that of the last pair. The paper says so of the pair picked
+    first; of the other one `options.first_pair` says it.
+    """
+    keys = jax.random.split(key, 4)
+    steps, is_sum = longest(options), options.operation == "sum"
+    length = jax.random.randint(keys[0], (), options.length, steps + 1)
+    low = -1.0 if is_sum else 0.0
+    numbers = jax.random.uniform(keys[1], (steps,), minval=low, maxval=1.0)
+    one = jax.random.randint(keys[2], (), 0, FIRST_PICKS)
+    # One of the others that are still unmarked.
+    other = jax.random.randint(keys[3], (), 0, options.length // 2 - 2)
+    other = other + (other >= one)
+    t = jnp.arange(steps)
+    markers = jnp.where((t == one) | (t == other), 1.0, 0.0)
+    markers = jnp.where((t == 0) | (t == length - 1), END, markers)
+    neutral = 0.0 if is_sum else 1.0
+    x1 = jnp.where(one == 0, neutral, numbers[one])
+    x2 = numbers[other]
+    if options.first_pair == "both":
+        x2 = jnp.where(other == 0, neutral, x2)
+    target = 0.5 + (x1 + x2) / 4.0 if is_sum else x1 * x2
+    pairs = jnp.stack([numbers, markers], axis=-1)
+    return Sequence(pairs, length, target[None], target[None])

@@ -1,0 +1,179 @@
+"""The loop around an experiment's compiled programs, which can be broken off anywhere.
+
+What a trial computes may depend, by rounding, on how many are computed beside it. So
+trials leave the loop by a rule of counts alone, and a run that was broken off goes on
+with the same numbers, to the bit.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import checkpoint
+from experiments.online import Trainer, Trials, note, trials_at
+from experiments.progress import Progress
+
+# Sequences presented by one call: long enough that the host costs nothing, short enough
+# for a progress bar that moves, and for the data of all to be held at once.
+CHUNK = 500
+STATE = "state.msgpack"
+METRICS = "metrics.jsonl"
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
+# A test begins with so many sequences, which most networks do not get right.
+FIRST = 256
+# Numbers that fill a vector of the processor: fewer trials take as long.
+FEW = 8
+
+
+class Run:
+    """An experiment under way.
+
+    Args:
+      trainer: of the experiment.
+      folder: where the state and the learning curves are written.
+    """
+
+    def __init__(self, trainer: Trainer, folder: Path):
+        self.trainer, self.folder = trainer, folder
+        self.experiment = trainer.experiment
+        self.trials: Trials = jax.device_get(trainer.init())
+        self.presented = 0
+        self.numbers = np.arange(self.experiment.trials)
+        self.seconds = 0.0
+        self.size = 0
+        self._resume()
+
+    def _state(self) -> dict[str, Any]:
+        """Returns all that a run goes on from."""
+        return {
+            "trials": self.trials,
+            "presented": self.presented,
+            "numbers": self.numbers,
+            "seconds": self.seconds,
+            "size": self.size,
+        }
+
+    def _resume(self) -> None:
+        path = self.folder / STATE
+        if not path.is_file():
+            (self.folder / METRICS).write_text("")
+            return
+        state = checkpoint.load(path, self._state())
+        vars(self).update(state)
+        # Lines behind the state are written again.
+        os.truncate(self.folder / METRICS, self.size)
+
+    def train(self) -> None:
+        """Presents sequences until every trial has succeeded or the cap is reached."""
+        cap = self.experiment.learning.max_sequences
+        saved = started = time.monotonic()
+        before = self.seconds
+        now = self._taken()
+        with Progress(self.experiment) as progress:
+            while self.presented < cap and not np.all(now.is_over):
+                now = self._advance(now, self._count(cap), progress)
+                self.seconds = before + time.monotonic() - started
+                if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
+                    self._put(now)
+                    checkpoint.save(self.folder / STATE, self._state())
+                    saved = time.monotonic()
+                now = self._without_those_over(now)
+        self._put(now)
+        checkpoint.save(self.folder / STATE, self._state())
+
+    def _count(self, cap: int) -> int:
+        """Returns how many sequences to present now."""
+        stopping = self.experiment.stopping
+        # The last chunk ends at the cap: a success after it would not count.
+        count = min(CHUNK, cap - self.presented)
+        if stopping.on == "test":
+            count = min(count, stopping.every - self.presented % stopping.every)
+        return count
+
+    def _advance(self, now: Trials, count: int, progress: Progress) -> Trials:
+        over = np.asarray(now.is_over)
+        now, errors, rights = self.trainer.advance(now, self.presented, count)
+        self.presented += count
+        stopping = self.experiment.stopping
+        if stopping.on == "test" and self.presented % stopping.every == 0:
+            now = self._test(now)
+        errors, rights = np.asarray(errors), np.asarray(rights)
+        solved = np.array(self.trials.solved_after)
+        solved[:, self.numbers] = now.solved_after
+        self.trials = self.trials._replace(solved_after=solved)
+        line = {
+            "sequences": self.presented,
+            "trials": self.numbers[~over].tolist(),
+            "error": errors.mean(0)[~over].tolist(),
+            "right": rights.mean(0)[~over].tolist(),
+        }
+        self._write(line)
+        done = int((solved[-1] > 0).sum())
+        progress.show(self.presented, float(errors.mean(0)[~over].mean()), done)
+        return now
+
+    def _write(self, line: dict[str, Any]) -> None:
+        line["error"] = [x if np.isfinite(x) else None for x in line["error"]]
+        with (self.folder / METRICS).open("a") as file:
+            print(json.dumps(line), file=file)
+            self.size = file.tell()
+
+    def _test(self, now: Trials) -> Trials:
+        """Notes the stopping points that are reached on test sequences."""
+        stopping = self.experiment.stopping
+        solved = np.array(now.solved_after)
+        for k in np.flatnonzero(now.streak >= stopping.streak):
+            if solved[-1, k] == 0:
+                reached = self._reached(_take(now, [k]))
+                after = note(solved[:, k : k + 1], reached[:, None], self.presented)
+                solved[:, k] = np.asarray(after)[:, 0]
+        before = now.solved_after
+        return trials_at(now._replace(solved_after=jnp.asarray(solved)), before)
+
+    def _reached(self, one: Trials) -> np.ndarray:
+        """Returns which stopping points one trial reaches on new test sequences."""
+        stopping = self.experiment.stopping
+        # Tests during training are behind those after it.
+        start = self.experiment.test_sequences + self.presented * stopping.window
+        start %= 2**31 - stopping.window
+        count = stopping.window
+        bounds = np.array(stopping.mean_error or (np.inf,) * len(stopping.wrong))
+        if count > FIRST and self.trainer.sets is None:
+            wrong, _ = self.trainer.test(one, start, FIRST)
+            if wrong[0] > max(stopping.wrong):
+                return np.zeros(len(bounds), bool)
+        wrong, error = self.trainer.test(one, start, count)
+        return (wrong[0] <= np.array(stopping.wrong)) & (np.asarray(error[0]) < bounds)
+
+    def _without_those_over(self, now: Trials) -> Trials:
+        """Returns the trials under way alone, once they are half of those computed."""
+        are_over = np.asarray(now.is_over)
+        count = len(are_over)
+        if count <= FEW or 2 * are_over.sum() < count:
+            return now
+        self._put(now)
+        self.numbers = self.numbers[~are_over]
+        return self._taken()
+
+    def _taken(self) -> Trials:
+        return jax.tree.map(jnp.asarray, _take(self.trials, self.numbers))
+
+    def _put(self, now: Trials) -> None:
+        """Writes the trials that were computed back among all."""
+
+        def put(leaf, part):
+            leaf = np.array(leaf)
+            leaf[..., self.numbers] = part
+            return leaf
+
+        self.trials = jax.tree.map(put, self.trials, jax.device_get(now))
+
+
+def _take(trials: Trials, numbers: Any) -> Trials:
+    return jax.tree.map(lambda leaf: leaf[..., np.asarray(numbers)], trials)

@@ -1,0 +1,250 @@
+"""The paper's networks and their learning: equal to autodiff, and to its equations."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rnncells
+from experiments import learning
+from experiments.network import Network, Weights, count, logistic
+
+TRIALS, TIME, RATE = 3, 9, 0.5
+LENGTHS = np.array([9, 5, 1])
+NETWORKS = {
+    "adding": Network(2, 1, 2, 2),
+    "identity": Network(2, 3, 2, 2, output_unit="identity"),
+    "reber": Network(
+        *(7, 7, 3, 2), biases=("in", "out"), output_bias=False, is_symbolic=True
+    ),
+    "no biases": Network(5, 2, 2, 1, biases=(), output_bias=False, is_symbolic=True),
+    "cells alone": Network(5, 3, 2, 2, gate_feedback=False, g="1", h="2"),
+    "direct": Network(4, 3, 2, 2, direct=True),
+    "direct symbols": Network(5, 5, 2, 2, direct=True, is_symbolic=True),
+    "offset": Network(4, 3, 2, 2, input_gate_offset=(-1.0, -2.0), h="4"),
+    "long lag": Network(
+        *(6, 6, 1, 1),
+        g="logistic",
+        h="identity",
+        output_gates=False,
+        recurrent=False,
+        biases=(),
+        output_bias=False,
+        direct=True,
+        is_symbolic=True,
+    ),
+}
+each_network = pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+FUNCTIONS = {
+    "logistic": jax.nn.sigmoid,
+    "identity": lambda x: x,
+    "1": lambda x: 2 / (1 + jnp.exp(-x)) - 1,
+    "2": lambda x: 4 / (1 + jnp.exp(-x)) - 2,
+    "4": lambda x: 8 / (1 + jnp.exp(-x)) - 4,
+}
+
+
+def draw_weights(rng, network):
+    def draw(*shape):
+        return jnp.asarray(rng.uniform(-0.5, 0.5, (*shape, TRIALS)))
+
+    n = network
+    return Weights(
+        draw(n.inputs, n.units),
+        draw(n.sources, n.units) if n.recurrent else None,
+        draw(n.units) * n.has_bias() if n.biases else None,
+        draw(n.outputs, n.cells),
+        draw(n.outputs) if n.output_bias else None,
+        draw(n.inputs, n.outputs) if n.direct else None,
+    )
+
+
+def draw_inputs(rng, network):
+    """Returns inputs as the network takes them, and as numbers."""
+    if not network.is_symbolic:
+        inputs = jnp.asarray(rng.standard_normal((TIME, network.inputs, TRIALS)))
+        return inputs, inputs
+    symbols = jnp.asarray(rng.integers(0, network.inputs, (TIME, TRIALS)))
+    return symbols, jax.nn.one_hot(symbols, network.inputs, axis=1)
+
+
+def plain_outputs(network, w, x):
+    """The equations of section 1, one trial, differentiated by JAX."""
+    b, size, cells = network.blocks, network.block_size, network.cells
+    f, g, h = (FUNCTIONS[name] for name in ("logistic", network.g, network.h))
+
+    def step(carry, x):
+        s, y = carry
+        y = jax.lax.stop_gradient(y)
+        net = x @ w.inputs
+        net += y @ w.hidden if network.recurrent else 0
+        net += 0 if w.bias is None else w.bias
+        net_in, net_c, net_out = net[:b], net[b : b + cells], net[b + cells :]
+        if network.input_gate_offset:
+            net_in += jnp.array(network.input_gate_offset)
+        y_in, y_out = f(net_in), f(net_out)
+        s = s + jnp.repeat(y_in, size) * g(net_c)
+        y_c = h(s) * (jnp.repeat(y_out, size) if network.output_gates else 1)
+        y = jnp.concatenate([y_c, y_in, y_out] if network.gate_feedback else [y_c])
+        net_k = w.outputs @ y_c
+        net_k += 0 if w.output_bias is None else w.output_bias
+        net_k += 0 if w.direct is None else x @ w.direct
+        return (s, y), FUNCTIONS[network.output_unit](net_k)
+
+    start = jnp.zeros(cells), jnp.zeros(network.sources or network.units)
+    return jax.lax.scan(step, start, x)[1]
+
+
+def descended(network, w, x, target, is_scored):
+    """Returns one trial's weights after a step of gradient descent, and its outputs."""
+
+    @partial(jax.grad, has_aux=True)
+    def gradient(w):
+        y = plain_outputs(network, w, x)
+        return 0.5 * jnp.sum(is_scored[:, None] * (target - y) ** 2), y
+
+    change, y = gradient(w)
+    if w.bias is not None:
+        change = change._replace(bias=change.bias * network.has_bias()[:, 0])
+    return jax.tree.map(lambda leaf, d: leaf - RATE * d, w, change), y
+
+
+def trial(tree, k):
+    return jax.tree.map(lambda leaf: leaf[..., k], tree)
+
+
+def close(actual, expected):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-13),
+        actual,
+        expected,
+    )
+
+
+@each_network
+def test_learning_at_the_end_is_gradient_descent(network, rng, float64):
+    w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
+    target = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
+
+    learn = jax.jit(learning.at_end, static_argnums=(0, 5))
+    new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), target, RATE)
+
+    for k, length in enumerate(LENGTHS):
+        is_end = jnp.arange(TIME) == length - 1
+        expected, outputs = descended(
+            network, trial(w, k), x[..., k], target[:, k], is_end
+        )
+        close((trial(new, k), y[:, k]), (expected, outputs[length - 1]))
+    close(learning.respond(network, w, inputs, jnp.asarray(LENGTHS)), y)
+
+
+@each_network
+def test_learning_along_the_sequence_is_gradient_descent(network, rng, float64):
+    w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
+    targets = jnp.asarray(rng.integers(0, network.outputs, (TIME, TRIALS)))
+
+    learn = jax.jit(learning.along, static_argnums=(0, 5, 6))
+    given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
+    new, y = learn(*given, "sequence")
+
+    for k, length in enumerate(LENGTHS):
+        one_hot = jax.nn.one_hot(targets[:, k], network.outputs)
+        counts = jnp.arange(TIME) < length
+        expected, outputs = descended(network, trial(w, k), x[..., k], one_hot, counts)
+        close((trial(new, k), y[:length, :, k]), (expected, outputs[:length]))
+    close(learning.respond_along(network, w, inputs, LENGTHS)[0], y[0])
+
+
+def online(network, w, x, targets, rate):
+    """Equations 19 to 28, one step and one update after the other, in NumPy."""
+    b, size, cells = network.blocks, network.block_size, network.cells
+    w = Weights(*(None if leaf is None else np.array(leaf) for leaf in w))
+    sources = x.shape[1] + network.sources + 1
+    by_in, by_c = np.zeros((2, cells, sources))
+    s, y = np.zeros(cells), np.zeros(network.sources)
+
+    def f(x):
+        return 1 / (1 + np.exp(-x))
+
+    for x_t, target in zip(x, targets, strict=True):
+        y_m = np.concatenate([x_t, y, [1]])
+        into = np.concatenate([w.inputs, w.hidden, w.bias[None]])
+        net_in, net_c, net_out = np.split(y_m @ into, [b, b + cells])
+        y_in, y_out = np.repeat(f(net_in), size), np.repeat(f(net_out), size)
+        g, slope_g = 4 * f(net_c) - 2, 4 * f(net_c) * (1 - f(net_c))
+        by_in += np.outer(g * y_in * (1 - y_in), y_m)
+        by_c += np.outer(slope_g * y_in, y_m)
+        s = s + y_in * g
+        h, slope_h = 2 * f(s) - 1, 2 * f(s) * (1 - f(s))
+        y_c = y_out * h
+        y_k = f(w.outputs @ y_c + w.output_bias)
+        e_k = y_k * (1 - y_k) * (target - y_k)
+        d = w.outputs.T @ e_k
+        e_s = y_out * slope_h * d
+        e_out = f(net_out) * (1 - f(net_out)) * (h * d).reshape(b, size).sum(1)
+        into += (
+            rate
+            * np.concatenate(
+                [
+                    (e_s[:, None] * by_in).reshape(b, size, -1).sum(1),
+                    e_s[:, None] * by_c,
+                    np.outer(e_out, y_m),
+                ]
+            ).T
+        )
+        first, last = x.shape[1], x.shape[1] + network.sources
+        w = w._replace(
+            inputs=into[:first],
+            hidden=into[first:last],
+            bias=into[last],
+            outputs=w.outputs + rate * np.outer(e_k, y_c),
+            output_bias=w.output_bias + rate * e_k,
+        )
+        y = np.concatenate([y_c, f(net_in), f(net_out)])
+    return w
+
+
+@pytest.mark.parametrize("is_symbolic", [False, True])
+def test_an_update_at_every_step_follows_the_equations(is_symbolic, rng, float64):
+    network = Network(4, 3, 2, 2, is_symbolic=is_symbolic)
+    w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
+    targets = jnp.asarray(rng.integers(0, 3, (TIME, TRIALS)))
+
+    given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
+    new, _ = learning.along(*given, "step")
+
+    for k, length in enumerate(LENGTHS):
+        one_hot = np.eye(3)[np.asarray(targets)[:length, k]]
+        x_k = np.asarray(x)[:length, :, k]
+        close(trial(new, k), online(network, trial(w, k), x_k, one_hot, RATE))
+
+
+def test_network_is_that_of_the_1997_cell(rng, float64):
+    network = NETWORKS["identity"]
+    w, (_, x) = draw_weights(rng, network), draw_inputs(rng, network)
+    cell = rnncells.LSTM1997Cell(blocks=2, block_size=2, param_dtype=jnp.float64)
+    for k in range(TRIALS):
+        ends = {"i": (0, 2), "g": (2, 6), "o": (6, 8)}
+        own = trial(w, k)
+        params = {}
+        for letter, (start, end) in ends.items():
+            params[f"i{letter}"] = {"kernel": own.inputs[:, start:end]}
+            params[f"h{letter}"] = {
+                "kernel": own.hidden[:, start:end],
+                "bias": own.bias[start:end],
+            }
+        y_c = rnncells.RNN(cell).apply({"params": {"cell": params}}, x[..., k])
+        y = y_c @ own.outputs.T + own.output_bias
+        close(plain_outputs(network, own, x[..., k]), y)
+
+
+def test_slope_of_the_logistic_function_does_not_vanish():
+    value, slope = logistic(jnp.float32(40.0))
+    assert value == 1 and slope == jnp.exp(jnp.float32(-40.0)) > 0
+
+
+def test_weights_without_a_bias_are_not_counted(rng):
+    network = NETWORKS["reber"]
+    assert count(network, draw_weights(rng, network)) == 276

@@ -1,0 +1,256 @@
+"""The tasks of the paper: each sequence is as defined, each choice equally likely."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.datasets import draw_sets
+from experiments.reading import config_names, config_path, read_config
+from experiments.task_options import (
+    EmbeddedReber,
+    LongLags,
+    MarkedPairs,
+    TemporalOrder,
+    TwoClasses,
+    VeryLongLags,
+)
+from experiments.tasks import ALONG, SYMBOLIC, TASKS, reber, temporal_order
+
+
+def draw(options, count=4000, seed=0):
+    """Returns many sequences of a task, as NumPy's arrays."""
+    task = TASKS[options.name]
+    keys = jax.random.split(jax.random.key(seed), count)
+    sample = jax.jit(jax.vmap(lambda key: task.sample(options, key)))
+    return jax.tree.map(np.asarray, sample(keys))
+
+
+def assert_equally_likely(values, choices):
+    counts = np.unique(values, return_counts=True)[1]
+    expected = len(values) / choices
+    assert len(counts) == choices
+    # Five standard deviations of a binomial count.
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_sequences_have_the_shapes_of_the_network(name):
+    options = read_config(config_path(name)).task
+    task = TASKS[options.name]
+    sequence = jax.eval_shape(lambda: task.sample(options, jax.random.key(0)))
+    steps, units = task.longest(options), task.inputs(options)
+    is_symbolic = options.name in SYMBOLIC
+    assert sequence.inputs.shape == ((steps,) if is_symbolic else (steps, units))
+    is_along = options.name in ALONG
+    assert sequence.target.shape == ((steps if is_along else task.outputs(options)),)
+    assert sequence.truth.shape == sequence.target.shape
+    assert sequence.length.shape == ()
+
+
+def test_temporal_order():
+    classes = {"XX": 0, "XY": 1, "YX": 2, "YY": 3}
+    drawn = draw(TemporalOrder())
+    for symbols, length, target in zip(*drawn[:3], strict=True):
+        text = temporal_order.spell(symbols, length)
+        assert len(text) == length and 100 <= length <= 110
+        assert text[0] == "E" and text[-1] == "B"
+        first, second = [i for i, symbol in enumerate(text) if symbol in "XY"]
+        assert 10 <= first <= 20 and 50 <= second <= 60
+        assert (
+            target.tolist() == np.eye(4)[classes[text[first] + text[second]]].tolist()
+        )
+        rest = text[1:first] + text[first + 1 : second] + text[second + 1 : -1]
+        assert set(rest) <= set("abcd")
+    assert_equally_likely(drawn.length, 11)
+    assert_equally_likely(drawn.target.argmax(1), 4)
+    assert_equally_likely(np.argmax(drawn.inputs >= temporal_order.X, axis=1), 11)
+    distractors = np.bincount(drawn.inputs[:, 70:99].ravel())
+    assert len(distractors) == 4 and np.ptp(distractors) / distractors.mean() < 0.05
+
+
+def test_three_symbols_have_eight_orders():
+    options = TemporalOrder(positions=((10, 20), (33, 43), (66, 76)))
+    drawn = draw(options, 50)
+    for symbols, length, target in zip(*drawn[:3], strict=True):
+        letters = [c for c in temporal_order.spell(symbols, length) if c in "XY"]
+        assert target.argmax() == int("".join("01"[c == "Y"] for c in letters), 2)
+    assert drawn.target.shape == (50, 8)
+
+
+@pytest.mark.parametrize("operation", ["sum", "product"])
+@pytest.mark.parametrize("first_pair", ["first", "both"])
+def test_marked_pairs(operation, first_pair):
+    options = MarkedPairs(operation=operation, first_pair=first_pair)
+    drawn = draw(options)
+    neutral, seconds = (0 if operation == "sum" else 1), []
+    for pairs, length, target in zip(*drawn[:3], strict=True):
+        numbers, markers = pairs[:length].T
+        assert 100 <= length <= 110
+        assert markers[0] == markers[-1] == -1
+        assert set(markers[1:-1]) <= {0, 1}
+        low = -1 if operation == "sum" else 0
+        assert low <= numbers.min() and numbers.max() <= 1
+        at = np.flatnonzero(markers == 1)
+        # One of two numbers may be at the first pair, whose marker stays -1.
+        assert len(at) in (1, 2) and at[0] < 49
+        if len(at) == 2:
+            assert at[0] < 10
+            x = numbers[at]
+        else:
+            seconds.append(at[0])
+            x = np.array([neutral, numbers[at[0]]])
+            if first_pair == "first" and not np.isclose(target, told(operation, *x)):
+                # It was the one picked second, after one of the first ten.
+                assert at[0] < 10
+                x[0] = numbers[0]
+        np.testing.assert_allclose(target, told(operation, *x), atol=1e-6)
+    assert 0.07 < len(seconds) / 4000 < 0.17
+    assert_equally_likely(drawn.length, 11)
+
+
+def told(operation, x1, x2):
+    return 0.5 + (x1 + x2) / 4 if operation == "sum" else x1 * x2
+
+
+def test_numbers_and_marks_are_equally_likely():
+    drawn = draw(MarkedPairs())
+    markers = drawn.inputs[:, :, 1] == 1
+    # The first is one of ten, the other any of the 48 that are left of 49.
+    share = markers.mean(0)
+    assert abs(share[1:10].mean() - (0.1 + 0.9 / 48)) < 0.005
+    assert abs(share[10:49].mean() - 1 / 48) < 0.003
+    assert not markers[:, 49:].any()
+    numbers = np.sort(drawn.inputs[:, :100, 0].ravel())
+    uniform = np.linspace(-1, 1, len(numbers))
+    assert np.abs(numbers - uniform).max() < 0.02
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_two_classes(noisy):
+    options = TwoClasses(information=3, noisy_signal=noisy)
+    drawn = draw(options)
+    signal = np.where(drawn.truth == 1, 1, -1)
+    first = drawn.inputs[:, :3, 0] - signal
+    rest = drawn.inputs[:, 3:100, 0]
+    assert abs(rest.mean()) < 0.01 and abs(rest.var() - 0.2) < 0.01
+    if noisy:
+        assert abs(first.mean()) < 0.02 and abs(first.var() - 0.2) < 0.01
+    else:
+        assert not first.any()
+    np.testing.assert_array_equal(drawn.target, drawn.truth)
+    assert_equally_likely(drawn.truth[:, 0], 2)
+    assert_equally_likely(drawn.length, 11)
+
+
+def test_noise_on_targets_is_for_training():
+    drawn = draw(TwoClasses(targets=(0.2, 0.8), target_variance=0.1))
+    noise = drawn.target - drawn.truth
+    assert abs(noise.mean()) < 0.03 and abs(noise.var() - 0.1) < 0.01
+    is_first = drawn.inputs[:, 0, 0] == 1
+    np.testing.assert_allclose(drawn.truth[:, 0], np.where(is_first, 0.2, 0.8))
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_long_lags(is_random):
+    drawn = draw(LongLags(lag=20, is_random=is_random), 2000)
+    for symbols, length, targets in zip(*drawn[:3], strict=True):
+        assert length == len(symbols) == 20
+        whole = [*symbols, targets[-1]]
+        assert whole[1:] == targets.tolist()
+        assert whole[0] == whole[-1] and whole[0] in (19, 20)
+        assert set(whole[1:-1]) <= set(range(19))
+        if not is_random:
+            assert whole[1:-1] == list(range(19))
+    assert_equally_likely(drawn.inputs[:, 0], 2)
+    if is_random:
+        assert_equally_likely(drawn.inputs[:, 1:].ravel(), 19)
+
+
+def test_very_long_lags():
+    p, q = 7, 30
+    drawn = draw(VeryLongLags(lag=q, distractors=p))
+    e, b, x, y = range(p, p + 4)
+    for symbols, length, target in zip(*drawn[:3], strict=True):
+        assert symbols[0] == b and symbols[1] in (x, y)
+        assert target.tolist() == [symbols[1] == x, symbols[1] == y]
+        assert symbols[length - 1] == e and length >= q + 3
+        assert set(symbols[2 : length - 1]) <= set(range(p))
+    further = drawn.length - (q + 3)
+    # Of a geometric distribution: mean 9, variance 90.
+    assert abs(further.mean() - 9) < 0.6 and abs((further == 0).mean() - 0.1) < 0.02
+    assert_equally_likely(drawn.inputs[:, 2:30].ravel(), p)
+
+
+INNER = {
+    0: {"T": 1, "P": 2},
+    1: {"S": 1, "X": 3},
+    2: {"T": 2, "V": 4},
+    3: {"X": 2, "S": 5},
+    4: {"P": 3, "V": 5},
+}
+
+
+def next_symbols(text):
+    """Returns what may follow the start of a string, by walking the grammar."""
+    if text == "":
+        return {"B"}
+    if len(text) == 1:
+        return set("TP")
+    inner = text[2:]
+    if inner == "":
+        return {"B"}
+    node = 0
+    for place, symbol in enumerate(inner[1:], 1):
+        if node == 5:
+            rest = inner[place:]
+            return {"E": {text[1]}, "E" + text[1]: {"E"}}[rest]
+        node = INNER[node][symbol]
+    return {"E"} if node == 5 else set(INNER[node])
+
+
+def test_reber_strings_are_legal():
+    drawn = draw(EmbeddedReber(), 3000)
+    lengths = []
+    for symbols, length, target, legal in zip(
+        drawn.inputs, drawn.length, drawn.target, drawn.legal, strict=True
+    ):
+        text = reber.spell([*symbols[:length], target[length - 1]], length + 1)
+        lengths.append(len(text))
+        for place in range(1, len(text)):
+            allowed = next_symbols(text[:place])
+            assert text[place] in allowed
+            named = {reber.SYMBOLS[k] for k in np.flatnonzero(legal[place - 1])}
+            assert named == allowed
+            assert target[place - 1] == reber.SYMBOLS.index(text[place])
+    lengths = np.array(lengths)
+    # Half the edges of two equal chances: a quarter of 9, mean 12.
+    assert lengths.min() == 9 and abs((lengths == 9).mean() - 0.25) < 0.04
+    assert abs(lengths.mean() - 12) < 0.3 and (lengths > 29).mean() < 0.01
+
+
+def test_test_strings_are_not_in_the_training_set():
+    sets = draw_sets(EmbeddedReber(strings=50, pairs=2), seed=3)
+    assert sets.train.length.shape == sets.test.length.shape == (2, 50)
+    for pair in range(2):
+        texts = [
+            {
+                reber.spell(symbols, length)
+                for symbols, length in zip(s.inputs[pair], s.length[pair], strict=True)
+            }
+            for s in sets
+        ]
+        assert not texts[0] & texts[1]
+    both = sets.both(jnp.int32(3))
+    np.testing.assert_array_equal(both.length[:50], sets.train.length[1])
+    drawn = sets.sample(jnp.int32(2), jax.random.key(1))
+    assert (np.asarray(sets.train.inputs[0]) == np.asarray(drawn.inputs)).all(1).any()
+
+
+def test_sets_may_be_of_different_strings():
+    sets = draw_sets(EmbeddedReber(strings=60, pairs=1, distinct=True), seed=0)
+    strings = {
+        reber.spell(symbols, length)
+        for symbols, length in zip(sets.train.inputs[0], sets.train.length[0])
+    }
+    assert len(strings) == 60
