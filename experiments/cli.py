@@ -171,9 +171,9 @@ def run_config(arguments: list[str]) -> None:
 def report_runs(arguments: list[str]) -> None:
     """Prints the Markdown table of the runs given, or of all under `runs`."""
     if arguments == ["paper1997"]:
-        from experiments.paper1997 import table
+        from experiments.paper1997 import tables
 
-        print(table())
+        print(tables())
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     folders = [_finished(word, finished) for word in arguments] or finished

@@ -118,16 +118,17 @@ def verdict(found: list[Outcome]) -> str:
     return f"not reproduced (best: `{best.reading}`)"
 
 
-def table() -> str:
-    """Returns the table of all rows and readings, as Markdown."""
+def tables() -> str:
+    """Returns the verdicts on all rows, and then all readings of all rows."""
+    names = config_names()
+    verdicts = [(name, verdict(outcomes(name))) for name in names]
+    rows = [_cells(name, outcome) for name in names for outcome in outcomes(name)]
     head = ("row", "reading", "weights", "solved", "sequences: paper", "ours", "wrong")
-    lines = [markdown_row(head), markdown_row("---" for _ in head)]
-    verdicts = ["", markdown_row(("row", "verdict")), markdown_row(("---", "---"))]
-    for name in config_names():
-        found = outcomes(name)
-        lines += [markdown_row(_cells(name, outcome)) for outcome in found]
-        verdicts.append(markdown_row((name, verdict(found))))
-    return "\n".join(lines + verdicts)
+    return f"{_table(('row', 'verdict'), verdicts)}\n\n{_table(head, rows)}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(map(markdown_row, [head, ["---"] * len(head), *rows]))
 
 
 def _cells(name: str, outcome: Outcome) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
         assert json.loads(kept.read_text()) == result
     literal, other = outcomes(NAME)
     assert (literal.kind, other.kind) == ("literal", "contradictory")
-    text = paper1997.table()
+    text = paper1997.tables()
     assert "| as-written | 156, 156 | 2 of 2 (cap 1,000,000) | 31,390 | 35,500" in text
     assert f"| {NAME} | **reproduced as written** |" in text
 
@@ -89,6 +89,12 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     kept.rename(kept.with_name("no-such.json"))
     with pytest.raises(ConfigError, match="no reading `no-such`"):
         outcomes(NAME)
+
+
+def test_page_shows_what_the_command_prints():
+    page = (paper1997.RESULTS.parent.parent / "docs" / "paper1997.md").read_text()
+    _, shown, _ = page.split("<!-- tables -->")
+    assert shown.strip() == paper1997.tables()
 
 
 @pytest.mark.parametrize("name", config_names())
