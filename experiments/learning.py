@@ -151,6 +151,8 @@ def along(
         y, slope = read_out(network, w, y_c, inputs[t])
         target = jax.nn.one_hot(targets[t], network.outputs, axis=0)
         e = errors(network, w, now, jnp.where(t < lengths, target - y, 0), slope)
+        # Else they are formed again for every weight.
+        e = jax.lax.optimization_barrier(e)
         own = _change(network, w, e, traces, y_c, state.y, inputs[t])
         if is_step:
             w = _descend(w, own, rate)
