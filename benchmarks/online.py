@@ -17,6 +17,7 @@ import numpy as np
 
 import rnncells
 from benchmarks.timing import interleave, spread
+from experiments.learning import at_last_step, into_units
 from experiments.network import (
     Network,
     Weights,
@@ -30,7 +31,7 @@ from experiments.online import Trainer
 from experiments.reading import config_path, read_config
 
 COUNT, ROUNDS = 500, 7
-# PyTorch's loop takes a thousand times as long.
+# PyTorch's loop takes hundreds of times as long.
 TORCH_COUNT = 3
 
 
@@ -100,23 +101,15 @@ def cumulative(
     state, (gives, sources, last) = jax.lax.scan(
         body, first, (jnp.arange(len(inputs)), projected)
     )
-    ends = (lengths - 1)[None, None]
-
-    def at_end(leaf):
-        return jnp.take_along_axis(leaf, ends, axis=0)[0]
-
-    y_out, slope_out = map(at_end, last)
+    y_out, slope_out = (at_last_step(leaf, lengths) for leaf in last)
     y_c = state.y[: network.cells]
-    y, slope = read_out(network, w, y_c, at_end(inputs))
+    y, slope = read_out(network, w, y_c, at_last_step(inputs, lengths))
     now = step(network, w, projected[0], first)
     now = now._replace(state=state, y_out=y_out, slope_out=slope_out)
     e = errors(network, w, now, target - y, slope)
     # Of an error at the end, the sum from each step on is that error.
-    of_gate, of_cell = jnp.split(gives, 2, axis=1)
-    gate = (e.s * of_gate).reshape(len(gives), network.blocks, -1, trials).sum(2)
     is_last = jnp.arange(len(gives))[:, None, None] == lengths - 1
-    by = [gate, e.s * of_cell, jnp.where(is_last, e.out, 0)]
-    by = jnp.concatenate(by, axis=1)
+    by = into_units(network, e, gives, is_last)
     change = Weights(
         inputs=jnp.einsum("tik,tuk->iuk", inputs, by),
         hidden=jnp.einsum("tik,tuk->iuk", sources, by),

@@ -19,7 +19,6 @@ from experiments.task_options import (
 )
 
 HIDDEN_UNITS = ("in", "cell", "out")
-SQUASHING = ("logistic", "identity", "1", "2", "4")
 Squashing = Literal["logistic", "identity", "1", "2", "4"]
 
 

@@ -57,7 +57,7 @@ def draw_sets(options: EmbeddedReber, seed: int) -> Sets:
 
 
 def _draw_pair(options: EmbeddedReber, key: Array) -> tuple[Sequence, Sequence]:
-    # Half of all strings are of the shortest ones, so that most are met again.
+    # A quarter of all strings are of the shortest kind: most are met again.
     keys = jax.random.split(key, 64 * options.strings)
     strings = jax.jit(jax.vmap(lambda key: reber.sample(options, key)))(keys)
     strings = jax.tree.map(np.asarray, strings)

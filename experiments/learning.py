@@ -20,6 +20,7 @@ from experiments.network import (
     Array,
     Errors,
     Network,
+    State,
     Step,
     Weights,
     errors,
@@ -73,9 +74,8 @@ def at_end(
     projected = project(network, w, inputs)
     trials = lengths.shape[-1]
     state = start(network, trials, projected.dtype)
-    first = step(network, w, projected[0], state)
-    now = jax.tree.map(jnp.zeros_like, first)
-    traces = _no_traces(network, w, now)
+    now = jax.tree.map(jnp.zeros_like, step(network, w, projected[0], state))
+    traces = _no_traces(network, w, state, with_inputs=not network.is_symbolic)
     by = jnp.zeros((len(inputs), 2 * network.cells, trials), projected.dtype)
 
     def body(t, carry):
@@ -93,18 +93,18 @@ def at_end(
 
     carry = now, state.y, traces, by
     now, y_before, traces, by = jax.lax.fori_loop(0, jnp.max(lengths), body, carry)
-    last = jnp.take_along_axis(
-        inputs, (lengths - 1).reshape(1, *(1,) * (inputs.ndim - 2), trials), axis=0
-    )[0]
+    last = at_last_step(inputs, lengths)
     y_c = now.state.y[: network.cells]
     y, slope = read_out(network, w, y_c, last)
     e = errors(network, w, now, target - y, slope)
     change = _change(network, w, e, traces, y_c, y_before, last)
-    w_new = _descend(w, change, rate)
-    if network.is_symbolic:
-        into = _of_symbols(network, e, by, lengths)
-        w_new = w_new._replace(inputs=_add_rows(w.inputs, inputs, rate * into))
-    return w_new, y
+    if not network.is_symbolic:
+        return _descend(w, change, rate), y
+    # Each step's symbol has weights of its own.
+    is_last = jnp.arange(len(inputs))[:, None, None] == lengths - 1
+    rows = rate * into_units(network, e, by, is_last)
+    new = _add_rows(w.inputs, inputs, rows)
+    return _descend(w._replace(inputs=None), change, rate)._replace(inputs=new), y
 
 
 def along(
@@ -136,8 +136,7 @@ def along(
     trials = lengths.shape[-1]
     projected = project(network, w, inputs)
     state = start(network, trials, projected.dtype)
-    now = jax.tree.map(jnp.zeros_like, step(network, w, projected[0], state))
-    traces = _no_traces(network, w, now, with_inputs=True)
+    traces = _no_traces(network, w, state, with_inputs=True)
     outputs = jnp.zeros((len(inputs), network.outputs, trials), projected.dtype)
     change = jax.tree.map(jnp.zeros_like, w)
     is_step = update == "step"
@@ -175,8 +174,7 @@ def respond(network: Network, w: Weights, inputs: Array, lengths: Array) -> Arra
         return jax.tree.map(partial(jnp.where, t < lengths), new, state)
 
     state = jax.lax.fori_loop(0, jnp.max(lengths), body, state)
-    index = (lengths - 1).reshape(1, *(1,) * (inputs.ndim - 2), -1)
-    last = jnp.take_along_axis(inputs, index, axis=0)[0]
+    last = at_last_step(inputs, lengths)
     return read_out(network, w, state.y[: network.cells], last)[0]
 
 
@@ -198,18 +196,23 @@ def _gives(now: Step) -> Array:
     return jnp.concatenate([now.by_gate, now.by_cell])
 
 
-def _no_traces(
-    network: Network, w: Weights, now: Step, with_inputs: bool = False
-) -> Traces:
-    gives = jnp.zeros_like(_gives(now))
+def at_last_step(steps: Array, lengths: Array) -> Array:
+    """Returns what sequences `(time, ..., trials)` hold at their last step."""
+    index = (lengths - 1).reshape(1, *(1,) * (steps.ndim - 2), -1)
+    return jnp.take_along_axis(steps, index, axis=0)[0]
+
+
+def _no_traces(network: Network, w: Weights, state: State, with_inputs: bool) -> Traces:
+    """Returns the traces before the first step, zeros."""
+    none = jnp.concatenate([state.s, state.s])
 
     def zeros(sources):
-        return jnp.zeros((sources, *gives.shape), gives.dtype)
+        return jnp.zeros((sources, *none.shape), none.dtype)
 
     return Traces(
-        zeros(network.inputs) if with_inputs or not network.is_symbolic else None,
+        zeros(network.inputs) if with_inputs else None,
         zeros(network.sources) if network.recurrent else None,
-        None if w.bias is None else gives,
+        None if w.bias is None else none,
     )
 
 
@@ -243,53 +246,45 @@ def _change(
     if network.is_symbolic:
         one_hot = jax.nn.one_hot(inputs, network.inputs, axis=0, dtype=e.k.dtype)
 
-    def into_hidden(trace, source):
-        of_gate, of_cell = jnp.split(trace, 2, axis=-2)
-        gate = e.s * of_gate
-        gate = gate.reshape(*gate.shape[:-2], network.blocks, -1, gate.shape[-1])
-        parts = [gate.sum(-2), e.s * of_cell]
-        if e.out is not None:
-            parts.append(e.out * source)
-        return jnp.concatenate(parts, axis=-2)
-
-    of_inputs = w.inputs
+    into = partial(into_units, network, e)
+    of_inputs = of_hidden = of_bias = None
     if traces.inputs is not None:
-        of_inputs = into_hidden(traces.inputs, one_hot[:, None])
+        of_inputs = into(traces.inputs, one_hot[:, None])
+    if traces.hidden is not None:
+        of_hidden = into(traces.hidden, y_before[:, None])
+    if traces.bias is not None:
+        of_bias = into(traces.bias, 1.0) * network.has_bias()
     return Weights(
         inputs=of_inputs,
-        hidden=None
-        if w.hidden is None
-        else into_hidden(traces.hidden, y_before[:, None]),
-        bias=None
-        if w.bias is None
-        else into_hidden(traces.bias, 1.0) * network.has_bias(),
+        hidden=of_hidden,
+        bias=of_bias,
         outputs=e.k[:, None] * y_c,
         output_bias=None if w.output_bias is None else e.k,
         direct=None if w.direct is None else one_hot[:, None] * e.k,
     )
 
 
-def _of_symbols(network: Network, e: Errors, by: Array, lengths: Array) -> Array:
-    """Returns the change of the weights from each step's symbol.
+def into_units(network: Network, e: Errors, gave: Array, source: Array) -> Array:
+    """Returns the change of weights into hidden units from some sources.
 
     Args:
       network: its kind.
-      e: errors after the last step.
-      by: what each step gave to the states, `(time, 2 * cells, trials)`.
-      lengths: of the sequences.
+      e: errors after a step.
+      gave: what the sources gave to the states through input gates, and through cells:
+        traces, or single steps, `(..., 2 * cells, trials)`.
+      source: the sources at this step alone, which are all that output gates learn
+        from, broadcastable to `(..., blocks, trials)`.
 
     Returns:
-      `(time, units, trials)`.
+      `(..., units, trials)`.
     """
-    of_gate, of_cell = jnp.split(by, 2, axis=1)
+    of_gate, of_cell = jnp.split(gave, 2, axis=-2)
     gate = e.s * of_gate
-    parts = [gate.reshape(len(by), network.blocks, -1, by.shape[-1]).sum(2)]
-    parts.append(e.s * of_cell)
+    gate = gate.reshape(*gate.shape[:-2], network.blocks, -1, gate.shape[-1])
+    parts = [gate.sum(-2), e.s * of_cell]
     if e.out is not None:
-        # No error of an output gate goes back in time.
-        is_last = jnp.arange(len(by))[:, None, None] == lengths - 1
-        parts.append(jnp.where(is_last, e.out, 0))
-    return jnp.concatenate(parts, axis=1)
+        parts.append(e.out * source)
+    return jnp.concatenate(parts, axis=-2)
 
 
 def _add_rows(weights: Array, symbols: Array, rows: Array) -> Array:

@@ -6,6 +6,7 @@ descent on half the squared error (equations 19 to 28 of their appendix have no 
 which makes its data itself. A trial that has succeeded learns no more.
 """
 
+from dataclasses import fields
 from functools import partial
 from typing import NamedTuple
 
@@ -58,14 +59,10 @@ class Trials(NamedTuple):
 
 def network_of(experiment: Experiment) -> Network:
     """Returns the network of a config."""
-    task, options, model = (
-        TASKS[experiment.task.name],
-        experiment.task,
-        experiment.model,
-    )
-    names = ("blocks", "block_size", "g", "h", "output_unit", "output_slope")
-    names += ("output_gates", "recurrent", "gate_feedback", "biases", "output_bias")
-    names += ("direct", "input_gate_offset")
+    options, model = experiment.task, experiment.model
+    task = TASKS[options.name]
+    # What both name is the network's: a config's option has the name of the field.
+    names = {f.name for f in fields(Network)} & {f.name for f in fields(model)}
     return Network(
         inputs=task.inputs(options),
         outputs=task.outputs(options),
@@ -174,7 +171,7 @@ class Trainer:
         """
         indices = start + jnp.arange(count)
         _, train_keys, _ = self.keys(trials.numbers)
-        # All data of the chunk at once: in the loop it would cost six times as much.
+        # All data of the chunk at once: in the loop each draw would be a small program.
         data = jax.vmap(
             lambda n: jax.vmap(
                 lambda trial, key: self._sample(trial, jax.random.fold_in(key, n)),

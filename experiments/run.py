@@ -123,8 +123,8 @@ def _commit() -> str | None:
     return described.stdout.strip()
 
 
-def _to_json(value: Any, indent: int | None = 2) -> str:
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+def _to_json(value: Any) -> str:
+    return json.dumps(_finite(value), indent=2, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

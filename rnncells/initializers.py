@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
+
+from rnncells.checks import check_count
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
@@ -117,12 +118,12 @@ def chrono(longest: int) -> ByGate:
 
     Raises:
       ValueError: `longest` that is less.
+      TypeError: no int.
 
     Reference: Tallec and Ollivier, 2018, https://arxiv.org/abs/1804.11188, equation 16
     for the LSTM; the gate of the GRU in the paper is 1 - z.
     """
-    if not isinstance(longest, int | np.integer) or longest < 3:
-        raise ValueError(f"`longest` must be an int of at least 3, got {longest!r}.")
+    check_count("chrono", "longest", longest, least=3)
 
     def log_uniform(key, shape, dtype=jnp.float32):
         return jnp.log(jax.random.uniform(key, shape, dtype, 1, longest - 1))
@@ -147,12 +148,12 @@ def pytorch(features: int) -> dict[str, Initializer]:
       features: width of the state, PyTorch's `hidden_size`, at least 1.
 
     Raises:
-      ValueError: no count.
+      ValueError: `features` below 1.
+      TypeError: no int.
 
     Source: `torch.nn.LSTM`, `GRU`, `RNN`, and their cells.
     """
-    if not isinstance(features, int | np.integer) or features < 1:
-        raise ValueError(f"`features` must be a count, got {features!r}.")
+    check_count("pytorch", "features", features)
     draw = uniform(int(features) ** -0.5)
 
     def summed(key, shape, dtype=jnp.float32):

@@ -149,13 +149,21 @@ def test_layers_pass_initialisers_on(key):
 
 
 def test_mistake_has_its_error():
-    for features in (0, -3, None):
-        with pytest.raises(ValueError, match="`features` must be a count, got"):
-            rnncells.initializers.pytorch(features)
+    for features in (0, -3):
+        with pytest.raises(ValueError, match="`features` of pytorch must be at least"):
+            initializers.pytorch(features)
+    for function, name in (
+        (initializers.pytorch, "features"),
+        (initializers.chrono, "longest"),
+    ):
+        with pytest.raises(TypeError, match=f"`{name}` of .* must be an int, got 7.5"):
+            function(7.5)
     for gates in ({"hf": 1.0}, jax.nn.initializers.ones):
         with pytest.raises(TypeError, match="`gates` must be initialisers by the name"):
             rnncells.initializers.ByGate(gates)
-    with pytest.raises(ValueError, match="`longest` must be an int of at least 3, got"):
+    with pytest.raises(
+        ValueError, match="`longest` of chrono must be at least 3, got 2"
+    ):
         initializers.chrono(2)
 
 

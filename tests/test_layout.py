@@ -17,7 +17,7 @@ FLAX = ["flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", "numpy"]
 ALLOWED = {
     "rnncells/__init__.py": ["rnncells"],
     "rnncells/recurrence": ["jax", "rnncells.recurrence"],
-    "rnncells/initializers.py": ["flax.typing", "jax", "numpy"],
+    "rnncells/initializers.py": ["flax.typing", "jax", "rnncells.checks"],
     "rnncells/reference": ["jax", "rnncells.reference"],
     "rnncells/packing": [
         "jax",
