@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+import pathlib
 
 # Before jax is imported: several devices on one machine, for tests of sharding.
 DEVICES = "--xla_force_host_platform_device_count"
@@ -11,8 +12,22 @@ import jax
 import numpy as np
 import pytest
 
+# What Linux says of this process; no other system has the file.
+MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 10_000
+
 # Tests compile much and compute little.
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(autouse=True)
+def few_memory_maps():
+    """Frees compiled programs when they have many parts of memory mapped.
+
+    Linux ends a process that has more than 65,530, which a worker would reach.
+    """
+    yield
+    if MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture
