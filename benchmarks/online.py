@@ -17,6 +17,7 @@ import numpy as np
 
 import rnncells
 from benchmarks.timing import interleave, spread
+from experiments.config import Experiment
 from experiments.learning import at_last_step, into_units
 from experiments.network import (
     Network,
@@ -28,7 +29,9 @@ from experiments.network import (
     step,
 )
 from experiments.online import Trainer
+from experiments.published import Published
 from experiments.reading import config_path, read_config
+from experiments.tasks.sequence import Sequence
 
 COUNT, ROUNDS = 500, 7
 # PyTorch's loop takes hundreds of times as long.
@@ -37,11 +40,16 @@ TORCH_COUNT = 3
 
 def measure() -> dict[str, float]:
     """Returns sequences per second of all trials together, medians by name."""
-    trainer = Trainer(read_config(config_path("adding-4-1")))
+    config = read_config(config_path("adding-4-1"))
+    learners = {
+        "forward traces (ours)": Published(config),
+        "reverse cumulative sum": Otherwise(config, cumulative),
+        "autodiff of the scan": Otherwise(config, differentiated),
+    }
+    sequences = COUNT * config.trials
     runs = {
-        "forward traces (ours)": (_ours(trainer), COUNT * 10),
-        "reverse cumulative sum": (_data_and(trainer, cumulative), COUNT * 10),
-        "autodiff of the scan": (_data_and(trainer, differentiated), COUNT * 10),
+        name: (_advance(Trainer(config, learner)), sequences)
+        for name, learner in learners.items()
     }
     if importlib.util.find_spec("torch") is not None:
         runs["PyTorch, one sequence after the other"] = (_torch(), TORCH_COUNT)
@@ -61,24 +69,28 @@ def main() -> None:
     print(f"{time.monotonic() - began:.0f} s")
 
 
-def _ours(trainer: Trainer) -> Callable[[], Any]:
+def _advance(trainer: Trainer) -> Callable[[], Any]:
     def run():
         return jax.block_until_ready(trainer.advance(trainer.init(), 0, COUNT))
 
     return run
 
 
-def _data_and(trainer: Trainer, learn: Callable) -> Callable[[], Any]:
-    """Returns a run that differs from ours in how it learns alone."""
-    other = Trainer(trainer.experiment)
-    network, rate = trainer.network, trainer.experiment.learning.rate
+class Otherwise(Published):
+    """Ours but for how it learns.
 
-    def own(w, sequence):
+    Args:
+      experiment: the config.
+      by: `cumulative` or `differentiated`.
+    """
+
+    def __init__(self, experiment: Experiment, by: Callable):
+        super().__init__(experiment)
+        self.by = by
+
+    def learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Any]:
         given = sequence.inputs, sequence.length, sequence.target
-        return learn(network, w, *given, rate)
-
-    other._learn = own
-    return _ours(other)
+        return self.by(self.network, w, *given, self.learning.rate)
 
 
 def cumulative(

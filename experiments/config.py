@@ -18,6 +18,9 @@ from experiments.task_options import (
     VeryLongLags,
 )
 
+# Sequences presented by one call: long enough that the host costs nothing, short enough
+# for a progress bar that moves, and for the data of all to be held at once.
+CHUNK = 500
 HIDDEN_UNITS = ("in", "cell", "out")
 Squashing = Literal["logistic", "identity", "1", "2", "4"]
 
@@ -146,12 +149,18 @@ class Learning:
     update: Literal["sequence", "step"] = "sequence"
     """When weights change, in tasks with an error at every step: after each sequence,
     or after each step."""
+    gradient: Literal["truncated", "full"] = "truncated"
+    """Whether no error flows back through time but by the cells' states."""
     max_sequences: int
     """Training sequences after which a trial is given up, at least 1."""
 
     def __post_init__(self):
         check_positive(self, "rate")
         check_counts(self, "max_sequences")
+        require(
+            self.gradient == "truncated" or self.update == "sequence",
+            "`update` must be 'sequence' where `gradient` is 'full', got 'step'.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +218,27 @@ class Growth:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A network of today in place of [model], of which it keeps the output unit, and
+    its learning in place of [learning], of which it keeps `max_sequences`."""
+
+    cell: Literal["", "elman", "lstm", "gru"] = ""
+    """Its cell; empty: none."""
+    features: int = 32
+    """Number of hidden units, at least 1."""
+    rate: float = 0.003
+    """Learning rate of Adam, > 0."""
+    clip: float = 1.0
+    """Largest norm of the gradient, > 0."""
+    batch: int = 20
+    """Sequences of an update, at least 1."""
+
+    def __post_init__(self):
+        check_counts(self, "features", "batch")
+        check_positive(self, "rate", "clip")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One published number: what was printed, and how it is made again."""
 
@@ -233,6 +263,7 @@ class Experiment:
     learning: Learning
     stopping: Stopping
     growth: Growth = Growth()
+    baseline: Baseline = Baseline()
 
     def __post_init__(self):
         check_counts(self, "trials", "test_sequences")
@@ -244,4 +275,19 @@ class Experiment:
             "`paper.sequences` and `stopping.wrong` must have one number for each "
             f"stopping point, got {len(self.paper.sequences)} and "
             f"{len(self.stopping.wrong)}.",
+        )
+        if self.baseline.cell:
+            self._check_batches()
+
+    def _check_batches(self) -> None:
+        batch, stopping = self.baseline.batch, self.stopping
+        looked_at = stopping.window if stopping.on == "training" else stopping.every
+        for count in (self.learning.max_sequences, looked_at, CHUNK):
+            require(
+                count % batch == 0,
+                f"`baseline.batch` must divide {count}, got {batch}.",
+            )
+        require(
+            self.growth.window == 0,
+            f"`growth.window` must be 0 with a baseline, got {self.growth.window}.",
         )

@@ -3,7 +3,8 @@
 Hochreiter and Schmidhuber, 1997, appendix A.1. `at_end` is for tasks with an error
 after the last step alone, `along` for those with an error at every step, where the
 weights change after each step or after each sequence (the paper does not say which).
-Both are gradient descent on half the squared error.
+Both are gradient descent on half the squared error, and so is `by_full_gradient`, which
+truncates nothing.
 
 Forward traces are the fastest of three forms: the reverse cumulative sum needs all
 steps' activations for one product after the loop, and automatic differentiation a
@@ -162,6 +163,60 @@ def along(
     carry = w, state, traces, outputs, change
     w, _, _, outputs, change = jax.lax.fori_loop(0, jnp.max(lengths), body, carry)
     return (w if is_step else _descend(w, change, rate)), outputs
+
+
+def by_full_gradient(
+    network: Network,
+    w: Weights,
+    inputs: Array,
+    lengths: Array,
+    target: Array,
+    rate: float,
+    is_along: bool,
+) -> tuple[Weights, Array]:
+    """Presents a sequence, and learns by the whole gradient through time.
+
+    Args:
+      network: its kind.
+      w: its weights.
+      inputs: as in `at_end`.
+      lengths: likewise.
+      target: as in `at_end`, or in `along`.
+      rate: the learning rate.
+      is_along: whether there is a target at every step.
+
+    Returns:
+      As `at_end`, or as `along` with one change after each sequence.
+    """
+
+    @partial(jax.grad, has_aux=True)
+    def gradient(w):
+        y = respond_along(network, w, inputs, lengths)
+        y = y if is_along else at_last_step(y, lengths)
+        return half_squared_error(y, lengths, target), y
+
+    change, y = gradient(w)
+    if w.bias is not None:
+        change = change._replace(bias=change.bias * network.has_bias())
+    return _descend(w, change, -rate), y
+
+
+def half_squared_error(y: Array, lengths: Array, target: Array) -> Array:
+    """Returns half the squared error, summed over sequences, steps and output units.
+
+    Args:
+      y: outputs, `(outputs, *sequences)`; or `(time, outputs, *sequences)`, at every
+        step.
+      lengths: of the sequences.
+      target: `(outputs, *sequences)`; or the output unit that is to be 1 at each step,
+        `(time, *sequences)`.
+    """
+    if y.ndim > target.ndim:
+        steps = jnp.arange(len(y)).reshape(-1, *(1,) * lengths.ndim)
+        counts = (steps < lengths)[:, None]
+        one_hot = jax.nn.one_hot(target, y.shape[1], axis=1)
+        return 0.5 * jnp.sum((one_hot - y) ** 2, where=counts)
+    return 0.5 * jnp.sum((target - y) ** 2)
 
 
 def respond(network: Network, w: Weights, inputs: Array, lengths: Array) -> Array:

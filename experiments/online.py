@@ -1,23 +1,24 @@
-"""On-line learning as published: one sequence, one update, until a rule says stop.
+"""Training, until a rule says stop: all trials of an experiment, in one compiled loop.
 
-Hochreiter and Schmidhuber, 1997: batch size 1, constant learning rate, plain gradient
-descent on half the squared error (equations 19 to 28 of their appendix have no factor
-2). All trials of an experiment run side by side in one compiled loop over sequences,
-which makes its data itself. A trial that has succeeded learns no more.
+Hochreiter and Schmidhuber, 1997, train on line: batch size 1, constant learning rate,
+plain gradient descent on half the squared error (equations 19 to 28 of their appendix
+have no factor 2). What is trained, and how, is up to a learner, see
+`experiments/published.py`. The loop makes its data itself; a trial that has succeeded
+learns no more.
 """
 
-from dataclasses import fields
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from experiments import learning
-from experiments.config import Experiment, Model
+from experiments.baselines import Baseline
+from experiments.config import Experiment
 from experiments.datasets import Sets, draw_sets
-from experiments.network import Array, Network, Weights
-from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.network import Array
+from experiments.published import Published
+from experiments.tasks import ALONG, TASKS
 from experiments.tasks.sequence import Sequence
 
 
@@ -26,12 +27,13 @@ class Trials(NamedTuple):
 
     Attributes:
       numbers: of the trials, which their random numbers depend on.
-      weights: the weights.
+      weights: what the learner trains.
       streak: number of right sequences since the last wrong one.
-      rights: whether each of the last `window` sequences was right, in a ring: sequence
-        `n` is at `n % window`; of one element where the rule looks at tests.
+      wrongs: how many sequences of each presentation in the `window` were wrong, in a
+        ring: presentation `n` is at `n % len(wrongs)`; of one element where the rule
+        looks at tests.
       errors: their mean absolute errors, likewise.
-      wrong: how many of them were wrong; those before the first count as wrong.
+      wrong: how many were wrong together; those before the first count as wrong.
       solved_after: for each stopping point, the number of training sequences until it
         was reached, 0 before.
       reached: the weights at each stopping point, `(points, ...)`; those now, before.
@@ -41,13 +43,13 @@ class Trials(NamedTuple):
     """
 
     numbers: Array
-    weights: Weights
+    weights: Any
     streak: Array
-    rights: Array
+    wrongs: Array
     errors: Array
     wrong: Array
     solved_after: Array
-    reached: Weights
+    reached: Any
     added: tuple[Array, Array] | None
     watched: Array | None
 
@@ -57,48 +59,9 @@ class Trials(NamedTuple):
         return self.solved_after[-1] > 0
 
 
-def network_of(experiment: Experiment) -> Network:
-    """Returns the network of a config."""
-    options, model = experiment.task, experiment.model
-    task = TASKS[options.name]
-    # What both name is the network's: a config's option has the name of the field.
-    names = {f.name for f in fields(Network)} & {f.name for f in fields(model)}
-    return Network(
-        inputs=task.inputs(options),
-        outputs=task.outputs(options),
-        is_symbolic=options.name in SYMBOLIC,
-        **{name: getattr(model, name) for name in names},
-    )
-
-
-def initial_weights(network: Network, model: Model, key: Array) -> Weights:
-    """Returns the weights of one trial, uniform but for gate biases set by hand."""
-    limit = model.weight_range
-    shapes = Weights(
-        inputs=(network.inputs, network.units),
-        hidden=(network.sources, network.units) if network.recurrent else None,
-        bias=(network.units,) if network.biases else None,
-        outputs=(network.outputs, network.cells),
-        output_bias=(network.outputs,) if network.output_bias else None,
-        direct=(network.inputs, network.outputs) if network.direct else None,
-    )
-    keys = Weights(*jax.random.split(key, len(Weights._fields)))
-    w = Weights(
-        *(
-            None
-            if shape is None
-            else jax.random.uniform(k, shape, float, -limit, limit)
-            for k, shape in zip(keys, shapes, strict=True)
-        )
-    )
-    if w.bias is None:
-        return w
-    bias = w.bias * network.has_bias()[:, 0]
-    if model.input_gate_bias is not None:
-        bias = bias.at[: network.blocks].set(jnp.array(model.input_gate_bias))
-    if model.output_gate_bias is not None:
-        bias = bias.at[-network.blocks :].set(jnp.array(model.output_gate_bias))
-    return w._replace(bias=bias)
+def learner_of(experiment: Experiment) -> Published | Baseline:
+    """Returns what the trials of a config train."""
+    return (Baseline if experiment.baseline.cell else Published)(experiment)
 
 
 class Trainer:
@@ -106,12 +69,13 @@ class Trainer:
 
     Args:
       experiment: the config.
+      learner: what is trained; None is the config's.
     """
 
-    def __init__(self, experiment: Experiment):
+    def __init__(self, experiment: Experiment, learner: Any = None):
         self.experiment = experiment
         self.task = TASKS[experiment.task.name]
-        self.network = network_of(experiment)
+        self.learner = learner_of(experiment) if learner is None else learner
         self.is_along = experiment.task.name in ALONG
         self.root = jax.random.key(experiment.seed)
         self.sets: Sets | None = None
@@ -132,10 +96,9 @@ class Trainer:
         """Returns the trials before the first sequence."""
         config, count = self.experiment, self.experiment.trials
         numbers = jnp.arange(count)
-        draw = partial(initial_weights, self.network, config.model)
-        w = jax.vmap(draw, out_axes=-1)(self.keys(numbers)[0])
-        stopping = config.stopping
-        window = stopping.window if stopping.on == "training" else 1
+        w = jax.vmap(self.learner.init, out_axes=-1)(self.keys(numbers)[0])
+        stopping, batch = config.stopping, self.learner.batch
+        ring = stopping.window // batch if stopping.on == "training" else 1
         added = watched = None
         if config.growth.window:
             added = w.outputs, jnp.zeros(count, jnp.int32)
@@ -145,9 +108,9 @@ class Trainer:
             numbers,
             w,
             jnp.zeros(count, jnp.int32),
-            jnp.zeros((window, count), bool),
-            jnp.zeros((window, count)),
-            jnp.full(count, window, jnp.int32),
+            jnp.full((ring, count), batch, jnp.int32),
+            jnp.zeros((ring, count)),
+            jnp.full(count, ring * batch, jnp.int32),
             jnp.zeros((len(stopping.wrong), count), jnp.int32),
             jax.tree.map(lambda leaf: jnp.stack([leaf] * len(stopping.wrong)), w),
             added,
@@ -163,12 +126,13 @@ class Trainer:
         Args:
           trials: some or all trials.
           start: number of sequences presented before.
-          count: number of sequences to present now.
+          count: number of sequences to present now, whole batches.
 
         Returns:
           The trials, and for each sequence and trial, `(count, trials)`: the mean
           absolute error, and whether the sequence was right.
         """
+        batch = self.learner.batch
         indices = start + jnp.arange(count)
         _, train_keys, _ = self.keys(trials.numbers)
         # All data of the chunk at once: in the loop each draw would be a small program.
@@ -178,13 +142,17 @@ class Trainer:
                 out_axes=-1,
             )(trials.numbers, train_keys)
         )(indices)
+        if batch > 1:
+            data = jax.tree.map(partial(_batched, size=batch), data)
+            indices = indices[::batch]
 
         def present(trials, now):
             trials, error, right = self._present(trials, *now)
             return trials, (error, right)
 
         trials, (errors, rights) = jax.lax.scan(present, trials, (indices, data))
-        return trials, errors, rights
+        shape = count, len(trials.numbers)
+        return trials, errors.reshape(shape), rights.reshape(shape)
 
     @partial(jax.jit, static_argnums=(0, 3))
     def test(self, trials: Trials, start: Array, count: int) -> tuple[Array, Array]:
@@ -211,9 +179,7 @@ class Trainer:
                     lambda n: self._sample(number, jax.random.fold_in(key, n)),
                     out_axes=-1,
                 )(indices)
-            w = jax.tree.map(lambda leaf: leaf[..., None], w)
-            run = learning.respond_along if self.is_along else learning.respond
-            y = run(self.network, w, sequences.inputs, sequences.length)
+            y = self.learner.respond(w, sequences.inputs, sequences.length)
             error, right = self._judge(y, sequences)
             return jnp.sum(~right), jnp.mean(error)
 
@@ -225,21 +191,21 @@ class Trainer:
         return self.task.sample(self.experiment.task, key)
 
     def _judge(self, y: Array, sequences: Sequence) -> tuple[Array, Array]:
-        """Returns mean absolute errors, and which sequences are right, `(trials,)`.
+        """Returns mean absolute errors, and which sequences are right.
 
         Args:
-          y: outputs, `(outputs, trials)`, or `(time, outputs, trials)`.
+          y: outputs, `(outputs, *sequences)`, or `(time, outputs, *sequences)`.
           sequences: what they are of.
         """
         tolerance, options = self.experiment.stopping.tolerance, self.experiment.task
         if not self.is_along:
             error = jnp.abs(sequences.truth - y)
             return error.mean(0), (error < tolerance).all(0)
-        step = jnp.arange(len(y))[:, None]
+        step = jnp.arange(len(y)).reshape(-1, *(1,) * sequences.length.ndim)
         counts = step < sequences.length
         if getattr(options, "measured", "all") == "end":
             counts = step == sequences.length - 1
-        target = jax.nn.one_hot(sequences.truth, self.network.outputs, axis=1)
+        target = jax.nn.one_hot(sequences.truth, y.shape[1], axis=1)
         error = jnp.abs(target - y)
         mean = jnp.sum(error.mean(1), 0, where=counts) / jnp.sum(counts, 0)
         is_right = (error < tolerance).all(1)
@@ -249,46 +215,43 @@ class Trainer:
             is_right = least > others
         return mean, (is_right | ~counts).all(0)
 
-    def _learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Array]:
-        config = self.experiment.learning
-        given = self.network, w, sequence.inputs, sequence.length, sequence.target
-        if self.is_along:
-            return learning.along(*given, config.rate, config.update)
-        return learning.at_end(*given, config.rate)
-
     def _present(
         self, trials: Trials, index: Array, sequence: Sequence
     ) -> tuple[Trials, Array, Array]:
-        """Presents one sequence to each trial, and applies the stopping rule."""
-        weights, y = self._learn(trials.weights, sequence)
+        """Presents one batch to each trial, and applies the stopping rule."""
+        batch = self.learner.batch
+        weights, y = self.learner.learn(trials.weights, sequence)
         error, right = self._judge(y, sequence)
-        new = trials._replace(
-            weights=weights, streak=jnp.where(right, trials.streak + 1, 0)
-        )
+        wrong, mean = jnp.int32(~right), error
+        if batch > 1:
+            wrong, mean = wrong.sum(0), error.mean(0)
+        streak = jnp.where(wrong > 0, 0, trials.streak + batch)
+        new = trials._replace(weights=weights, streak=streak)
         if trials.added is not None:
-            new = self._grow(new, index, error)
+            new = self._grow(new, index, mean)
         if self.experiment.stopping.on == "training":
-            new = self._look_back(new, index, error, right)
+            new = self._look_back(new, index, mean, wrong)
         new = trials_at(new, trials.solved_after)
         # The rings of a trial that is over are not looked at: to keep them as they were
         # would be a copy for each sequence.
-        rings = {"rights": new.rights, "errors": new.errors}
+        rings = {"wrongs": new.wrongs, "errors": new.errors}
         trials = jax.tree.map(
             partial(jnp.where, trials.is_over), trials._replace(**rings), new
         )
         return trials, error, right
 
     def _look_back(
-        self, trials: Trials, index: Array, error: Array, right: Array
+        self, trials: Trials, index: Array, error: Array, wrong: Array
     ) -> Trials:
         """Notes the stopping points that the most recent sequences reach."""
-        stopping = self.experiment.stopping
-        at = index % stopping.window
-        wrong = trials.wrong - ~trials.rights[at] + ~right
-        rights = trials.rights.at[at].set(right)
+        stopping, batch = self.experiment.stopping, self.learner.batch
+        presented = index + batch
+        at = index // batch % len(trials.wrongs)
+        wrongs = trials.wrongs.at[at].set(wrong)
         errors = trials.errors.at[at].set(error)
+        wrong = trials.wrong - trials.wrongs[at] + wrong
         reached = wrong <= jnp.array(stopping.wrong)[:, None]
-        reached &= index + 1 >= stopping.window
+        reached &= presented >= stopping.window
         if stopping.mean_error:
             mean = jax.lax.cond(
                 jnp.any(reached),
@@ -297,10 +260,10 @@ class Trainer:
             )
             reached &= mean < jnp.array(stopping.mean_error)[:, None]
         return trials._replace(
-            rights=rights,
+            wrongs=wrongs,
             errors=errors,
             wrong=wrong,
-            solved_after=note(trials.solved_after, reached, index + 1),
+            solved_after=note(trials.solved_after, reached, presented),
         )
 
     def _grow(self, trials: Trials, index: Array, error: Array) -> Trials:
@@ -321,6 +284,12 @@ class Trainer:
             added=(outputs, after),
             watched=watched,
         )
+
+
+def _batched(leaf: Array, size: int) -> Array:
+    """Returns `(count / size, ..., size, trials)` of `(count, ..., trials)`."""
+    leaf = leaf.reshape(-1, size, *leaf.shape[1:])
+    return jnp.moveaxis(leaf, 1, -2)
 
 
 def trials_at(trials: Trials, solved_before: Array) -> Trials:

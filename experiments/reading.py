@@ -20,6 +20,7 @@ from experiments.rules import ConfigError
 from experiments.task_options import TASK_OPTIONS
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+BASELINES = Path(__file__).resolve().parent / "baselines.toml"
 
 
 def config_names() -> list[str]:
@@ -48,7 +49,7 @@ class Reading:
 
     Attributes:
       kind: `"silent"`: the paper does not say; `"contradictory"`: it says two things;
-        `"departure"`: it says otherwise.
+        `"departure"`: it says otherwise; `"baseline"`: another network, or gradient.
       changes: values of the config by their names with dots.
     """
 
@@ -60,7 +61,7 @@ KINDS = ("silent", "contradictory", "departure")
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
-    """Returns the readings that a file offers, by name.
+    """Returns the readings that a file offers, by name, and then the baselines.
 
     Raises:
       ConfigError: see `read_config`; a reading without a kind.
@@ -75,7 +76,9 @@ def readings(path: str | Path) -> dict[str, Reading]:
             )
         changes = {key: value for key, value in table.items() if key != "kind"}
         found[name] = Reading(kind, changes)
-    return found
+    return found | {
+        name: Reading("baseline", changes) for name, changes in _load(BASELINES).items()
+    }
 
 
 def read_config(path: str | Path, reading: str | None = None) -> Experiment:

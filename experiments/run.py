@@ -19,7 +19,6 @@ import jax
 import numpy as np
 
 from experiments.config import Experiment
-from experiments.network import count
 from experiments.online import Trainer, Trials
 from experiments.plots import save_learning_curve
 from experiments.reading import to_dict
@@ -56,7 +55,7 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
         "name": name,
         "reading": reading,
         "config": to_dict(experiment),
-        "weights": count(trainer.network, trials.weights),
+        "weights": trainer.learner.count(trials.weights),
         "presented": training.presented,
         "trials": test(trainer, trials),
         "seconds": training.seconds,

@@ -16,12 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import checkpoint
+from experiments.config import CHUNK
 from experiments.online import Trainer, Trials, note, trials_at
 from experiments.progress import Progress
 
-# Sequences presented by one call: long enough that the host costs nothing, short enough
-# for a progress bar that moves, and for the data of all to be held at once.
-CHUNK = 500
 STATE = "state.msgpack"
 METRICS = "metrics.jsonl"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0

@@ -13,7 +13,7 @@ import pytest
 from experiments import reading
 from experiments.config import Paper, Stopping
 from experiments.network import count
-from experiments.online import initial_weights, network_of
+from experiments.published import initial_weights, network_of
 from experiments.reading import (
     config_header,
     config_names,

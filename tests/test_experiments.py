@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jax
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 from experiments import learning, training
+from experiments.config import Baseline, Growth
 from experiments.online import Trainer
 from experiments.plots import draw_learning_curve
-from experiments.reading import config_names, config_path, read_config
+from experiments.reading import BASELINES, config_names, config_path, read_config
 from experiments.report import changes, markdown_table, summary
 from experiments.rules import ConfigError
 from experiments.run import run
@@ -74,7 +76,8 @@ def test_learning_equals_a_loop_of_plain_updates():
         inputs, length, target, truth = (
             jnp.stack(leaves, -1) for leaves in list(zip(*sequences, strict=True))[:4]
         )
-        given = trainer.network, weights, inputs, length, target, config.learning.rate
+        network, rate = trainer.learner.network, config.learning.rate
+        given = network, weights, inputs, length, target, rate
         weights, y = learning.at_end(*given)
         np.testing.assert_allclose(errors[n], jnp.abs(truth - y).mean(0), rtol=1e-4)
     jax.tree.map(
@@ -138,6 +141,86 @@ def test_stopping_points_come_one_after_the_other():
         last = next((n for n in range(81) if wrong[n] <= 3 and first), 0)
         assert trials.solved_after[:, trial].tolist() == [first, last]
     assert trials.solved_after.any()
+
+
+BATCHED = {"window": 12, "tolerance": 0.57, "mean_error": (0.6,)}
+
+
+def baseline(cell, config=SIX_A, **stopping):
+    """Returns a small config with a baseline that learns in batches of 4."""
+    if config.stopping.on == "test":
+        stopping = {"every": 4} | stopping
+    return dataclasses.replace(
+        small(config, 20, **({"window": 8} | stopping)),
+        growth=Growth(),
+        baseline=Baseline(cell=cell, batch=4, features=5),
+    )
+
+
+def test_stopping_rule_looks_at_every_sequence_of_a_batch():
+    trainer = Trainer(baseline("gru", **BATCHED))
+    trials, errors, rights = trainer.advance(trainer.init(), 0, 60)
+    for trial in range(3):
+        ends = [
+            n
+            for n in range(12, 61, 4)
+            if rights[n - 12 : n, trial].all()
+            and errors[n - 12 : n, trial].mean() < 0.6
+        ]
+        assert trials.solved_after[0, trial] == (ends or [0])[0]
+    assert trials.solved_after.any() and not rights.all()
+
+
+@pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
+def test_baselines_follow_the_gradient_of_their_batch(cell):
+    """Adam's first step is the rate times the sign of the gradient."""
+    trainer = Trainer(baseline(cell, tolerance=1e-6))
+    before = trainer.init()
+    _, keys, _ = trainer.keys(before.numbers)
+    params = jax.tree.map(jnp.copy, before.weights["params"])
+    after, errors, _ = trainer.advance(before, 0, 4)
+    network, config = trainer.learner.network, trainer.experiment
+    for trial, key in enumerate(keys):
+        sequences = [
+            trainer.task.sample(config.task, jax.random.fold_in(key, n))
+            for n in range(4)
+        ]
+
+        def loss(params, sequences=sequences):
+            ys = [
+                network.apply(params, one.inputs[:, None])[one.length - 1, 0]
+                for one in sequences
+            ]
+            error = jnp.stack([one.target - y for one, y in zip(sequences, ys)])
+            return 0.5 * jnp.mean(jnp.sum(error**2, -1)), jnp.abs(error).mean(-1)
+
+        own = of_trial(params, trial)
+        gradient, error = jax.jit(jax.grad(loss, has_aux=True))(own)
+        np.testing.assert_allclose(errors[:, trial], error, rtol=1e-4)
+        jax.tree.map(
+            lambda new, old, d: np.testing.assert_allclose(
+                (new - old)[np.abs(d) > 1e-4],
+                -config.baseline.rate * np.sign(d)[np.abs(d) > 1e-4],
+                rtol=2e-2,
+            ),
+            of_trial(after.weights["params"], trial),
+            own,
+            gradient,
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["reber-1-1", "long-lag-2a", "adding-4-1", "very-long-lag-2c-1"]
+)
+@pytest.mark.parametrize("reading", [*tomllib.loads(BASELINES.read_text())])
+def test_every_baseline_runs(name, reading, tmp_path, capsys):
+    changes = read_config(config_path(name), reading)
+    config = small(dataclasses.replace(changes, baseline=Baseline()), 20)
+    if changes.baseline.cell:
+        config = baseline(changes.baseline.cell, config_of(name))
+    run(config, tmp_path / "run", name, reading)
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["reading"] == reading and result["presented"] > 0
 
 
 def test_more_trials_leave_the_first_ones_alone():

@@ -115,6 +115,13 @@ ALLOWED = {
     ],
     "experiments/progress.py": ["experiments.config", "rich"],
     "experiments/network.py": ["jax"],
+    "experiments/baselines.py": [
+        "experiments",
+        "flax.linen",
+        "jax",
+        "optax",
+        "rnncells",
+    ],
     "experiments/learning.py": ["experiments.network", "jax"],
     "experiments/tasks": ["experiments.task_options", "experiments.tasks"]
     + ["jax", "numpy"],

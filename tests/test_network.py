@@ -70,14 +70,14 @@ def draw_inputs(rng, network):
     return symbols, jax.nn.one_hot(symbols, network.inputs, axis=1)
 
 
-def plain_outputs(network, w, x):
+def plain_outputs(network, w, x, is_truncated=True):
     """The equations of section 1, one trial, differentiated by JAX."""
     b, size, cells = network.blocks, network.block_size, network.cells
     f, g, h = (FUNCTIONS[name] for name in ("logistic", network.g, network.h))
 
     def step(carry, x):
         s, y = carry
-        y = jax.lax.stop_gradient(y)
+        y = jax.lax.stop_gradient(y) if is_truncated else y
         net = x @ w.inputs
         net += y @ w.hidden if network.recurrent else 0
         net += 0 if w.bias is None else w.bias
@@ -97,12 +97,12 @@ def plain_outputs(network, w, x):
     return jax.lax.scan(step, start, x)[1]
 
 
-def descended(network, w, x, target, is_scored):
+def descended(network, w, x, target, is_scored, is_truncated=True):
     """Returns one trial's weights after a step of gradient descent, and its outputs."""
 
     @partial(jax.grad, has_aux=True)
     def gradient(w):
-        y = plain_outputs(network, w, x)
+        y = plain_outputs(network, w, x, is_truncated)
         return 0.5 * jnp.sum(is_scored[:, None] * (target - y) ** 2), y
 
     change, y = gradient(w)
@@ -155,6 +155,32 @@ def test_learning_along_the_sequence_is_gradient_descent(network, rng, float64):
         expected, outputs = descended(network, trial(w, k), x[..., k], one_hot, counts)
         close((trial(new, k), y[:length, :, k]), (expected, outputs[:length]))
     close(learning.respond_along(network, w, inputs, LENGTHS)[0], y[0])
+
+
+@each_network
+@pytest.mark.parametrize("is_along", [False, True])
+def test_full_gradient_is_gradient_descent(network, is_along, rng, float64):
+    w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
+    if is_along:
+        given = jnp.asarray(rng.integers(0, network.outputs, (TIME, TRIALS)))
+        targets = jax.nn.one_hot(given, network.outputs, axis=1)
+    else:
+        given = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
+        targets = jnp.broadcast_to(given, (TIME, *given.shape))
+
+    learn = jax.jit(learning.by_full_gradient, static_argnums=(0, 5, 6))
+    new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), given, RATE, is_along)
+
+    for k, length in enumerate(LENGTHS):
+        step = jnp.arange(TIME)
+        counts = step < length if is_along else step == length - 1
+        target = targets[..., k]
+        expected, outputs = descended(
+            *(network, trial(w, k), x[..., k], target, counts, False)
+        )
+        close(trial(new, k), expected)
+        own = y[:length, :, k] if is_along else y[:, k]
+        close(own, outputs[:length] if is_along else outputs[length - 1])
 
 
 def online(network, w, x, targets, rate):

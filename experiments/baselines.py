@@ -1,0 +1,127 @@
+"""Networks of this library in place of the paper's: what its tasks look like today.
+
+A recurrent layer, an output layer; the whole gradient through time of half the squared
+error, averaged over a batch, its norm clipped; Adam. Output units, targets and stopping
+rules are those of the row. The readings of `baselines.toml`, which every config has,
+choose the cell. The functions are those of the learner in `experiments/published.py`.
+"""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+import rnncells
+from experiments.config import Experiment
+from experiments.learning import at_last_step, half_squared_error
+from experiments.network import SQUASHING, Array
+from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.tasks.sequence import Sequence
+
+Parameters = dict[str, Any]
+# Biases of 1 let the LSTM's forget gates begin open (Gers et al., 2000).
+CELLS = {
+    "elman": lambda features: rnncells.SimpleCell(features),
+    "lstm": lambda features: rnncells.OptimizedLSTMCell(
+        features, bias_init=rnncells.initializers.forget_gate(1.0)
+    ),
+    "gru": lambda features: rnncells.GRUCell(features),
+}
+
+
+class Network(nn.Module):
+    """A recurrent layer and an output layer.
+
+    Attributes:
+      cell: a name in `CELLS`.
+      features: number of hidden units.
+      outputs: number of output units.
+      output_unit: their squashing, a name in `SQUASHING`.
+      symbols: number of symbols, which are embedded; None where inputs are numbers.
+    """
+
+    cell: str
+    features: int
+    outputs: int
+    output_unit: str
+    symbols: int | None = None
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Returns outputs at each step, `(time, batch, outputs)`.
+
+        Args:
+          x: `(time, batch, inputs)`, or symbols `(time, batch)`.
+        """
+        if self.symbols is not None:
+            x = nn.Embed(self.symbols, self.features)(x)
+        cell = CELLS[self.cell](self.features)
+        y = rnncells.RNN(cell, time_major=True)(x)
+        return SQUASHING[self.output_unit](nn.Dense(self.outputs)(y))[0]
+
+
+class Baseline:
+    """Learning in batches, by Adam.
+
+    Args:
+      experiment: the config, whose `baseline` has a cell.
+    """
+
+    def __init__(self, experiment: Experiment):
+        config, options = experiment.baseline, experiment.task
+        task = TASKS[options.name]
+        inputs = task.inputs(options)
+        is_symbolic = options.name in SYMBOLIC
+        self.batch, self.is_along = config.batch, options.name in ALONG
+        self.network = Network(
+            config.cell,
+            config.features,
+            task.outputs(options),
+            experiment.model.output_unit,
+            inputs if is_symbolic else None,
+        )
+        self.sample = (
+            jnp.zeros((1, 1), int) if is_symbolic else jnp.zeros((1, 1, inputs))
+        )
+        self.optimizer = optax.chain(
+            optax.clip_by_global_norm(config.clip), optax.adam(config.rate)
+        )
+
+    def init(self, key: Array) -> Parameters:
+        """Returns the parameters of one trial, and the state of its optimizer."""
+        params = self.network.init(key, self.sample)
+        return {"params": params, "optimizer": self.optimizer.init(params)}
+
+    def learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
+        """Presents a batch to each trial, `(..., batch, trials)`; see `Published`."""
+        return jax.vmap(self._learn, in_axes=-1, out_axes=-1)(w, sequences)
+
+    def _learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
+        @partial(jax.grad, has_aux=True)
+        def gradient(params):
+            y = self._outputs(params, sequences.inputs, sequences.length)
+            error = half_squared_error(y, sequences.length, sequences.target)
+            return error / self.batch, y
+
+        change, y = gradient(w["params"])
+        updates, state = self.optimizer.update(change, w["optimizer"])
+        params = optax.apply_updates(w["params"], updates)
+        return {"params": params, "optimizer": state}, y
+
+    def respond(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
+        """Returns what the network of one trial answers; see `Published`."""
+        return self._outputs(w["params"], inputs, lengths)
+
+    def _outputs(self, params: Any, inputs: Array, lengths: Array) -> Array:
+        """Returns outputs, at the end or at all steps, the batch last."""
+        y = self.network.apply(params, jnp.moveaxis(inputs, -1, 1))
+        y = jnp.moveaxis(y, 1, -1)
+        return y if self.is_along else at_last_step(y, lengths)
+
+    def count(self, w: Parameters) -> int:
+        """Returns the number of trainable weights of one trial."""
+        leaves = jax.tree.leaves(w["params"])
+        return sum(leaf.size // leaf.shape[-1] for leaf in leaves)

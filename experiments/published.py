@@ -1,0 +1,116 @@
+"""The networks of the paper as trials learn them: a learner.
+
+A learner makes the weights of one trial (`init`), changes those of all trials by one
+presentation (`learn`), answers sequences with those of one (`respond`), and counts them
+(`count`). It presents `batch` sequences at a time. Weights of trials side by side have
+the trials as last axis. The other learner is `experiments/baselines.py`.
+"""
+
+from dataclasses import fields
+
+import jax
+import jax.numpy as jnp
+
+from experiments import learning
+from experiments.config import Experiment, Model
+from experiments.network import Array, Network, Weights, count
+from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.tasks.sequence import Sequence
+
+
+def network_of(experiment: Experiment) -> Network:
+    """Returns the network of a config."""
+    options, model = experiment.task, experiment.model
+    task = TASKS[options.name]
+    # What both name is the network's: a config's option has the name of the field.
+    names = {f.name for f in fields(Network)} & {f.name for f in fields(model)}
+    return Network(
+        inputs=task.inputs(options),
+        outputs=task.outputs(options),
+        is_symbolic=options.name in SYMBOLIC,
+        **{name: getattr(model, name) for name in names},
+    )
+
+
+def initial_weights(network: Network, model: Model, key: Array) -> Weights:
+    """Returns the weights of one trial, uniform but for gate biases set by hand."""
+    limit = model.weight_range
+    shapes = Weights(
+        inputs=(network.inputs, network.units),
+        hidden=(network.sources, network.units) if network.recurrent else None,
+        bias=(network.units,) if network.biases else None,
+        outputs=(network.outputs, network.cells),
+        output_bias=(network.outputs,) if network.output_bias else None,
+        direct=(network.inputs, network.outputs) if network.direct else None,
+    )
+    keys = Weights(*jax.random.split(key, len(Weights._fields)))
+    w = Weights(
+        *(
+            None
+            if shape is None
+            else jax.random.uniform(k, shape, float, -limit, limit)
+            for k, shape in zip(keys, shapes, strict=True)
+        )
+    )
+    if w.bias is None:
+        return w
+    bias = w.bias * network.has_bias()[:, 0]
+    if model.input_gate_bias is not None:
+        bias = bias.at[: network.blocks].set(jnp.array(model.input_gate_bias))
+    if model.output_gate_bias is not None:
+        bias = bias.at[-network.blocks :].set(jnp.array(model.output_gate_bias))
+    return w._replace(bias=bias)
+
+
+class Published:
+    """Learning on line: one sequence, one update, or one for each of its steps.
+
+    Args:
+      experiment: the config.
+    """
+
+    batch = 1
+
+    def __init__(self, experiment: Experiment):
+        self.model, self.learning = experiment.model, experiment.learning
+        self.network = network_of(experiment)
+        self.is_along = experiment.task.name in ALONG
+
+    def init(self, key: Array) -> Weights:
+        """Returns the weights of one trial."""
+        return initial_weights(self.network, self.model, key)
+
+    def learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Array]:
+        """Presents a sequence to each trial; returns weights, and outputs before.
+
+        Args:
+          w: of the trials.
+          sequence: its leaves are `(..., trials)`.
+
+        Returns:
+          Outputs are `(outputs, trials)`, or `(time, outputs, trials)` in tasks with an
+          error at every step.
+        """
+        config = self.learning
+        given = self.network, w, sequence.inputs, sequence.length, sequence.target
+        if config.gradient == "full":
+            return learning.by_full_gradient(*given, config.rate, self.is_along)
+        if self.is_along:
+            return learning.along(*given, config.rate, config.update)
+        return learning.at_end(*given, config.rate)
+
+    def respond(self, w: Weights, inputs: Array, lengths: Array) -> Array:
+        """Returns what a network answers, `(..., sequences)`, as `learn` does.
+
+        Args:
+          w: of one trial.
+          inputs: of sequences, along the last axis.
+          lengths: their lengths, `(sequences,)`.
+        """
+        w = jax.tree.map(lambda leaf: leaf[..., None], w)
+        run = learning.respond_along if self.is_along else learning.respond
+        return run(self.network, w, inputs, lengths)
+
+    def count(self, w: Weights) -> int:
+        """Returns the number of trainable weights of one trial."""
+        return count(self.network, w)
