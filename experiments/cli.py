@@ -7,7 +7,6 @@ jax before a run starts, so that all other answers come at once.
 import contextlib
 import dataclasses
 import io
-import json
 import re
 import sys
 import traceback
@@ -26,6 +25,7 @@ from experiments.reading import (
     read_config,
     readings,
     to_dict,
+    toml_lines,
 )
 from experiments.rules import ConfigError
 
@@ -42,7 +42,8 @@ usage: python -m experiments VERB ...
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
   run NAME --reading R  the same, by another reading of the paper; `show` lists them
   report [RUN ...]      Markdown table of finished runs (default: all under runs/)
-  report paper1997      every row of the paper beside the committed results
+  report paper1997      every row of the paper beside the committed results; writes
+                        README.md, docs/paper1997.md and docs/paper1997/*.svg
   keep RUN ...          copies results to experiments/results, to be committed
 
 NAME is a name that `list` prints, or a path to a .toml file. Any value of a config is
@@ -137,13 +138,13 @@ def show_config(arguments: list[str]) -> None:
         raise ConfigError(f"`show` takes one config, got also `{' '.join(rest)}`.")
     path = config_path(name)
     experiment = read_config(path)
-    print(config_header(path), "", *_toml_lines(to_dict(experiment)), sep="\n")
+    print(config_header(path), "", *toml_lines(to_dict(experiment)), sep="\n")
     for reading, (kind, changes) in (
         (reading, (found.kind, found.changes))
         for reading, found in readings(path).items()
     ):
         section = {"kind": kind} | {f'"{key}"': value for key, value in changes.items()}
-        print("", f"[readings.{reading}]", *_toml_lines(section), sep="\n")
+        print("", f"[readings.{reading}]", *toml_lines(section), sep="\n")
 
 
 def run_config(arguments: list[str]) -> None:
@@ -171,9 +172,7 @@ def run_config(arguments: list[str]) -> None:
 def report_runs(arguments: list[str]) -> None:
     """Prints the Markdown table of the runs given, or of all under `runs`."""
     if arguments == ["paper1997"]:
-        from experiments.paper1997 import tables
-
-        print(tables())
+        report_paper()
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     folders = [_finished(word, finished) for word in arguments] or finished
@@ -184,11 +183,24 @@ def report_runs(arguments: list[str]) -> None:
     print(markdown_table(folders))
 
 
+def report_paper() -> None:
+    """Prints the tables of the paper's rows, and writes them and the figures."""
+    try:
+        from experiments import figures, paper1997
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`report paper1997` needs {error.name}: {INSTALL}."
+        ) from error
+    print(*paper1997.tables().values(), sep="\n\n")
+    for path in [*paper1997.write(), *figures.write()]:
+        print(f"wrote {path}", file=sys.stderr)
+
+
 def keep_runs(arguments: list[str]) -> None:
     """Copies the results of runs to those that are committed."""
     if not arguments:
         raise ConfigError("`keep` needs the folders of runs, got nothing.")
-    from experiments.paper1997 import keep
+    from experiments.kept import keep
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     for word in arguments:
@@ -374,16 +386,3 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
         raise ConfigError(
             f"the folder `{folder}` is not empty: give --overwrite, or --out another."
         )
-
-
-def _toml_lines(table: dict[str, Any]) -> list[str]:
-    """Returns a table as lines of TOML, its own values before its sections."""
-    lines, sections = [], []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            sections += ["", f"[{key}]", *_toml_lines(value)]
-        elif value is None:
-            lines.append(f"# {key} is not set")
-        else:
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-    return lines + sections

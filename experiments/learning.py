@@ -235,12 +235,19 @@ def respond(network: Network, w: Weights, inputs: Array, lengths: Array) -> Arra
 
 def respond_along(network: Network, w: Weights, inputs: Array, lengths: Array) -> Array:
     """Returns the outputs at every step of sequences, `(time, outputs, trials)`."""
+    return trace(network, w, inputs, lengths)[1]
+
+
+def trace(
+    network: Network, w: Weights, inputs: Array, lengths: Array
+) -> tuple[State, Array]:
+    """Returns states and outputs at every step of sequences, `(time, ..., trials)`."""
     projected = project(network, w, inputs)
 
     def body(state, now):
         z, inputs = now
         state = step(network, w, z, state).state
-        return state, read_out(network, w, state.y[: network.cells], inputs)[0]
+        return state, (state, read_out(network, w, state.y[: network.cells], inputs)[0])
 
     state = start(network, lengths.shape[-1], projected.dtype)
     return jax.lax.scan(body, state, (projected, inputs))[1]

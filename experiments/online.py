@@ -138,7 +138,7 @@ class Trainer:
         # All data of the chunk at once: in the loop each draw would be a small program.
         data = jax.vmap(
             lambda n: jax.vmap(
-                lambda trial, key: self._sample(trial, jax.random.fold_in(key, n)),
+                lambda trial, key: self.sample(trial, jax.random.fold_in(key, n)),
                 out_axes=-1,
             )(trials.numbers, train_keys)
         )(indices)
@@ -176,7 +176,7 @@ class Trainer:
             else:
                 indices = start + jnp.arange(count)
                 sequences = jax.vmap(
-                    lambda n: self._sample(number, jax.random.fold_in(key, n)),
+                    lambda n: self.sample(number, jax.random.fold_in(key, n)),
                     out_axes=-1,
                 )(indices)
             y = self.learner.respond(w, sequences.inputs, sequences.length)
@@ -185,7 +185,8 @@ class Trainer:
 
         return jax.lax.map(one_trial, (trials.numbers, test_keys, weights))
 
-    def _sample(self, trial: Array, key: Array) -> Sequence:
+    def sample(self, trial: Array, key: Array) -> Sequence:
+        """Returns a random sequence for a trial to learn from."""
         if self.sets is not None:
             return self.sets.sample(trial, key)
         return self.task.sample(self.experiment.task, key)

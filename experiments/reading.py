@@ -57,7 +57,7 @@ class Reading:
     changes: dict[str, Any]
 
 
-KINDS = ("silent", "contradictory", "departure")
+KINDS = ("silent", "contradictory", "departure", "baseline")
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
@@ -66,19 +66,21 @@ def readings(path: str | Path) -> dict[str, Reading]:
     Raises:
       ConfigError: see `read_config`; a reading without a kind.
     """
-    where, found = _shown(Path(path)), {}
-    for name, table in _load(path).get("readings", {}).items():
-        kind = table.get("kind")
+    return readings_of(path, "readings") | readings_of(BASELINES)
+
+
+def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
+    """Returns the readings of one file: of a section, or all of it."""
+    where, table, found = _shown(Path(path)), _load(path), {}
+    for name, changes in (table.get(section, {}) if section else table).items():
+        kind = changes.pop("kind", None)
         if kind not in KINDS:
             raise ConfigError(
-                f"{where} [readings.{name}]: `kind` must be one of {list(KINDS)}, got "
-                f"{kind!r}."
+                f"{where} [{f'{section}.' if section else ''}{name}]: `kind` must be "
+                f"one of {list(KINDS)}, got {kind!r}."
             )
-        changes = {key: value for key, value in table.items() if key != "kind"}
         found[name] = Reading(kind, changes)
-    return found | {
-        name: Reading("baseline", changes) for name, changes in _load(BASELINES).items()
-    }
+    return found
 
 
 def read_config(path: str | Path, reading: str | None = None) -> Experiment:
@@ -126,6 +128,19 @@ def config_header(path: str | Path) -> str:
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Returns the experiment as JSON has it: dictionaries, lists, scalars and None."""
     return json.loads(json.dumps(dataclasses.asdict(experiment)))
+
+
+def toml_lines(table: dict[str, Any]) -> list[str]:
+    """Returns a table as lines of TOML, its own values before its sections."""
+    lines, sections = [], []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            sections += ["", f"[{key}]", *toml_lines(value)]
+        elif value is None:
+            lines.append(f"# {key} is not set")
+        else:
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return lines + sections
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -3,6 +3,7 @@
 RUN/config.json      the resolved config
 RUN/metrics.jsonl    learning curves, a line for each chunk of sequences
 RUN/result.json      each trial, versions, seed, commit, seconds
+RUN/weights.npz      of the published network, at the last stopping points
 RUN/learning_curve.png
 RUN/state.msgpack    where it goes on, until it has ended
 """
@@ -19,13 +20,14 @@ import jax
 import numpy as np
 
 from experiments.config import Experiment
+from experiments.network import Weights
 from experiments.online import Trainer, Trials
 from experiments.plots import save_learning_curve
 from experiments.reading import to_dict
 from experiments.report import print_table
 from experiments.training import METRICS, STATE, Run
 
-CURVE = "learning_curve.png"
+CURVE, WEIGHTS = "learning_curve.png", "weights.npz"
 
 
 def run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
@@ -43,7 +45,7 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
     (folder / "result.json").unlink(missing_ok=True)
     written = folder / "config.json"
     if not (written.is_file() and written.read_text() == config):
-        for old in (STATE, METRICS, CURVE):
+        for old in (STATE, METRICS, CURVE, WEIGHTS):
             (folder / old).unlink(missing_ok=True)
         written.write_text(config)
     environment = describe_environment()
@@ -62,10 +64,22 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
         "environment": environment,
     }
     (folder / "result.json").write_text(_to_json(result))
+    if isinstance(trials.reached, Weights):
+        save_weights(folder / WEIGHTS, trials.reached)
     (folder / STATE).unlink()
     save_learning_curve(folder / METRICS, result, folder / CURVE)
     print_table(result)
     print(f"wrote {folder}")
+
+
+def save_weights(path: Path, reached: Weights) -> None:
+    """Writes the weights `(..., trials)` that networks have at their last point."""
+    arrays = {
+        name: np.asarray(leaf[-1])
+        for name, leaf in reached._asdict().items()
+        if leaf is not None
+    }
+    np.savez(path, **arrays)
 
 
 def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:

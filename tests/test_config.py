@@ -259,7 +259,7 @@ KEYS = [
         "rate = 1",
         "rate = 1\nq = 1",
         "a.toml [learning]: unknown key `q`; there are `rate`, `update`, "
-        "`max_sequences`.",
+        "`gradient`, `max_sequences`.",
     ),
     ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
     ("trials = 3", "", "a.toml: missing key `trials`."),
@@ -304,6 +304,22 @@ RULES = [
     ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty, or have a bound > 0"),
     ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
     ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be >= 0, got -1."),
+    (
+        "rate = 1",
+        'rate = 1\nupdate = "step"\ngradient = "full"',
+        "`update` must be 'sequence' where `gradient` is 'full', got 'step'.",
+    ),
+    (
+        "[stopping]",
+        '[baseline]\ncell = "gru"\nbatch = 7\n[stopping]',
+        "a.toml: `baseline.batch` must divide 50, got 7.",
+    ),
+    (
+        "[stopping]",
+        '[baseline]\ncell = "gru"\nbatch = 10\n[growth]\nwindow = 5\n[stopping]',
+        "a.toml: `growth.window` must be 0 with a baseline, got 5.",
+    ),
+    ("[stopping]", "[baseline]\nclip = 0\n[stopping]", "`clip` must be > 0, got 0.0"),
     ("[stopping]", "[growth]\nwindow = -1\n[stopping]", "`window` must be >= 0"),
     ("[stopping]", "[growth]\ngain = 1\n[stopping]", "`gain` must be in [0, 1)"),
     (

@@ -292,8 +292,11 @@ def test_every_config_runs(config, name, tmp_path, capsys):
     assert {"jax", "flax", "commit", "device"} <= set(result["environment"])
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
-        *("config.json", "metrics.jsonl", "result.json", "learning_curve.png")
+        *("config.json", "metrics.jsonl", "result.json", "learning_curve.png"),
+        "weights.npz",
     }
+    with np.load(tmp_path / "run" / "weights.npz") as weights:
+        assert weights["outputs"].shape[-1] == 2
     assert f"{config.paper.sequences[-1]:,}" in capsys.readouterr().out
     assert f", {result['weights']} |" in markdown_table([tmp_path / "run"])
 

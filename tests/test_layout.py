@@ -108,11 +108,18 @@ ALLOWED = {
     "experiments/cli.py": ["experiments", "tyro"],
     "experiments/plots.py": ["matplotlib", "numpy"],
     "experiments/report.py": ["experiments.reading", "experiments.rules", "rich"],
-    "experiments/paper1997.py": [
+    "experiments/kept.py": [
         "experiments.reading",
         "experiments.report",
         "experiments.rules",
+        "numpy",
     ],
+    "experiments/paper1997.py": [
+        "experiments.kept",
+        "experiments.reading",
+        "experiments.report",
+    ],
+    "experiments/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
     "experiments/progress.py": ["experiments.config", "rich"],
     "experiments/network.py": ["jax"],
     "experiments/baselines.py": [

@@ -2,13 +2,20 @@
 
 import copy
 import json
+import shutil
 
+import jax
+import numpy as np
 import pytest
 
-from experiments import paper1997
-from experiments.paper1997 import Outcome, keep, outcomes, verdict
+from experiments import figures, kept, paper1997
+from experiments.kept import Outcome, curve, keep, outcomes
+from experiments.online import Trainer
+from experiments.paper1997 import deciding
 from experiments.reading import config_names, config_path, read_config, to_dict
+from experiments.report import changes
 from experiments.rules import ConfigError
+from experiments.run import save_weights
 
 NAME = "temporal-order-6a"
 
@@ -52,10 +59,15 @@ GOOD, SLOW, HALF = (31_000, 40_000), (31_000, 90_000), (100, 0)
             "not reproduced (best: `a silent one`)",
         ),
         ([("literal", (0, 0))], "not reproduced (best: `a literal one`)"),
+        (
+            [("literal", HALF), ("baseline", GOOD)],
+            "not reproduced (best: `a literal one`)",
+        ),
     ],
 )
 def test_verdict_follows_from_the_outcomes(found, expected):
-    assert verdict([outcome(kind, *trials) for kind, trials in found]) == expected
+    words, _ = deciding([outcome(kind, *trials) for kind, trials in found])
+    assert words == expected
 
 
 def test_share_is_that_of_the_paper():
@@ -66,40 +78,143 @@ def test_share_is_that_of_the_paper():
     assert not other.is_reproduced
 
 
+METRICS = [
+    {"sequences": 500, "trials": [0, 1], "error": [0.4, 0.5]},
+    {"sequences": 1000, "trials": [0, 1], "error": [0.2, None]},
+    {"sequences": 1500, "trials": [1], "error": [0.4]},
+]
+
+
+def write_run(folder, result):
+    folder.mkdir(exist_ok=True)
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, METRICS)))
+    trainer = Trainer(read_config(config_path(NAME)))
+    keys = jax.random.split(jax.random.key(0), len(result["trials"]))
+    drawn = jax.vmap(trainer.learner.init, out_axes=-1)(keys)
+    save_weights(folder / "weights.npz", jax.tree.map(lambda leaf: leaf[None], drawn))
+    return drawn
+
+
 def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper1997, "RESULTS", tmp_path / "results")
-    for reading in (None, "ranges-of-caption"):
-        run = tmp_path / "run"
-        run.mkdir(exist_ok=True)
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    run = tmp_path / "run"
+    for reading in (None, "ranges-of-caption", "gru"):
         result = result_of(*GOOD, reading=reading)
-        (run / "result.json").write_text(json.dumps(result))
-        kept = keep(run)
-        assert kept.name == f"{reading or 'as-written'}.json"
-        assert json.loads(kept.read_text()) == result
-    literal, other = outcomes(NAME)
-    assert (literal.kind, other.kind) == ("literal", "contradictory")
-    text = paper1997.tables()
-    assert "| as-written | 156, 156 | 2 of 2 (cap 1,000,000) | 31,390 | 35,500" in text
-    assert f"| {NAME} | **reproduced as written** |" in text
+        weights = write_run(run, result)
+        path = keep(run)
+        assert path.name == f"{reading or 'as-written'}.json"
+        found = json.loads(path.read_text())
+        assert found.pop("curve")["sequences"] == [500, 1000, 1500]
+        assert found == result
+    literal, *others = outcomes(NAME)
+    assert literal.kind == "literal"
+    assert {one.kind for one in others} == {"contradictory", "baseline"}
+    for name, leaf in literal.weights.items():
+        np.testing.assert_array_equal(leaf, getattr(weights, name))
+    tables = paper1997.tables()
+    row = "| as-written | 156, 156 | 2 of 2 (cap 1,000,000) | 31,390 | 35,500"
+    assert row in tables["readings"] and "gru" not in tables["readings"]
+    assert (
+        f"| {NAME} | 31,390 | 35,500 (31,000–40,000) | 2 of 2 | **rep"
+        in (tables["verdicts"])
+    )
+    last = f"| {NAME} | 31,390 | 2 of 2: 35,500 | - | - | - | 2 of 2: 35,500 |"
+    assert last in tables["baselines"]
 
     result["config"]["trials"] = 3
     (run / "result.json").write_text(json.dumps(result))
     with pytest.raises(ConfigError, match="as its config says, got trials = 3"):
         keep(run)
-    kept.rename(kept.with_name("no-such.json"))
+    path.rename(path.with_name("no-such.json"))
     with pytest.raises(ConfigError, match="no reading `no-such`"):
         outcomes(NAME)
 
 
-def test_page_shows_what_the_command_prints():
-    page = (paper1997.RESULTS.parent.parent / "docs" / "paper1997.md").read_text()
-    _, shown, _ = page.split("<!-- tables -->")
-    assert shown.strip() == paper1997.tables()
+def test_weights_are_those_of_the_first_trials_that_succeeded(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(kept, "NUMBERS", 400)
+    drawn = write_run(tmp_path / "run", result_of(0, 5, 0, 6, 7))
+    keep(tmp_path / "run")
+    (literal,) = outcomes(NAME)
+    for name, leaf in literal.weights.items():
+        np.testing.assert_array_equal(leaf, getattr(drawn, name)[..., [1, 3]])
+
+
+def test_curve_has_the_quartiles_of_the_trials(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n".join(map(json.dumps, METRICS)))
+    assert curve(path, 2) == {
+        "sequences": [500, 1000, 1500],
+        "low": [0.425, 0.2, 0.25],
+        "median": [0.45, 0.2, 0.3],
+        "high": [0.475, 0.2, 0.35],
+    }
+
+
+def test_pages_show_what_the_command_prints(tmp_path):
+    files = ["README.md", "docs/paper1997.md"]
+    (tmp_path / "docs").mkdir()
+    for file in files:
+        shutil.copy(paper1997.ROOT / file, tmp_path / file)
+    assert paper1997.write(tmp_path) == [tmp_path / file for file in files]
+    for file in files:
+        assert (tmp_path / file).read_text() == (paper1997.ROOT / file).read_text()
+
+
+def test_figures_show_the_kept_results(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    for reading in (None, "gru"):
+        write_run(tmp_path / "run", result_of(*GOOD, reading=reading))
+        keep(tmp_path / "run")
+    literal, gru = outcomes(NAME)
+
+    axes = figures.draw_sequences({NAME: literal}).axes[0]
+    ours, mean, paper, *_ = axes.get_lines()
+    assert list(ours.get_xdata()) == [31_000, 40_000]
+    assert (list(mean.get_xdata()), list(paper.get_xdata())) == ([35_500], [31_390])
+    axes = figures.draw_curves({NAME: literal}).axes[0]
+    assert list(axes.get_lines()[0].get_ydata()) == [0.45, 0.2, 0.3]
+    by_network = figures.draw_baselines({NAME: [literal, gru]}).axes[0].get_lines()
+    means = {line.get_label(): line.get_xdata()[0] for line in by_network}
+    assert means["gru"] == means["as-written"] == 35_500 and np.isnan(means["lstm"])
+
+    written = figures.write(tmp_path)
+    names = "sequences", "curves", "activations", "solutions", "baselines"
+    assert [path.stem for path in written] == list(names)
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_traces_are_those_of_the_network():
+    literal = Outcome("as-written", "literal", result_of(*GOOD))
+    trainer = figures.trainer_of(NAME, literal)
+    w = trainer.learner.init(jax.random.key(3))
+
+    class Kept:
+        weights = {
+            name: np.asarray(leaf)[..., None]
+            for name, leaf in w._asdict().items()
+            if leaf is not None
+        }
+
+    four, second, length = figures.four_orders(trainer)
+    run = figures.traced(trainer, Kept, 0, four, length)
+    assert [part.shape for part in run.values()] == [(4, length, n) for n in (2, 4, 2)]
+    # Equation 3, at the step of the second symbol.
+    s, x = run["states of cells"][:, second - 1], np.asarray(four)[:, second]
+    y_before = np.concatenate([part[:, second - 1] for part in run.values()], axis=-1)
+    cells = run["output gates"][:, second - 1].repeat(2, -1) * np.tanh(s / 2)
+    y_before[:, 2:6] = cells
+    y_before = np.concatenate([cells, y_before[:, :2], y_before[:, 6:]], axis=-1)
+    net = w.inputs[x] + w.bias + y_before @ w.hidden
+    expected = 1 / (1 + np.exp(-np.asarray(net)[:, :2]))
+    np.testing.assert_allclose(run["input gates"][:, second], expected, rtol=1e-5)
+    assert figures.gate_share(run["input gates"], second) == pytest.approx(
+        np.abs(expected[:2] - expected[2:]).max(), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", config_names())
 def test_committed_results_are_of_the_config_as_it_is(name):
-    from experiments.report import changes
-
-    for kept in outcomes(name):
-        assert changes(kept.result) == []
+    for outcome in outcomes(name):
+        assert changes(outcome.result) == []

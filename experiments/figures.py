@@ -1,0 +1,252 @@
+"""Figures of the paper's rows, from the results that are committed.
+
+sequences    until success: the paper's means, and each of our trials
+curves       errors on training sequences: median and quartiles of the trials
+activations  input gates, cells and output gates over a sequence, a row of each table
+solutions    two ways in which networks solve task 6a
+baselines    sequences until success of networks of today
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.kept import Outcome, outcomes
+from experiments.learning import trace
+from experiments.network import Weights
+from experiments.online import Trainer
+from experiments.paper1997 import ROOT, deciding
+from experiments.reading import config_names, config_path, read_config
+from experiments.tasks import temporal_order
+
+OURS, PAPERS = "C0", "C3"
+SIX_A = "temporal-order-6a"
+
+
+def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
+    """Draws all figures, and returns their files."""
+    folder.mkdir(exist_ok=True)
+    found = {name: outcomes(name) for name in config_names()}
+    decided = {name: deciding(of_row)[1] for name, of_row in found.items()}
+    shown = {name: outcome for name, outcome in decided.items() if outcome}
+    drawn = {
+        "sequences": draw_sequences(shown),
+        "curves": draw_curves(shown),
+        "activations": draw_activations(shown),
+        "solutions": draw_solutions(shown[SIX_A]) if SIX_A in shown else None,
+        "baselines": draw_baselines(found),
+    }
+    written = []
+    # Files stay the same where the results do.
+    with matplotlib.rc_context({"svg.hashsalt": "paper1997"}):
+        for name, figure in drawn.items():
+            if figure is not None:
+                written.append(folder / f"{name}.svg")
+                figure.savefig(written[-1], metadata={"Date": None})
+    return written
+
+
+def draw_sequences(shown: dict[str, Outcome]) -> Figure:
+    """Draws the sequences until success, the paper's mean beside each of our trials."""
+    figure = Figure(figsize=(8, 1 + 0.24 * len(shown)), layout="constrained")
+    axes = figure.add_subplot()
+    for k, outcome in enumerate(shown.values()):
+        ours = [trial["sequences"][-1] for trial in outcome.solved]
+        paper = outcome.result["config"]["paper"]["sequences"][-1]
+        axes.plot(ours, [k] * len(ours), ".", color=OURS, alpha=0.5)
+        axes.plot(np.mean(ours) if ours else np.nan, k, "|", color=OURS, markersize=14)
+        axes.plot(paper, k, "|", color=PAPERS, markersize=14, markeredgewidth=3)
+    axes.plot([], [], ".", color=OURS, label="a trial of ours; mean")
+    axes.plot([], [], "|", color=PAPERS, label="the paper's mean")
+    labels = [f"{name}, {outcome.reading}" for name, outcome in shown.items()]
+    axes.set_yticks(range(len(shown)), labels, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("training sequences until success")
+    axes.legend()
+    return figure
+
+
+def draw_curves(shown: dict[str, Outcome]) -> Figure:
+    """Draws medians and quartiles of the error on training sequences."""
+    columns = 4
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(10, 1.8 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(shown) :]:
+        axes.set_axis_off()
+    for axes, (name, outcome) in zip(grid.flat, shown.items(), strict=False):
+        curve = outcome.result["curve"]
+        sequences = curve["sequences"]
+        axes.fill_between(sequences, curve["low"], curve["high"], color=OURS, alpha=0.3)
+        axes.plot(sequences, curve["median"], color=OURS)
+        paper = outcome.result["config"]["paper"]["sequences"]
+        axes.axvline(paper[-1], color=PAPERS)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"{name}\n{outcome.reading}", fontsize=7)
+        axes.tick_params(labelsize=6)
+    figure.supxlabel("training sequences (red: the paper's success)", fontsize=8)
+    figure.supylabel("mean absolute error", fontsize=8)
+    return figure
+
+
+def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
+    """Draws gates and cells over one sequence, for the first net kept of each table."""
+    chosen = {}
+    for name, outcome in shown.items():
+        table = outcome.result["config"]["paper"]["table"]
+        if table not in chosen and outcome.weights is not None:
+            chosen[table] = name, outcome
+    if not chosen:
+        return None
+    figure = Figure(figsize=(10, 1.6 * len(chosen)), layout="constrained")
+    grid = figure.subplots(len(chosen), 3, squeeze=False)
+    for row, (name, outcome) in zip(grid, chosen.values(), strict=True):
+        trainer = trainer_of(name, outcome)
+        number = outcome.solved[0]["trial"]
+        sequence = trainer.sample(number, trainer.keys(jnp.array([number]))[2][0])
+        run = traced(trainer, outcome, 0, sequence.inputs[None], sequence.length)
+        parts = run["input gates"], run["states of cells"], run["output gates"]
+        for axes, part in zip(row, parts, strict=True):
+            axes.plot(part[0], linewidth=0.8)
+            axes.tick_params(labelsize=6)
+        row[0].set_ylabel(name, fontsize=6)
+        row[0].set_ylim(0, 1)
+        row[2].set_ylim(0, 1)
+    for axes, title in zip(grid[0], run, strict=True):
+        axes.set_title(title, fontsize=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("step", fontsize=7)
+    return figure
+
+
+def draw_solutions(outcome: Outcome) -> Figure | None:
+    """Draws two networks of task 6a on the same sequence with XX, XY, YX and YY.
+
+    What the second symbol does has to depend on the first. In one network, the input
+    gate of a block opens for it or stays shut; in the other it is the same after both,
+    as far as there is one, and the cells' inputs differ.
+    """
+    if outcome.weights is None:
+        return None
+    trainer = trainer_of(SIX_A, outcome)
+    four, second, length = four_orders(trainer)
+    runs = [
+        traced(trainer, outcome, k, four, length)
+        for k in range(outcome.weights["inputs"].shape[-1])
+    ]
+    by_gate = [gate_share(run["input gates"], second) for run in runs]
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    grid = figure.subplots(4, 2, sharex=True)
+    for column, k in zip(grid.T, (np.argmax(by_gate), np.argmin(by_gate)), strict=True):
+        trial = outcome.solved[k]["trial"]
+        column[0].set_title(f"trial {trial}", fontsize=8)
+        gates, states = runs[k]["input gates"], runs[k]["states of cells"]
+        for block in range(gates.shape[-1]):
+            size = states.shape[-1] // gates.shape[-1]
+            upper, lower = column[2 * block : 2 * block + 2]
+            for order, gate, state in zip(
+                ("XX", "XY", "YX", "YY"), gates, states, strict=True
+            ):
+                upper.plot(gate[:, block], linewidth=0.8, label=order)
+                lower.plot(state[:, block * size], linewidth=0.8)
+            upper.set_ylabel(f"gate in {block + 1}", fontsize=7)
+            lower.set_ylabel(f"cell of {block + 1}", fontsize=7)
+            upper.set_ylim(0, 1)
+        column[-1].set_xlabel("step", fontsize=7)
+    grid[0, 0].legend(fontsize=6, ncols=4)
+    return figure
+
+
+def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
+    """Draws means of the sequences until success by row and network."""
+    rows = {
+        name: {outcome.reading: outcome for outcome in of_row}
+        for name, of_row in found.items()
+        if any(outcome.kind == "baseline" for outcome in of_row)
+    }
+    if not rows:
+        return None
+    figure = Figure(figsize=(8, 1.5 + 0.3 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    networks = ["as-written", "full-gradient", "elman", "lstm", "gru"]
+    for mark, network in zip("o^sdv", networks, strict=True):
+        means = [
+            of_row[network].mean() if network in of_row else None
+            for of_row in rows.values()
+        ]
+        means = [np.nan if mean is None else mean for mean in means]
+        axes.plot(means, range(len(rows)), mark, label=network, alpha=0.8)
+    papers = [
+        next(iter(of_row.values())).result["config"]["paper"]["sequences"][-1]
+        for of_row in rows.values()
+    ]
+    axes.plot(papers, range(len(rows)), "|", color=PAPERS, label="the paper's mean")
+    axes.set_yticks(range(len(rows)), rows, fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("training sequences until success, mean of trials that succeeded")
+    axes.legend(fontsize=7, ncols=3)
+    return figure
+
+
+def trainer_of(name: str, outcome: Outcome) -> Trainer:
+    """Returns the programs of the reading that gave an outcome."""
+    reading = outcome.result["reading"]
+    return Trainer(read_config(config_path(name), reading))
+
+
+def traced(
+    trainer: Trainer, outcome: Outcome, k: int, inputs: Any, length: Any
+) -> dict[str, np.ndarray]:
+    """Returns what hidden units of a kept network do, `(sequences, time, units)`.
+
+    Args:
+      trainer: of the outcome.
+      outcome: with weights.
+      k: which of its networks.
+      inputs: `(sequences, time, ...)`.
+      length: of the sequences.
+    """
+    kept = {name: leaf[..., k, None] for name, leaf in outcome.weights.items()}
+    network = trainer.learner.network
+    w = Weights(**{name: kept.get(name) for name in Weights._fields})
+    w = jax.tree.map(jnp.asarray, w)
+    steps = jnp.moveaxis(inputs, 0, -1)
+    states, _ = trace(network, w, steps, jnp.full(len(inputs), length))
+    y = np.moveaxis(states.y, -1, 0)[:, : int(length)]
+    s = np.moveaxis(states.s, -1, 0)[:, : int(length)]
+    first, last = network.cells, network.cells + network.blocks
+    return {
+        "input gates": y[..., first:last],
+        "states of cells": s,
+        "output gates": y[..., last:],
+    }
+
+
+def four_orders(trainer: Trainer) -> tuple[jax.Array, int, int]:
+    """Returns a sequence of 6a in the four orders, `t2`, and its length."""
+    sequence = trainer.sample(0, jax.random.key(0))
+    symbols, x = np.asarray(sequence.inputs), temporal_order.X
+    first, second = np.flatnonzero(symbols >= x)
+    four = np.stack([symbols] * 4)
+    four[:, first] = [x, x, x + 1, x + 1]
+    four[:, second] = [x, x + 1, x, x + 1]
+    return jnp.asarray(four), int(second), int(sequence.length)
+
+
+def gate_share(gates: np.ndarray, second: int) -> float:
+    """Returns how much an input gate at `t2` depends on the first symbol.
+
+    Args:
+      gates: of XX, XY, YX, YY: `(4, time, blocks)`.
+      second: `t2`.
+    """
+    xx, xy, yx, yy = gates[:, second]
+    return float(np.max(np.abs([xx - yx, xy - yy])))

@@ -1,0 +1,144 @@
+"""Results that are committed, `results/ROW/READING.json` for a reading of a row.
+
+Beside a result's own file, `READING.npz` has the weights of the first trials that
+succeeded, at their last stopping point: so many as fit into 2,000 numbers, but one.
+"""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.reading import config_path, readings
+from experiments.report import changes
+from experiments.rules import ConfigError
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# At most so many times as many sequences as the paper are a success.
+MOST = 1.5
+LITERAL = "as-written"
+POINTS, NUMBERS = 40, 2000
+
+
+class Outcome(NamedTuple):
+    """What the trials of one reading of a row came to.
+
+    Attributes:
+      reading: its name, `LITERAL` for the literal one.
+      kind: what it does to the paper's words: `"literal"`, `"silent"`,
+        `"contradictory"` or `"departure"`; `"baseline"` for another network.
+      result: as in `result.json`, and its `curve`.
+    """
+
+    reading: str
+    kind: str
+    result: dict[str, Any]
+
+    @property
+    def solved(self) -> list[dict[str, Any]]:
+        """The trials that succeeded."""
+        return [trial for trial in self.result["trials"] if trial["solved"]]
+
+    @property
+    def share(self) -> float:
+        """Share of trials that succeeded."""
+        return len(self.solved) / len(self.result["trials"])
+
+    def mean(self, point: int = -1) -> float | None:
+        """Mean of the sequences until a stopping point, of trials that succeeded."""
+        sequences = [trial["sequences"][point] for trial in self.solved]
+        return statistics.mean(sequences) if sequences else None
+
+    @property
+    def is_reproduced(self) -> bool:
+        """Whether the share and the mean are as good as the paper's."""
+        paper, mean = self.result["config"]["paper"], self.mean()
+        # Where no share is printed, no failure is reported.
+        percent = 100.0 if paper["percent"] is None else paper["percent"]
+        is_share = 100 * self.share >= percent - 0.5
+        return is_share and mean is not None and mean <= MOST * paper["sequences"][-1]
+
+    @property
+    def weights(self) -> dict[str, np.ndarray] | None:
+        """The weights that are kept, their last axis that of `trials`."""
+        path = RESULTS / self.result["name"] / f"{self.reading}.npz"
+        if not path.is_file():
+            return None
+        with np.load(path) as arrays:
+            return dict(arrays)
+
+
+def outcomes(name: str) -> list[Outcome]:
+    """Returns the outcomes of a row, the literal one first.
+
+    Raises:
+      ConfigError: a result of a reading that the config does not have.
+    """
+    known = readings(config_path(name))
+    found = []
+    for path in sorted((RESULTS / name).glob("*.json")):
+        result = json.loads(path.read_text())
+        if path.stem == LITERAL:
+            found.insert(0, Outcome(LITERAL, "literal", result))
+        elif path.stem in known:
+            found.append(Outcome(path.stem, known[path.stem].kind, result))
+        else:
+            raise ConfigError(f"{path}: no reading `{path.stem}` of `{name}`.")
+    return found
+
+
+def keep(folder: Path) -> Path:
+    """Copies a run's result to those that are committed, and returns where to.
+
+    Args:
+      folder: of the run.
+
+    Raises:
+      ConfigError: a run of other values than the config's, or of fewer trials.
+    """
+    result = json.loads((folder / "result.json").read_text())
+    changed = changes(result)
+    if changed:
+        raise ConfigError(
+            f"`{folder}` must be as its config says, got {', '.join(changed)}."
+        )
+    result["curve"] = curve(folder / "metrics.jsonl", len(result["trials"]))
+    kept = RESULTS / result["name"] / f"{result['reading'] or LITERAL}.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(result, indent=1) + "\n")
+    solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
+    if solved and (folder / "weights.npz").is_file():
+        count = max(1, NUMBERS // result["weights"])
+        _keep_weights(folder / "weights.npz", kept.with_suffix(".npz"), solved[:count])
+    return kept
+
+
+def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:
+    with np.load(source) as arrays:
+        chosen = {name: leaf[..., trials] for name, leaf in arrays.items()}
+    np.savez_compressed(target, **chosen)
+
+
+def curve(metrics: Path, trials: int) -> dict[str, list[float]]:
+    """Returns the quartiles over trials of the error on training sequences.
+
+    Args:
+      metrics: the run's `metrics.jsonl`.
+      trials: their number. One that has ended stays at its last error.
+
+    Returns:
+      Lists under `sequences`, `low`, `median` and `high`, at most `POINTS` long.
+    """
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    at = np.unique(np.geomspace(1, len(lines), POINTS).round().astype(int)) - 1
+    now, rows = np.full(trials, np.nan), []
+    for line in lines:
+        now = now.copy()
+        now[line["trials"]] = [np.nan if x is None else x for x in line["error"]]
+        rows.append(now)
+    quartiles = np.nanpercentile(np.array(rows)[at], [25, 50, 75], axis=1).round(5)
+    low, median, high = quartiles.tolist()
+    sequences = [lines[k]["sequences"] for k in at]
+    return {"sequences": sequences, "low": low, "median": median, "high": high}
