@@ -6,6 +6,7 @@ rules are those of the row. The readings of `baselines.toml`, which every config
 choose the cell. The functions are those of the learner in `experiments/published.py`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,15 +21,18 @@ from experiments.learning import at_last_step, half_squared_error
 from experiments.network import SQUASHING, Array
 from experiments.tasks import ALONG, SYMBOLIC, TASKS
 from experiments.tasks.sequence import Sequence
+from rnncells import initializers
 
 Parameters = dict[str, Any]
-# Biases of 1 let the LSTM's forget gates begin open (Gers et al., 2000).
-CELLS = {
-    "elman": lambda features: rnncells.SimpleCell(features),
-    "lstm": lambda features: rnncells.OptimizedLSTMCell(
-        features, bias_init=rnncells.initializers.forget_gate(1.0)
-    ),
-    "gru": lambda features: rnncells.GRUCell(features),
+LSTM = rnncells.OptimizedLSTMCell
+Make = Callable[[int, int], rnncells.RNNCellBase]
+# Of the number of hidden units, and of steps, which chrono biases fit.
+CELLS: dict[str, Make] = {
+    "elman": lambda n, _: rnncells.SimpleCell(n),
+    "lstm": lambda n, _: LSTM(n, bias_init=initializers.forget_gate(1.0)),
+    "gru": lambda n, _: rnncells.GRUCell(n),
+    "chrono-lstm": lambda n, t: LSTM(n, bias_init=initializers.chrono(t)),
+    "chrono-gru": lambda n, t: rnncells.GRUCell(n, bias_init=initializers.chrono(t)),
 }
 
 
@@ -38,6 +42,7 @@ class Network(nn.Module):
     Attributes:
       cell: a name in `CELLS`.
       features: number of hidden units.
+      longest: number of steps.
       outputs: number of output units.
       output_unit: their squashing, a name in `SQUASHING`.
       symbols: number of symbols, which are embedded; None where inputs are numbers.
@@ -45,6 +50,7 @@ class Network(nn.Module):
 
     cell: str
     features: int
+    longest: int
     outputs: int
     output_unit: str
     symbols: int | None = None
@@ -58,7 +64,7 @@ class Network(nn.Module):
         """
         if self.symbols is not None:
             x = nn.Embed(self.symbols, self.features)(x)
-        cell = CELLS[self.cell](self.features)
+        cell = CELLS[self.cell](self.features, self.longest)
         y = rnncells.RNN(cell, time_major=True)(x)
         return SQUASHING[self.output_unit](nn.Dense(self.outputs)(y))[0]
 
@@ -79,6 +85,7 @@ class Baseline:
         self.network = Network(
             config.cell,
             config.features,
+            task.longest(options),
             task.outputs(options),
             experiment.model.output_unit,
             inputs if is_symbolic else None,

@@ -222,7 +222,7 @@ class Baseline:
     """A network of today in place of [model], of which it keeps the output unit, and
     its learning in place of [learning], of which it keeps `max_sequences`."""
 
-    cell: Literal["", "elman", "lstm", "gru"] = ""
+    cell: Literal["", "elman", "lstm", "gru", "chrono-lstm", "chrono-gru"] = ""
     """Its cell; empty: none."""
     features: int = 32
     """Number of hidden units, at least 1."""

@@ -16,12 +16,18 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.kept import Outcome, outcomes
+from experiments.kept import LITERAL, Outcome, outcomes
 from experiments.learning import trace
 from experiments.network import Weights
 from experiments.online import Trainer
 from experiments.paper1997 import ROOT, deciding
-from experiments.reading import config_names, config_path, read_config
+from experiments.reading import (
+    BASELINES,
+    config_names,
+    config_path,
+    read_config,
+    readings_of,
+)
 from experiments.tasks import temporal_order
 
 OURS, PAPERS = "C0", "C3"
@@ -175,8 +181,7 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
         return None
     figure = Figure(figsize=(8, 1.5 + 0.3 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    networks = ["as-written", "full-gradient", "elman", "lstm", "gru"]
-    for mark, network in zip("o^sdv", networks, strict=True):
+    for mark, network in zip("o^sdvDp", (LITERAL, *readings_of(BASELINES))):
         means = [
             of_row[network].mean() if network in of_row else None
             for of_row in rows.values()

@@ -119,7 +119,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
         f"| {NAME} | 31,390 | 35,500 (31,000–40,000) | 2 of 2 | **rep"
         in (tables["verdicts"])
     )
-    last = f"| {NAME} | 31,390 | 2 of 2: 35,500 | - | - | - | 2 of 2: 35,500 |"
+    last = f"| {NAME} | 31,390 | 2 of 2: 35,500 | - | - | - | 2 of 2: 35,500 | - | - |"
     assert last in tables["baselines"]
 
     result["config"]["trials"] = 3
