@@ -49,7 +49,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
     }
     written = []
     # Files stay the same where the results do.
-    with matplotlib.rc_context({"svg.hashsalt": "paper1997"}):
+    with matplotlib.rc_context({"svg.hashsalt": "paper1997", "svg.fonttype": "none"}):
         for name, figure in drawn.items():
             if figure is not None:
                 written.append(folder / f"{name}.svg")
