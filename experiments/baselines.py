@@ -122,6 +122,10 @@ class Baseline:
         """Returns what the network of one trial answers; see `Published`."""
         return self._outputs(w["params"], inputs, lengths)
 
+    def largest_state(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
+        """Returns NaN: states of these cells do not grow."""
+        return jnp.full(lengths.shape, jnp.nan)
+
     def _outputs(self, params: Any, inputs: Array, lengths: Array) -> Array:
         """Returns outputs, at the end or at all steps, the batch last."""
         y = self.network.apply(params, jnp.moveaxis(inputs, -1, 1))

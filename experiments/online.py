@@ -7,6 +7,7 @@ have no factor 2). What is trained, and how, is up to a learner, see
 learns no more.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ from experiments.network import Array
 from experiments.published import Published
 from experiments.tasks import ALONG, TASKS
 from experiments.tasks.sequence import Sequence
+
+# Test sequences in which states are looked at.
+LOOKED_AT = 64
 
 
 class Trials(NamedTuple):
@@ -166,22 +170,36 @@ class Trainer:
         Returns:
           The number of wrong sequences, and the mean absolute error: `(trials,)` each.
         """
+
+        def judged(w, sequences):
+            y = self.learner.respond(w, sequences.inputs, sequences.length)
+            error, right = self._judge(y, sequences)
+            return jnp.sum(~right), jnp.mean(error)
+
+        return self._map(judged, trials, start, count)
+
+    @partial(jax.jit, static_argnums=0)
+    def largest_state(self, trials: Trials) -> Array:
+        """Returns the greatest size of a cell's state in test sequences, their mean."""
+
+        def largest(w, sequences):
+            given = w, sequences.inputs, sequences.length
+            return jnp.mean(self.learner.largest_state(*given))
+
+        return self._map(largest, trials, 0, LOOKED_AT)
+
+    def _map(self, f: Callable, trials: Trials, start: Array, count: int) -> Any:
+        """Applies a function to each trial's weights and test sequences."""
         _, _, test_keys = self.keys(trials.numbers)
         weights = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), trials.weights)
 
         def one_trial(given):
             number, key, w = given
             if self.sets is not None:
-                sequences = self.sets.both(number)
-            else:
-                indices = start + jnp.arange(count)
-                sequences = jax.vmap(
-                    lambda n: self.sample(number, jax.random.fold_in(key, n)),
-                    out_axes=-1,
-                )(indices)
-            y = self.learner.respond(w, sequences.inputs, sequences.length)
-            error, right = self._judge(y, sequences)
-            return jnp.sum(~right), jnp.mean(error)
+                return f(w, self.sets.both(number))
+            keys = jax.vmap(partial(jax.random.fold_in, key))(start + jnp.arange(count))
+            draw = partial(self.sample, number)
+            return f(w, jax.vmap(draw, out_axes=-1)(keys))
 
         return jax.lax.map(one_trial, (trials.numbers, test_keys, weights))
 

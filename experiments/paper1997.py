@@ -29,6 +29,7 @@ HEADS = {
     ),
     "readings": (
         *("row", "reading", "weights", "solved", "sequences: paper", "ours", "wrong"),
+        "state",
     ),
     "baselines": ("row", "paper", "as-written", *readings_of(BASELINES)),
 }
@@ -113,7 +114,19 @@ def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
         _printed(outcome),
         _sequences(outcome),
         f"{printed}, {mean_wrong} of {result['config']['test_sequences']}",
+        _state(outcome),
     )
+
+
+def _state(outcome: Outcome) -> str:
+    """Returns the largest states of trials that succeeded, and of those that failed."""
+    by_success = {True: [], False: []}
+    for trial in outcome.result["trials"]:
+        # Results from before states were looked at have none.
+        if trial.get("largest_state") is not None:
+            by_success[trial["solved"]].append(trial["largest_state"])
+    means = [f"{statistics.mean(s):.1f}" if s else "-" for s in by_success.values()]
+    return ", ".join(means)
 
 
 def _baselines(name: str, found: list[Outcome]) -> tuple[str, ...]:

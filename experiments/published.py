@@ -1,9 +1,10 @@
 """The networks of the paper as trials learn them: a learner.
 
 A learner makes the weights of one trial (`init`), changes those of all trials by one
-presentation (`learn`), answers sequences with those of one (`respond`), and counts them
-(`count`). It presents `batch` sequences at a time. Weights of trials side by side have
-the trials as last axis. The other learner is `experiments/baselines.py`.
+presentation (`learn`), answers sequences with those of one (`respond`), looks at its
+states (`largest_state`), and counts weights (`count`). It presents `batch` sequences at
+a time. Weights of trials side by side have the trials as last axis. The other learner
+is `experiments/baselines.py`.
 """
 
 from dataclasses import fields
@@ -107,10 +108,20 @@ class Published:
           inputs: of sequences, along the last axis.
           lengths: their lengths, `(sequences,)`.
         """
-        w = jax.tree.map(lambda leaf: leaf[..., None], w)
         run = learning.respond_along if self.is_along else learning.respond
-        return run(self.network, w, inputs, lengths)
+        return run(self.network, _alone(w), inputs, lengths)
+
+    def largest_state(self, w: Weights, inputs: Array, lengths: Array) -> Array:
+        """Returns the greatest size of a cell's state in sequences, `(sequences,)`."""
+        states, _ = learning.trace(self.network, _alone(w), inputs, lengths)
+        is_on = jnp.arange(len(states.s))[:, None] < lengths
+        return jnp.max(jnp.abs(states.s).max(1), 0, where=is_on, initial=0)
 
     def count(self, w: Weights) -> int:
         """Returns the number of trainable weights of one trial."""
         return count(self.network, w)
+
+
+def _alone(w: Weights) -> Weights:
+    """Returns the weights of one trial as those of one trial side by side."""
+    return jax.tree.map(lambda leaf: leaf[..., None], w)

@@ -95,6 +95,7 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
             weights=jax.tree.map(lambda leaf, k=k: leaf[k], trials.reached)
         )
         points.append(trainer.test(at, 0, trainer.experiment.test_sequences))
+    states = np.asarray(trainer.largest_state(at))
     points = jax.device_get(points)
     return [
         {
@@ -103,6 +104,7 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
             "sequences": solved.tolist(),
             "wrong": [int(wrong[trial]) for wrong, _ in points],
             "mean_error": [float(error[trial]) for _, error in points],
+            "largest_state": float(states[trial]),
         }
         for trial, solved in enumerate(np.asarray(trials.solved_after).T)
     ]

@@ -247,6 +247,23 @@ def test_training_test_and_seeds_have_streams_of_their_own():
     assert len(np.unique(np.concatenate(keys), axis=0)) == 6 * SIX_A.trials
 
 
+def test_largest_state_is_that_of_any_cell_at_any_step():
+    trainer = Trainer(small(SIX_A))
+    trials, learner = trainer.init(), trainer.learner
+    _, _, keys = trainer.keys(trials.numbers)
+    expected = []
+    for trial, key in enumerate(keys):
+        states = []
+        for n in range(64):
+            one = trainer.sample(trial, jax.random.fold_in(key, n))
+            w = jax.tree.map(lambda leaf, k=trial: leaf[..., k, None], trials.weights)
+            inputs, length = one.inputs[: one.length, None], one.length[None]
+            s = learning.trace(learner.network, w, inputs, length)[0].s
+            states.append(np.abs(s).max())
+        expected.append(np.mean(states))
+    np.testing.assert_allclose(trainer.largest_state(trials), expected, rtol=1e-5)
+
+
 def test_hidden_units_are_added_when_the_error_stops_falling():
     config = small(config_of("long-lag-2a"), tolerance=1e-6)
     growth = dataclasses.replace(config.growth, window=4, gain=0.2)
@@ -294,7 +311,7 @@ def test_every_config_runs(config, name, tmp_path, capsys):
     assert result["presented"] in (3, 5, 6) and result["config"]["trials"] == 2
     for trial in result["trials"]:
         assert len(trial["sequences"]) == len(config.paper.sequences)
-        assert np.isfinite(trial["mean_error"]).all()
+        assert np.isfinite(trial["mean_error"]).all() and trial["largest_state"] > 0
     assert {"jax", "flax", "commit", "device"} <= set(result["environment"])
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
