@@ -191,8 +191,9 @@ def report_paper() -> None:
         raise ConfigError(
             f"`report paper1997` needs {error.name}: {INSTALL}."
         ) from error
-    print(*paper1997.tables().values(), sep="\n\n")
-    for path in [*paper1997.write(), *figures.write()]:
+    tables = paper1997.tables()
+    print(*tables.values(), sep="\n\n")
+    for path in [*paper1997.write(tables), *figures.write()]:
         print(f"wrote {path}", file=sys.stderr)
 
 

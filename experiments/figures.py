@@ -7,6 +7,7 @@ solutions    two ways in which networks solve task 6a
 baselines    sequences until success of networks of today
 """
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
         return None
     figure = Figure(figsize=(8, 1.5 + 0.3 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    for mark, network in zip("o^sdvDp", (LITERAL, *readings_of(BASELINES))):
+    for mark, network in zip(cycle("o^sdvDp"), (LITERAL, *readings_of(BASELINES))):
         means = [
             of_row[network].mean() if network in of_row else None
             for of_row in rows.values()

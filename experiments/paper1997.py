@@ -13,7 +13,7 @@ not reproduced      by none; the best of those that were tried is named
 import statistics
 from pathlib import Path
 
-from experiments.kept import Outcome, outcomes
+from experiments.kept import LITERAL, Outcome, outcomes
 from experiments.reading import BASELINES, config_names, readings_of
 from experiments.report import markdown_row
 
@@ -23,16 +23,11 @@ VERDICTS = (
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),
     (("departure",), "**reproduced with deviation** `{}`"),
 )
-HEADS = {
-    "verdicts": (
-        *("row", "sequences: paper", "ours: mean (range)", "solved", "verdict"),
-    ),
-    "readings": (
-        *("row", "reading", "weights", "solved", "sequences: paper", "ours", "wrong"),
-        "state",
-    ),
-    "baselines": ("row", "paper", "as-written", *readings_of(BASELINES)),
-}
+VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
+READING_HEAD = (
+    *("row", "reading", "weights", "solved", "sequences: paper", "ours", "wrong"),
+    "state",
+)
 
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
@@ -53,35 +48,40 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
 def tables() -> dict[str, str]:
     """Returns Markdown tables: verdicts, all readings, and the baselines."""
     found = {name: outcomes(name) for name in config_names()}
-    rows = {
-        "verdicts": [_verdict(name, of_row) for name, of_row in found.items()],
-        "readings": [
-            _reading(name, outcome)
-            for name, of_row in found.items()
-            for outcome in of_row
-            if outcome.kind != "baseline"
-        ],
-        "baselines": [
-            _baselines(name, of_row)
-            for name, of_row in found.items()
-            if any(outcome.kind == "baseline" for outcome in of_row)
-        ],
-    }
+    verdicts = [_verdict(name, of_row) for name, of_row in found.items()]
+    read = [
+        _reading(name, outcome)
+        for name, of_row in found.items()
+        for outcome in of_row
+        if outcome.kind != "baseline"
+    ]
+    networks = [LITERAL, *readings_of(BASELINES)]
+    compared = [
+        _baselines(name, of_row, networks)
+        for name, of_row in found.items()
+        if any(outcome.kind == "baseline" for outcome in of_row)
+    ]
     return {
-        what: "\n".join(map(markdown_row, [head, ["---"] * len(head), *rows[what]]))
-        for what, head in HEADS.items()
+        "verdicts": _table(VERDICT_HEAD, verdicts),
+        "readings": _table(READING_HEAD, read),
+        "baselines": _table(("row", "paper", *networks), compared),
     }
 
 
-def write(root: Path = ROOT) -> list[Path]:
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(map(markdown_row, [head, ["---"] * len(head), *rows]))
+
+
+def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
     """Writes tables into the README and the page of the paper, and returns the files.
 
     A table stands between two comments of its name.
 
     Args:
+      made: as `tables` returns them.
       root: where `README.md` and `docs` are.
     """
-    made, written = tables(), []
+    written = []
     for path in (root / "README.md", root / "docs" / "paper1997.md"):
         text = path.read_text()
         for what, table in made.items():
@@ -98,6 +98,8 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
     words, outcome = deciding(found)
     if outcome is None:
         return (name, "", "", "", words)
+    if all(one.kind != "literal" for one in found):
+        words += ", literal reading not run"
     return (name, _printed(outcome), _sequences(outcome), _solved(outcome), words)
 
 
@@ -129,12 +131,11 @@ def _state(outcome: Outcome) -> str:
     return ", ".join(means)
 
 
-def _baselines(name: str, found: list[Outcome]) -> tuple[str, ...]:
+def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[str, ...]:
     by_reading = {outcome.reading: outcome for outcome in found}
-    _, _, *columns = HEADS["baselines"]
     cells = []
-    for column in columns:
-        outcome = by_reading.get(column)
+    for network in networks:
+        outcome = by_reading.get(network)
         mean = outcome and outcome.mean()
         of_mean = f": {mean:,.0f}" if mean else ""
         cells.append("-" if outcome is None else f"{_solved(outcome)}{of_mean}")

@@ -122,6 +122,10 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     last = f"| {NAME} | 31,390 | 2 of 2: 35,500 | - | - | - | 2 of 2: 35,500 | - | - |"
     assert last in tables["baselines"]
 
+    (kept.RESULTS / NAME / "as-written.json").rename(tmp_path / "literal.json")
+    verdicts = paper1997.tables()["verdicts"]
+    assert "reading** `ranges-of-caption`, literal reading not run |" in verdicts
+
     result["config"]["trials"] = 3
     (run / "result.json").write_text(json.dumps(result))
     with pytest.raises(ConfigError, match="as its config says, got trials = 3"):
@@ -157,7 +161,8 @@ def test_pages_show_what_the_command_prints(tmp_path):
     (tmp_path / "docs").mkdir()
     for file in files:
         shutil.copy(paper1997.ROOT / file, tmp_path / file)
-    assert paper1997.write(tmp_path) == [tmp_path / file for file in files]
+    made = paper1997.tables()
+    assert paper1997.write(made, tmp_path) == [tmp_path / file for file in files]
     for file in files:
         assert (tmp_path / file).read_text() == (paper1997.ROOT / file).read_text()
 
