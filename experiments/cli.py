@@ -1,26 +1,20 @@
-"""The command line, `python -m experiments`: the only file that imports tyro.
+"""The command line, `python -m experiments`.
 
 A mistake of the user ends with one line on stderr and exit status 2. Nothing imports
 jax before a run starts, so that all other answers come at once.
 """
 
-import contextlib
-import dataclasses
-import io
-import re
+import os
 import sys
 import traceback
-import types
-import typing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from experiments.config import Experiment
+from experiments.options import HELP, INSTALL, parse_run
 from experiments.reading import (
     config_header,
     config_names,
     config_path,
-    describe,
     nearest,
     read_config,
     readings,
@@ -30,9 +24,6 @@ from experiments.reading import (
 from experiments.rules import ConfigError
 
 RUNS = Path("runs")
-INSTALL = "in a clone, pip install -e '.[experiments]'"
-# What was published is not ours to choose, and the file chooses its task.
-FIXED = ("--paper.", "--task.name", "--title")
 
 USAGE = """\
 usage: python -m experiments VERB ...
@@ -41,6 +32,8 @@ usage: python -m experiments VERB ...
   show NAME             a config: its header and its values, as TOML
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
   run NAME --reading R  the same, by another reading of the paper; `show` lists them
+  run-all [ROW ...]     many runs, some at a time: ROW is NAME, or NAME:R, and may have
+                        `*`; without one, the literal readings of all rows
   report [RUN ...]      Markdown table of finished runs (default: all under runs/)
   report paper1997      every row of the paper beside the committed results; writes
                         README.md, docs/paper1997.md and docs/paper1997/*.svg
@@ -50,26 +43,15 @@ NAME is a name that `list` prints, or a path to a .toml file. Any value of a con
 an option of `run`; results go to runs/NAME-seedSEED unless --out names a folder:
 
   python -m experiments run temporal-order-6a --trials 5 --learning.rate 0.4
+  python -m experiments run-all 'reber-*' 'reber-*:direct' --processes 2 --trials 8
+
+`run-all` takes `--processes N` (default: one for each core), `--out FOLDER` in which
+the folders of its runs go (default: runs), and options for all runs. What has ended is
+not run again, and what was broken off goes on.
 
 --traceback, with any verb, shows where an error came from."""
 
 PROG = "python -m experiments"
-HELP = {"-h", "--help"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """What `run` was asked to do.
-
-    Attributes:
-      experiment: the config with the options in place.
-      out: folder of the results; None for the default one.
-      overwrite: whether a folder that is not empty may be written to.
-    """
-
-    experiment: Experiment
-    out: Path | None
-    overwrite: bool
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -151,7 +133,7 @@ def run_config(arguments: list[str]) -> None:
     """Trains and tests a config, with options in place of the file's values."""
     name, rest = _config_name("run", arguments)
     path = config_path(name)
-    reading, rest = _reading(rest)
+    reading, rest = _option("--reading", rest)
     experiment = read_config(path, reading)
     command = parse_run(experiment, rest, prog=f"{PROG} run {name}")
     if command is None:
@@ -167,6 +149,26 @@ def run_config(arguments: list[str]) -> None:
         raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
 
     run(command.experiment, folder, path.stem, reading)
+
+
+def run_rows(arguments: list[str]) -> None:
+    """Runs many rows, each in a process of its own."""
+    # Here, as no other verb needs it.
+    from experiments.sweep import chosen, run_all
+
+    at = next((k for k, word in enumerate(arguments) if word.startswith("-")), None)
+    words, options = arguments[:at], arguments[len(arguments) if at is None else at :]
+    if HELP & set(options):
+        print(USAGE)
+        return
+    processes, options = _option("--processes", options)
+    out, options = _option("--out", options)
+    processes = str(os.cpu_count() if processes is None else processes)
+    if not processes.isdecimal() or processes == "0":
+        raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
+    runs = RUNS if out is None else Path(out)
+    if not run_all(chosen(words or ["*"]), options, int(processes), runs):
+        raise ConfigError("some runs failed.")
 
 
 def report_runs(arguments: list[str]) -> None:
@@ -212,138 +214,10 @@ VERBS = {
     "list": list_configs,
     "show": show_config,
     "run": run_config,
+    "run-all": run_rows,
     "report": report_runs,
     "keep": keep_runs,
 }
-
-
-def parse_run(experiment: Experiment, arguments: list[str], prog: str) -> Run | None:
-    """Returns the experiment with options in place, or None if help was asked for.
-
-    Args:
-      experiment: the config, whose values are the defaults.
-      arguments: the words after the config's name.
-      prog: the command so far, for the help.
-
-    Raises:
-      ConfigError: an unknown option, a value of a wrong type, or a broken rule.
-    """
-    if HELP & set(arguments):
-        with contextlib.suppress(SystemExit):
-            _parse(experiment, ["--help"], prog)
-        return None
-    known = _options(experiment) | {"--out": Path | None, "--overwrite": bool}
-    groups = _groups(arguments)
-    for option, *values in groups:
-        _check_option(option, values, known)
-    try:
-        return _parse(experiment, sum(groups, []), prog)
-    except SystemExit as stop:
-        text = _broken_rule(stop) or _misused(experiment, groups, known)
-        raise ConfigError(text) from stop
-
-
-def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
-    """Has tyro parse the options; its own error messages are dropped."""
-    try:
-        import tyro
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
-
-    def command(
-        experiment: Annotated[Experiment, tyro.conf.arg(name="")] = experiment,
-        out: Path | None = None,
-        overwrite: bool = False,
-    ) -> Run:
-        """Train and test one config; the defaults below are the file's values.
-
-        Args:
-          experiment: the config.
-          out: Folder of the results; None is runs/NAME-seedSEED.
-          overwrite: Write to that folder even if it is not empty.
-        """
-        return Run(experiment, out, overwrite)
-
-    with contextlib.redirect_stderr(io.StringIO()):
-        # Without the marker, a union of tasks would turn into subcommands.
-        markers = (tyro.conf.AvoidSubcommands,)
-        return tyro.cli(command, args=arguments, prog=prog, config=markers)
-
-
-def _options(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns each option that stands for a field, and its annotation."""
-    options = {}
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        name = field.name.replace("_", "-")
-        if dataclasses.is_dataclass(value):
-            options |= _options(value, f"{prefix}{name}.")
-        else:
-            options[f"--{prefix}{name}"] = field.type
-    return {name: kind for name, kind in options.items() if not is_fixed(name)}
-
-
-def is_fixed(option: str) -> bool:
-    """Says whether only the config file can set an option."""
-    return option.startswith(FIXED)
-
-
-def _groups(arguments: list[str]) -> list[list[str]]:
-    """Splits words into groups: an option, then its values."""
-    groups = []
-    for word in arguments:
-        if word.startswith("-") and not re.match(r"-[\d.]", word):
-            option, equals, value = word.partition("=")
-            groups.append([option.replace("_", "-")] + [value] * bool(equals))
-        elif groups:
-            groups[-1].append(word)
-        else:
-            raise ConfigError(f"an option must start with `--`, got `{word}`.")
-    return groups
-
-
-def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None:
-    switched_off = re.sub(r"^(--(?:.*\.)?)no-([^.]*)$", r"\1\2", option)
-    if known.get(switched_off) is bool:
-        option = switched_off
-    if is_fixed(option):
-        raise ConfigError(f"`{option}` is fixed by the config file.")
-    if option not in known:
-        # `--rate` is too far from `--learning.rate` by its letters alone.
-        end = "." + option.lstrip("-").rpartition(".")[2]
-        same = next((f"; did you mean `{x}`?" for x in known if x.endswith(end)), None)
-        raise ConfigError(f"unknown option `{option}`{same or nearest(option, known)}")
-    if bool(values) == (known[option] is bool):
-        raise ConfigError(_misuse(option, values, known[option]))
-
-
-def _broken_rule(error: BaseException | None) -> str | None:
-    """Returns the text of the `__post_init__` that made tyro stop, if one did."""
-    while error is not None and not isinstance(error, ConfigError):
-        error = error.__context__
-    return None if error is None else str(error)
-
-
-def _misused(
-    experiment: Experiment, groups: list[list[str]], known: dict[str, Any]
-) -> str:
-    """Returns an error about the first option that tyro refuses by itself."""
-    for option, *values in groups:
-        try:
-            _parse(experiment, [option, *values])
-        except SystemExit as stop:
-            if _broken_rule(stop) is None:
-                return _misuse(option, values, known[option])
-    return f"cannot read the options `{' '.join(sum(groups, []))}`."
-
-
-def _misuse(option: str, values: list[str], kind: Any) -> str:
-    got = f"got `{' '.join(values)}`." if values else "got nothing."
-    if kind is bool:
-        head, dot, last = option.removeprefix("--").rpartition(".")
-        return f"`{option}` or `--{head}{dot}no-{last}` takes no value, {got}"
-    optional = " or None" if types.NoneType in typing.get_args(kind) else ""
-    return f"`{option}` must be {describe(kind)}{optional}, {got}"
 
 
 def _finished(word: str, finished: list[Any]) -> Path:
@@ -356,13 +230,13 @@ def _finished(word: str, finished: list[Any]) -> Path:
     return Path(word)
 
 
-def _reading(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Returns the reading that is asked for, and the other words."""
-    if "--reading" not in arguments:
+def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
+    """Returns the word after an option, if it is there, and the other words."""
+    if option not in arguments:
         return None, arguments
-    at = arguments.index("--reading")
+    at = arguments.index(option)
     if at + 1 == len(arguments):
-        raise ConfigError("`--reading` must be the name of a reading, got nothing.")
+        raise ConfigError(f"`{option}` must have a value, got nothing.")
     return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
 
 

@@ -42,6 +42,11 @@ class Outcome(NamedTuple):
         return [trial for trial in self.result["trials"] if trial["solved"]]
 
     @property
+    def is_whole(self) -> bool:
+        """Whether there were as many trials as the paper's."""
+        return len(self.result["trials"]) >= self.result["config"]["paper"]["trials"]
+
+    @property
     def share(self) -> float:
         """Share of trials that succeeded."""
         return len(self.solved) / len(self.result["trials"])
@@ -53,12 +58,13 @@ class Outcome(NamedTuple):
 
     @property
     def is_reproduced(self) -> bool:
-        """Whether the share and the mean are as good as the paper's."""
+        """Whether the share and the mean of all trials are as good as the paper's."""
         paper, mean = self.result["config"]["paper"], self.mean()
         # Where no share is printed, no failure is reported.
         percent = 100.0 if paper["percent"] is None else paper["percent"]
         is_share = 100 * self.share >= percent - 0.5
-        return is_share and mean is not None and mean <= MOST * paper["sequences"][-1]
+        is_soon = mean is not None and mean <= MOST * paper["sequences"][-1]
+        return self.is_whole and is_share and is_soon
 
     @property
     def weights(self) -> dict[str, np.ndarray] | None:
@@ -96,22 +102,32 @@ def keep(folder: Path) -> Path:
       folder: of the run.
 
     Raises:
-      ConfigError: a run of other values than the config's, or of fewer trials.
+      ConfigError: a run of other values than the config's, the number of trials apart;
+        or of fewer trials than what is kept.
     """
     result = json.loads((folder / "result.json").read_text())
-    changed = changes(result)
+    # A few trials show whether a reading is worth more.
+    changed = [
+        change for change in changes(result) if not change.startswith("trials =")
+    ]
     if changed:
         raise ConfigError(
             f"`{folder}` must be as its config says, got {', '.join(changed)}."
         )
-    result["curve"] = curve(folder / "metrics.jsonl", len(result["trials"]))
     kept = RESULTS / result["name"] / f"{result['reading'] or LITERAL}.json"
+    count = len(result["trials"])
+    before = len(json.loads(kept.read_text())["trials"]) if kept.is_file() else 0
+    if count < before:
+        raise ConfigError(
+            f"`{folder}` must have the {before} trials of {kept}, got {count}."
+        )
+    result["curve"] = curve(folder / "metrics.jsonl", count)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(result, indent=1) + "\n")
     solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
     if solved and (folder / "weights.npz").is_file():
-        count = max(1, NUMBERS // result["weights"])
-        _keep_weights(folder / "weights.npz", kept.with_suffix(".npz"), solved[:count])
+        few = solved[: max(1, NUMBERS // result["weights"])]
+        _keep_weights(folder / "weights.npz", kept.with_suffix(".npz"), few)
     return kept
 
 

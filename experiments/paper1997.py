@@ -41,7 +41,8 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
         if of_kind:
             best = min(of_kind, key=Outcome.mean)
             return words.format(best.reading), best
-    best = max(found, key=lambda outcome: (outcome.share, -(outcome.mean() or 0)))
+    whole = [outcome for outcome in found if outcome.is_whole] or found
+    best = max(whole, key=lambda outcome: (outcome.share, -(outcome.mean() or 0)))
     return f"not reproduced (best: `{best.reading}`)", best
 
 

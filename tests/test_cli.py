@@ -165,7 +165,7 @@ RUN = f"run {NAME} "
 MISTAKES = [
     ("rn", "unknown verb `rn`; did you mean `run`?"),
     ("shw x", "did you mean `show`?"),
-    ("qqq", "there are `list`, `show`, `run`, `report`, `keep`."),
+    ("qqq", "there are `list`, `show`, `run`, `run-all`, `report`, `keep`."),
     ("keep", "`keep` needs the folders of runs, got nothing."),
     ("keep runs/x", "no finished run `runs/x`"),
     ("list all", "`list` takes no arguments, got `all`."),
@@ -203,7 +203,7 @@ MISTAKES = [
         "got `True`.",
     ),
     (RUN + "--model.g 3", "`--model.g` must be one of ['logistic', "),
-    (RUN + "--reading", "`--reading` must be the name of a reading, got nothing."),
+    (RUN + "--reading", "`--reading` must have a value, got nothing."),
     (RUN + "--reading rangs-of-caption", "did you mean `ranges-of-caption`?"),
     (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
     (RUN + "--task.name b", "`--task.name` is fixed by the config file."),

@@ -105,7 +105,18 @@ ALLOWED = {
         "experiments.rules",
         "experiments.task_options",
     ],
-    "experiments/cli.py": ["experiments", "tyro"],
+    "experiments/options.py": [
+        "experiments.config",
+        "experiments.reading",
+        "experiments.rules",
+        "tyro",
+    ],
+    "experiments/sweep.py": [
+        "experiments.options",
+        "experiments.reading",
+        "experiments.rules",
+    ],
+    "experiments/cli.py": ["experiments"],
     "experiments/plots.py": ["matplotlib", "numpy"],
     "experiments/report.py": ["experiments.reading", "experiments.rules", "rich"],
     "experiments/kept.py": [

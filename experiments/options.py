@@ -1,0 +1,168 @@
+"""Options of a run: every value of a config is one.
+
+The only file that imports tyro.
+"""
+
+import contextlib
+import dataclasses
+import io
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Annotated, Any
+
+from experiments.config import Experiment
+from experiments.reading import describe, nearest
+from experiments.rules import ConfigError
+
+HELP = {"-h", "--help"}
+INSTALL = "in a clone, pip install -e '.[experiments]'"
+# What was published is not ours to choose, and the file chooses its task.
+FIXED = ("--paper.", "--task.name", "--title")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What `run` was asked to do.
+
+    Attributes:
+      experiment: the config with the options in place.
+      out: folder of the results; None for the default one.
+      overwrite: whether a folder that is not empty may be written to.
+    """
+
+    experiment: Experiment
+    out: Path | None
+    overwrite: bool
+
+
+def parse_run(
+    experiment: Experiment, arguments: list[str], prog: str = ""
+) -> Run | None:
+    """Returns the experiment with options in place, or None if help was asked for.
+
+    Args:
+      experiment: the config, whose values are the defaults.
+      arguments: the words after the config's name.
+      prog: the command so far, for the help.
+
+    Raises:
+      ConfigError: an unknown option, a value of a wrong type, or a broken rule.
+    """
+    if HELP & set(arguments):
+        with contextlib.suppress(SystemExit):
+            _parse(experiment, ["--help"], prog)
+        return None
+    known = _options(experiment) | {"--out": Path | None, "--overwrite": bool}
+    groups = _groups(arguments)
+    for option, *values in groups:
+        _check_option(option, values, known)
+    try:
+        return _parse(experiment, sum(groups, []), prog)
+    except SystemExit as stop:
+        text = _broken_rule(stop) or _misused(experiment, groups, known)
+        raise ConfigError(text) from stop
+
+
+def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
+    """Has tyro parse the options; its own error messages are dropped."""
+    try:
+        import tyro
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
+
+    def command(
+        experiment: Annotated[Experiment, tyro.conf.arg(name="")] = experiment,
+        out: Path | None = None,
+        overwrite: bool = False,
+    ) -> Run:
+        """Train and test one config; the defaults below are the file's values.
+
+        Args:
+          experiment: the config.
+          out: Folder of the results; None is runs/NAME-seedSEED.
+          overwrite: Write to that folder even if it is not empty.
+        """
+        return Run(experiment, out, overwrite)
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        # Without the marker, a union of tasks would turn into subcommands.
+        markers = (tyro.conf.AvoidSubcommands,)
+        return tyro.cli(command, args=arguments, prog=prog, config=markers)
+
+
+def _options(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns each option that stands for a field, and its annotation."""
+    options = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        name = field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            options |= _options(value, f"{prefix}{name}.")
+        else:
+            options[f"--{prefix}{name}"] = field.type
+    return {name: kind for name, kind in options.items() if not is_fixed(name)}
+
+
+def is_fixed(option: str) -> bool:
+    """Says whether only the config file can set an option."""
+    return option.startswith(FIXED)
+
+
+def _groups(arguments: list[str]) -> list[list[str]]:
+    """Splits words into groups: an option, then its values."""
+    groups = []
+    for word in arguments:
+        if word.startswith("-") and not re.match(r"-[\d.]", word):
+            option, equals, value = word.partition("=")
+            groups.append([option.replace("_", "-")] + [value] * bool(equals))
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(f"an option must start with `--`, got `{word}`.")
+    return groups
+
+
+def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None:
+    switched_off = re.sub(r"^(--(?:.*\.)?)no-([^.]*)$", r"\1\2", option)
+    if known.get(switched_off) is bool:
+        option = switched_off
+    if is_fixed(option):
+        raise ConfigError(f"`{option}` is fixed by the config file.")
+    if option not in known:
+        # `--rate` is too far from `--learning.rate` by its letters alone.
+        end = "." + option.lstrip("-").rpartition(".")[2]
+        same = next((f"; did you mean `{x}`?" for x in known if x.endswith(end)), None)
+        raise ConfigError(f"unknown option `{option}`{same or nearest(option, known)}")
+    if bool(values) == (known[option] is bool):
+        raise ConfigError(_misuse(option, values, known[option]))
+
+
+def _broken_rule(error: BaseException | None) -> str | None:
+    """Returns the text of the `__post_init__` that made tyro stop, if one did."""
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__context__
+    return None if error is None else str(error)
+
+
+def _misused(
+    experiment: Experiment, groups: list[list[str]], known: dict[str, Any]
+) -> str:
+    """Returns an error about the first option that tyro refuses by itself."""
+    for option, *values in groups:
+        try:
+            _parse(experiment, [option, *values])
+        except SystemExit as stop:
+            if _broken_rule(stop) is None:
+                return _misuse(option, values, known[option])
+    return f"cannot read the options `{' '.join(sum(groups, []))}`."
+
+
+def _misuse(option: str, values: list[str], kind: Any) -> str:
+    got = f"got `{' '.join(values)}`." if values else "got nothing."
+    if kind is bool:
+        head, dot, last = option.removeprefix("--").rpartition(".")
+        return f"`{option}` or `--{head}{dot}no-{last}` takes no value, {got}"
+    optional = " or None" if types.NoneType in typing.get_args(kind) else ""
+    return f"`{option}` must be {describe(kind)}{optional}, {got}"

@@ -1,0 +1,124 @@
+"""Many runs, several at a time, each in a process of its own.
+
+A run keeps one core busy. Those that have ended are not begun again, those that were
+broken off go on: the same command, given again, goes on with a whole table.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from experiments.options import parse_run
+from experiments.reading import (
+    config_names,
+    config_path,
+    nearest,
+    read_config,
+    readings,
+    to_dict,
+)
+from experiments.rules import ConfigError
+
+# `experiments` is not installed, so it is found from here alone.
+CLONE = Path(__file__).resolve().parent.parent
+
+Row = tuple[str, str | None]
+
+
+def chosen(words: list[str]) -> list[Row]:
+    """Returns rows, and the readings of them, that words name.
+
+    Args:
+      words: `ROW` for a literal reading, or `ROW:READING`; both may have `*`, `?` and
+        `[...]`, as file names in a shell.
+
+    Raises:
+      ConfigError: a word that names nothing.
+    """
+    found: dict[Row, None] = {}
+    for word in words:
+        row, _, reading = word.partition(":")
+        of_word = [
+            (name, known)
+            for name in config_names()
+            if fnmatchcase(name, row)
+            for known in (readings(config_path(name)) if reading else [None])
+            if known is None or fnmatchcase(known, reading)
+        ]
+        if not of_word:
+            raise ConfigError(f"no row `{word}`{nearest(word, config_names())}")
+        found |= dict.fromkeys(of_word)
+    return list(found)
+
+
+def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> bool:
+    """Runs rows, prints a line when one ends, and says whether none failed.
+
+    Args:
+      rows: as `chosen` returns them.
+      options: of every run, as on the command line.
+      processes: how many run at a time, at least 1.
+      runs: where their folders go; what each prints goes to `FOLDER.log` there.
+
+    Raises:
+      ConfigError: wrong options, or a finished run of other options.
+    """
+    left = [(row, _folder(row, options, runs)) for row in rows]
+    left = [(row, folder) for row, folder in left if folder is not None]
+    print(f"{len(rows) - len(left)} of {len(rows)} runs have ended before", flush=True)
+    started, are_good = time.monotonic(), True
+    with ThreadPoolExecutor(processes) as pool:
+        running = {
+            pool.submit(_run, row, options, folder): folder for row, folder in left
+        }
+        try:
+            for ended in as_completed(running):
+                folder = running[ended]
+                is_good = ended.result() == 0
+                are_good &= is_good
+                says = _said(folder) if is_good else f"failed, see {folder}.log"
+                print(f"{time.monotonic() - started:7.0f} s  {folder.name}: {says}")
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return are_good
+
+
+def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
+    """Returns the folder of a run; None if the run has ended."""
+    name, reading = row
+    command = parse_run(read_config(config_path(name), reading), options)
+    experiment = command.experiment
+    folder = runs / "-".join(filter(None, (name, reading, f"seed{experiment.seed}")))
+    if command.overwrite or not (folder / "result.json").is_file():
+        return folder
+    before = json.loads((folder / "result.json").read_text())["config"]
+    if before != json.loads(json.dumps(to_dict(experiment))):
+        raise ConfigError(
+            f"`{folder}` must be empty, or of the same options; got other ones: give "
+            "--out another folder for all."
+        )
+    return None
+
+
+def _run(row: Row, options: list[str], folder: Path) -> int:
+    """Runs one row in a process, and returns its exit status."""
+    name, reading = row
+    words = [name, *(("--reading", reading) if reading else ()), *options]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{folder}.log").open("w") as log:
+        command = [sys.executable, "-m", "experiments", "run", *words]
+        command += ["--out", str(folder.resolve())]
+        return subprocess.run(command, stdout=log, stderr=log, cwd=CLONE).returncode
+
+
+def _said(folder: Path) -> str:
+    """Returns what a run came to, in a few words."""
+    result = json.loads((folder / "result.json").read_text())
+    solved = sum(trial["solved"] for trial in result["trials"])
+    return f"{solved} of {len(result['trials'])} trials, {result['seconds']:.0f} s"

@@ -1,0 +1,80 @@
+"""Many runs by one command: what is chosen, skipped, gone on with, and reported."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import main
+from experiments.reading import config_names
+from experiments.sweep import chosen
+
+SIX_A = "temporal-order-6a"
+SHORT = ["--trials", "2", "--learning.max-sequences", "20", "--test-sequences", "4"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words, rows",
+    [
+        ([SIX_A], [(SIX_A, None)]),
+        (["*"], [(name, None) for name in config_names()]),
+        (["reber-1-[12]"], [("reber-1-1", None), ("reber-1-2", None)]),
+        ([f"{SIX_A}:gru", SIX_A, SIX_A], [(SIX_A, "gru"), (SIX_A, None)]),
+        (
+            ["*-6?:*lstm"],
+            [
+                (f"temporal-order-6{x}", f"{kind}lstm")
+                for x in "ab"
+                for kind in ("", "chrono-")
+            ],
+        ),
+    ],
+)
+def test_words_name_rows_and_readings(words, rows):
+    assert chosen(words) == rows
+
+
+def test_run_all_runs_what_has_not_ended(capsys):
+    assert main(["run-all", f"{SIX_A}:gru", SIX_A, *SHORT]) == 0
+    first = capsys.readouterr().out
+    assert first.startswith("0 of 2 runs have ended before")
+    for name in (SIX_A, f"{SIX_A}-gru"):
+        result = json.loads(Path(f"runs/{name}-seed0/result.json").read_text())
+        assert len(result["trials"]) == 2
+        assert f"{name}-seed0: 0 of 2 trials" in first
+
+    assert main(["run-all", SIX_A, *SHORT]) == 0
+    assert capsys.readouterr().out.startswith("1 of 1 runs have ended before")
+    assert main(["run-all", SIX_A, *SHORT, "--learning.rate", "0.4"]) == 2
+    assert "must be empty, or of the same options" in capsys.readouterr().err
+
+
+def test_run_that_fails_is_named(capsys):
+    Path(f"runs/{SIX_A}-seed0").mkdir(parents=True)
+    Path(f"runs/{SIX_A}-seed0/notes.txt").write_text("mine")
+    assert main(["run-all", SIX_A, *SHORT]) == 2
+    output = capsys.readouterr()
+    assert f"{SIX_A}-seed0: failed, see runs/{SIX_A}-seed0.log" in output.out
+    assert output.err == "error: some runs failed.\n"
+    assert "is not empty" in Path(f"runs/{SIX_A}-seed0.log").read_text()
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["temporal-order-6"], "no row `temporal-order-6`; did you mean"),
+        ([f"{SIX_A}:grus"], f"no row `{SIX_A}:grus`"),
+        ([SIX_A, "--processes", "0"], "`--processes` must be at least 1, got `0`."),
+        ([SIX_A, "--trials", "0"], "`trials` must be in [1, 2**31), got 0."),
+        ([SIX_A, "--trails", "1"], "did you mean `--trials`?"),
+    ],
+)
+def test_mistakes_end_before_any_run(words, message, capsys):
+    assert main(["run-all", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
