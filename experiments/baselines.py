@@ -19,7 +19,7 @@ import rnncells
 from experiments.config import Experiment
 from experiments.learning import at_last_step, half_squared_error
 from experiments.network import SQUASHING, Array
-from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.tasks import TASKS
 from experiments.tasks.sequence import Sequence
 from rnncells import initializers
 
@@ -80,18 +80,17 @@ class Baseline:
         config, options = experiment.baseline, experiment.task
         task = TASKS[options.name]
         inputs = task.inputs(options)
-        is_symbolic = options.name in SYMBOLIC
-        self.batch, self.is_along = config.batch, options.name in ALONG
+        self.batch, self.is_along = config.batch, options.is_along
         self.network = Network(
             config.cell,
             config.features,
             task.longest(options),
             task.outputs(options),
             experiment.model.output_unit,
-            inputs if is_symbolic else None,
+            inputs if options.is_symbolic else None,
         )
         self.sample = (
-            jnp.zeros((1, 1), int) if is_symbolic else jnp.zeros((1, 1, inputs))
+            jnp.zeros((1, 1), int) if options.is_symbolic else jnp.zeros((1, 1, inputs))
         )
         self.optimizer = optax.chain(
             optax.clip_by_global_norm(config.clip), optax.adam(config.rate)

@@ -29,11 +29,12 @@ USAGE = """\
 usage: python -m experiments VERB ...
 
   list                  names and titles of the configs
-  show NAME             a config: its header and its values, as TOML
+  show NAME             a config: its header, its values, as TOML, and its readings;
+                        with `--reading R`, its values by that reading
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
   run NAME --reading R  the same, by another reading of the paper; `show` lists them
-  run-all [ROW ...]     many runs, some at a time: ROW is NAME, or NAME:R, and may have
-                        `*`; without one, the literal readings of all rows
+  run-all [ROW ...]     many runs, some at a time: ROW is a name that `list` prints, or
+                        NAME:R, and may have `*`; without one, all rows as written
   report [RUN ...]      Markdown table of finished runs (default: all under runs/)
   report paper1997      every row of the paper beside the committed results; writes
                         README.md, docs/paper1997.md and docs/paper1997/*.svg
@@ -116,11 +117,14 @@ def list_configs(arguments: list[str]) -> None:
 def show_config(arguments: list[str]) -> None:
     """Prints a config's header and all its values, as TOML that can be read again."""
     name, rest = _config_name("show", arguments)
+    reading, rest = _option("--reading", rest)
     if rest:
         raise ConfigError(f"`show` takes one config, got also `{' '.join(rest)}`.")
     path = config_path(name)
-    experiment = read_config(path)
+    experiment = read_config(path, reading)
     print(config_header(path), "", *toml_lines(to_dict(experiment)), sep="\n")
+    if reading is not None:
+        return
     for reading, (kind, changes) in (
         (reading, (found.kind, found.changes))
         for reading, found in readings(path).items()
@@ -163,6 +167,8 @@ def run_rows(arguments: list[str]) -> None:
         return
     processes, options = _option("--processes", options)
     out, options = _option("--out", options)
+    if any(word.startswith("--reading") for word in options):
+        raise ConfigError("`run-all` takes readings as `ROW:READING`.")
     processes = str(os.cpu_count() if processes is None else processes)
     if not processes.isdecimal() or processes == "0":
         raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
@@ -232,6 +238,11 @@ def _finished(word: str, finished: list[Any]) -> Path:
 
 def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
     """Returns the word after an option, if it is there, and the other words."""
+    arguments = [
+        part
+        for word in arguments
+        for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])
+    ]
     if option not in arguments:
         return None, arguments
     at = arguments.index(option)

@@ -276,6 +276,11 @@ class Experiment:
             f"stopping point, got {len(self.paper.sequences)} and "
             f"{len(self.stopping.wrong)}.",
         )
+        require(
+            self.learning.update == "sequence" or self.task.is_along,
+            "`learning.update` must be 'sequence' where the error is at the end alone, "
+            "got 'step'.",
+        )
         if self.baseline.cell:
             self._check_batches()
 

@@ -70,7 +70,10 @@ def draw_sequences(shown: dict[str, Outcome]) -> Figure:
         axes.plot(paper, k, "|", color=PAPERS, markersize=14, markeredgewidth=3)
     axes.plot([], [], ".", color=OURS, label="a trial of ours; mean")
     axes.plot([], [], "|", color=PAPERS, label="the paper's mean")
-    labels = [f"{name}, {outcome.reading}" for name, outcome in shown.items()]
+    labels = [
+        f"{name}, {outcome.reading}: {outcome.solved_of}"
+        for name, outcome in shown.items()
+    ]
     axes.set_yticks(range(len(shown)), labels, fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
@@ -163,8 +166,8 @@ def draw_solutions(outcome: Outcome) -> Figure | None:
             ):
                 upper.plot(gate[:, block], linewidth=0.8, label=order)
                 lower.plot(state[:, block * size], linewidth=0.8)
-            upper.set_ylabel(f"gate in {block + 1}", fontsize=7)
-            lower.set_ylabel(f"cell of {block + 1}", fontsize=7)
+            upper.set_ylabel(f"input gate {block + 1}", fontsize=7)
+            lower.set_ylabel(f"state of a cell, {block + 1}", fontsize=7)
             upper.set_ylim(0, 1)
         column[-1].set_xlabel("step", fontsize=7)
     grid[0, 0].legend(fontsize=6, ncols=4)

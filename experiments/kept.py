@@ -42,6 +42,11 @@ class Outcome(NamedTuple):
         return [trial for trial in self.result["trials"] if trial["solved"]]
 
     @property
+    def solved_of(self) -> str:
+        """How many trials succeeded, as `'3 of 20'`."""
+        return f"{len(self.solved)} of {len(self.result['trials'])}"
+
+    @property
     def is_whole(self) -> bool:
         """Whether there were as many trials as the paper's."""
         return len(self.result["trials"]) >= self.result["config"]["paper"]["trials"]

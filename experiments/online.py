@@ -19,7 +19,7 @@ from experiments.config import Experiment
 from experiments.datasets import Sets, draw_sets
 from experiments.network import Array
 from experiments.published import Published
-from experiments.tasks import ALONG, TASKS
+from experiments.tasks import TASKS
 from experiments.tasks.sequence import Sequence
 
 # Test sequences in which states are looked at.
@@ -80,7 +80,6 @@ class Trainer:
         self.experiment = experiment
         self.task = TASKS[experiment.task.name]
         self.learner = learner_of(experiment) if learner is None else learner
-        self.is_along = experiment.task.name in ALONG
         self.root = jax.random.key(experiment.seed)
         self.sets: Sets | None = None
         if experiment.task.name == "embedded-reber":
@@ -216,23 +215,11 @@ class Trainer:
           y: outputs, `(outputs, *sequences)`, or `(time, outputs, *sequences)`.
           sequences: what they are of.
         """
-        tolerance, options = self.experiment.stopping.tolerance, self.experiment.task
-        if not self.is_along:
-            error = jnp.abs(sequences.truth - y)
-            return error.mean(0), (error < tolerance).all(0)
-        step = jnp.arange(len(y)).reshape(-1, *(1,) * sequences.length.ndim)
-        counts = step < sequences.length
-        if getattr(options, "measured", "all") == "end":
-            counts = step == sequences.length - 1
-        target = jax.nn.one_hot(sequences.truth, y.shape[1], axis=1)
-        error = jnp.abs(target - y)
-        mean = jnp.sum(error.mean(1), 0, where=counts) / jnp.sum(counts, 0)
-        is_right = (error < tolerance).all(1)
-        if sequences.legal is not None:
-            least = jnp.min(y, 1, where=sequences.legal, initial=jnp.inf)
-            others = jnp.max(y, 1, where=~sequences.legal, initial=-jnp.inf)
-            is_right = least > others
-        return mean, (is_right | ~counts).all(0)
+        tolerance = self.experiment.stopping.tolerance
+        judge = partial(Sequence.judge, tolerance=tolerance)
+        for _ in sequences.length.shape:
+            judge = jax.vmap(judge, in_axes=-1, out_axes=-1)
+        return judge(sequences, y)
 
     def _present(
         self, trials: Trials, index: Array, sequence: Sequence

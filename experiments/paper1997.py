@@ -10,11 +10,18 @@ with deviation Y    by one that contradicts the paper
 not reproduced      by none; the best of those that were tried is named
 """
 
+import json
 import statistics
 from pathlib import Path
 
 from experiments.kept import LITERAL, Outcome, outcomes
-from experiments.reading import BASELINES, config_names, readings_of
+from experiments.reading import (
+    BASELINES,
+    config_names,
+    config_path,
+    readings,
+    readings_of,
+)
 from experiments.report import markdown_row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,9 +32,10 @@ VERDICTS = (
 )
 VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
 READING_HEAD = (
-    *("row", "reading", "weights", "solved", "sequences: paper", "ours", "wrong"),
-    "state",
+    *("row", "reading", "kind", "weights", "solved", "sequences: paper", "ours"),
+    *("wrong", "state"),
 )
+LEGEND_HEAD = "reading", "kind", "values"
 
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
@@ -65,8 +73,25 @@ def tables() -> dict[str, str]:
     return {
         "verdicts": _table(VERDICT_HEAD, verdicts),
         "readings": _table(READING_HEAD, read),
+        "legend": _table(LEGEND_HEAD, _legend()),
         "baselines": _table(("row", "paper", *networks), compared),
     }
+
+
+def _legend() -> list[tuple[str, ...]]:
+    """Returns what each reading of the configs is, by its name."""
+    known = {}
+    for name in config_names():
+        for reading, found in readings(config_path(name)).items():
+            known.setdefault(reading, found)
+    return [
+        (
+            f"`{reading}`",
+            found.kind,
+            ", ".join(f"`{key} = {json.dumps(x)}`" for key, x in found.changes.items()),
+        )
+        for reading, found in known.items()
+    ]
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -101,7 +126,7 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
         return (name, "", "", "", words)
     if all(one.kind != "literal" for one in found):
         words += ", literal reading not run"
-    return (name, _printed(outcome), _sequences(outcome), _solved(outcome), words)
+    return (name, _printed(outcome), _sequences(outcome), outcome.solved_of, words)
 
 
 def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
@@ -112,8 +137,9 @@ def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
     return (
         name,
         outcome.reading,
+        outcome.kind,
         f"{paper['weights']}, {result['weights']}",
-        f"{_solved(outcome)} (cap {result['config']['learning']['max_sequences']:,})",
+        f"{outcome.solved_of} (cap {result['config']['learning']['max_sequences']:,})",
         _printed(outcome),
         _sequences(outcome),
         f"{printed}, {mean_wrong} of {result['config']['test_sequences']}",
@@ -139,12 +165,8 @@ def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[st
         outcome = by_reading.get(network)
         mean = outcome and outcome.mean()
         of_mean = f": {mean:,.0f}" if mean else ""
-        cells.append("-" if outcome is None else f"{_solved(outcome)}{of_mean}")
+        cells.append("-" if outcome is None else f"{outcome.solved_of}{of_mean}")
     return (name, f"{found[0].result['config']['paper']['sequences'][-1]:,}", *cells)
-
-
-def _solved(outcome: Outcome) -> str:
-    return f"{len(outcome.solved)} of {len(outcome.result['trials'])}"
 
 
 def _printed(outcome: Outcome) -> str:

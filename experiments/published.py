@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from experiments import learning
 from experiments.config import Experiment, Model
 from experiments.network import Array, Network, Weights, count
-from experiments.tasks import ALONG, SYMBOLIC, TASKS
+from experiments.tasks import TASKS
 from experiments.tasks.sequence import Sequence
 
 
@@ -28,7 +28,7 @@ def network_of(experiment: Experiment) -> Network:
     return Network(
         inputs=task.inputs(options),
         outputs=task.outputs(options),
-        is_symbolic=options.name in SYMBOLIC,
+        is_symbolic=options.is_symbolic,
         **{name: getattr(model, name) for name in names},
     )
 
@@ -75,7 +75,7 @@ class Published:
     def __init__(self, experiment: Experiment):
         self.model, self.learning = experiment.model, experiment.learning
         self.network = network_of(experiment)
-        self.is_along = experiment.task.name in ALONG
+        self.is_along = experiment.task.is_along
 
     def init(self, key: Array) -> Weights:
         """Returns the weights of one trial."""

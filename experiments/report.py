@@ -88,6 +88,7 @@ def markdown_table(folders: list[Path]) -> str:
     """
     head = (
         "experiment",
+        "reading",
         "weights: paper, ours",
         "sequences to success: paper",
         "ours: mean ± sd (range)",
@@ -117,6 +118,7 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
     spread = f" ({min(sequences):,}–{max(sequences):,})" if sequences else ""
     return (
         f"{paper['row']} (table {paper['table']})",
+        result.get("reading") or "as written",
         f"{paper['weights']}, {result['weights']}",
         f"{paper['sequences'][-1]:,}",
         _mean(sequences, ",.0f") + spread,

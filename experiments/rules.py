@@ -1,6 +1,8 @@
 """Rules that values of a config keep, and the error of one that does not."""
 
+import dataclasses
 import math
+import typing
 from typing import Any
 
 # Numbers are float32 on the device.
@@ -21,6 +23,16 @@ def check_counts(options: Any, *names: str) -> None:
         value = getattr(options, name)
         # Counts are 32-bit integers on the device.
         require(1 <= value < 2**31, f"`{name}` must be in [1, 2**31), got {value}.")
+
+
+def check_choices(options: Any) -> None:
+    for field in dataclasses.fields(options):
+        value, choices = getattr(options, field.name), typing.get_args(field.type)
+        if typing.get_origin(field.type) is typing.Literal:
+            require(
+                value in choices,
+                f"`{field.name}` must be one of {list(choices)}, got {value!r}.",
+            )
 
 
 def check_positive(options: Any, *names: str) -> None:

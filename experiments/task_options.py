@@ -1,15 +1,22 @@
-"""What may stand in the section `[task]` of a config, task by task."""
+"""What may stand in the section `[task]` of a config, task by task.
+
+`is_symbolic` says that inputs are symbols, by their indices, and `is_along` that there
+is a target at every step, not at the end alone.
+"""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from experiments.rules import check_counts, require
+from experiments.rules import check_choices, check_counts, require
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedReber:
     """The task of telling the next symbols of the embedded Reber grammar (1)."""
+
+    is_symbolic: ClassVar[bool] = True
+    is_along: ClassVar[bool] = True
 
     name: Literal["embedded-reber"] = "embedded-reber"
     """The task; only the config file chooses it."""
@@ -28,6 +35,9 @@ class EmbeddedReber:
 class LongLags:
     """The task of telling every next symbol; the last is the first (2a, 2b)."""
 
+    is_symbolic: ClassVar[bool] = True
+    is_along: ClassVar[bool] = True
+
     name: Literal["long-lags"] = "long-lags"
     """The task; only the config file chooses it."""
     lag: int = 100
@@ -38,12 +48,16 @@ class LongLags:
     """Steps at which the error must be small: all, or that of the last symbol."""
 
     def __post_init__(self):
+        check_choices(self)
         require(2 <= self.lag < 2**31, f"`lag` must be at least 2, got {self.lag}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VeryLongLags:
     """The task of keeping the second symbol until a trigger comes (2c)."""
+
+    is_symbolic: ClassVar[bool] = True
+    is_along: ClassVar[bool] = False
 
     name: Literal["very-long-lags"] = "very-long-lags"
     """The task; only the config file chooses it."""
@@ -62,6 +76,9 @@ class VeryLongLags:
 @dataclass(frozen=True, kw_only=True)
 class TwoClasses:
     """The task of classifying by the first numbers of a noisy line (3)."""
+
+    is_symbolic: ClassVar[bool] = False
+    is_along: ClassVar[bool] = False
 
     name: Literal["two-classes"] = "two-classes"
     """The task; only the config file chooses it."""
@@ -94,6 +111,9 @@ class TwoClasses:
 class MarkedPairs:
     """The task of adding or multiplying two marked numbers (4, 5)."""
 
+    is_symbolic: ClassVar[bool] = False
+    is_along: ClassVar[bool] = False
+
     name: Literal["marked-pairs"] = "marked-pairs"
     """The task; only the config file chooses it."""
     length: int = 100
@@ -105,6 +125,7 @@ class MarkedPairs:
     or either."""
 
     def __post_init__(self):
+        check_choices(self)
         require(
             24 <= self.length < 2**31, f"`length` must be >= 24, got {self.length}."
         )
@@ -113,6 +134,9 @@ class MarkedPairs:
 @dataclass(frozen=True, kw_only=True)
 class TemporalOrder:
     """The task of classifying the order of symbols far apart (Experiment 6)."""
+
+    is_symbolic: ClassVar[bool] = True
+    is_along: ClassVar[bool] = False
 
     name: Literal["temporal-order"] = "temporal-order"
     """The task; only the config file chooses it."""

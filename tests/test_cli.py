@@ -350,3 +350,9 @@ def test_module_is_run_with_its_exit_status():
     done = subprocess.run(command, cwd=CONFIGS.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: unknown verb `rn`; did you mean `run`?\n"
+
+
+def test_show_has_the_values_of_a_reading(capsys):
+    assert main(["show", NAME, "--reading=gru"]) == 0
+    text = capsys.readouterr().out
+    assert 'cell = "gru"' in text and "[readings." not in text

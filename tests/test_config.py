@@ -310,6 +310,11 @@ RULES = [
         "`update` must be 'sequence' where `gradient` is 'full', got 'step'.",
     ),
     (
+        "rate = 1",
+        'rate = 1\nupdate = "step"',
+        "`learning.update` must be 'sequence' where the error is at the end alone",
+    ),
+    (
         "[stopping]",
         '[baseline]\ncell = "gru"\nbatch = 7\n[stopping]',
         "a.toml: `baseline.batch` must divide 50, got 7.",

@@ -69,6 +69,7 @@ def test_run_that_fails_is_named(capsys):
     [
         (["temporal-order-6"], "no row `temporal-order-6`; did you mean"),
         ([f"{SIX_A}:grus"], f"no row `{SIX_A}:grus`"),
+        ([SIX_A, "--reading", "gru"], "takes readings as `ROW:READING`."),
         ([SIX_A, "--processes", "0"], "`--processes` must be at least 1, got `0`."),
         ([SIX_A, "--trials", "0"], "`trials` must be in [1, 2**31), got 0."),
         ([SIX_A, "--trails", "1"], "did you mean `--trials`?"),

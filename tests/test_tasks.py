@@ -1,5 +1,7 @@
 """The tasks of the paper: each sequence is as defined, each choice equally likely."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from experiments.task_options import (
     TwoClasses,
     VeryLongLags,
 )
-from experiments.tasks import ALONG, SYMBOLIC, TASKS, reber, temporal_order
+from experiments.tasks import TASKS, reber, temporal_order
 
 
 def draw(options, count=4000, seed=0):
@@ -40,12 +42,72 @@ def test_sequences_have_the_shapes_of_the_network(name):
     task = TASKS[options.name]
     sequence = jax.eval_shape(lambda: task.sample(options, jax.random.key(0)))
     steps, units = task.longest(options), task.inputs(options)
-    is_symbolic = options.name in SYMBOLIC
-    assert sequence.inputs.shape == ((steps,) if is_symbolic else (steps, units))
-    is_along = options.name in ALONG
-    assert sequence.target.shape == ((steps if is_along else task.outputs(options)),)
+    inputs = (steps,) if options.is_symbolic else (steps, units)
+    assert sequence.inputs.shape == inputs
+    targets = steps if options.is_along else task.outputs(options)
+    assert sequence.target.shape == (targets,)
     assert sequence.truth.shape == sequence.target.shape
     assert sequence.length.shape == ()
+
+
+ONE_EACH = ["reber-1-1", "long-lag-2a", "long-lag-2b", "very-long-lag-2c-1"]
+ONE_EACH += ["two-classes-3c-1", "adding-4-1", "temporal-order-6b"]
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_answers_are_right_by_each_number_that_is_measured(name, rng):
+    options = read_config(config_path(name)).task
+    if options.name == "long-lags":
+        options = dataclasses.replace(options, lag=7)
+    task = TASKS[options.name]
+    sequence = task.sample(options, jax.random.key(3))
+    judge = jax.jit(lambda y: sequence.judge(y, 0.3))
+    y = truth = np.array(sequence.truth)
+    if options.is_along:
+        y = np.eye(task.outputs(options))[truth]
+        measured = np.flatnonzero(sequence.measured)
+        last = int(sequence.length) - 1
+        expected = [last] if options.name == "long-lags" and options.is_random else None
+        assert measured.tolist() == (expected or list(range(last + 1)))
+    if sequence.legal is not None:
+        # The order alone counts, and each symbol that is legal.
+        y = np.where(sequence.legal, 0.02, 0.01 * rng.uniform(size=y.shape))
+    error, is_right = judge(y)
+    assert is_right and (sequence.legal is not None or error == 0)
+    for place in np.ndindex(y.shape):
+        other = y.copy()
+        other[place] += -0.3 if y[place] > 0.015 else 0.3
+        is_measured = not options.is_along or place[0] in measured
+        error, is_right = judge(other)
+        assert is_right == (not is_measured)
+        if sequence.legal is None:
+            share = 1 / (y.size if not options.is_along else len(measured) * y.shape[1])
+            assert error == pytest.approx(0.3 * share * is_measured, rel=1e-3)
+        other[place] = y[place] + 0.4 * (other[place] - y[place])
+        assert sequence.legal is not None or judge(other)[1]
+
+
+@pytest.mark.parametrize("name, shape", [("adding-4-1", (2, 1)), ("reber-1-1", (7,))])
+def test_answers_of_another_shape_are_refused(name, shape):
+    options = read_config(config_path(name)).task
+    sequence = TASKS[options.name].sample(options, jax.random.key(3))
+    with pytest.raises(ValueError, match="jax.vmap judges many"):
+        sequence.judge(jnp.zeros(shape), 0.1)
+
+
+def test_options_that_are_no_choice_are_refused():
+    with pytest.raises(ValueError, match=r"`operation` must be one of .*, got 'sums'"):
+        MarkedPairs(operation="sums")
+    with pytest.raises(ValueError, match="`measured` must be one of"):
+        LongLags(measured="last")
+
+
+def test_few_sequences_are_cut():
+    options = VeryLongLags(lag=3, go_on=0.99)
+    drawn = draw(options, 2000)
+    assert drawn.length.max() < drawn.inputs.shape[1]
+    # The mean of the distractors beyond q.
+    assert drawn.length.mean() - 6 == pytest.approx(99, rel=0.1)
 
 
 def test_temporal_order():

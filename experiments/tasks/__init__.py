@@ -1,18 +1,28 @@
 """The tasks by the names that configs give them.
 
-A task has `inputs(options)` and `outputs(options)`, the numbers of units, and
-`sample(options, key)`, a pure function of JAX that makes one `Sequence`, padded to
-`longest(options)` steps. `jax.vmap` makes many. Its options are a dataclass in
-`experiments/task_options.py`, where `TASK_OPTIONS` names it too.
+A task is a module: `inputs(options)` and `outputs(options)` are the numbers of units,
+`sample(options, key)` is a pure function of JAX that makes one `Sequence`, padded to
+`longest(options)` steps. Options are a dataclass in `experiments/task_options.py`,
+where `TASK_OPTIONS` names it too.
+
+`jax.vmap` makes many sequences, and judges what a network answers to them. What follows
+a sequence's `length` is padding, which may look like symbols. The options of a row of
+the paper are `read_config(config_path("adding-4-1")).task`, of `experiments.reading`;
+the fixed sets of the Reber grammar are `experiments.datasets.draw_sets`.
 
 >>> import jax
+>>> import jax.numpy as jnp
 >>> from experiments.task_options import MarkedPairs
 >>> from experiments.tasks import TASKS
->>> adding = TASKS["marked-pairs"]
->>> keys = jax.random.split(jax.random.key(0), 5)
->>> batch = jax.vmap(lambda key: adding.sample(MarkedPairs(length=50), key))(keys)
+>>> adding, options = TASKS["marked-pairs"], MarkedPairs(length=50)
+>>> keys = jax.random.split(jax.random.key(0), 2560)
+>>> batch = jax.vmap(lambda key: adding.sample(options, key))(keys)
 >>> batch.inputs.shape, batch.target.shape
-((5, 55, 2), (5, 1))
+((2560, 55, 2), (2560, 1))
+>>> y = jnp.full((2560, 1), 0.5)  # a network's outputs
+>>> error, is_right = jax.vmap(lambda one, y: one.judge(y, tolerance=0.04))(batch, y)
+>>> print(f"{error.mean():.1f}, {is_right.mean():.1f} right")
+0.2, 0.2 right
 """
 
 from experiments.tasks import (
@@ -21,16 +31,14 @@ from experiments.tasks import (
     reber,
     temporal_order,
     two_classes,
+    very_long_lags,
 )
 
 TASKS = {
     "embedded-reber": reber,
-    "long-lags": long_lags.between,
-    "very-long-lags": long_lags.trigger,
+    "long-lags": long_lags,
+    "very-long-lags": very_long_lags,
     "two-classes": two_classes,
     "marked-pairs": marked_pairs,
     "temporal-order": temporal_order,
 }
-# Tasks whose inputs are symbols, and those with an error at every step.
-SYMBOLIC = {"embedded-reber", "long-lags", "very-long-lags", "temporal-order"}
-ALONG = {"embedded-reber", "long-lags"}

@@ -100,7 +100,8 @@ def sample(options: EmbeddedReber, key: jax.Array) -> Sequence:
     # The string ends where the grammar does; its E is told, not read.
     length = jnp.sum(states < LAST) - 1
     legal = jnp.array(LEGAL_OF)[states[1:]]
-    return Sequence(symbols[:-1], length, symbols[1:], symbols[1:], legal)
+    measured = jnp.arange(LONGEST) < length
+    return Sequence(symbols[:-1], length, symbols[1:], symbols[1:], measured, legal)
 
 
 def spell(symbols: jax.Array, length: int) -> str:
