@@ -42,6 +42,11 @@ class Outcome(NamedTuple):
         return [trial for trial in self.result["trials"] if trial["solved"]]
 
     @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The trials that did not."""
+        return [trial for trial in self.result["trials"] if not trial["solved"]]
+
+    @property
     def solved_of(self) -> str:
         """How many trials succeeded, as `'3 of 20'`."""
         return f"{len(self.solved)} of {len(self.result['trials'])}"

@@ -24,6 +24,8 @@ from experiments.tasks.sequence import Sequence
 
 # Test sequences in which states are looked at.
 LOOKED_AT = 64
+# Targets that are numbers, from 0 to 1, are told apart by twentieths.
+PARTS = 20
 
 
 class Trials(NamedTuple):
@@ -61,6 +63,24 @@ class Trials(NamedTuple):
     def is_over(self) -> Array:
         """Whether each trial has reached its last stopping point."""
         return self.solved_after[-1] > 0
+
+
+class Tests(NamedTuple):
+    """What trials do on test sequences; the first axis is theirs.
+
+    Attributes:
+      wrong: how many sequences are wrong.
+      error: mean absolute error.
+      wrong_by_target: how many are wrong of each class, or of each part of [0, 1] in
+        which a target can lie, `(trials, kinds)`; no kinds where a target is a
+        sequence.
+      by_target: how many there are.
+    """
+
+    wrong: Array
+    error: Array
+    wrong_by_target: Array
+    by_target: Array
 
 
 def learner_of(experiment: Experiment) -> Published | Baseline:
@@ -158,22 +178,21 @@ class Trainer:
         return trials, errors.reshape(shape), rights.reshape(shape)
 
     @partial(jax.jit, static_argnums=(0, 3))
-    def test(self, trials: Trials, start: Array, count: int) -> tuple[Array, Array]:
+    def test(self, trials: Trials, start: Array, count: int) -> Tests:
         """Tests every trial on new sequences, or on its training and test sets.
 
         Args:
           trials: some or all trials.
           start: number of the first test sequence; others give others.
           count: number of test sequences.
-
-        Returns:
-          The number of wrong sequences, and the mean absolute error: `(trials,)` each.
         """
 
         def judged(w, sequences):
             y = self.learner.respond(w, sequences.inputs, sequences.length)
             error, right = self._judge(y, sequences)
-            return jnp.sum(~right), jnp.mean(error)
+            kind, none = self._kinds(sequences)
+            by_target = none.at[kind].add(~right), none.at[kind].add(1)
+            return Tests(jnp.sum(~right), jnp.mean(error), *by_target)
 
         return self._map(judged, trials, start, count)
 
@@ -220,6 +239,16 @@ class Trainer:
         for _ in sequences.length.shape:
             judge = jax.vmap(judge, in_axes=-1, out_axes=-1)
         return judge(sequences, y)
+
+    def _kinds(self, sequences: Sequence) -> tuple[Array, Array]:
+        """Returns the kind of each sequence's target, and a 0 for each kind."""
+        truth = sequences.truth
+        if self.experiment.task.is_along:
+            return jnp.zeros(0, int), jnp.zeros(0, int)
+        if len(truth) > 1:
+            return truth.argmax(0), jnp.zeros(len(truth), int)
+        part = jnp.floor(truth[0] * PARTS).astype(int)
+        return jnp.clip(part, 0, PARTS - 1), jnp.zeros(PARTS, int)
 
     def _present(
         self, trials: Trials, index: Array, sequence: Sequence

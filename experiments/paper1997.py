@@ -13,6 +13,9 @@ not reproduced      by none; the best of those that were tried is named
 import json
 import statistics
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from experiments.kept import LITERAL, Outcome, outcomes
 from experiments.reading import (
@@ -30,12 +33,17 @@ VERDICTS = (
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),
     (("departure",), "**reproduced with deviation** `{}`"),
 )
+# Targets that are numbers were told apart by so many parts of [0, 1].
+PARTS = 20
+# A class is missed as a whole if so many of its sequences are wrong.
+WHOLE = 0.9
 VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
 READING_HEAD = (
     *("row", "reading", "kind", "weights", "solved", "sequences: paper", "ours"),
     *("wrong", "state"),
 )
 LEGEND_HEAD = "reading", "kind", "values"
+FAILURE_HEAD = "row", "reading", "failed", "wrong", "state", "what is wrong"
 
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
@@ -64,6 +72,12 @@ def tables() -> dict[str, str]:
         for outcome in of_row
         if outcome.kind != "baseline"
     ]
+    failed = [
+        _failures(name, outcome)
+        for name, of_row in found.items()
+        for outcome in of_row
+        if outcome.kind != "baseline" and outcome.failed
+    ]
     networks = [LITERAL, *readings_of(BASELINES)]
     compared = [
         _baselines(name, of_row, networks)
@@ -74,6 +88,7 @@ def tables() -> dict[str, str]:
         "verdicts": _table(VERDICT_HEAD, verdicts),
         "readings": _table(READING_HEAD, read),
         "legend": _table(LEGEND_HEAD, _legend()),
+        "failures": _table(FAILURE_HEAD, failed),
         "baselines": _table(("row", "paper", *networks), compared),
     }
 
@@ -147,15 +162,47 @@ def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
     )
 
 
+def _failures(name: str, outcome: Outcome) -> tuple[str, ...]:
+    """Returns what the trials that failed get wrong at their end."""
+    failed, result = outcome.failed, outcome.result
+    wrong = statistics.mean(trial["wrong"][-1] for trial in failed)
+    return (
+        name,
+        outcome.reading,
+        f"{len(failed)} of {len(result['trials'])}",
+        f"{wrong:.1f} of {result['config']['test_sequences']}",
+        _mean_state(failed),
+        _what_is_wrong(failed),
+    )
+
+
+def _what_is_wrong(failed: list[dict[str, Any]]) -> str:
+    """Returns which targets are missed: whole classes, or numbers close to 0 and 1."""
+    # Results from before targets were looked at have none.
+    if not all(trial.get("by_target") for trial in failed):
+        return "-"
+    wrong = np.array([trial["wrong_by_target"] for trial in failed])
+    there = np.array([trial["by_target"] for trial in failed])
+    kinds = wrong.shape[1]
+    if kinds < PARTS:
+        whole = np.sum(wrong >= WHOLE * there, axis=1)
+        return f"whole classes: {', '.join(map(str, whole))} of {kinds}"
+    outer = [0, -1]
+    share = wrong[:, outer].sum() / max(1, wrong.sum())
+    of_all = there[:, outer].sum() / there.sum()
+    return f"{share:.0%} have a target in an outer twentieth, as {of_all:.1%} of all do"
+
+
 def _state(outcome: Outcome) -> str:
     """Returns the largest states of trials that succeeded, and of those that failed."""
-    by_success = {True: [], False: []}
-    for trial in outcome.result["trials"]:
-        # Results from before states were looked at have none.
-        if trial.get("largest_state") is not None:
-            by_success[trial["solved"]].append(trial["largest_state"])
-    means = [f"{statistics.mean(s):.1f}" if s else "-" for s in by_success.values()]
-    return ", ".join(means)
+    return f"{_mean_state(outcome.solved)}, {_mean_state(outcome.failed)}"
+
+
+def _mean_state(trials: list[dict[str, Any]]) -> str:
+    # Results from before states were looked at have none.
+    states = [trial.get("largest_state") for trial in trials]
+    states = [state for state in states if state is not None]
+    return f"{statistics.mean(states):.1f}" if states else "-"
 
 
 def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[str, ...]:

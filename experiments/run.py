@@ -102,9 +102,12 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
             "trial": trial,
             "solved": bool(solved[-1] > 0),
             "sequences": solved.tolist(),
-            "wrong": [int(wrong[trial]) for wrong, _ in points],
-            "mean_error": [float(error[trial]) for _, error in points],
+            "wrong": [int(tests.wrong[trial]) for tests in points],
+            "mean_error": [float(tests.error[trial]) for tests in points],
             "largest_state": float(states[trial]),
+            # At the end.
+            "wrong_by_target": points[-1].wrong_by_target[trial].tolist(),
+            "by_target": points[-1].by_target[trial].tolist(),
         }
         for trial, solved in enumerate(np.asarray(trials.solved_after).T)
     ]

@@ -143,10 +143,10 @@ class Run:
         count = stopping.window
         bounds = np.array(stopping.mean_error or (np.inf,) * len(stopping.wrong))
         if count > FIRST and self.trainer.sets is None:
-            wrong, _ = self.trainer.test(one, start, FIRST)
+            wrong = self.trainer.test(one, start, FIRST).wrong
             if wrong[0] > max(stopping.wrong):
                 return np.zeros(len(bounds), bool)
-        wrong, error = self.trainer.test(one, start, count)
+        wrong, error, *_ = self.trainer.test(one, start, count)
         return (wrong[0] <= np.array(stopping.wrong)) & (np.asarray(error[0]) < bounds)
 
     def _without_those_over(self, now: Trials) -> Trials:

@@ -129,6 +129,7 @@ ALLOWED = {
         "experiments.kept",
         "experiments.reading",
         "experiments.report",
+        "numpy",
     ],
     "experiments/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
     "experiments/progress.py": ["experiments.config", "rich"],

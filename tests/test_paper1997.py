@@ -1,6 +1,7 @@
 """Verdicts on the rows of the paper, from results that are kept."""
 
 import copy
+import dataclasses
 import json
 import shutil
 
@@ -243,3 +244,46 @@ def test_committed_results_are_of_the_config_as_it_is(name):
     for outcome in outcomes(name):
         changed = changes(outcome.result)
         assert changed == [] or (not outcome.is_whole and "trials = " in changed[0])
+
+
+@pytest.mark.parametrize(
+    "wrong, there, expected",
+    [
+        (
+            [[9, 0, 10, 8], [10, 10, 10, 0]],
+            [[10, 10, 10, 10], [10, 10, 10, 10]],
+            "whole classes: 2, 3 of 4",
+        ),
+        (
+            [[3] + [0] * 18 + [4], [0, 1] + [0] * 17 + [0]],
+            [[5] * 20, [5] * 20],
+            "88% have a target in an outer twentieth, as 10.0% of all do",
+        ),
+        ([[], []], [[], []], "-"),
+    ],
+)
+def test_failures_say_which_targets_are_missed(wrong, there, expected):
+    result = result_of(0, 0)
+    for trial, w, t in zip(result["trials"], wrong, there, strict=True):
+        trial |= {"wrong_by_target": w, "by_target": t, "largest_state": 3.0}
+    row = paper1997._failures(NAME, Outcome("x", "literal", result))
+    assert row == (NAME, "x", "2 of 2", "1.0 of 2560", "3.0", expected)
+
+
+@pytest.mark.parametrize("name", [NAME, "adding-4-1", "reber-1-1"])
+def test_wrong_answers_are_counted_by_target(name):
+    config = read_config(config_path(name))
+    trainer = Trainer(dataclasses.replace(config, trials=2))
+    tests = jax.device_get(trainer.test(trainer.init(), 0, 64))
+    counted = tests.wrong_by_target.sum(1), tests.by_target.sum(1)
+    if config.task.is_along:
+        assert tests.by_target.shape == (2, 0)
+        return
+    np.testing.assert_array_equal(counted, [tests.wrong, [64, 64]])
+    # The targets of the first trial, one by one.
+    key = trainer.keys(jax.numpy.array([0]))[2][0]
+    keys = jax.vmap(lambda n: jax.random.fold_in(key, n))(jax.numpy.arange(64))
+    truth = jax.vmap(lambda key: trainer.sample(0, key))(keys).truth
+    kinds = truth.argmax(1) if truth.shape[1] > 1 else np.floor(truth[:, 0] * 20)
+    for kind, count in enumerate(tests.by_target[0]):
+        assert np.sum(kinds == kind) == count
