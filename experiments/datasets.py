@@ -32,12 +32,12 @@ class Sets(NamedTuple):
         index = jax.random.randint(key, (), 0, strings)
         return jax.tree.map(lambda leaf: leaf[trial % pairs, index], self.train)
 
-    def both(self, trial: Array) -> Sequence:
-        """Returns all sequences of a trial's two sets, along the last axis."""
+    def both(self, trial: Array, count: int) -> Sequence:
+        """Returns the first sequences of a trial's two sets, along the last axis."""
         pair = trial % len(self.train.length)
         return jax.tree.map(
             lambda train, test: jnp.moveaxis(
-                jnp.concatenate([train[pair], test[pair]]), 0, -1
+                jnp.concatenate([train[pair], test[pair]])[:count], 0, -1
             ),
             self.train,
             self.test,

@@ -116,6 +116,7 @@ def along(
     targets: Array,
     rate: float,
     update: str,
+    has_grown: Array | None = None,
 ) -> tuple[Weights, Array]:
     """Presents a sequence with a target at every step, and learns.
 
@@ -129,6 +130,8 @@ def along(
       rate: the learning rate.
       update: `'step'` changes the weights after every step, traces of earlier steps
         being kept as they were made; `'sequence'` after the last.
+      has_grown: whether hidden units are there yet, `(trials,)`: if not, weights from
+        them are 0 and stay so, and those into them have no error; None: they are.
 
     Returns:
       The weights after it, and the outputs of all steps, each before it was learnt
@@ -154,6 +157,8 @@ def along(
         # Else they are formed again for every weight.
         e = jax.lax.optimization_barrier(e)
         own = _change(network, w, e, traces, y_c, state.y, inputs[t])
+        if has_grown is not None:
+            own = own._replace(outputs=own.outputs * has_grown)
         if is_step:
             w = _descend(w, own, rate)
         else:
@@ -173,6 +178,7 @@ def by_full_gradient(
     target: Array,
     rate: float,
     is_along: bool,
+    has_grown: Array | None = None,
 ) -> tuple[Weights, Array]:
     """Presents a sequence, and learns by the whole gradient through time.
 
@@ -184,6 +190,7 @@ def by_full_gradient(
       target: as in `at_end`, or in `along`.
       rate: the learning rate.
       is_along: whether there is a target at every step.
+      has_grown: as in `along`.
 
     Returns:
       As `at_end`, or as `along` with one change after each sequence.
@@ -198,6 +205,8 @@ def by_full_gradient(
     change, y = gradient(w)
     if w.bias is not None:
         change = change._replace(bias=change.bias * network.has_bias())
+    if has_grown is not None:
+        change = change._replace(outputs=change.outputs * has_grown)
     return _descend(w, change, -rate), y
 
 

@@ -214,7 +214,7 @@ class Trainer:
         def one_trial(given):
             number, key, w = given
             if self.sets is not None:
-                return f(w, self.sets.both(number))
+                return f(w, self.sets.both(number, count))
             keys = jax.vmap(partial(jax.random.fold_in, key))(start + jnp.arange(count))
             draw = partial(self.sample, number)
             return f(w, jax.vmap(draw, out_axes=-1)(keys))
@@ -255,7 +255,8 @@ class Trainer:
     ) -> tuple[Trials, Array, Array]:
         """Presents one batch to each trial, and applies the stopping rule."""
         batch = self.learner.batch
-        weights, y = self.learner.learn(trials.weights, sequence)
+        has_grown = None if trials.added is None else trials.added[1] > 0
+        weights, y = self.learner.learn(trials.weights, sequence, has_grown)
         error, right = self._judge(y, sequence)
         wrong, mean = jnp.int32(~right), error
         if batch > 1:
@@ -311,8 +312,7 @@ class Trainer:
         grows = is_end & (after == 0) & (now >= (1 - growth.gain) * before)
         after = jnp.where(grows, index + 1, after)
         # Until they are added, their output weights are 0, and so are their errors.
-        w = trials.weights.outputs
-        w = jnp.where(grows, outputs, jnp.where(after > 0, w, 0))
+        w = jnp.where(grows, outputs, trials.weights.outputs)
         watched = jnp.where(is_end, jnp.stack([now * 0, now]), jnp.stack([now, before]))
         return trials._replace(
             weights=trials.weights._replace(outputs=w),

@@ -81,12 +81,15 @@ class Published:
         """Returns the weights of one trial."""
         return initial_weights(self.network, self.model, key)
 
-    def learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Array]:
+    def learn(
+        self, w: Weights, sequence: Sequence, has_grown: Array | None = None
+    ) -> tuple[Weights, Array]:
         """Presents a sequence to each trial; returns weights, and outputs before.
 
         Args:
           w: of the trials.
           sequence: its leaves are `(..., trials)`.
+          has_grown: whether hidden units are there yet, `(trials,)`; None: they are.
 
         Returns:
           Outputs are `(outputs, trials)`, or `(time, outputs, trials)` in tasks with an
@@ -94,11 +97,12 @@ class Published:
         """
         config = self.learning
         given = self.network, w, sequence.inputs, sequence.length, sequence.target
+        given = *given, config.rate
         if config.gradient == "full":
-            return learning.by_full_gradient(*given, config.rate, self.is_along)
+            return learning.by_full_gradient(*given, self.is_along, has_grown)
         if self.is_along:
-            return learning.along(*given, config.rate, config.update)
-        return learning.at_end(*given, config.rate)
+            return learning.along(*given, config.update, has_grown)
+        return learning.at_end(*given)
 
     def respond(self, w: Weights, inputs: Array, lengths: Array) -> Array:
         """Returns what a network answers, `(..., sequences)`, as `learn` does.

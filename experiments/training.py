@@ -24,7 +24,7 @@ STATE = "state.msgpack"
 METRICS = "metrics.jsonl"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test begins with so many sequences, which most networks do not get right.
-FIRST = 256
+FIRST = 64
 # Numbers that fill a vector of the processor: fewer trials take as long.
 FEW = 8
 
@@ -77,11 +77,13 @@ class Run:
             while self.presented < cap and not np.all(now.is_over):
                 now = self._advance(now, self._count(cap), progress)
                 self.seconds = before + time.monotonic() - started
+                # Before the state is saved, so that who goes on with it computes as
+                # many trials side by side.
+                now = self._without_those_over(now)
                 if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
                     self._put(now)
                     checkpoint.save(self.folder / STATE, self._state())
                     saved = time.monotonic()
-                now = self._without_those_over(now)
         self._put(now)
         checkpoint.save(self.folder / STATE, self._state())
 
@@ -99,7 +101,8 @@ class Run:
         now, errors, rights = self.trainer.advance(now, self.presented, count)
         self.presented += count
         stopping = self.experiment.stopping
-        if stopping.on == "test" and self.presented % stopping.every == 0:
+        is_cap = self.presented == self.experiment.learning.max_sequences
+        if stopping.on == "test" and (self.presented % stopping.every == 0 or is_cap):
             now = self._test(now)
         errors, rights = np.asarray(errors), np.asarray(rights)
         solved = np.array(self.trials.solved_after)
@@ -125,28 +128,35 @@ class Run:
     def _test(self, now: Trials) -> Trials:
         """Notes the stopping points that are reached on test sequences."""
         stopping = self.experiment.stopping
-        solved = np.array(now.solved_after)
-        for k in np.flatnonzero(now.streak >= stopping.streak):
-            if solved[-1, k] == 0:
-                reached = self._reached(_take(now, [k]))
-                after = note(solved[:, k : k + 1], reached[:, None], self.presented)
-                solved[:, k] = np.asarray(after)[:, 0]
-        before = now.solved_after
-        return trials_at(now._replace(solved_after=jnp.asarray(solved)), before)
-
-    def _reached(self, one: Trials) -> np.ndarray:
-        """Returns which stopping points one trial reaches on new test sequences."""
-        stopping = self.experiment.stopping
         # Tests during training are behind those after it.
         start = self.experiment.test_sequences + self.presented * stopping.window
         start %= 2**31 - stopping.window
-        count = stopping.window
+        may_pass = np.asarray(~now.is_over & (now.streak >= stopping.streak))
+        if stopping.streak == 0:
+            # All of them: side by side, they take less time than one by one.
+            may_pass &= self._passes_first(now, start)
+        solved = np.array(now.solved_after)
+        for k in np.flatnonzero(may_pass):
+            one = _take(now, [k])
+            if stopping.streak > 0 and not self._passes_first(one, start)[0]:
+                continue
+            reached = self._reached(one, start)
+            after = note(solved[:, k : k + 1], reached[:, None], self.presented)
+            solved[:, k] = np.asarray(after)[:, 0]
+        before = now.solved_after
+        return trials_at(now._replace(solved_after=jnp.asarray(solved)), before)
+
+    def _passes_first(self, trials: Trials, start: int) -> np.ndarray:
+        """Returns which trials may pass a test, by its first sequences."""
+        stopping = self.experiment.stopping
+        first = self.trainer.test(trials, start, min(FIRST, stopping.window))
+        return np.asarray(first.wrong) <= max(stopping.wrong)
+
+    def _reached(self, one: Trials, start: int) -> np.ndarray:
+        """Returns which stopping points one trial reaches on test sequences."""
+        stopping = self.experiment.stopping
         bounds = np.array(stopping.mean_error or (np.inf,) * len(stopping.wrong))
-        if count > FIRST and self.trainer.sets is None:
-            wrong = self.trainer.test(one, start, FIRST).wrong
-            if wrong[0] > max(stopping.wrong):
-                return np.zeros(len(bounds), bool)
-        wrong, error, *_ = self.trainer.test(one, start, count)
+        wrong, error, *_ = self.trainer.test(one, start, stopping.window)
         return (wrong[0] <= np.array(stopping.wrong)) & (np.asarray(error[0]) < bounds)
 
     def _without_those_over(self, now: Trials) -> Trials:

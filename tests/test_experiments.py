@@ -286,6 +286,30 @@ def test_hidden_units_are_added_when_the_error_stops_falling():
         assert when == 4 * (stalled[0] + 2)
 
 
+@pytest.mark.parametrize("reading", [None, "update-per-step", "full-gradient"])
+def test_hidden_units_that_are_not_there_do_and_learn_nothing(reading):
+    config = small(read_config(config_path("long-lag-2a"), reading), tolerance=1e-6)
+    task = dataclasses.replace(config.task, lag=7)
+    growth = dataclasses.replace(config.growth, window=1000)
+    trainer = Trainer(dataclasses.replace(config, growth=growth, task=task))
+    before = trials = trainer.init()
+    before, direct = jax.device_get((before.weights, np.array(before.weights.direct)))
+    for n in range(3):
+        y_before = direct.copy()
+        trials, _, _ = trainer.advance(trials, n, 1)
+        for k in range(config.trials):
+            key = jax.random.fold_in(trainer.keys(jnp.arange(k + 1))[1][k], n)
+            one = jax.device_get(trainer.sample(k, key))
+            for symbol, target in zip(one.inputs, one.target, strict=True):
+                w = direct if reading == "update-per-step" else y_before
+                y = 1 / (1 + np.exp(-w[symbol, :, k]))
+                e = y * (1 - y) * (np.eye(8)[target] - y)
+                direct[symbol, :, k] += config.learning.rate * e
+    np.testing.assert_allclose(trials.weights.direct, direct, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(trials.weights.inputs, before.inputs)
+    assert not trials.weights.outputs.any()
+
+
 def test_trials_that_reach_the_cap_have_failed(tmp_path):
     now = Run(Trainer(small(SIX_A, tolerance=1e-6, max_sequences=7)), tmp_path)
     now.train()

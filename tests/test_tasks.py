@@ -303,7 +303,7 @@ def test_test_strings_are_not_in_the_training_set():
             for s in sets
         ]
         assert not texts[0] & texts[1]
-    both = sets.both(jnp.int32(3))
+    both = sets.both(jnp.int32(3), 512)
     np.testing.assert_array_equal(both.length[:50], sets.train.length[1])
     drawn = sets.sample(jnp.int32(2), jax.random.key(1))
     assert (np.asarray(sets.train.inputs[0]) == np.asarray(drawn.inputs)).all(1).any()
