@@ -281,13 +281,13 @@ class Experiment:
             "`learning.update` must be 'sequence' where the error is at the end alone, "
             "got 'step'.",
         )
+        if self.baseline.cell:
+            self._check_batches()
         require(
             self.growth.window == 0 or self.task.is_along,
             "`growth.window` must be 0 where the error is at the end alone, got "
             f"{self.growth.window}.",
         )
-        if self.baseline.cell:
-            self._check_batches()
 
     def _check_batches(self) -> None:
         batch, stopping = self.baseline.batch, self.stopping

@@ -134,7 +134,7 @@ class Run:
         may_pass = np.asarray(~now.is_over & (now.streak >= stopping.streak))
         if stopping.streak == 0:
             # All of them: side by side, they take less time than one by one.
-            may_pass &= self._passes_first(now, start)
+            may_pass = may_pass & self._passes_first(now, start)
         solved = np.array(now.solved_after)
         for k in np.flatnonzero(may_pass):
             one = _take(now, [k])
