@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from experiments.folder import check
 from experiments.options import HELP, INSTALL, parse_run
 from experiments.reading import (
     config_header,
@@ -145,7 +146,7 @@ def run_config(arguments: list[str]) -> None:
     run_name = path.stem if reading is None else f"{path.stem}-{reading}"
     default = RUNS / f"{run_name}-seed{command.experiment.seed}"
     folder = command.out or default
-    _check_folder(folder, overwrite=command.overwrite)
+    check(folder, command.experiment, command.overwrite)
     try:
         # Here, as it imports jax.
         from experiments.run import run
@@ -248,7 +249,10 @@ def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
     at = arguments.index(option)
     if at + 1 == len(arguments):
         raise ConfigError(f"`{option}` must have a value, got nothing.")
-    return arguments[at + 1], arguments[:at] + arguments[at + 2 :]
+    rest = arguments[:at] + arguments[at + 2 :]
+    if option in rest:
+        raise ConfigError(f"`{option}` must be given once.")
+    return arguments[at + 1], rest
 
 
 def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:
@@ -258,17 +262,3 @@ def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:
     got = f"`{arguments[0]}`" if arguments else "nothing"
     names = ", ".join(f"`{name}`" for name in config_names())
     raise ConfigError(f"`{verb}` needs a config first, one of {names}, got {got}.")
-
-
-def _check_folder(folder: Path, overwrite: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"`--out` must be a folder, got the file `{folder}`.")
-    if not folder.is_dir() or overwrite:
-        return
-    names = {path.name for path in folder.iterdir()}
-    # A run that did not end may be started again.
-    is_unfinished = "config.json" in names and "result.json" not in names
-    if names and not is_unfinished:
-        raise ConfigError(
-            f"the folder `{folder}` is not empty: give --overwrite, or --out another."
-        )

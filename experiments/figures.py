@@ -93,8 +93,9 @@ def draw_curves(shown: dict[str, Outcome]) -> Figure:
     for axes, (name, outcome) in zip(grid.flat, shown.items(), strict=False):
         curve = outcome.result["curve"]
         sequences = curve["sequences"]
-        axes.fill_between(sequences, curve["low"], curve["high"], color=OURS, alpha=0.3)
-        axes.plot(sequences, curve["median"], color=OURS)
+        low, high = (np.array(curve[name], float) for name in ("low", "high"))
+        axes.fill_between(sequences, low, high, color=OURS, alpha=0.3)
+        axes.plot(sequences, np.array(curve["median"], float), color=OURS)
         paper = outcome.result["config"]["paper"]["sequences"]
         axes.axvline(paper[-1], color=PAPERS)
         axes.set_xscale("log")

@@ -59,7 +59,8 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
             return words.format(best.reading), best
     whole = [outcome for outcome in found if outcome.is_whole] or found
     best = max(whole, key=lambda outcome: (outcome.share, -(outcome.mean() or 0)))
-    return f"not reproduced (best: `{best.reading}`)", best
+    cap = best.result["config"]["learning"]["max_sequences"]
+    return f"not reproduced (best: `{best.reading}`, cap {cap:,})", best
 
 
 def tables() -> dict[str, str]:
@@ -223,9 +224,10 @@ def _printed(outcome: Outcome) -> str:
 
 def _sequences(outcome: Outcome) -> str:
     """Returns the means at all stopping points, and the range at the last."""
-    if not outcome.solved:
-        return "-"
     points = range(len(outcome.result["config"]["paper"]["sequences"]))
-    means = " / ".join(f"{outcome.mean(point):,.0f}" for point in points)
+    each = [outcome.mean(point) for point in points]
+    means = " / ".join("-" if mean is None else f"{mean:,.0f}" for mean in each)
+    if not outcome.solved:
+        return means
     last = [trial["sequences"][-1] for trial in outcome.solved]
     return f"{means} ({min(last):,}–{max(last):,})"

@@ -5,6 +5,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from experiments.folder import RESULT, read_result
 from experiments.reading import config_path, read_config, to_dict
 from experiments.rules import ConfigError
 
@@ -102,11 +103,7 @@ def markdown_table(folders: list[Path]) -> str:
     )
     lines = [markdown_row(head), markdown_row("---" for _ in head)]
     for folder in folders:
-        path = folder / "result.json"
-        try:
-            result = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path} is damaged: {error}.") from error
+        result = read_result(folder / RESULT)
         lines.append(markdown_row(_cells(result)))
     return "\n".join(lines)
 

@@ -1,16 +1,6 @@
-"""Runs an experiment and writes its folder.
-
-RUN/config.json      the resolved config
-RUN/metrics.jsonl    learning curves, a line for each chunk of sequences
-RUN/result.json      each trial, versions, seed, commit, seconds
-RUN/weights.npz      of the published network, at the last stopping points
-RUN/learning_curve.png
-RUN/state.msgpack    where it goes on, until it has ended
-"""
+"""Runs an experiment and writes its folder, see `experiments/folder.py`."""
 
 import importlib.metadata
-import json
-import math
 import platform
 import subprocess
 from pathlib import Path
@@ -20,14 +10,23 @@ import jax
 import numpy as np
 
 from experiments.config import Experiment
+from experiments.folder import (
+    CONFIG,
+    CURVE,
+    METRICS,
+    RESULT,
+    STATE,
+    WEIGHTS,
+    locked,
+    to_json,
+    write,
+)
 from experiments.network import Weights
 from experiments.online import Trainer, Trials
 from experiments.plots import save_learning_curve
 from experiments.reading import to_dict
 from experiments.report import print_table
-from experiments.training import METRICS, STATE, Run
-
-CURVE, WEIGHTS = "learning_curve.png", "weights.npz"
+from experiments.training import Run
 
 
 def run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
@@ -41,13 +40,18 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
       reading: of the paper, if it is not the literal one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    config = _to_json(to_dict(experiment))
-    (folder / "result.json").unlink(missing_ok=True)
-    written = folder / "config.json"
+    with locked(folder):
+        _run(experiment, folder, name, reading)
+
+
+def _run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
+    config = to_json(to_dict(experiment))
+    (folder / RESULT).unlink(missing_ok=True)
+    written = folder / CONFIG
     if not (written.is_file() and written.read_text() == config):
         for old in (STATE, METRICS, CURVE, WEIGHTS):
             (folder / old).unlink(missing_ok=True)
-        written.write_text(config)
+        write(written, config)
     environment = describe_environment()
     trainer = Trainer(experiment)
     training = Run(trainer, folder)
@@ -63,11 +67,12 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
         "seconds": training.seconds,
         "environment": environment,
     }
-    (folder / "result.json").write_text(_to_json(result))
     if isinstance(trials.reached, Weights):
         save_weights(folder / WEIGHTS, trials.reached)
-    (folder / STATE).unlink()
     save_learning_curve(folder / METRICS, result, folder / CURVE)
+    # Last: what has a result is whole.
+    write(folder / RESULT, to_json(result))
+    (folder / STATE).unlink()
     print_table(result)
     print(f"wrote {folder}")
 
@@ -139,16 +144,3 @@ def _commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return described.stdout.strip()
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(_finite(value), indent=2, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """Returns a value with None for NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,7 +4,7 @@ A run keeps one core busy. Those that have ended are not begun again, those that
 broken off go on: the same command, given again, goes on with a whole table.
 """
 
-import json
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from experiments.folder import RESULT, is_of, read_result
 from experiments.options import parse_run
 from experiments.reading import (
     config_names,
@@ -19,7 +20,6 @@ from experiments.reading import (
     nearest,
     read_config,
     readings,
-    to_dict,
 )
 from experiments.rules import ConfigError
 
@@ -71,9 +71,13 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
     left = [(row, folder) for row, folder in left if folder is not None]
     print(f"{len(rows) - len(left)} of {len(rows)} runs have ended before", flush=True)
     started, are_good = time.monotonic(), True
+    children: set[subprocess.Popen] = set()
+    # Whoever ends this process ends all runs; they go on where they were.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ThreadPoolExecutor(processes) as pool:
         running = {
-            pool.submit(_run, row, options, folder): folder for row, folder in left
+            pool.submit(_run, row, options, folder, children): folder
+            for row, folder in left
         }
         try:
             for ended in as_completed(running):
@@ -81,11 +85,15 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
                 is_good = ended.result() == 0
                 are_good &= is_good
                 says = _said(folder) if is_good else f"failed, see {folder}.log"
-                print(f"{time.monotonic() - started:7.0f} s  {folder.name}: {says}")
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
+                seconds = time.monotonic() - started
+                print(f"{seconds:7.0f} s  {folder.name}: {says}", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in children:
+                process.terminate()
             raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
     return are_good
 
 
@@ -95,10 +103,9 @@ def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
     command = parse_run(read_config(config_path(name), reading), options)
     experiment = command.experiment
     folder = runs / "-".join(filter(None, (name, reading, f"seed{experiment.seed}")))
-    if command.overwrite or not (folder / "result.json").is_file():
+    if command.overwrite or not (folder / RESULT).is_file():
         return folder
-    before = json.loads((folder / "result.json").read_text())["config"]
-    if before != json.loads(json.dumps(to_dict(experiment))):
+    if not is_of(read_result(folder / RESULT), experiment):
         raise ConfigError(
             f"`{folder}` must be empty, or of the same options; got other ones: give "
             "--out another folder for all."
@@ -106,7 +113,9 @@ def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
     return None
 
 
-def _run(row: Row, options: list[str], folder: Path) -> int:
+def _run(
+    row: Row, options: list[str], folder: Path, processes: set[subprocess.Popen]
+) -> int:
     """Runs one row in a process, and returns its exit status."""
     name, reading = row
     words = [name, *(("--reading", reading) if reading else ()), *options]
@@ -114,11 +123,13 @@ def _run(row: Row, options: list[str], folder: Path) -> int:
     with Path(f"{folder}.log").open("w") as log:
         command = [sys.executable, "-m", "experiments", "run", *words]
         command += ["--out", str(folder.resolve())]
-        return subprocess.run(command, stdout=log, stderr=log, cwd=CLONE).returncode
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=CLONE)
+        processes.add(process)
+        return process.wait()
 
 
 def _said(folder: Path) -> str:
     """Returns what a run came to, in a few words."""
-    result = json.loads((folder / "result.json").read_text())
+    result = read_result(folder / RESULT)
     solved = sum(trial["solved"] for trial in result["trials"])
     return f"{solved} of {len(result['trials'])} trials, {result['seconds']:.0f} s"

@@ -17,11 +17,10 @@ import numpy as np
 
 from experiments import checkpoint
 from experiments.config import CHUNK
+from experiments.folder import METRICS, STATE
 from experiments.online import Trainer, Trials, note, trials_at
 from experiments.progress import Progress
 
-STATE = "state.msgpack"
-METRICS = "metrics.jsonl"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test begins with so many sequences, which most networks do not get right.
 FIRST = 64

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.reading import CONFIGS, config_names, config_path, read_config
+from experiments.folder import to_json
+from experiments.reading import (
+    CONFIGS,
+    config_names,
+    config_path,
+    read_config,
+    to_dict,
+)
 
 NAME = "temporal-order-6a"
 
@@ -218,6 +225,7 @@ MISTAKES = [
     (RUN + "--task.lengths 7 8", "`positions` must lie in [1, 5]"),
     (RUN + "--out full", "the folder `full` is not empty: give --overwrite"),
     (RUN + "--out typo.toml", "`--out` must be a folder, got the file `typo.toml`."),
+    (RUN + "--reading gru --reading lstm", "`--reading` must be given once."),
     ("report", "no finished run under `runs`: start one with `run`."),
     ("report runs/x", "no finished run `runs/x`"),
 ]
@@ -258,12 +266,18 @@ def test_overwrite_lets_a_run_into_a_full_folder(runs):
     assert len(runs) == 1
 
 
-def test_a_run_that_did_not_end_may_be_started_again(runs):
+def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):
     folder = Path("runs") / "broken"
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
+    experiment = read_config(config_path(NAME))
+    (folder / "config.json").write_text(to_json(to_dict(experiment)))
     assert main(["run", NAME, "--out", str(folder)]) == 0
     assert len(runs) == 1
+
+    assert main(["run", NAME, "--out", str(folder), "--trials", "3"]) == 2
+    assert "has an unfinished run of other options" in capsys.readouterr().err
+    assert main(["run", NAME, "--out", str(folder), "--trials=3", "--overwrite"]) == 0
+    assert len(runs) == 2
 
 
 def test_default_folder_is_not_overwritten_either(runs, capsys):

@@ -112,14 +112,22 @@ ALLOWED = {
         "tyro",
     ],
     "experiments/sweep.py": [
+        "experiments.folder",
         "experiments.options",
+        "experiments.reading",
+        "experiments.rules",
+    ],
+    "experiments/folder.py": [
+        "experiments.config",
         "experiments.reading",
         "experiments.rules",
     ],
     "experiments/cli.py": ["experiments"],
     "experiments/plots.py": ["matplotlib", "numpy"],
-    "experiments/report.py": ["experiments.reading", "experiments.rules", "rich"],
+    "experiments/report.py": ["experiments.folder", "experiments.reading"]
+    + ["experiments.rules", "rich"],
     "experiments/kept.py": [
+        "experiments.folder",
         "experiments.reading",
         "experiments.report",
         "experiments.rules",

@@ -59,16 +59,19 @@ FEW = (31_000,) * 19
         ),
         (
             [("literal", HALF), ("silent", SLOW)],
-            "not reproduced (best: `a silent one`)",
+            "not reproduced (best: `a silent one`, cap 1,000,000)",
         ),
-        ([("literal", (0, 0) * 10)], "not reproduced (best: `a literal one`)"),
+        (
+            [("literal", (0, 0) * 10)],
+            "not reproduced (best: `a literal one`, cap 1,000,000)",
+        ),
         (
             [("literal", HALF), ("silent", FEW)],
-            "not reproduced (best: `a literal one`)",
+            "not reproduced (best: `a literal one`, cap 1,000,000)",
         ),
         (
             [("literal", HALF), ("baseline", GOOD)],
-            "not reproduced (best: `a literal one`)",
+            "not reproduced (best: `a literal one`, cap 1,000,000)",
         ),
     ],
 )
@@ -83,6 +86,21 @@ def test_share_is_that_of_the_paper():
     assert one.is_reproduced
     other = Outcome("x", "literal", result_of(*sequences, name="reber-1-2"))
     assert not other.is_reproduced
+
+
+def test_every_stopping_point_counts():
+    result = result_of(*[0] * 10, name="multiplication-5")
+    paper = result["config"]["paper"]["sequences"]
+    for trial in result["trials"]:
+        trial |= {"solved": True, "sequences": list(paper)}
+    one = Outcome("x", "literal", result)
+    assert one.is_reproduced and one.solved_of == "10 / 10 of 10"
+    for trial in result["trials"]:
+        trial["sequences"] = [int(1.6 * paper[0]), paper[1]]
+    assert not one.is_reproduced
+    for trial in result["trials"]:
+        trial |= {"solved": False, "sequences": [paper[0], 0]}
+    assert one.solved_of == "10 / 0 of 10" and one.mean(0) == paper[0]
 
 
 METRICS = [
@@ -149,6 +167,10 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     with pytest.raises(
         ConfigError, match="as its config says, got learning.rate = 0.4"
     ):
+        keep(run)
+    result = result_of(*GOOD) | {"weights": 157}
+    (run / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ConfigError, match="the paper's 156 weights, got 157"):
         keep(run)
     path.rename(path.with_name("no-such.json"))
     with pytest.raises(ConfigError, match="no reading `no-such`"):

@@ -1,13 +1,19 @@
 """Many runs by one command: what is chosen, skipped, gone on with, and reported."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from experiments.cli import main
+from experiments.folder import locked
 from experiments.reading import config_names
-from experiments.sweep import chosen
+from experiments.rules import ConfigError
+from experiments.sweep import CLONE, chosen
 
 SIX_A = "temporal-order-6a"
 SHORT = ["--trials", "2", "--learning.max-sequences", "20", "--test-sequences", "4"]
@@ -79,3 +85,36 @@ def test_mistakes_end_before_any_run(words, message, capsys):
     assert main(["run-all", *words]) == 2
     assert message in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff", b"[]", b"{}"])
+def test_damaged_results_end_with_one_line(damaged, capsys):
+    folder = Path(f"runs/{SIX_A}-seed0")
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_bytes(damaged)
+    for words in (["run-all", SIX_A], ["keep", str(folder)], ["report", str(folder)]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert "result.json is damaged" in error and len(error.splitlines()) == 1
+
+
+def test_two_processes_do_not_run_in_one_folder(tmp_path):
+    with locked(tmp_path / "run"):
+        with pytest.raises(ConfigError, match="another process runs in"):
+            with locked(tmp_path / "run"):
+                pass
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_runs_end_with_the_command(tmp_path):
+    long = [sys.executable, "-m", "experiments", "run-all", SIX_A, "--out", tmp_path]
+    process = subprocess.Popen(long, cwd=CLONE)
+    lock = tmp_path / f"{SIX_A}-seed0.lock"
+    while not lock.is_file():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    with locked(tmp_path / f"{SIX_A}-seed0"):
+        pass
