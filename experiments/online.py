@@ -72,9 +72,9 @@ class Tests(NamedTuple):
       wrong: how many sequences are wrong.
       error: mean absolute error.
       wrong_by_target: how many are wrong of each class, or of each part of [0, 1] in
-        which a target can lie, `(trials, kinds)`; no kinds where a target is a
-        sequence.
-      by_target: how many there are.
+        which a target can lie, `(trials, kinds)`; with targets at every step, how many
+        at the one that needs the first symbols, and how many at others.
+      by_target: how many there are of each.
     """
 
     wrong: Array
@@ -190,8 +190,7 @@ class Trainer:
         def judged(w, sequences):
             y = self.learner.respond(w, sequences.inputs, sequences.length)
             error, right = self._judge(y, sequences)
-            kind, none = self._kinds(sequences)
-            by_target = none.at[kind].add(~right), none.at[kind].add(1)
+            by_target = self._by_target(y, sequences, right)
             return Tests(jnp.sum(~right), jnp.mean(error), *by_target)
 
         return self._map(judged, trials, start, count)
@@ -240,15 +239,25 @@ class Trainer:
             judge = jax.vmap(judge, in_axes=-1, out_axes=-1)
         return judge(sequences, y)
 
-    def _kinds(self, sequences: Sequence) -> tuple[Array, Array]:
-        """Returns the kind of each sequence's target, and a 0 for each kind."""
-        truth = sequences.truth
-        if self.experiment.task.is_along:
-            return jnp.zeros(0, int), jnp.zeros(0, int)
-        if len(truth) > 1:
-            return truth.argmax(0), jnp.zeros(len(truth), int)
-        part = jnp.floor(truth[0] * PARTS).astype(int)
-        return jnp.clip(part, 0, PARTS - 1), jnp.zeros(PARTS, int)
+    def _by_target(
+        self, y: Array, sequences: Sequence, right: Array
+    ) -> tuple[Array, Array]:
+        """Returns how many sequences are wrong by their targets, and how many are."""
+        truth, task = sequences.truth, self.experiment.task
+        if task.is_along:
+            tolerance = self.experiment.stopping.tolerance
+            steps = partial(Sequence.right_steps, tolerance=tolerance)
+            wrong = ~jax.vmap(steps, in_axes=-1, out_axes=-1)(sequences, y)
+            at = sequences.length - task.asked_from_end
+            is_asked = jnp.arange(len(wrong))[:, None] == at
+            each = (wrong & is_asked).any(0), (wrong & ~is_asked).any(0)
+            return jnp.array([of.sum() for of in each]), jnp.full(2, right.size)
+        kinds = len(truth) if len(truth) > 1 else PARTS
+        kind = truth.argmax(0)
+        if kinds == PARTS:
+            kind = jnp.clip(jnp.floor(truth[0] * PARTS).astype(int), 0, PARTS - 1)
+        none = jnp.zeros(kinds, int)
+        return none.at[kind].add(~right), none.at[kind].add(1)
 
     def _present(
         self, trials: Trials, index: Array, sequence: Sequence

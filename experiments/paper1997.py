@@ -26,6 +26,7 @@ from experiments.reading import (
     readings_of,
 )
 from experiments.report import markdown_row
+from experiments.task_options import TASK_OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 VERDICTS = (
@@ -173,18 +174,26 @@ def _failures(name: str, outcome: Outcome) -> tuple[str, ...]:
         f"{len(failed)} of {len(result['trials'])}",
         f"{wrong:.1f} of {result['config']['test_sequences']}",
         _mean_state(failed),
-        _what_is_wrong(failed),
+        _what_is_wrong(failed, result["config"]["task"]["name"]),
     )
 
 
-def _what_is_wrong(failed: list[dict[str, Any]]) -> str:
-    """Returns which targets are missed: whole classes, or numbers close to 0 and 1."""
+def _what_is_wrong(failed: list[dict[str, Any]], task: str) -> str:
+    """Returns which targets are missed: whole classes, numbers close to 0 and 1, steps.
+
+    Args:
+      failed: trials, as in `result.json`.
+      task: its name in configs.
+    """
     # Results from before targets were looked at have none.
     if not all(trial.get("by_target") for trial in failed):
         return "-"
     wrong = np.array([trial["wrong_by_target"] for trial in failed])
     there = np.array([trial["by_target"] for trial in failed])
     kinds = wrong.shape[1]
+    if TASK_OPTIONS[task].is_along:
+        asked, others = wrong.sum(0) / there.sum(0)
+        return f"the long lag in {asked:.0%} of sequences, others in {others:.0%}"
     if kinds < PARTS:
         whole = np.sum(wrong >= WHOLE * there, axis=1)
         return f"whole classes: {', '.join(map(str, whole))} of {kinds}"

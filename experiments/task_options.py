@@ -1,7 +1,8 @@
 """What may stand in the section `[task]` of a config, task by task.
 
 `is_symbolic` says that inputs are symbols, by their indices, and `is_along` that there
-is a target at every step, not at the end alone.
+is a target at every step, not at the end alone; then `asked_from_end` is the prediction
+that needs the first symbols, counted from the end: 1 is the last.
 """
 
 import math
@@ -17,6 +18,7 @@ class EmbeddedReber:
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
+    asked_from_end: ClassVar[int] = 2
 
     name: Literal["embedded-reber"] = "embedded-reber"
     """The task; only the config file chooses it."""
@@ -37,6 +39,7 @@ class LongLags:
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
+    asked_from_end: ClassVar[int] = 1
 
     name: Literal["long-lags"] = "long-lags"
     """The task; only the config file chooses it."""

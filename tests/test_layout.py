@@ -137,6 +137,7 @@ ALLOWED = {
         "experiments.kept",
         "experiments.reading",
         "experiments.report",
+        "experiments.task_options",
         "numpy",
     ],
     "experiments/figures.py": ["experiments", "jax", "matplotlib", "numpy"],

@@ -69,6 +69,10 @@ def test_answers_are_right_by_each_number_that_is_measured(name, rng):
         last = int(sequence.length) - 1
         expected = [last] if options.name == "long-lags" and options.is_random else None
         assert measured.tolist() == (expected or list(range(last + 1)))
+        # What has to be kept from the start.
+        first = 0 if options.name == "long-lags" else 1
+        asked = truth[last + 1 - options.asked_from_end]
+        assert asked == sequence.inputs[first]
     if sequence.legal is not None:
         # The order alone counts, and each symbol that is legal.
         y = np.where(sequence.legal, 0.02, 0.01 * rng.uniform(size=y.shape))

@@ -57,9 +57,19 @@ class Sequence(NamedTuple):
             return error.mean(), (error < tolerance).all()
         error = jnp.abs(jax.nn.one_hot(self.truth, y.shape[-1]) - y)
         mean = jnp.mean(error.mean(-1), where=self.measured)
+        return mean, self.right_steps(y, tolerance).all()
+
+    def right_steps(self, y: jax.Array, tolerance: float) -> jax.Array:
+        """Returns at which steps an answer is right, or is not measured: `(time,)`.
+
+        Args:
+          y: as in `judge`, `(time, outputs)`.
+          tolerance: likewise.
+        """
+        error = jnp.abs(jax.nn.one_hot(self.truth, y.shape[-1]) - y)
         is_right = (error < tolerance).all(-1)
         if self.legal is not None:
             least = jnp.min(y, -1, where=self.legal, initial=jnp.inf)
             others = jnp.max(y, -1, where=~self.legal, initial=-jnp.inf)
             is_right = least > others
-        return mean, (is_right | ~self.measured).all()
+        return is_right | ~self.measured
