@@ -252,15 +252,20 @@ def test_largest_state_is_that_of_any_cell_at_any_step():
     trials, learner = trainer.init(), trainer.learner
     _, _, keys = trainer.keys(trials.numbers)
     expected = []
+
+    @jax.jit
+    def states_of(w, trial, key):
+        one = trainer.sample(trial, key)
+        inputs, length = one.inputs[:, None], one.length[None]
+        return learning.trace(learner.network, w, inputs, length)[0].s, one.length
+
     for trial, key in enumerate(keys):
-        states = []
+        w = jax.tree.map(lambda leaf, k=trial: leaf[..., k, None], trials.weights)
+        largest = []
         for n in range(64):
-            one = trainer.sample(trial, jax.random.fold_in(key, n))
-            w = jax.tree.map(lambda leaf, k=trial: leaf[..., k, None], trials.weights)
-            inputs, length = one.inputs[: one.length, None], one.length[None]
-            s = learning.trace(learner.network, w, inputs, length)[0].s
-            states.append(np.abs(s).max())
-        expected.append(np.mean(states))
+            states, length = states_of(w, trial, jax.random.fold_in(key, n))
+            largest.append(np.abs(states[: int(length)]).max())
+        expected.append(np.mean(largest))
     np.testing.assert_allclose(trainer.largest_state(trials), expected, rtol=1e-5)
 
 
