@@ -88,9 +88,7 @@ class Otherwise(Published):
         super().__init__(experiment)
         self.by = by
 
-    def learn(
-        self, w: Weights, sequence: Sequence, has_grown: None = None
-    ) -> tuple[Weights, Any]:
+    def learn(self, w: Weights, sequence: Sequence) -> tuple[Weights, Any]:
         given = sequence.inputs, sequence.length, sequence.target
         return self.by(self.network, w, *given, self.learning.rate)
 

@@ -101,9 +101,7 @@ class Baseline:
         params = self.network.init(key, self.sample)
         return {"params": params, "optimizer": self.optimizer.init(params)}
 
-    def learn(
-        self, w: Parameters, sequences: Sequence, has_grown: None = None
-    ) -> tuple[Parameters, Array]:
+    def learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
         """Presents a batch to each trial, `(..., batch, trials)`; see `Published`."""
         return jax.vmap(self._learn, in_axes=-1, out_axes=-1)(w, sequences)
 

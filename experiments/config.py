@@ -21,6 +21,8 @@ from experiments.task_options import (
 # Sequences presented by one call: long enough that the host costs nothing, short enough
 # for a progress bar that moves, and for the data of all to be held at once.
 CHUNK = 500
+# Results tell targets that are numbers, from 0 to 1, apart by twentieths.
+PARTS = 20
 HIDDEN_UNITS = ("in", "cell", "out")
 Squashing = Literal["logistic", "identity", "1", "2", "4"]
 

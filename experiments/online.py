@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.baselines import Baseline
-from experiments.config import Experiment
+from experiments.config import PARTS, Experiment
 from experiments.datasets import Sets, draw_sets
 from experiments.network import Array
 from experiments.published import Published
@@ -24,8 +24,6 @@ from experiments.tasks.sequence import Sequence
 
 # Test sequences in which states are looked at.
 LOOKED_AT = 64
-# Targets that are numbers, from 0 to 1, are told apart by twentieths.
-PARTS = 20
 
 
 class Trials(NamedTuple):
@@ -252,11 +250,10 @@ class Trainer:
             is_asked = jnp.arange(len(wrong))[:, None] == at
             each = (wrong & is_asked).any(0), (wrong & ~is_asked).any(0)
             return jnp.array([of.sum() for of in each]), jnp.full(2, right.size)
-        kinds = len(truth) if len(truth) > 1 else PARTS
-        kind = truth.argmax(0)
-        if kinds == PARTS:
-            kind = jnp.clip(jnp.floor(truth[0] * PARTS).astype(int), 0, PARTS - 1)
-        none = jnp.zeros(kinds, int)
+        kind, none = truth.argmax(0), jnp.zeros(len(truth), int)
+        if len(truth) == 1:
+            part = jnp.floor(truth[0] * PARTS).astype(int)
+            kind, none = jnp.clip(part, 0, PARTS - 1), jnp.zeros(PARTS, int)
         return none.at[kind].add(~right), none.at[kind].add(1)
 
     def _present(
@@ -264,8 +261,8 @@ class Trainer:
     ) -> tuple[Trials, Array, Array]:
         """Presents one batch to each trial, and applies the stopping rule."""
         batch = self.learner.batch
-        has_grown = None if trials.added is None else trials.added[1] > 0
-        weights, y = self.learner.learn(trials.weights, sequence, has_grown)
+        has_grown = () if trials.added is None else (trials.added[1] > 0,)
+        weights, y = self.learner.learn(trials.weights, sequence, *has_grown)
         error, right = self._judge(y, sequence)
         wrong, mean = jnp.int32(~right), error
         if batch > 1:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.config import PARTS
 from experiments.kept import LITERAL, Outcome, outcomes
 from experiments.reading import (
     BASELINES,
@@ -34,8 +35,6 @@ VERDICTS = (
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),
     (("departure",), "**reproduced with deviation** `{}`"),
 )
-# Targets that are numbers were told apart by so many parts of [0, 1].
-PARTS = 20
 # A class is missed as a whole if so many of its sequences are wrong.
 WHOLE = 0.9
 VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"

@@ -134,6 +134,7 @@ ALLOWED = {
         "numpy",
     ],
     "experiments/paper1997.py": [
+        "experiments.config",
         "experiments.kept",
         "experiments.reading",
         "experiments.report",

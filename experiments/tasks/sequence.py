@@ -55,7 +55,7 @@ class Sequence(NamedTuple):
         if self.measured is None:
             error = jnp.abs(self.truth - y)
             return error.mean(), (error < tolerance).all()
-        error = jnp.abs(jax.nn.one_hot(self.truth, y.shape[-1]) - y)
+        error = self._errors(y)
         mean = jnp.mean(error.mean(-1), where=self.measured)
         return mean, self.right_steps(y, tolerance).all()
 
@@ -66,10 +66,13 @@ class Sequence(NamedTuple):
           y: as in `judge`, `(time, outputs)`.
           tolerance: likewise.
         """
-        error = jnp.abs(jax.nn.one_hot(self.truth, y.shape[-1]) - y)
-        is_right = (error < tolerance).all(-1)
+        is_right = (self._errors(y) < tolerance).all(-1)
         if self.legal is not None:
             least = jnp.min(y, -1, where=self.legal, initial=jnp.inf)
             others = jnp.max(y, -1, where=~self.legal, initial=-jnp.inf)
             is_right = least > others
         return is_right | ~self.measured
+
+    def _errors(self, y: jax.Array) -> jax.Array:
+        """Returns absolute errors at every step, `(time, outputs)`."""
+        return jnp.abs(jax.nn.one_hot(self.truth, y.shape[-1]) - y)
