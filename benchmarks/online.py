@@ -17,9 +17,7 @@ import numpy as np
 
 import rnncells
 from benchmarks.timing import interleave, spread
-from experiments.config import Experiment
-from experiments.learning import at_last_step, into_units
-from experiments.network import (
+from experiments.learners.network import (
     Network,
     Weights,
     errors,
@@ -28,10 +26,12 @@ from experiments.network import (
     start,
     step,
 )
-from experiments.online import Trainer
-from experiments.published import Published
-from experiments.reading import config_path, read_config
+from experiments.learners.online import at_last_step, into_units
+from experiments.learners.published import PublishedLearner
+from experiments.settings.config import Experiment
+from experiments.settings.reading import config_path, read_config
 from experiments.tasks.sequence import Sequence
+from experiments.training.trainer import Trainer
 
 COUNT, ROUNDS = 500, 7
 # PyTorch's loop takes hundreds of times as long.
@@ -42,7 +42,7 @@ def measure() -> dict[str, float]:
     """Returns sequences per second of all trials together, medians by name."""
     config = read_config(config_path("adding-4-1"))
     learners = {
-        "forward traces (ours)": Published(config),
+        "forward traces (ours)": PublishedLearner(config),
         "reverse cumulative sum": Otherwise(config, cumulative),
         "autodiff of the scan": Otherwise(config, differentiated),
     }
@@ -76,7 +76,7 @@ def _advance(trainer: Trainer) -> Callable[[], Any]:
     return run
 
 
-class Otherwise(Published):
+class Otherwise(PublishedLearner):
     """Ours but for how it learns.
 
     Args:
@@ -96,7 +96,7 @@ class Otherwise(Published):
 def cumulative(
     network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
 ) -> tuple[Weights, Any]:
-    """As `experiments.learning.at_end`: all steps are kept, then one product each."""
+    """As `at_end` of the experiments: all steps are kept, then one product each."""
     projected = project(network, w, inputs)
     trials = lengths.shape[-1]
 
@@ -136,7 +136,7 @@ def cumulative(
 def differentiated(
     network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
 ) -> tuple[Weights, Any]:
-    """As `experiments.learning.at_end`: the library's cell, differentiated by JAX."""
+    """As `at_end` of the experiments: the library's cell, differentiated by JAX."""
     cell = rnncells.LSTM1997Cell(
         network.blocks, network.block_size, param_dtype=w.outputs.dtype
     )

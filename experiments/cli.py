@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.folder import check
-from experiments.options import HELP, INSTALL, parse_run
-from experiments.reading import (
+from experiments.settings.options import HELP, INSTALL, parse_run
+from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
@@ -22,7 +22,7 @@ from experiments.reading import (
     to_dict,
     toml_lines,
 )
-from experiments.rules import ConfigError
+from experiments.settings.rules import ConfigError
 
 RUNS = Path("runs")
 
@@ -187,7 +187,7 @@ def report_runs(arguments: list[str]) -> None:
     folders = [_finished(word, finished) for word in arguments] or finished
     if not folders:
         raise ConfigError(f"no finished run under `{RUNS}`: start one with `run`.")
-    from experiments.report import markdown_table
+    from experiments.reports.tables import markdown_table
 
     print(markdown_table(folders))
 
@@ -195,7 +195,7 @@ def report_runs(arguments: list[str]) -> None:
 def report_paper() -> None:
     """Prints the tables of the paper's rows, and writes them and the figures."""
     try:
-        from experiments import figures, paper1997
+        from experiments.reports import figures, paper1997
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"`report paper1997` needs {error.name}: {INSTALL}."
@@ -210,7 +210,7 @@ def keep_runs(arguments: list[str]) -> None:
     """Copies the results of runs to those that are committed."""
     if not arguments:
         raise ConfigError("`keep` needs the folders of runs, got nothing.")
-    from experiments.kept import keep
+    from experiments.reports.kept import keep
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     for word in arguments:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Experiment
-from experiments.reading import to_dict
-from experiments.rules import ConfigError
+from experiments.settings.config import Experiment
+from experiments.settings.reading import to_dict
+from experiments.settings.rules import ConfigError
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE, STATE = "metrics.jsonl", "learning_curve.png", "state.msgpack"

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.config import Experiment
 from experiments.folder import (
     CONFIG,
     CURVE,
@@ -21,12 +20,13 @@ from experiments.folder import (
     to_json,
     write,
 )
-from experiments.network import Weights
-from experiments.online import Trainer, Trials
-from experiments.plots import save_learning_curve
-from experiments.reading import to_dict
-from experiments.report import print_table
-from experiments.training import Run
+from experiments.learners.network import Weights
+from experiments.reports.learning_curve import save_learning_curve
+from experiments.reports.tables import print_table
+from experiments.settings.config import Experiment
+from experiments.settings.reading import to_dict
+from experiments.training.loop import Run
+from experiments.training.trainer import Trainer, Trials
 
 
 def run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:

@@ -13,15 +13,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from experiments.folder import RESULT, is_of, read_result
-from experiments.options import parse_run
-from experiments.reading import (
+from experiments.settings.options import parse_run
+from experiments.settings.reading import (
     config_names,
     config_path,
     nearest,
     read_config,
     readings,
 )
-from experiments.rules import ConfigError
+from experiments.settings.rules import ConfigError
 
 # `experiments` is not installed, so it is found from here alone.
 CLONE = Path(__file__).resolve().parent.parent

@@ -165,8 +165,8 @@ def test_a_case_that_nothing_runs_on_is_refused(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["cumulative", "differentiated"])
 def test_other_ways_to_learn_are_the_same(name, rng, float64):
     from benchmarks import online
-    from experiments import learning
-    from experiments.network import Network, Weights
+    from experiments.learners.network import Network, Weights
+    from experiments.learners.online import at_end
 
     network, trials = Network(2, 1, 2, 2), 3
 
@@ -177,7 +177,7 @@ def test_other_ways_to_learn_are_the_same(name, rng, float64):
     given = draw(6, 2), jnp.array([6, 1, 4]), draw(1), 0.5
 
     ours, theirs = (
-        learn(network, w, *given) for learn in (learning.at_end, getattr(online, name))
+        learn(network, w, *given) for learn in (at_end, getattr(online, name))
     )
 
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import to_json
-from experiments.reading import (
+from experiments.settings.reading import (
     CONFIGS,
     config_names,
     config_path,
@@ -39,7 +39,7 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def reports(monkeypatch):
-    """The folders of each call to `experiments.report.markdown_table`."""
+    """The folders of each call to `experiments.reports.tables.markdown_table`."""
     calls = []
 
     def markdown_table(folders):
@@ -47,7 +47,7 @@ def reports(monkeypatch):
         return "| the table |"
 
     module = types.SimpleNamespace(markdown_table=markdown_table)
-    monkeypatch.setitem(sys.modules, "experiments.report", module)
+    monkeypatch.setitem(sys.modules, "experiments.reports.tables", module)
     return calls
 
 

@@ -10,11 +10,11 @@ from typing import Literal
 import jax
 import pytest
 
-from experiments import reading
-from experiments.config import Paper, Stopping
-from experiments.network import count
-from experiments.published import initial_weights, network_of
-from experiments.reading import (
+from experiments.learners.network import count
+from experiments.learners.published import initial_weights, network_of
+from experiments.settings import reading
+from experiments.settings.config import Paper, Stopping
+from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
@@ -22,8 +22,8 @@ from experiments.reading import (
     readings,
     to_dict,
 )
-from experiments.rules import ConfigError
-from experiments.task_options import TemporalOrder
+from experiments.settings.rules import ConfigError
+from experiments.settings.tasks import TemporalOrder
 
 KEY = jax.random.key(0)
 ROOT = reading.CONFIGS.parent
@@ -415,7 +415,7 @@ def test_config_without_a_near_name_lists_all():
 
 def test_reading_imports_neither_jax_nor_tyro():
     code = (
-        "import sys; from experiments.reading import *; "
+        "import sys; from experiments.settings.reading import *; "
         "[read_config(config_path(name)) for name in config_names()]; "
         "print({'jax', 'tyro'} & set(sys.modules))"
     )

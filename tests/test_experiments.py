@@ -13,16 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import learning, training
-from experiments.baselines import CELLS
-from experiments.config import Baseline, Growth
-from experiments.online import Trainer
-from experiments.plots import draw_learning_curve
-from experiments.reading import BASELINES, config_names, config_path, read_config
-from experiments.report import changes, markdown_table, summary
-from experiments.rules import ConfigError
+from experiments.folder import METRICS
+from experiments.learners import online
+from experiments.learners.baseline import CELLS
+from experiments.reports.learning_curve import draw_learning_curve
+from experiments.reports.tables import changes, markdown_table, summary
 from experiments.run import run
-from experiments.training import Run
+from experiments.settings.config import Baseline, Growth
+from experiments.settings.reading import (
+    BASELINES,
+    config_names,
+    config_path,
+    read_config,
+)
+from experiments.settings.rules import ConfigError
+from experiments.training import loop
+from experiments.training.loop import Run
+from experiments.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
@@ -80,7 +87,7 @@ def test_learning_equals_a_loop_of_plain_updates():
         )
         network, rate = trainer.learner.network, config.learning.rate
         given = network, weights, inputs, length, target, rate
-        weights, y = learning.at_end(*given)
+        weights, y = online.at_end(*given)
         np.testing.assert_allclose(errors[n], jnp.abs(truth - y).mean(0), rtol=1e-4)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),
@@ -257,7 +264,7 @@ def test_largest_state_is_that_of_any_cell_at_any_step():
     def states_of(w, trial, key):
         one = trainer.sample(trial, key)
         inputs, length = one.inputs[:, None], one.length[None]
-        return learning.trace(learner.network, w, inputs, length)[0].s, one.length
+        return online.trace(learner.network, w, inputs, length)[0].s, one.length
 
     for trial, key in enumerate(keys):
         w = jax.tree.map(lambda leaf, k=trial: leaf[..., k, None], trials.weights)
@@ -364,13 +371,13 @@ class Killed(Exception):
 def test_a_run_that_was_killed_goes_on_to_the_bit(
     name, tolerance, killed_after, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "CHUNK", 3)
-    monkeypatch.setattr(training, "FEW", 2)
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(loop, "CHUNK", 3)
+    monkeypatch.setattr(loop, "FEW", 2)
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     config = small(config_of(name), trials=4, max_sequences=60, tolerance=tolerance)
     whole = Run(Trainer(config), tmp_path)
     whole.train()
-    lines = (tmp_path / training.METRICS).read_text()
+    lines = (tmp_path / METRICS).read_text()
 
     other = tmp_path / "other"
     other.mkdir()
@@ -380,7 +387,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
     def advance_or_die(*given):
         calls.append(given)
         if len(calls) > killed_after:
-            with (other / training.METRICS).open("a") as file:
+            with (other / METRICS).open("a") as file:
                 file.write('{"half a li')
             raise Killed
         return advance(*given)
@@ -393,7 +400,7 @@ def test_a_run_that_was_killed_goes_on_to_the_bit(
     resumed.train()
 
     jax.tree.map(np.testing.assert_array_equal, resumed.trials, whole.trials)
-    assert (other / training.METRICS).read_text() == lines
+    assert (other / METRICS).read_text() == lines
     if name == "temporal-order-6a":
         # Some trials ended before others, and left the loop.
         assert len(whole.numbers) < 4

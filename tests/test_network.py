@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rnncells
-from experiments import learning
-from experiments.network import Network, Weights, count, logistic
+from experiments.learners import online
+from experiments.learners.network import Network, Weights, count, logistic
 
 TRIALS, TIME, RATE = 3, 9, 0.5
 LENGTHS = np.array([9, 5, 1])
@@ -128,7 +128,7 @@ def test_learning_at_the_end_is_gradient_descent(network, rng, float64):
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
     target = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
 
-    learn = jax.jit(learning.at_end, static_argnums=(0, 5))
+    learn = jax.jit(online.at_end, static_argnums=(0, 5))
     new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), target, RATE)
 
     for k, length in enumerate(LENGTHS):
@@ -137,7 +137,7 @@ def test_learning_at_the_end_is_gradient_descent(network, rng, float64):
             network, trial(w, k), x[..., k], target[:, k], is_end
         )
         close((trial(new, k), y[:, k]), (expected, outputs[length - 1]))
-    close(learning.respond(network, w, inputs, jnp.asarray(LENGTHS)), y)
+    close(online.respond(network, w, inputs, jnp.asarray(LENGTHS)), y)
 
 
 @each_network
@@ -145,7 +145,7 @@ def test_learning_along_the_sequence_is_gradient_descent(network, rng, float64):
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
     targets = jnp.asarray(rng.integers(0, network.outputs, (TIME, TRIALS)))
 
-    learn = jax.jit(learning.along, static_argnums=(0, 5, 6))
+    learn = jax.jit(online.along, static_argnums=(0, 5, 6))
     given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
     new, y = learn(*given, "sequence")
 
@@ -154,7 +154,7 @@ def test_learning_along_the_sequence_is_gradient_descent(network, rng, float64):
         counts = jnp.arange(TIME) < length
         expected, outputs = descended(network, trial(w, k), x[..., k], one_hot, counts)
         close((trial(new, k), y[:length, :, k]), (expected, outputs[:length]))
-    close(learning.respond_along(network, w, inputs, LENGTHS)[0], y[0])
+    close(online.respond_along(network, w, inputs, LENGTHS)[0], y[0])
 
 
 @each_network
@@ -168,7 +168,7 @@ def test_full_gradient_is_gradient_descent(network, is_along, rng, float64):
         given = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
         targets = jnp.broadcast_to(given, (TIME, *given.shape))
 
-    learn = jax.jit(learning.by_full_gradient, static_argnums=(0, 5, 6))
+    learn = jax.jit(online.by_full_gradient, static_argnums=(0, 5, 6))
     new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), given, RATE, is_along)
 
     for k, length in enumerate(LENGTHS):
@@ -183,7 +183,7 @@ def test_full_gradient_is_gradient_descent(network, is_along, rng, float64):
         close(own, outputs[:length] if is_along else outputs[length - 1])
 
 
-def online(network, w, x, targets, rate):
+def step_by_step(network, w, x, targets, rate):
     """Equations 19 to 28, one step and one update after the other, in NumPy."""
     b, size, cells = network.blocks, network.block_size, network.cells
     w = Weights(*(None if leaf is None else np.array(leaf) for leaf in w))
@@ -239,12 +239,12 @@ def test_an_update_at_every_step_follows_the_equations(is_symbolic, rng, float64
     targets = jnp.asarray(rng.integers(0, 3, (TIME, TRIALS)))
 
     given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
-    new, _ = learning.along(*given, "step")
+    new, _ = online.along(*given, "step")
 
     for k, length in enumerate(LENGTHS):
         one_hot = np.eye(3)[np.asarray(targets)[:length, k]]
         x_k = np.asarray(x)[:length, :, k]
-        close(trial(new, k), online(network, trial(w, k), x_k, one_hot, RATE))
+        close(trial(new, k), step_by_step(network, trial(w, k), x_k, one_hot, RATE))
 
 
 def test_network_is_that_of_the_1997_cell(rng, float64):

@@ -11,8 +11,8 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import locked
-from experiments.reading import config_names
-from experiments.rules import ConfigError
+from experiments.settings.reading import config_names
+from experiments.settings.rules import ConfigError
 from experiments.sweep import CLONE, chosen
 
 SIX_A = "temporal-order-6a"

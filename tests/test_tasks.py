@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.datasets import draw_sets
-from experiments.reading import config_names, config_path, read_config
-from experiments.task_options import (
+from experiments.settings.reading import config_names, config_path, read_config
+from experiments.settings.tasks import (
     EmbeddedReber,
     LongLags,
     MarkedPairs,
@@ -18,6 +17,7 @@ from experiments.task_options import (
     VeryLongLags,
 )
 from experiments.tasks import TASKS, reber, temporal_order
+from experiments.tasks.reber_sets import draw_sets
 
 
 def draw(options, count=4000, seed=0):

@@ -2,17 +2,18 @@
 
 A task is a module: `inputs(options)` and `outputs(options)` are the numbers of units,
 `sample(options, key)` is a pure function of JAX that makes one `Sequence`, padded to
-`longest(options)` steps. Options are a dataclass in `experiments/task_options.py`,
+`longest(options)` steps. Options are a dataclass in `experiments/settings/tasks.py`,
 where `TASK_OPTIONS` names it too.
 
 `jax.vmap` makes many sequences, and judges what a network answers to them. What follows
 a sequence's `length` is padding, which may look like symbols. The options of a row of
-the paper are `read_config(config_path("adding-4-1")).task`, of `experiments.reading`;
-the fixed sets of the Reber grammar are `experiments.datasets.draw_sets`.
+the paper are `read_config(config_path("adding-4-1")).task`, both functions of
+`experiments.settings.reading`; the fixed sets of the Reber grammar are made by
+`experiments.tasks.reber_sets.draw_sets`.
 
 >>> import jax
 >>> import jax.numpy as jnp
->>> from experiments.task_options import MarkedPairs
+>>> from experiments.settings.tasks import MarkedPairs
 >>> from experiments.tasks import TASKS
 >>> adding, options = TASKS["marked-pairs"], MarkedPairs(length=50)
 >>> keys = jax.random.split(jax.random.key(0), 2560)

@@ -8,7 +8,7 @@ p steps before. Symbols are a_1 ... a_{p-1}, x, y in this order.
 import jax
 import jax.numpy as jnp
 
-from experiments.task_options import LongLags
+from experiments.settings.tasks import LongLags
 from experiments.tasks.sequence import Sequence
 
 

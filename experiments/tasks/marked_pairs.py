@@ -8,7 +8,7 @@ be told when the sequence has ended.
 import jax
 import jax.numpy as jnp
 
-from experiments.task_options import MarkedPairs
+from experiments.settings.tasks import MarkedPairs
 from experiments.tasks.sequence import Sequence
 
 FIRST_PICKS = 10

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.task_options import EmbeddedReber
+from experiments.settings.tasks import EmbeddedReber
 from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "BTPSXVE"

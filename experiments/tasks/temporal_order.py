@@ -9,7 +9,7 @@ order of these has to be told when the sequence has ended: 4 classes for two of 
 import jax
 import jax.numpy as jnp
 
-from experiments.task_options import TemporalOrder
+from experiments.settings.tasks import TemporalOrder
 from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "abcdEBXY"

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from experiments.task_options import TwoClasses
+from experiments.settings.tasks import TwoClasses
 from experiments.tasks.sequence import Sequence
 
 

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from experiments.task_options import VeryLongLags
+from experiments.settings.tasks import VeryLongLags
 from experiments.tasks.sequence import Sequence
 
 

@@ -5,7 +5,7 @@ import time
 import rich.progress
 from rich.console import Console
 
-from experiments.config import Experiment
+from experiments.settings.config import Experiment
 
 SECONDS_BETWEEN_LINES = 15
 

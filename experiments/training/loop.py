@@ -15,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import checkpoint
-from experiments.config import CHUNK
 from experiments.folder import METRICS, STATE
-from experiments.online import Trainer, Trials, note, trials_at
-from experiments.progress import Progress
+from experiments.settings.config import CHUNK
+from experiments.training import checkpoint
+from experiments.training.progress import Progress
+from experiments.training.trainer import Trainer, Trials, note, trials_at
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test begins with so many sequences, which most networks do not get right.

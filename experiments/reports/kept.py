@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.folder import METRICS, RESULT, WEIGHTS, read_result, to_json, write
-from experiments.reading import config_path, readings
-from experiments.report import changes
-from experiments.rules import ConfigError
+from experiments.reports.tables import changes
+from experiments.settings.reading import config_path, readings
+from experiments.settings.rules import ConfigError
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 # At most so many times as many sequences as the paper are a success.
 MOST = 1.5
 LITERAL = "as-written"

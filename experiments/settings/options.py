@@ -12,9 +12,9 @@ import typing
 from pathlib import Path
 from typing import Annotated, Any
 
-from experiments.config import Experiment
-from experiments.reading import describe, nearest
-from experiments.rules import ConfigError
+from experiments.settings.config import Experiment
+from experiments.settings.reading import describe, nearest
+from experiments.settings.rules import ConfigError
 
 HELP = {"-h", "--help"}
 INSTALL = "in a clone, pip install -e '.[experiments]'"

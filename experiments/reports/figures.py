@@ -17,12 +17,11 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.kept import LITERAL, Outcome, outcomes
-from experiments.learning import trace
-from experiments.network import Weights
-from experiments.online import Trainer
-from experiments.paper1997 import ROOT, deciding
-from experiments.reading import (
+from experiments.learners.network import Weights
+from experiments.learners.online import trace
+from experiments.reports.kept import LITERAL, Outcome, outcomes
+from experiments.reports.paper1997 import ROOT, deciding
+from experiments.settings.reading import (
     BASELINES,
     config_names,
     config_path,
@@ -30,6 +29,7 @@ from experiments.reading import (
     readings_of,
 )
 from experiments.tasks import temporal_order
+from experiments.training.trainer import Trainer
 
 OURS, PAPERS = "C0", "C3"
 SIX_A = "temporal-order-6a"

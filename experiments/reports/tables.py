@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.folder import RESULT, read_result
-from experiments.reading import config_path, read_config, to_dict
-from experiments.rules import ConfigError
+from experiments.settings.reading import config_path, read_config, to_dict
+from experiments.settings.rules import ConfigError
 
 
 def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from experiments.rules import check_choices, check_counts, require
+from experiments.settings.rules import check_choices, check_counts, require
 
 
 @dataclass(frozen=True, kw_only=True)

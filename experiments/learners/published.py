@@ -4,7 +4,7 @@ A learner makes the weights of one trial (`init`), changes those of all trials b
 presentation (`learn`), answers sequences with those of one (`respond`), looks at its
 states (`largest_state`), and counts weights (`count`). It presents `batch` sequences at
 a time. Weights of trials side by side have the trials as last axis. The other learner
-is `experiments/baselines.py`.
+is `experiments/learners/baseline.py`.
 """
 
 from dataclasses import fields
@@ -12,9 +12,9 @@ from dataclasses import fields
 import jax
 import jax.numpy as jnp
 
-from experiments import learning
-from experiments.config import Experiment, Model
-from experiments.network import Array, Network, Weights, count
+from experiments.learners import online
+from experiments.learners.network import Array, Network, Weights, count
+from experiments.settings.config import Experiment, Model
 from experiments.tasks import TASKS
 from experiments.tasks.sequence import Sequence
 
@@ -63,7 +63,7 @@ def initial_weights(network: Network, model: Model, key: Array) -> Weights:
     return w._replace(bias=bias)
 
 
-class Published:
+class PublishedLearner:
     """Learning on line: one sequence, one update, or one for each of its steps.
 
     Args:
@@ -99,10 +99,10 @@ class Published:
         given = self.network, w, sequence.inputs, sequence.length, sequence.target
         given = *given, config.rate
         if config.gradient == "full":
-            return learning.by_full_gradient(*given, self.is_along, has_grown)
+            return online.by_full_gradient(*given, self.is_along, has_grown)
         if self.is_along:
-            return learning.along(*given, config.update, has_grown)
-        return learning.at_end(*given)
+            return online.along(*given, config.update, has_grown)
+        return online.at_end(*given)
 
     def respond(self, w: Weights, inputs: Array, lengths: Array) -> Array:
         """Returns what a network answers, `(..., sequences)`, as `learn` does.
@@ -112,12 +112,12 @@ class Published:
           inputs: of sequences, along the last axis.
           lengths: their lengths, `(sequences,)`.
         """
-        run = learning.respond_along if self.is_along else learning.respond
+        run = online.respond_along if self.is_along else online.respond
         return run(self.network, _alone(w), inputs, lengths)
 
     def largest_state(self, w: Weights, inputs: Array, lengths: Array) -> Array:
         """Returns the greatest size of a cell's state in sequences, `(sequences,)`."""
-        states, _ = learning.trace(self.network, _alone(w), inputs, lengths)
+        states, _ = online.trace(self.network, _alone(w), inputs, lengths)
         is_on = jnp.arange(len(states.s))[:, None] < lengths
         return jnp.max(jnp.abs(states.s).max(1), 0, where=is_on, initial=0)
 

@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from experiments.rules import check_counts, check_positive, require
-from experiments.task_options import (
+from experiments.settings.rules import check_counts, check_positive, require
+from experiments.settings.tasks import (
     EmbeddedReber,
     LongLags,
     MarkedPairs,

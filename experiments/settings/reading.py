@@ -1,8 +1,8 @@
 """Reads the files in `configs`.
 
 Types, unknown keys and missing keys are checked before anything is built; rules between
-values are those of `experiments/config.py`. Nothing here imports jax: the command line
-must answer at once.
+values are those of `config.py` beside this file. Nothing here imports jax: the command
+line must answer at once.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.config import Experiment
-from experiments.rules import ConfigError
-from experiments.task_options import TASK_OPTIONS
+from experiments.settings.config import Experiment
+from experiments.settings.rules import ConfigError
+from experiments.settings.tasks import TASK_OPTIONS
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BASELINES = Path(__file__).resolve().parent / "baselines.toml"
 
 

@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from experiments.config import PARTS
-from experiments.kept import LITERAL, Outcome, outcomes
-from experiments.reading import (
+from experiments.reports.kept import LITERAL, Outcome, outcomes
+from experiments.reports.tables import markdown_row
+from experiments.settings.config import PARTS
+from experiments.settings.reading import (
     BASELINES,
     config_names,
     config_path,
     readings,
     readings_of,
 )
-from experiments.report import markdown_row
-from experiments.task_options import TASK_OPTIONS
+from experiments.settings.tasks import TASK_OPTIONS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = (
     (("literal",), "**reproduced as written**"),
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),

@@ -2,8 +2,9 @@
 
 A recurrent layer, an output layer; the whole gradient through time of half the squared
 error, averaged over a batch, its norm clipped; Adam. Output units, targets and stopping
-rules are those of the row. The readings of `baselines.toml`, which every config has,
-choose the cell. The functions are those of the learner in `experiments/published.py`.
+rules are those of the row. The readings of `experiments/settings/baselines.toml`, which
+every config has, choose the cell. The functions are those of the learner in
+`experiments/learners/published.py`.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ import jax.numpy as jnp
 import optax
 
 import rnncells
-from experiments.config import Experiment
-from experiments.learning import at_last_step, half_squared_error
-from experiments.network import SQUASHING, Array
+from experiments.learners.network import SQUASHING, Array
+from experiments.learners.online import at_last_step, half_squared_error
+from experiments.settings.config import Experiment
 from experiments.tasks import TASKS
 from experiments.tasks.sequence import Sequence
 from rnncells import initializers
@@ -36,7 +37,7 @@ CELLS: dict[str, Make] = {
 }
 
 
-class Network(nn.Module):
+class BaselineNetwork(nn.Module):
     """A recurrent layer and an output layer.
 
     Attributes:
@@ -69,7 +70,7 @@ class Network(nn.Module):
         return SQUASHING[self.output_unit](nn.Dense(self.outputs)(y))[0]
 
 
-class Baseline:
+class BaselineLearner:
     """Learning in batches, by Adam.
 
     Args:
@@ -81,7 +82,7 @@ class Baseline:
         task = TASKS[options.name]
         inputs = task.inputs(options)
         self.batch, self.is_along = config.batch, options.is_along
-        self.network = Network(
+        self.network = BaselineNetwork(
             config.cell,
             config.features,
             task.longest(options),
@@ -102,7 +103,7 @@ class Baseline:
         return {"params": params, "optimizer": self.optimizer.init(params)}
 
     def learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
-        """Presents a batch to each trial, `(..., batch, trials)`; see `Published`."""
+        """Presents a batch to each trial: leaves are `(..., batch, trials)`."""
         return jax.vmap(self._learn, in_axes=-1, out_axes=-1)(w, sequences)
 
     def _learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
@@ -118,7 +119,7 @@ class Baseline:
         return {"params": params, "optimizer": state}, y
 
     def respond(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
-        """Returns what the network of one trial answers; see `Published`."""
+        """Returns what the network of one trial answers; see `PublishedLearner`."""
         return self._outputs(w["params"], inputs, lengths)
 
     def largest_state(self, w: Parameters, inputs: Array, lengths: Array) -> Array:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.network import (
+from experiments.learners.network import (
     Array,
     Errors,
     Network,

@@ -3,8 +3,8 @@
 Hochreiter and Schmidhuber, 1997, train on line: batch size 1, constant learning rate,
 plain gradient descent on half the squared error (equations 19 to 28 of their appendix
 have no factor 2). What is trained, and how, is up to a learner, see
-`experiments/published.py`. The loop makes its data itself; a trial that has succeeded
-learns no more.
+`experiments/learners/published.py`. The loop makes its data itself; a trial that has
+succeeded learns no more.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.baselines import Baseline
-from experiments.config import PARTS, Experiment
-from experiments.datasets import Sets, draw_sets
-from experiments.network import Array
-from experiments.published import Published
+from experiments.learners.baseline import BaselineLearner
+from experiments.learners.network import Array
+from experiments.learners.published import PublishedLearner
+from experiments.settings.config import PARTS, Experiment
 from experiments.tasks import TASKS
+from experiments.tasks.reber_sets import Sets, draw_sets
 from experiments.tasks.sequence import Sequence
 
 # Test sequences in which states are looked at.
@@ -81,9 +81,11 @@ class Tests(NamedTuple):
     by_target: Array
 
 
-def learner_of(experiment: Experiment) -> Published | Baseline:
+def learner_of(experiment: Experiment) -> PublishedLearner | BaselineLearner:
     """Returns what the trials of a config train."""
-    return (Baseline if experiment.baseline.cell else Published)(experiment)
+    return (BaselineLearner if experiment.baseline.cell else PublishedLearner)(
+        experiment
+    )
 
 
 class Trainer:

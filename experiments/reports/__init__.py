@@ -1,0 +1,1 @@
+"""Tables, verdicts and figures of results, and which results are committed."""

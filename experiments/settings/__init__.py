@@ -1,0 +1,1 @@
+"""What may stand in a config, how it is read, and the options of the command line."""

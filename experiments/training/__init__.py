@@ -1,0 +1,1 @@
+"""All trials of an experiment, presented with sequences until they have succeeded."""
