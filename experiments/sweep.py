@@ -34,7 +34,7 @@ def chosen(words: list[str]) -> list[Row]:
 
     Args:
       words: `ROW` for a literal reading, or `ROW:READING`; both may have `*`, `?` and
-        `[...]`, as file names in a shell.
+        `[...]`, as file names in a shell. A row may be a path to a `.toml`.
 
     Raises:
       ConfigError: a word that names nothing.
@@ -42,10 +42,13 @@ def chosen(words: list[str]) -> list[Row]:
     found: dict[Row, None] = {}
     for word in words:
         row, _, reading = word.partition(":")
+        names = [name for name in config_names() if fnmatchcase(name, row)]
+        if row.endswith(".toml"):
+            # Its run starts in another folder.
+            names = [str(config_path(row).resolve())]
         of_word = [
             (name, known)
-            for name in config_names()
-            if fnmatchcase(name, row)
+            for name in names
             for known in (readings(config_path(name)) if reading else [None])
             if known is None or fnmatchcase(known, reading)
         ]
@@ -100,9 +103,11 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
 def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
     """Returns the folder of a run; None if the run has ended."""
     name, reading = row
-    command = parse_run(read_config(config_path(name), reading), options)
+    path = config_path(name)
+    command = parse_run(read_config(path, reading), options)
     experiment = command.experiment
-    folder = runs / "-".join(filter(None, (name, reading, f"seed{experiment.seed}")))
+    words = path.stem, reading, f"seed{experiment.seed}"
+    folder = runs / "-".join(filter(None, words))
     if command.overwrite or not (folder / RESULT).is_file():
         return folder
     if not is_of(read_result(folder / RESULT), experiment):

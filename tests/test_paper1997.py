@@ -141,7 +141,8 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
         np.testing.assert_array_equal(leaf, getattr(weights, name)[..., :few])
     tables = paper1997.tables()
     row = (
-        "| as-written | literal | 156, 156 | 20 of 20 (cap 1,000,000) | 31,390 | 35,500"
+        "| as-written | literal | 156, 156 | 20 of 20 (cap 1,000,000) | 0 | 31,390 "
+        "| 35,500"
     )
     assert row in tables["readings"] and "gru" not in tables["readings"]
     assert (
@@ -244,7 +245,8 @@ def test_traces_are_those_of_the_network():
             if leaf is not None
         }
 
-    four, second, length = figures.four_orders(trainer)
+    four, first, second, length = figures.four_orders(trainer)
+    assert len(set(map(tuple, np.asarray(four)[:, [first, second]]))) == 4
     run = figures.traced(trainer, Kept, 0, four, length)
     assert [part.shape for part in run.values()] == [(4, length, n) for n in (2, 4, 2)]
     # Equation 3, at the step of the second symbol.

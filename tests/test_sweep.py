@@ -11,7 +11,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import locked
-from experiments.settings.reading import config_names
+from experiments.settings.reading import config_names, config_path
 from experiments.settings.rules import ConfigError
 from experiments.sweep import CLONE, chosen
 
@@ -43,6 +43,18 @@ def folder(tmp_path, monkeypatch):
 )
 def test_words_name_rows_and_readings(words, rows):
     assert chosen(words) == rows
+
+
+def test_a_row_may_be_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(config_path(SIX_A).read_text())
+    assert chosen(["mine.toml:*lstm", "./mine.toml"]) == [
+        (str(path), "lstm"),
+        (str(path), "chrono-lstm"),
+        (str(path), None),
+    ]
+    assert main(["run-all", "mine.toml:gru", *SHORT]) == 0
+    assert Path("runs/mine-gru-seed0/result.json").is_file()
 
 
 def test_run_all_runs_what_has_not_ended(capsys):

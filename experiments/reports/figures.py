@@ -147,12 +147,12 @@ def draw_solutions(outcome: Outcome) -> Figure | None:
     if outcome.weights is None:
         return None
     trainer = trainer_of(SIX_A, outcome)
-    four, second, length = four_orders(trainer)
+    four, *marked, length = four_orders(trainer)
     runs = [
         traced(trainer, outcome, k, four, length)
         for k in range(outcome.weights["inputs"].shape[-1])
     ]
-    by_gate = [gate_share(run["input gates"], second) for run in runs]
+    by_gate = [gate_share(run["input gates"], marked[1]) for run in runs]
     figure = Figure(figsize=(10, 6), layout="constrained")
     grid = figure.subplots(4, 2, sharex=True)
     for column, k in zip(grid.T, (np.argmax(by_gate), np.argmin(by_gate)), strict=True):
@@ -170,7 +170,10 @@ def draw_solutions(outcome: Outcome) -> Figure | None:
             upper.set_ylabel(f"input gate {block + 1}", fontsize=7)
             lower.set_ylabel(f"state of a cell, {block + 1}", fontsize=7)
             upper.set_ylim(0, 1)
-        column[-1].set_xlabel("step", fontsize=7)
+            for t in marked:
+                upper.axvline(t, color="0.8", zorder=0)
+                lower.axvline(t, color="0.8", zorder=0)
+        column[-1].set_xlabel("step (grey lines: the two symbols)", fontsize=7)
     grid[0, 0].legend(fontsize=6, ncols=4)
     return figure
 
@@ -240,15 +243,15 @@ def traced(
     }
 
 
-def four_orders(trainer: Trainer) -> tuple[jax.Array, int, int]:
-    """Returns a sequence of 6a in the four orders, `t2`, and its length."""
+def four_orders(trainer: Trainer) -> tuple[jax.Array, int, int, int]:
+    """Returns a sequence of 6a in the four orders, `t1`, `t2`, and its length."""
     sequence = trainer.sample(0, jax.random.key(0))
     symbols, x = np.asarray(sequence.inputs), temporal_order.X
     first, second = np.flatnonzero(symbols >= x)
     four = np.stack([symbols] * 4)
     four[:, first] = [x, x, x + 1, x + 1]
     four[:, second] = [x, x + 1, x, x + 1]
-    return jnp.asarray(four), int(second), int(sequence.length)
+    return jnp.asarray(four), int(first), int(second), int(sequence.length)
 
 
 def gate_share(gates: np.ndarray, second: int) -> float:

@@ -39,8 +39,8 @@ VERDICTS = (
 WHOLE = 0.9
 VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
 READING_HEAD = (
-    *("row", "reading", "kind", "weights", "solved", "sequences: paper", "ours"),
-    *("wrong", "state"),
+    *("row", "reading", "kind", "weights", "solved", "seed", "sequences: paper"),
+    *("ours", "wrong", "state"),
 )
 LEGEND_HEAD = "reading", "kind", "values"
 FAILURE_HEAD = "row", "reading", "failed", "wrong", "state", "what is wrong"
@@ -156,6 +156,7 @@ def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
         outcome.kind,
         f"{paper['weights']}, {result['weights']}",
         f"{outcome.solved_of} (cap {result['config']['learning']['max_sequences']:,})",
+        str(result["config"]["seed"]),
         _printed(outcome),
         _sequences(outcome),
         f"{printed}, {mean_wrong} of {result['config']['test_sequences']}",

@@ -19,7 +19,7 @@ from experiments.folder import METRICS, STATE
 from experiments.settings.config import CHUNK
 from experiments.training import checkpoint
 from experiments.training.progress import Progress
-from experiments.training.trainer import Trainer, Trials, note, trials_at
+from experiments.training.trainer import Trainer, Trials, first_reached, trials_at
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test begins with so many sequences, which most networks do not get right.
@@ -140,7 +140,9 @@ class Run:
             if stopping.streak > 0 and not self._passes_first(one, start)[0]:
                 continue
             reached = self._reached(one, start)
-            after = note(solved[:, k : k + 1], reached[:, None], self.presented)
+            after = first_reached(
+                solved[:, k : k + 1], reached[:, None], self.presented
+            )
             solved[:, k] = np.asarray(after)[:, 0]
         before = now.solved_after
         return trials_at(now._replace(solved_after=jnp.asarray(solved)), before)

@@ -1,6 +1,7 @@
 """Shows how far a run is: a bar on a terminal, a line now and then elsewhere."""
 
 import time
+from datetime import timedelta
 
 import rich.progress
 from rich.console import Console
@@ -19,17 +20,19 @@ class Progress:
 
     def __init__(self, experiment: Experiment):
         self.trials = experiment.trials
+        self.cap = experiment.learning.max_sequences
         self.console = Console(stderr=True)
-        self.last_line = self.start = time.monotonic()
+        self.start = self.last_line = time.monotonic()
+        # Sequences, and when: the first chunk is not counted, as it compiles.
+        self.first: tuple[int, float] | None = None
         self.bar = rich.progress.Progress(
+            # With the text, within 80 columns.
+            rich.progress.BarColumn(bar_width=12),
             rich.progress.TextColumn("{task.description}"),
-            rich.progress.BarColumn(),
-            rich.progress.TextColumn("{task.completed}/{task.total} trials solved"),
-            rich.progress.TimeElapsedColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.bar.add_task("compiling", total=self.trials)
+        self.task = self.bar.add_task("compiling", total=self.cap)
 
     def __enter__(self) -> "Progress":
         self.bar.start()
@@ -43,18 +46,27 @@ class Progress:
 
         Args:
           presented: training sequences so far.
-          error: recent mean absolute error.
+          error: mean absolute error of the last chunk.
           solved: number of trials that have succeeded.
         """
-        text = f"{presented:,} sequences, recent error {error:.3f}"
-        self.bar.update(self.task, description=text, completed=solved)
         now = time.monotonic()
+        text = (
+            f"{presented:,} sequences, error {error:.3f}, "
+            f"{solved}/{self.trials} solved{self._left(presented, now)}"
+        )
+        self.bar.update(self.task, description=text, completed=presented)
         is_due = now - self.last_line >= SECONDS_BETWEEN_LINES or solved == self.trials
         if is_due and not self.console.is_terminal:
             self.last_line = now
             seconds = now - self.start
-            print(
-                f"{seconds:5.0f} s: {text}, {solved}/{self.trials} trials solved",
-                file=self.console.file,
-                flush=True,
-            )
+            print(f"{seconds:5.0f} s: {text}", file=self.console.file, flush=True)
+
+    def _left(self, presented: int, now: float) -> str:
+        """Returns how long it takes at most: until the cap, where all trials end."""
+        if self.first is None:
+            self.first = presented, now
+        before, then = self.first
+        if presented == before:
+            return ""
+        left = (self.cap - presented) * (now - then) / (presented - before)
+        return f", at most {timedelta(seconds=round(left))} left"

@@ -83,9 +83,8 @@ class Tests(NamedTuple):
 
 def learner_of(experiment: Experiment) -> PublishedLearner | BaselineLearner:
     """Returns what the trials of a config train."""
-    return (BaselineLearner if experiment.baseline.cell else PublishedLearner)(
-        experiment
-    )
+    kind = BaselineLearner if experiment.baseline.cell else PublishedLearner
+    return kind(experiment)
 
 
 class Trainer:
@@ -307,7 +306,7 @@ class Trainer:
             wrongs=wrongs,
             errors=errors,
             wrong=wrong,
-            solved_after=note(trials.solved_after, reached, presented),
+            solved_after=first_reached(trials.solved_after, reached, presented),
         )
 
     def _grow(self, trials: Trials, index: Array, error: Array) -> Trials:
@@ -346,7 +345,7 @@ def trials_at(trials: Trials, solved_before: Array) -> Trials:
     return trials._replace(reached=jax.tree.map(at, trials.reached, trials.weights))
 
 
-def note(solved_after: Array, reached: Array, presented: Array) -> Array:
+def first_reached(solved_after: Array, reached: Array, presented: Array) -> Array:
     """Returns when each stopping point was reached first, each after those before it.
 
     Args:
