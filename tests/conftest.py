@@ -12,6 +12,9 @@ import jax
 import numpy as np
 import pytest
 
+# Programs for old versions of Flax, which tests run by themselves.
+collect_ignore = ["old_programs"]
+
 # What Linux says of this process; no other system has the file.
 MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 10_000
 

@@ -77,6 +77,15 @@ ALLOWED = {
         "rnncells.checks",
         "rnncells.layers",
     ],
+    "rnncells/legacy/notice.py": ["flax", "jax"],
+    "rnncells/legacy": [
+        *FLAX,
+        "rnncells.base",
+        "rnncells.carry",
+        "rnncells.cells",
+        "rnncells.layers",
+        "rnncells.legacy",
+    ],
     "rnncells/interop/files.py": [
         "flax.traverse_util",
         "numpy",

@@ -215,7 +215,7 @@ class RNN(nn.Module):
         inputs = jax.tree.map(jnp.asarray, inputs)
         axis, seq_lengths, mask, resets = check_sequences(
             inputs,
-            feature_dims(self.cell),
+            self._feature_dims(),
             flags["time_major"],
             seq_lengths=seq_lengths,
             mask=mask,
@@ -255,6 +255,10 @@ class RNN(nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
+
+    @nn.nowrap
+    def _feature_dims(self) -> int:
+        return feature_dims(self.cell)
 
     def step(
         self, carry: Carry | None, inputs: PyTree, *, init_key: jax.Array | None = None

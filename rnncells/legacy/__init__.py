@@ -1,0 +1,59 @@
+"""Code for Flax <= 0.6.11 as it is: `import rnncells.legacy as nn` instead of Flax's.
+
+    import flax.linen as nn        ->   import rnncells.legacy as nn
+    from flax.linen import RNN     ->   from rnncells.legacy import RNN
+
+All names of `flax.linen` are here. The recurrent ones take both what they took up to
+Flax 0.6.11 and what they take today, so that a program can be moved step by step:
+
+>>> import warnings; warnings.simplefilter("ignore", DeprecationWarning)
+>>> import jax, jax.numpy as jnp, rnncells.legacy as nn
+>>> lstm, x = nn.LSTMCell(), jnp.ones((2, 3))
+>>> carry = nn.LSTMCell.initialize_carry(jax.random.key(0), (2,), 4)
+>>> (carry, y), params = lstm.init_with_output(jax.random.key(1), carry, x)
+>>> y.shape
+(2, 4)
+
+Each old form is answered by a `DeprecationWarning`, once for each place in the user's
+code, that says what to write instead; `with strict():`, `set_strict()` or the
+environment variable `RNNCELLS_LEGACY_STRICT=1` make it a `TypeError`. Names of
+parameters and initial values are those of Flax, old and new, so checkpoints load.
+
+What a shim cannot see: a positional `gate_fn` as the first argument of a cell raises
+`TypeError`. This module goes with version `REMOVAL_VERSION`, and not before
+`REMOVAL_DATE`.
+"""
+
+import sys
+from typing import Any
+
+import flax.linen
+
+from rnncells.cells.gru import MGUCell as MGUCell
+from rnncells.cells.simple import SimpleCell as SimpleCell
+from rnncells.legacy.cells import ConvLSTM as ConvLSTM
+from rnncells.legacy.cells import ConvLSTMCell as ConvLSTMCell
+from rnncells.legacy.cells import GRUCell as GRUCell
+from rnncells.legacy.cells import LSTMCell as LSTMCell
+from rnncells.legacy.cells import OptimizedLSTMCell as OptimizedLSTMCell
+from rnncells.legacy.cells import RNNCellBase as RNNCellBase
+from rnncells.legacy.notice import REMOVAL_DATE as REMOVAL_DATE
+from rnncells.legacy.notice import REMOVAL_VERSION as REMOVAL_VERSION
+from rnncells.legacy.notice import set_strict as set_strict
+from rnncells.legacy.notice import strict as strict
+from rnncells.legacy.rnn import RNN as RNN
+from rnncells.legacy.rnn import Bidirectional as Bidirectional
+
+# As in `nn.recurrent.LSTMCell`.
+recurrent = sys.modules[__name__]
+
+
+def __getattr__(name: str) -> Any:
+    for module in (flax.linen, flax.linen.recurrent):
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(flax.linen)})
