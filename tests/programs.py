@@ -1,9 +1,13 @@
 """Programs for Flax <= 0.6.11, in `old_programs`; each has a function `run`."""
 
 import re
+import sys
 import types
 from pathlib import Path
 from typing import Any
+
+import jax
+import numpy as np
 
 PROGRAMS = {
     path.stem: path.read_text()
@@ -15,13 +19,34 @@ def run(name: str, source: str) -> Any:
     """Returns what `run()` of a program gives."""
     module = types.ModuleType(name)
     module.__file__ = f"{name}.py"
-    exec(compile(source, module.__file__, "exec"), vars(module))
-    return module.run()
+    # Where dataclasses look for what annotations name.
+    sys.modules[name] = module
+    try:
+        exec(compile(source, module.__file__, "exec"), vars(module))
+        return module.run()
+    finally:
+        del sys.modules[name]
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    """Fails unless parameters have the same names and bits, and the rest is close."""
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    leaves = jax.tree_util.tree_leaves_with_path(expected)
+    assert leaves
+    for (path, old), new in zip(leaves, jax.tree.leaves(actual), strict=True):
+        assert (new.dtype, new.shape) == (old.dtype, old.shape), path
+        keys = [str(getattr(key, "key", "")) for key in path]
+        # What XLA computes of a jitted initialiser depends on what stands beside it.
+        is_exact = "params" in keys and not any(key.startswith("Jit") for key in keys)
+        tolerance = 0 if is_exact else 1e-6
+        np.testing.assert_allclose(new, old, rtol=0, atol=tolerance, err_msg=str(path))
 
 
 def with_imports_of(module: str, source: str) -> str:
     """Returns a program that uses another module in place of `flax.linen`."""
     source = re.sub(r"\bfrom flax import linen\b", "import flax.linen", source)
-    source = re.sub(r"\bimport flax\.linen$", "import flax.linen as linen", source)
-    source = re.sub(r"^import flax$", f"import {module}", source, flags=re.MULTILINE)
+    lines = {r"\bimport flax\.linen$": "import flax.linen as linen"}
+    lines[r"^import flax$"] = f"import {module}"
+    for old, new in lines.items():
+        source = re.sub(old, new, source, flags=re.MULTILINE)
     return re.sub(r"\bflax\.linen(\.recurrent)?\b", module, source)

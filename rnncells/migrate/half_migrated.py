@@ -1,0 +1,93 @@
+"""Rules that flag code which is half new: it runs, and silently does something else."""
+
+import ast
+from collections.abc import Iterator
+
+from rnncells.migrate.carry_calls import is_carry_call, old_carry_call
+from rnncells.migrate.program import Program
+from rnncells.migrate.rewrites import is_compact
+from rnncells.migrate.rules import Finding
+
+
+def batch_alone(program: Program) -> Iterator[Finding]:
+    """RC11: `cell.initialize_carry(key, (batch,))`, a carry without a batch."""
+    for call in program.calls:
+        if not is_carry_call(call) or old_carry_call(program, call) is not None:
+            continue
+        made = program.constructor(call.func.value)
+        given = {k.arg: k.value for k in call.keywords}
+        shape = given.get("input_shape", given.get("sample_input"))
+        shape = call.args[1] if len(call.args) == 2 else shape
+        if made is None or not isinstance(shape, ast.Tuple) or len(shape.elts) != 1:
+            continue
+        features = [
+            *made.args[:1],
+            *(k.value for k in made.keywords if k.arg == "features"),
+        ]
+        texts = {program.source.text(node) for node in features}
+        if texts and program.source.text(shape.elts[0]) not in texts:
+            why = (
+                "the last number of a shape is that of features: the carry has no batch"
+            )
+            yield Finding("RC11", call, why=why)
+
+
+def carry_only_cells(program: Program) -> Iterator[Finding]:
+    """RC13: a cell that takes a place, and a name, in the tree, for its carry alone."""
+    for call in program.calls:
+        function = program.function(call)
+        if not isinstance(function, ast.FunctionDef) or not is_compact(
+            program, function
+        ):
+            continue
+        if program.cell_class(call.func) is None:
+            continue
+        if any(k.arg in ("parent", "name") for k in call.keywords):
+            continue
+        uses = _uses(program, call, function)
+        if uses and all(_makes_a_carry(program, use) for use in uses):
+            why = "it takes the number of the next cell in checkpoints: `parent=None`"
+            yield Finding("RC13", call, why=why)
+
+
+def _uses(program: Program, call: ast.Call, function: ast.AST) -> list[ast.expr]:
+    parent = program.source.parents[call]
+    if not isinstance(parent, ast.Assign):
+        return [call]
+    target = parent.targets[0]
+    if not isinstance(target, ast.Name):
+        return []
+    return [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name)
+        and node.id == target.id
+        and isinstance(node.ctx, ast.Load)
+    ]
+
+
+def _makes_a_carry(program: Program, use: ast.expr) -> bool:
+    parent = program.source.parents[use]
+    if not isinstance(parent, ast.Attribute):
+        return False
+    call = program.source.parents[parent]
+    return is_carry_call(call) and old_carry_call(program, call) is None
+
+
+def private_names(program: Program) -> Iterator[Finding]:
+    """RC08: what Flax has no longer."""
+    for node in program.source.nodes:
+        if isinstance(node, ast.Name | ast.Attribute):
+            last = node.id if isinstance(node, ast.Name) else node.attr
+            name = program.linen(node) if last in PRIVATE else None
+        elif isinstance(node, ast.ImportFrom) and node.module == "flax.linen.recurrent":
+            name = next((a.name for a in node.names if a.name in PRIVATE), None)
+        else:
+            continue
+        if name in PRIVATE and not isinstance(
+            program.source.parents.get(node), ast.Attribute
+        ):
+            yield Finding("RC08", node, why=f"`{name}` is private, and gone")
+
+
+PRIVATE = ("_select_last", "_concatenate", "_expand_dims_like")

@@ -1,0 +1,134 @@
+"""A file by all rules: what it becomes, and what a person has to look at."""
+
+import ast
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rnncells.migrate import half_migrated, imports, own_cells, rewrites
+from rnncells.migrate.program import Program
+from rnncells.migrate.rules import Finding
+from rnncells.migrate.source import Edit, Source, apply
+from rnncells.migrate.widths import Widths
+
+# A file without any of these has nothing to do with cells.
+WORDS = re.compile(
+    rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|segmentation_mask"
+    rb"|rnncells|_select_last"
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A finding, as it is told.
+
+    Attributes:
+      line: of the file before.
+      rule: a name in `RULES`.
+      why: why a person has to look; empty where the file was changed.
+    """
+
+    line: int
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What a file becomes.
+
+    Attributes:
+      data: its bytes; the same object where nothing changes.
+      notes: what was found.
+    """
+
+    data: bytes
+    notes: tuple[Note, ...] = ()
+
+
+def migrate(
+    data: bytes, to: str = "flax", rules: Collection[str] | None = None
+) -> Migration:
+    """Returns what a file becomes.
+
+    Args:
+      data: the file.
+      to: `"flax"`, or `"rnncells"` to import recurrent names from this library.
+      rules: those that are applied; None: all.
+
+    Raises:
+      SyntaxError: it is not Python.
+    """
+    if not WORDS.search(data):
+        return Migration(data)
+    program = Program(Source(data))
+    found = [
+        finding
+        for finding in findings(program, to)
+        if (rules is None or finding.rule in rules)
+        and not program.source.is_skipped(finding.node)
+    ]
+    if not found:
+        return Migration(data)
+    edits = [edit for finding in found for edit in finding.edits]
+    edits += marks(program, [finding for finding in found if finding.why])
+    notes = {
+        Note(
+            finding.node.lineno if hasattr(finding.node, "lineno") else 1,
+            finding.rule,
+            finding.why,
+        ): None
+        for finding in found
+    }
+    new = apply(program.source, edits) if edits else data
+    try:
+        ast.parse(new)
+    except SyntaxError as error:
+        raise ValueError(
+            f"its rewriting is no Python, {error}: please report"
+        ) from error
+    return Migration(
+        data if new == data else new, tuple(sorted(notes, key=lambda n: n.line))
+    )
+
+
+def findings(program: Program, to: str) -> list[Finding]:
+    """Returns what all rules find; edits at one place in the order in which they go."""
+    widths = Widths(program)
+    of_imports = imports.to_rnncells if to == "rnncells" else imports.from_shim
+    return [
+        *of_imports(program),
+        *rewrites.old_names(program),
+        *own_cells.classes(program),
+        *rewrites.features(program, widths),
+        *rewrites.carries(program, widths),
+        *rewrites.layers(program),
+        *rewrites.masks(program),
+        *half_migrated.batch_alone(program),
+        *half_migrated.carry_only_cells(program),
+        *half_migrated.private_names(program),
+    ]
+
+
+def marks(program: Program, found: list[Finding]) -> list[Edit]:
+    """Returns the edits that put comments above statements, but for those there."""
+    source, made = program.source, {}
+    for finding in found:
+        statement = source.statement(finding.node)
+        number = min(statement.lineno, finding.node.lineno)
+        label = f"TODO(rnncells): {finding.rule}"
+        above = number - 1
+        while source.line(above).lstrip().startswith("#"):
+            if label in source.line(above):
+                break
+            above -= 1
+        else:
+            made.setdefault((number, label), finding.why)
+    edits = []
+    for (number, label), why in made.items():
+        line = source.line(number)
+        indent = line[: len(line) - len(line.lstrip())]
+        newline = re.search(r"\r\n|\r|\n|$", line)[0] or "\n"
+        at = source.line_starts[number - 1]
+        edits.append(Edit(at, at, f"{indent}# {label}: {why}{newline}"))
+    return edits

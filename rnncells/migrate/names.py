@@ -1,0 +1,195 @@
+"""What names in a file stand for: through imports, aliases and scopes."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rnncells.migrate.source import Source
+
+SCOPES = (
+    *(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """One place where a name gets a value.
+
+    Attributes:
+      node: the name there, or the statement that defines or imports it.
+      value: the expression that it is set to, if it alone is.
+      imported: qualified name of what is imported.
+      is_parameter: of a function.
+    """
+
+    node: ast.AST
+    value: ast.expr | None = None
+    imported: str | None = None
+    is_parameter: bool = False
+
+
+@dataclass(eq=False)
+class Scope:
+    """A part of a file with names of its own."""
+
+    node: ast.AST
+    names: dict[str, list[Binding]] = field(default_factory=dict)
+
+    def bind(self, name: str, *args, **kwargs) -> None:
+        self.names.setdefault(name, []).append(Binding(*args, **kwargs))
+
+
+class Names:
+    """All scopes of a file.
+
+    Args:
+      source: the file.
+    """
+
+    def __init__(self, source: Source):
+        self.source = source
+        self._scope_nodes: dict[ast.AST, ast.AST] = {}
+
+    @cached_property
+    def scopes(self) -> dict[ast.AST, Scope]:
+        nodes = self.source.nodes
+        scopes = {node: Scope(node) for node in nodes if isinstance(node, SCOPES)}
+        for node in nodes:
+            for scope_of, name, kwargs in bindings(node):
+                scope = scopes[self.scope_node(scope_of)]
+                scope.bind(name, node, **kwargs)
+            if isinstance(node, ast.Global):
+                for name in node.names:
+                    scopes[self.source.tree].bind(name, node)
+        return scopes
+
+    def scope_node(self, node: ast.AST) -> ast.AST:
+        """Returns the node whose scope a node stands in."""
+        if node not in self._scope_nodes:
+            self._scope_nodes[node] = self._find_scope_node(node)
+        return self._scope_nodes[node]
+
+    def _find_scope_node(self, node: ast.AST) -> ast.AST:
+        parents = self.source.parents
+        child, node = node, parents.get(node)
+        while node is not None and not (
+            isinstance(node, SCOPES) and _inside(node, child)
+        ):
+            child, node = node, parents.get(node)
+        return child if node is None else node
+
+    def lookup(self, name: str, node: ast.AST) -> list[Binding]:
+        """Returns all bindings that a name, used at a node, may have."""
+        scope, is_first = self.scope_node(node), True
+        while True:
+            of_class = isinstance(scope, ast.ClassDef)
+            if name in self.scopes[scope].names and (is_first or not of_class):
+                return self.scopes[scope].names[name]
+            if isinstance(scope, ast.Module):
+                return []
+            scope, is_first = self.scope_node(scope), False
+
+    def only(self, name: ast.AST) -> Binding | None:
+        """Returns the one binding of a name, if it has one."""
+        if not isinstance(name, ast.Name):
+            return None
+        found = self.lookup(name.id, name)
+        return found[0] if len(found) == 1 else None
+
+    def value(self, node: ast.expr) -> ast.expr:
+        """Returns the expression that a name was set to, once and for all; or it."""
+        seen = set()
+        while (found := self.only(node)) is not None and found.value is not None:
+            if id(found) in seen:
+                break
+            seen.add(id(found))
+            node = found.value
+        return node
+
+    def qualified(self, node: ast.AST) -> str | None:
+        """Returns the full name of what is imported, as `jax.numpy.where`."""
+        return self._qualified(node, frozenset())
+
+    def _qualified(self, node: ast.AST, seen: frozenset[str]) -> str | None:
+        if isinstance(node, ast.Attribute):
+            base = self._qualified(node.value, seen)
+            return base and f"{base}.{node.attr}"
+        if not isinstance(node, ast.Name) or node.id in seen:
+            return None
+        found = self.lookup(node.id, node)
+        # `None`, where an import may fail.
+        imported = {
+            binding.imported
+            for binding in found
+            if getattr(binding.value, "value", "") is not None
+        }
+        if len(imported) == 1 and None not in imported:
+            return imported.pop()
+        value = self.value(node)
+        return None if value is node else self._qualified(value, seen | {node.id})
+
+
+def _inside(scope: ast.AST, child: ast.AST) -> bool:
+    """Says whether a part of a scope's node is evaluated in it, not around it."""
+    if isinstance(scope, ast.Module):
+        return True
+    if isinstance(scope, ast.Lambda):
+        return child is scope.body
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return any(child is statement for statement in scope.body)
+    return True
+
+
+def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
+    """Yields a node whose scope gets a name, the name, and what is known of it."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            top = alias.name.partition(".")[0]
+            name = alias.asname or top
+            yield node, name, {"imported": alias.name if alias.asname else top}
+    elif isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            yield node, alias.asname or alias.name, {"imported": full}
+    elif isinstance(node, FUNCTIONS):
+        body = node.body if isinstance(node, ast.Lambda) else node.body[0]
+        for arg in ast.walk(node.args):
+            if isinstance(arg, ast.arg):
+                yield body, arg.arg, {"is_parameter": True}
+        if not isinstance(node, ast.Lambda):
+            yield node, node.name, {}
+    elif isinstance(node, ast.ClassDef):
+        yield node, node.name, {}
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield node, target.id, {"value": node.value}
+            else:
+                yield from ((node, name, {}) for name in stored(target))
+    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+        if isinstance(node.target, ast.Name):
+            yield node, node.target.id, {"value": node.value}
+    elif isinstance(node, ast.AugAssign):
+        yield from ((node, name, {}) for name in stored(node.target))
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+        yield from ((node.target, name, {}) for name in stored(node.target))
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        names = stored(node.optional_vars)
+        yield from ((node.optional_vars, name, {}) for name in names)
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node, node.name, {}
+    elif isinstance(node, ast.Global | ast.Nonlocal):
+        # What else may be written to it is not followed.
+        yield from ((node, name, {}) for name in node.names for _ in range(2))
+
+
+def stored(target: ast.AST) -> list[str]:
+    """Returns the names in the target of an assignment."""
+    return [
+        node.id
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]

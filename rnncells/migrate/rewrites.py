@@ -1,0 +1,304 @@
+"""Rules that rewrite calls: of cells, of their carries, and of `RNN`."""
+
+import ast
+from collections.abc import Iterator
+
+from rnncells.migrate.arguments import outer, taken_out, to_shape
+from rnncells.migrate.carry_calls import CarryCall, old_carry_call
+from rnncells.migrate.cells import CONVOLUTIONAL, own_cell
+from rnncells.migrate.program import Program
+from rnncells.migrate.rules import Finding
+from rnncells.migrate.source import Edit
+from rnncells.migrate.widths import METHODS, Widths, cell_size
+
+LIBRARIES = ("jax", "flax", "rnncells")
+
+
+def old_names(program: Program) -> Iterator[Finding]:
+    """RC05: `ConvLSTM`, where the new name is not in the tree of parameters."""
+    for node in program.source.nodes:
+        if isinstance(node, ast.alias):
+            yield from _old_import(program, node)
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        last = node.attr if isinstance(node, ast.Attribute) else node.id
+        if last != "ConvLSTM" or program.linen(node) != "ConvLSTM":
+            continue
+        call = program.source.parents[node]
+        is_made = isinstance(call, ast.Call) and call.func is node
+        if is_made and names_itself(program, call):
+            why = "its automatic name is in checkpoints: give `name=` as it was"
+            yield Finding("RC05", node, why=why)
+            continue
+        end = program.source.end(node)
+        yield Finding("RC05", node, [Edit(end, end, "Cell")])
+
+
+def _old_import(program: Program, node: ast.alias) -> Iterator[Finding]:
+    statement = program.source.parents[node]
+    if node.name == "ConvLSTM" and "flax.linen" in (
+        getattr(statement, "module", "") or ""
+    ):
+        at = program.source.start(node) + len("ConvLSTM")
+        yield Finding("RC05", node, [Edit(at, at, "Cell")])
+
+
+def names_itself(program: Program, call: ast.Call) -> bool:
+    """Says whether a module made by a call is named after its class in the tree."""
+    if any(keyword.arg == "name" for keyword in call.keywords):
+        return False
+    function = program.source.around(call, ast.FunctionDef)
+    return function is not None and is_compact(program, function)
+
+
+def is_compact(program: Program, function: ast.FunctionDef) -> bool:
+    """Says whether a function is a compact method of a module."""
+    return any(
+        program.linen(node) in ("compact", "nn.compact")
+        for node in function.decorator_list
+    )
+
+
+def features(program: Program, widths: Widths) -> Iterator[Finding]:
+    """RC01: cells without `features`."""
+    for call in program.calls:
+        cell = program.cell_class(call.func)
+        if cell is None and not call.args and program.is_some_class(call.func):
+            if not any(keyword.arg in ("features", None) for keyword in call.keywords):
+                yield Finding("RC01", call, why="which class it is, is not known")
+        if cell is None or cell.has_features or _has_features(program, call):
+            continue
+        if any(isinstance(arg, ast.Starred) for arg in call.args) or any(
+            keyword.arg is None for keyword in call.keywords
+        ):
+            why = "`features` may be among the arguments that are unpacked"
+            yield Finding("RC01", call, why=why)
+            continue
+        width = widths.of(call, cell)
+        if width is None:
+            why = "no carry tells `features` where the cell is made"
+            yield Finding("RC01", call, why=why)
+            continue
+        if cell.is_own:
+            edit = _last_argument(program, call, f"features={width}")
+        else:
+            edit = _first_argument(program, call, width)
+        yield Finding("RC01", call, [edit])
+
+
+def _last_argument(program: Program, call: ast.Call, text: str) -> Edit:
+    """Returns the edit that puts an argument behind all others."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not given:
+        return _first_argument(program, call, text)
+    at = max(outer(program, node)[1] for node in given)
+    return Edit(at, at, f", {text}")
+
+
+def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
+    """Returns the edit that puts an argument before all others."""
+    given = [*call.args, *call.keywords]
+    if given:
+        at = min(map(program.source.start, given))
+        return Edit(at, at, f"{text}, ")
+    at = next(
+        end
+        for start, end, token in program.source.tokens_between(
+            program.source.end(call.func), program.source.end(call)
+        )
+        if token == "("
+    )
+    return Edit(at, at, text)
+
+
+def _has_features(program: Program, call: ast.Call) -> bool:
+    """Says whether a cell is made with `features`, by keyword or in the first place."""
+    if any(keyword.arg == "features" for keyword in call.keywords):
+        return True
+    if not call.args or isinstance(call.args[0], ast.Starred):
+        return False
+    if program.cell_class(call.func).is_own:
+        return False
+    first = program.names.value(call.args[0])
+    if isinstance(first, ast.Lambda):
+        return False
+    qualified = program.names.qualified(first) or ""
+    if qualified.split(".")[0] in LIBRARIES:
+        return False
+    found = program.names.only(first)
+    is_function = found is not None and isinstance(found.node, ast.FunctionDef)
+    return found is None or found.is_parameter or not is_function
+
+
+def carries(program: Program, widths: Widths) -> Iterator[Finding]:
+    """RC02 and RC03: carries of classes, and of instances by three arguments."""
+    for node in program.calls:
+        call = old_carry_call(program, node)
+        if call is None:
+            continue
+        rule = "RC03" if call.of_class is None else "RC02"
+        if not call.is_sure:
+            why = "whether it is a cell, its class or another thing is not known"
+            yield Finding(rule, node, why=why)
+            continue
+        made = None
+        if call.of_class is not None:
+            made = _instance(program, call)
+            if made is None:
+                why = "not all arguments of the cell are known here"
+                yield Finding(rule, node, why=why)
+                continue
+        why = _why_not(program, widths, call)
+        if why:
+            yield Finding(rule, node, why=why)
+            continue
+        edits = to_shape(program, call)
+        if made is not None:
+            at = program.source.end(call.receiver)
+            edits = [Edit(at, at, f"({made})"), *edits]
+        yield Finding(rule, node, edits)
+
+
+def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
+    """Returns why the arguments of a call cannot be rewritten; empty if they can."""
+    batch, size = call.arguments.get("batch_dims"), call.size
+    if batch is None or size is None:
+        return "not all of its arguments are known"
+    init_fn = call.arguments.get("init_fn")
+    if not program.is_pure(size):
+        return "the expression for `size` would be computed twice"
+    if init_fn is not None and call.of_class is None:
+        return "`carry_init` belongs to the constructor of the cell"
+    if init_fn is not None and not _takes_dtype(program, init_fn):
+        return "`carry_init` is called with a dtype too, which this may not take"
+    if call.of_class is None:
+        return _why_not_of(program, widths, call)
+    return ""
+
+
+def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
+    """Returns why an instance would not give the same carry; empty if it does."""
+    made = program.constructor(call.receiver)
+    if made is None:
+        return ""
+    if any(keyword.arg == "param_dtype" for keyword in made.keywords):
+        return "carries have the cell's `param_dtype` now, and were float32"
+    cell = program.cell_class(made.func)
+    if cell.has_features:
+        return ""
+    given = [k.value for k in made.keywords if k.arg == "features"]
+    if _has_features(program, made):
+        width = program.source.text([*given, *made.args][0])
+    else:
+        width = widths.of(made, cell)
+    if width != program.source.text(call.size):
+        return "the size of the carry is not known to be that of the cell"
+    return ""
+
+
+def _takes_dtype(program: Program, node: ast.expr) -> bool:
+    node = node.func if isinstance(node, ast.Call) else node
+    qualified = program.names.qualified(node) or ""
+    return ".initializers." in qualified and qualified.split(".")[0] in LIBRARIES
+
+
+def _instance(program: Program, call: CarryCall) -> str | None:
+    """Returns the arguments of a cell that makes a carry alone."""
+    source, parts = program.source, []
+    if call.size is None:
+        return ""
+    if call.of_class.name in CONVOLUTIONAL:
+        made = _convolutional_arguments(program, call)
+        if made is None:
+            return None
+        parts.append(made)
+    elif call.of_class.is_own:
+        found = program.names.only(program.names.value(call.receiver))
+        if own_cell(program.names, found.node).is_required:
+            return None
+        parts.append(f"features={source.text(call.size)}")
+    else:
+        parts.append(source.text(call.size))
+    init_fn = call.arguments.get("init_fn")
+    if init_fn is not None:
+        parts.append(f"carry_init={source.text(init_fn)}")
+    return ", ".join([*parts, "parent=None"])
+
+
+def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
+    """Returns `features` and `kernel_size` of the one convolutional cell of a file."""
+    found = set()
+    for other in program.calls:
+        cell = program.cell_class(other.func)
+        if cell is None or cell.name not in CONVOLUTIONAL:
+            continue
+        keywords = {k.arg: k.value for k in other.keywords}
+        given = dict(zip(("features", "kernel_size"), other.args, strict=False))
+        given |= keywords
+        wanted = [given.get("features"), given.get("kernel_size")]
+        if None in wanted or not all(
+            program.is_known_at(node, call.node) for node in wanted
+        ):
+            return None
+        texts = [program.source.text(node) for node in wanted]
+        found.add(f"{texts[0]}, kernel_size={texts[1]}")
+    return found.pop() if len(found) == 1 else None
+
+
+def layers(program: Program) -> Iterator[Finding]:
+    """RC04: the size as an argument of `RNN`; RC12: where the cell has one too."""
+    for call in program.calls:
+        if program.linen(call.func) != "RNN" or not call.args + call.keywords:
+            continue
+        size = cell_size(call)
+        if size is None:
+            continue
+        cell = _cell_of(call)
+        made = program.constructor(cell) if cell is not None else None
+        kind = program.cell_class(made.func) if made is not None else None
+        if made is not None and not kind.has_features and _has_features(program, made):
+            why = "the cell has `features` already, and the size sets `time_major`"
+            yield Finding("RC12", call, why=why)
+        elif made is None:
+            why = "the cell is made elsewhere: give it the size there"
+            yield Finding("RC04", call, why=why)
+        else:
+            yield Finding("RC04", call, taken_out(program, call, [size]))
+
+
+def _cell_of(call: ast.Call) -> ast.expr | None:
+    keywords = [k.value for k in call.keywords if k.arg == "cell"]
+    return next(iter([*call.args, *keywords]), None)
+
+
+def masks(program: Program) -> Iterator[Finding]:
+    """RC07: `segmentation_mask`, integers, 1 at the first steps of each row."""
+    for call in program.calls:
+        for keyword in call.keywords:
+            if keyword.arg == "segmentation_mask" and _is_of_layer(program, call):
+                edits = _to_lengths(program, keyword)
+                yield Finding("RC07", keyword.value, edits)
+
+
+def _is_of_layer(program: Program, call: ast.Call) -> bool:
+    """Says whether a call is that of an RNN, or one of its methods."""
+    layer = call.func
+    if isinstance(layer, ast.Attribute) and layer.attr in METHODS:
+        layer = layer.value
+    layers = [program.names.value(layer)]
+    if isinstance(layer, ast.Attribute) and program.is_self(layer.value):
+        layers = program.attribute_values(layer)
+    return bool(layers) and all(
+        isinstance(made, ast.Call)
+        and program.linen(made.func) in ("RNN", "Bidirectional")
+        for made in layers
+    )
+
+
+def _to_lengths(program: Program, keyword: ast.keyword) -> list[Edit]:
+    start, (_, end) = program.source.start(keyword), outer(program, keyword.value)
+    at = start + len("segmentation_mask=")
+    edits = [Edit(start, at, "seq_lengths=")]
+    if isinstance(keyword.value, ast.Name | ast.Attribute | ast.Call):
+        return [*edits, Edit(end, end, ".sum(-1)")]
+    return [*edits, Edit(at, at, "("), Edit(end, end, ").sum(-1)")]

@@ -1,0 +1,127 @@
+"""A Python file as text and as syntax tree, and the edits that are made to it.
+
+Edits replace spans of bytes, so that all else stays as it is, comments and spacing too.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+SKIP = re.compile(r"#\s*rnncells:\s*skip\b")
+NEWLINE = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A replacement of the bytes from `start` to `end`, positions in the file."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source:
+    """A file that is parsed, never run.
+
+    Args:
+      data: its bytes.
+
+    Raises:
+      SyntaxError: it is not Python, of this version.
+    """
+
+    def __init__(self, data: bytes):
+        self.encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        try:
+            text = data.decode(self.encoding)
+        except UnicodeDecodeError as error:
+            raise SyntaxError(f"not {self.encoding}: {error}") from error
+        self.tree = ast.parse(text)
+        # Positions in the tree count bytes of UTF-8.
+        self.data = text.encode()
+        ends = [match.end() for match in NEWLINE.finditer(self.data)]
+        self.line_starts = [0, *ends]
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes, those around others first."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around each node."""
+        return {
+            child: node for node in self.nodes for child in ast.iter_child_nodes(node)
+        }
+
+    def around(self, node: ast.AST, *kinds: type) -> ast.AST | None:
+        """Returns the nearest node of a kind around a node, itself left out."""
+        while (node := self.parents.get(node)) is not None:
+            if isinstance(node, kinds):
+                return node
+        return None
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        return node if isinstance(node, ast.stmt) else self.around(node, ast.stmt)
+
+    def start(self, node: ast.AST) -> int:
+        return self.line_starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.AST) -> int:
+        return self.line_starts[node.end_lineno - 1] + node.end_col_offset
+
+    def text(self, node: ast.AST) -> str:
+        """Returns what stands in the file for a node, without parentheses around it."""
+        return self.data[self.start(node) : self.end(node)].decode()
+
+    def line(self, number: int) -> str:
+        """Returns a line, counted from 1; empty outside of the file."""
+        if not 1 <= number <= len(self.line_starts):
+            return ""
+        ends = [*self.line_starts[1:], len(self.data)]
+        return self.data[self.line_starts[number - 1] : ends[number - 1]].decode()
+
+    def is_skipped(self, node: ast.AST) -> bool:
+        """Says whether a line of a node's statement says `# rnncells: skip`."""
+        last = node.end_lineno if not isinstance(node, ast.stmt) else node.lineno
+        lines = range(self.statement(node).lineno, last + 1)
+        return any(SKIP.search(self.line(number)) for number in lines)
+
+    @cached_property
+    def tokens(self) -> list[tuple[int, int, str]]:
+        """Start, end and text of all tokens but white space; comments too."""
+        lines = map(self.line, range(1, len(self.line_starts) + 1))
+        found, text_of = [], {}
+        for token in tokenize.generate_tokens(lambda: next(lines, "")):
+            if token.string.strip():
+                found.append((self._at(token.start, text_of), token.string))
+        return [(at, at + len(string.encode()), string) for at, string in found]
+
+    def _at(self, place: tuple[int, int], text_of: dict[int, str]) -> int:
+        # Tokens count characters.
+        row, column = place
+        if row not in text_of:
+            text_of[row] = self.line(row)
+        return self.line_starts[row - 1] + len(text_of[row][:column].encode())
+
+    def tokens_between(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+        first, last = (bisect_left(self.tokens, (at,)) for at in (start, end))
+        yield from self.tokens[first:last]
+
+
+def apply(source: Source, edits: list[Edit]) -> bytes:
+    """Returns the file with edits made, in its own encoding."""
+    data = source.data
+    parts, at = [], 0
+    # What is put in goes before what is replaced there, else in the order given.
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        assert edit.start >= at, "edits overlap"
+        parts += [data[at : edit.start], edit.text.encode()]
+        at = edit.end
+    parts.append(data[at:])
+    return b"".join(parts).decode().encode(source.encoding)

@@ -1,0 +1,202 @@
+"""What `features` of a cell was: from its carry, or from the size that made it."""
+
+import ast
+from dataclasses import replace
+
+from rnncells.migrate.carry_calls import CarryCall, is_carry_call, old_carry_call
+from rnncells.migrate.cells import CellClass
+from rnncells.migrate.names import Binding
+from rnncells.migrate.program import Program
+
+# Methods of modules, and where their arguments have the carry.
+METHODS = {"init": 1, "init_with_output": 1, "apply": 1}
+
+
+class Widths:
+    """Finds the text of `features` for calls that make a cell without it.
+
+    Args:
+      program: the file.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.source, self.names = program.source, program.names
+        carries = (old_carry_call(program, call) for call in program.calls)
+        self.carries: list[CarryCall] = [call for call in carries if call is not None]
+
+    def of(self, call: ast.Call, cell: CellClass) -> str | None:
+        """Returns an expression for the width of a cell that a call makes."""
+        used = self._of_use(call, call, cell)
+        if used is not None:
+            return used
+        target = self._target(call)
+        if isinstance(target, ast.Name):
+            around = self.names.scope_node(target)
+            uses = [
+                node
+                for node in ast.walk(around)
+                if isinstance(node, ast.Name)
+                and node.id == target.id
+                and isinstance(node.ctx, ast.Load)
+            ]
+        elif isinstance(target, ast.Attribute):
+            around = self.source.around(target, ast.ClassDef)
+            uses = [
+                node
+                for node in ast.walk(around)
+                if isinstance(node, ast.Attribute)
+                and node.attr == target.attr
+                and self.program.is_self(node.value)
+                and isinstance(node.ctx, ast.Load)
+            ]
+        else:
+            around, uses = self.program.function(call), []
+        found = {self._of_use(use, call, cell): None for use in uses}
+        found.pop(None, None)
+        sizes = [text for text in found if not text.endswith(".shape[-1]")]
+        if len(sizes) == 1:
+            return sizes[0]
+        if len(sizes) > 1:
+            return None
+        return next(iter(found), None) or self._of_carries(around, call, cell)
+
+    def _target(self, call: ast.Call) -> ast.expr | None:
+        """Returns what the cell is set to, by itself; not that of a list of cells."""
+        parent = self.source.parents[call]
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+            return parent.targets[0]
+        if isinstance(parent, ast.AnnAssign | ast.NamedExpr):
+            return parent.target
+        return None
+
+    def _of_use(self, use: ast.expr, place: ast.Call, cell: CellClass) -> str | None:
+        """Returns the width that one use of a cell tells."""
+        parent = self.source.parents[use]
+        if isinstance(parent, ast.Call) and parent.func is use:
+            given = [k.value for k in parent.keywords if k.arg == "carry"]
+            return self._of_carry(next(iter([*parent.args, *given]), None), place, cell)
+        if isinstance(parent, ast.Attribute):
+            call = self.source.parents[parent]
+            if not (isinstance(call, ast.Call) and call.func is parent):
+                return None
+            old = old_carry_call(self.program, call)
+            if old is not None:
+                return self._of_size(old.size, place)
+            at = METHODS.get(parent.attr, len(call.args))
+            return self._of_carry(next(iter(call.args[at:]), None), place, cell)
+        if isinstance(parent, ast.keyword):
+            parent = self.source.parents[parent]
+        if isinstance(parent, ast.Call) and self.program.linen(parent.func) == "RNN":
+            return self._of_size(cell_size(parent), place)
+        return None
+
+    def _of_size(self, size: ast.expr | None, place: ast.Call) -> str | None:
+        if size is None or isinstance(size, ast.Tuple):
+            return None
+        return self.source.text(size) if self.program.is_known_at(size, place) else None
+
+    def _of_carry(
+        self, carry: ast.expr | None, place: ast.Call, cell: CellClass
+    ) -> str | None:
+        """Returns the width of a carry that the cell is called with."""
+        if carry is None or isinstance(carry, ast.Starred):
+            return None
+        if is_carry_call(carry):
+            old = old_carry_call(self.program, carry)
+            return None if old is None else self._of_size(old.size, place)
+        if not cell.keeps_last_axis or cell.is_own:
+            return None
+        if isinstance(carry, ast.Name):
+            return self._of_carry_name(carry, place, cell)
+        if isinstance(carry, ast.Tuple) and len(carry.elts) == 2 == cell.parts:
+            one_part = replace(cell, parts=1)
+            return self._of_carry(carry.elts[1], place, one_part)
+        is_simple = isinstance(carry, ast.Attribute | ast.Subscript)
+        if is_simple and self.program.is_known_at(carry, place):
+            return shape_of(self.source.text(carry), cell)
+        return None
+
+    def _of_carry_name(
+        self, carry: ast.Name, place: ast.Call, cell: CellClass
+    ) -> str | None:
+        found = self.names.lookup(carry.id, carry)
+        made = [
+            old_carry_call(self.program, binding.value)
+            for binding in found
+            if is_carry_call(binding.value)
+        ]
+        sizes = {
+            text
+            for call in made
+            if call is not None
+            for text in [self._of_size(call.size, place)]
+            if text is not None
+        }
+        if len(made) > 1:
+            return None
+        bases = [
+            binding
+            for binding in found
+            if not is_carry_call(binding.value)
+            and not self._keeps_width(binding.node, carry.id)
+        ]
+        if len(made) == 1:
+            if not bases and sizes:
+                return sizes.pop()
+            bases += [b for b in found if is_carry_call(b.value)]
+        # Where it comes from once, and then goes on from itself.
+        is_there = found == self.names.lookup(carry.id, place)
+        if len(bases) == 1 and is_there and self._comes_before(bases[0], place):
+            return shape_of(carry.id, cell)
+        return None
+
+    def _comes_before(self, binding: Binding, place: ast.AST) -> bool:
+        return self.program.comes_before(binding, place)
+
+    def _keeps_width(self, statement: ast.AST, name: str) -> bool:
+        """Says whether a statement makes a carry of itself: as a step does."""
+        value = getattr(statement, "value", None)
+        return isinstance(value, ast.Call) and any(
+            isinstance(node, ast.Name) and node.id == name for node in ast.walk(value)
+        )
+
+    def _of_carries(
+        self, around: ast.AST, place: ast.Call, cell: CellClass
+    ) -> str | None:
+        """Returns the one size of carries of a class, within a function or class."""
+        scopes = [around]
+        of_class = self.source.around(place, ast.ClassDef)
+        if of_class is not None and of_class is not around:
+            scopes.append(of_class)
+        for scope in scopes:
+            inside = set(ast.walk(scope))
+            calls = [
+                call
+                for call in self.carries
+                if call.node in inside
+                and (call.of_class is None or call.of_class.name == cell.name)
+            ]
+            sizes = {self.source.text(call.size) for call in calls if call.size}
+            texts = {self._of_size(call.size, place) for call in calls}
+            if len(sizes) == 1 and None not in texts:
+                return texts.pop()
+        return None
+
+
+def shape_of(carry: str, cell: CellClass) -> str:
+    return f"{carry}.shape[-1]" if cell.parts == 1 else f"{carry}[0].shape[-1]"
+
+
+def cell_size(call: ast.Call) -> ast.expr | None:
+    """Returns the old argument `cell_size` of a call of RNN; None where it has none."""
+    for keyword in call.keywords:
+        if keyword.arg == "cell_size":
+            return keyword.value
+    if len(call.args) > 1 and not _is_bool(call.args[1]):
+        return call.args[1]
+    return None
+
+
+def _is_bool(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
