@@ -1,7 +1,6 @@
-"""Old programs run on the shim as they did, and are told what to write instead."""
+"""The shim beside today's Flax; old programs on it are in test_old_programs.py."""
 
 import datetime
-import re
 import subprocess
 import sys
 import warnings
@@ -12,55 +11,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from programs import PROGRAMS, assert_same, run, with_imports_of
 
 import rnncells
 from rnncells import legacy
 
-ON_SHIM = [name for name, source in PROGRAMS.items() if "SHIM = False" not in source]
 KEY = jax.random.PRNGKey(0)
 X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
 quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
 
 
-@quiet
-@pytest.mark.parametrize("name", ON_SHIM)
-def test_old_programs_run_as_they_did(name):
-    """The same names of parameters, bits of initial values, and outputs."""
-    source = PROGRAMS[name]
-    expected = run(name, with_imports_of("old_linen", source))
-    actual = run(name, with_imports_of("rnncells.legacy", source))
+def test_a_line_is_noticed_once_until_filters_change():
+    def old(count):
+        for _ in range(count):
+            legacy.GRUCell.initialize_carry(KEY, (2,), 4)
 
-    assert_same(actual, expected)
-
-
-@pytest.mark.parametrize("name", ON_SHIM)
-def test_each_old_form_is_noticed_once_at_its_line(name):
-    source = with_imports_of("rnncells.legacy", PROGRAMS[name])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        run(name, source)
-        first = list(caught)
-        run(name, source)
-    lines = source.splitlines()
-    assert first
-    for warning in first:
-        assert issubclass(warning.category, DeprecationWarning)
-        assert warning.filename == f"{name}.py"
-        text = str(warning.message)
-        assert "is of Flax <= 0.6" in text and "write " in text
-        near = "".join(lines[warning.lineno - 1 : warning.lineno + 4])
-        form = re.match(r"`(?:\w+\.)?(\w+)", text)[1]
-        is_named = form in ("initialize_carry", "segmentation_mask")
-        assert (form if is_named else "(") in near
-    places = [(w.lineno, str(w.message)) for w in first]
-    assert len(places) == len(set(places))
-
-
-@pytest.mark.parametrize("name", ON_SHIM)
-def test_strict_mode_raises(name):
-    with legacy.strict(), pytest.raises(TypeError, match="is of Flax <= 0.6"):
-        run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            old(3)
+        assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(DeprecationWarning, match="write GRUCell"):
+        old(1)
 
 
 def test_strict_mode_may_be_set_from_outside():

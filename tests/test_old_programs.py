@@ -1,0 +1,78 @@
+"""Old programs run as they did: on the shim, and rewritten for today's libraries."""
+
+import re
+import warnings
+
+import pytest
+from programs import PROGRAMS, assert_same, run, with_imports_of
+
+from rnncells import legacy
+from rnncells.migrate.migration import migrate
+
+# A shim cannot see a function in the place of `features`.
+ON_SHIM = [name for name, source in PROGRAMS.items() if "SHIM = False" not in source]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_old_programs_run_as_they_did(name):
+    """The same names of parameters, bits of initial values, and outputs."""
+    source = PROGRAMS[name]
+    expected = run(name, with_imports_of("old_linen", source))
+
+    if name in ON_SHIM:
+        on_shim = with_imports_of("rnncells.legacy", source)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert_same(run(name, on_shim), expected)
+        assert_notices(caught, f"{name}.py", on_shim.splitlines())
+    for to in ("flax", "rnncells"):
+        migration = migrate(source.encode(), to)
+        new = migration.data.decode()
+        left = [note for note in migration.notes if note.why]
+        assert new != source and new.count("# TODO(rnncells): ") == len(left)
+        if "LEFT = " in source:
+            assert len(left) == int(source.partition("LEFT = ")[2].split()[0])
+        else:
+            assert not left and ("rnncells" in new) == (to == "rnncells")
+            assert_same(run(name, new), expected)
+
+
+def assert_notices(caught, file, lines):
+    """Fails unless old forms were noticed, each at its line and once."""
+    assert caught
+    for warning in caught:
+        assert issubclass(warning.category, DeprecationWarning)
+        assert warning.filename == file
+        text = str(warning.message)
+        assert "is of Flax <= 0.6" in text and "write " in text
+        near = "".join(lines[warning.lineno - 1 : warning.lineno + 4])
+        form = re.match(r"`(?:\w+\.)?(\w+)", text)[1]
+        is_named = form in ("initialize_carry", "segmentation_mask")
+        assert (form if is_named else "(") in near
+    places = [(warning.lineno, str(warning.message)) for warning in caught]
+    assert len(places) == len(set(places))
+
+
+@pytest.mark.parametrize("name", ON_SHIM)
+def test_strict_mode_raises(name):
+    with legacy.strict(), pytest.raises(TypeError, match="is of Flax <= 0.6"):
+        run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))
+
+
+@pytest.mark.parametrize("to", ["flax", "rnncells"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rewriting_twice_is_once(name, to):
+    once = migrate(PROGRAMS[name].encode(), to).data
+    assert migrate(once, to).data is once
+
+
+# Attributes of `flax` itself have no form on the shim.
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "qualified_names"])
+def test_programs_on_the_shim_are_rewritten_to_the_same(name):
+    of_flax = migrate(PROGRAMS[name].encode()).data.decode()
+    on_shim = with_imports_of("rnncells.legacy", PROGRAMS[name]).encode()
+    of_shim = migrate(on_shim).data.decode()
+    for text in (" as linen", ".recurrent"):
+        of_shim, of_flax = of_shim.replace(text, ""), of_flax.replace(text, "")
+    of_flax = of_flax.replace("from flax import linen", "import flax.linen")
+    assert of_shim == of_flax
