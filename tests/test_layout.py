@@ -87,6 +87,7 @@ ALLOWED = {
         "rnncells.legacy",
     ],
     # It reads files as text: no library is needed, nor the rest of this one.
+    "rnncells/migrate/params.py": ["flax.serialization", "rnncells.interop"],
     "rnncells/migrate": ["rnncells.migrate"],
     "rnncells/interop/files.py": [
         "flax.traverse_util",

@@ -277,13 +277,19 @@ def test_committed_results_are_of_the_config_as_it_is(name):
             NAME,
             [[9, 0, 10, 8], [10, 10, 10, 0]],
             [[10, 10, 10, 10], [10, 10, 10, 10]],
-            "whole classes: 2, 3 of 4",
+            "whole classes, of 4: 2 in 1, 3 in 1 trials",
         ),
         (
             NAME,
             [[3] + [0] * 18 + [4], [0, 1] + [0] * 17 + [0]],
             [[5] * 20, [5] * 20],
             "88% have a target in an outer twentieth, as 10.0% of all do",
+        ),
+        (
+            "two-classes-3b-3",
+            [[10] + [0] * 18 + [10], [0] * 20],
+            [[10] + [0] * 18 + [10]] * 2,
+            "whole classes, of 2: 0 in 1, 2 in 1 trials",
         ),
         (NAME, [[], []], [[], []], "-"),
         (

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from rnncells.migrate import params
 from rnncells.migrate.files import Looked, dirty_trees, look_at_all, python_files, write
 from rnncells.migrate.rules import RULES
 
@@ -23,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     try:
+        if options.verb == "migrate-params":
+            return params.run(options)
         return run(options)
     except BrokenPipeError:
         # The reader, as `head`, has seen enough; nothing more can be written.
@@ -70,6 +73,14 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time"
     )
+    command = verbs.add_parser(
+        "migrate-params",
+        help="rename parameters between modules that hold the same cells",
+        description="Renames parameters between modules that hold the same cells: in "
+        "compact methods or setup, lifted by nn.scan, in RNN, in layers of rnncells. "
+        "Without --write, prints what would move.",
+    )
+    params.add_options(command)
     return parser
 
 
