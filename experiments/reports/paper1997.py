@@ -12,6 +12,7 @@ not reproduced      by none; the best of those that were tried is named
 
 import json
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -190,13 +191,16 @@ def _what_is_wrong(failed: list[dict[str, Any]], task: str) -> str:
         return "-"
     wrong = np.array([trial["wrong_by_target"] for trial in failed])
     there = np.array([trial["by_target"] for trial in failed])
+    # Numbers that are targets may be two, as classes are.
+    wrong, there = (counts[:, there.any(0)] for counts in (wrong, there))
     kinds = wrong.shape[1]
     if TASK_OPTIONS[task].is_along:
         asked, others = wrong.sum(0) / there.sum(0)
         return f"the long lag in {asked:.0%} of sequences, others in {others:.0%}"
     if kinds < PARTS:
-        whole = np.sum(wrong >= WHOLE * there, axis=1)
-        return f"whole classes: {', '.join(map(str, whole))} of {kinds}"
+        trials = Counter(np.sum(wrong >= WHOLE * there, axis=1).tolist())
+        each = [f"{whole} in {n}" for whole, n in sorted(trials.items())]
+        return f"whole classes, of {kinds}: {', '.join(each)} trials"
     outer = [0, -1]
     share = wrong[:, outer].sum() / max(1, wrong.sum())
     of_all = there[:, outer].sum() / there.sum()
