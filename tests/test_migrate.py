@@ -38,6 +38,49 @@ CASES = {
         "# TODO(rnncells): RC01: `features` may be among the arguments that are "
         "unpacked\ncell = nn.LSTMCell(**options)",
     ),
+    "a size that the cell cannot be given": (
+        "rnn = nn.RNN(nn.LSTMCell(), size())",
+        "# TODO(rnncells): RC01: no carry tells `features` where the cell is made\n"
+        "# TODO(rnncells): RC04: the cell is made elsewhere, or of another size: give "
+        "it this one\nrnn = nn.RNN(nn.LSTMCell(), size())",
+    ),
+    "a gate function in parentheses": (
+        "y = nn.LSTMCell((nn.relu))(carry, x) if carry else 0\ncarry = f()",
+        "# TODO(rnncells): RC01: no carry tells `features` where the cell is made\n"
+        "y = nn.LSTMCell((nn.relu))(carry, x) if carry else 0\ncarry = f()",
+    ),
+    "a gate function that is not known": (
+        "carry = nn.GRUCell.initialize_carry(k, (), 4)\n"
+        "y = nn.GRUCell(partial(nn.elu, alpha=2))(carry, x)",
+        "carry = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
+        "y = nn.GRUCell(4, partial(nn.elu, alpha=2))(carry, x)",
+    ),
+    "classes in a loop": (
+        "for Cell in (nn.LSTMCell, nn.GRUCell):\n"
+        "    c = Cell.initialize_carry(k, (), 4)",
+        "for Cell in (nn.LSTMCell, nn.GRUCell):\n"
+        "    # TODO(rnncells): RC03: whether it is a cell, its class or another thing "
+        "is not known\n    c = Cell.initialize_carry(k, (), 4)",
+    ),
+    "an unrelated score": (
+        "c = self.score.initialize_carry(team, board, 3)",
+        "# TODO(rnncells): RC03: whether it is a cell, its class or another thing is "
+        "not known\nc = self.score.initialize_carry(team, board, 3)",
+    ),
+    "spaces around the name of a mask": (
+        "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn.apply({}, x, segmentation_mask = m)",
+        "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn.apply({}, x, seq_lengths = m.sum(-1))",
+    ),
+    "one argument by position": (
+        "class C(nn.RNNCellBase):\n    rate: float\n\n    @staticmethod\n"
+        "    def initialize_carry(rng, dims, size):\n        return rng\n\n"
+        "rnn = nn.RNN(C(0.25), 4)",
+        "class C(nn.RNNCellBase):\n    rate: float\n    features: int = None\n\n"
+        "    @nn.nowrap\n    def initialize_carry(self, rng, input_shape):\n"
+        "        dims, size = input_shape[:-1], self.features\n        return rng\n\n"
+        "    @property\n    def num_feature_axes(self):\n        return 1\n\n"
+        "rnn = nn.RNN(C(0.25, features=4))",
+    ),
     "a pragma": (
         "cell = nn.LSTMCell()(carry, x)  # rnncells: skip",
         "cell = nn.LSTMCell()(carry, x)  # rnncells: skip",
@@ -232,7 +275,7 @@ def test_unrelated_code_stays():
     for path in files:
         data = path.read_bytes()
         # So that it is not passed over for its words.
-        assert migrate(data + b"\n# LSTMCell\n").notes == ()
+        assert migrate(data + b"\n# flax, LSTMCell\n").notes == ()
 
 
 @pytest.fixture
@@ -319,8 +362,10 @@ def test_mistakes_are_one_line(words, message, project, capsys):
 
 
 def test_files_that_are_not_python_are_named_and_left(project, capsys):
-    (project / "old.py").write_text("print 'LSTMCell'")
-    (project / "odd.py").write_bytes(b"# -*- coding: utf-8 -*-\nx = '\xff' # LSTMCell")
+    (project / "old.py").write_text("print 'flax LSTMCell'")
+    (project / "odd.py").write_bytes(
+        b"# -*- coding: utf-8 -*-\nx = '\xff' # flax LSTMCell"
+    )
     assert main(["migrate", ".", "--write"]) == 0
     errors = capsys.readouterr().err
     assert "old.py: left as it is, not Python" in errors

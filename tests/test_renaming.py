@@ -35,12 +35,11 @@ class Scanned(nn.Module):
 
 class Setup(nn.Module):
     def setup(self):
-        self.first = rnncells.RNN(rnncells.LSTMCell(4))
-        self.second = rnncells.RNN(rnncells.LSTMCell(4))
+        self.rnns = [rnncells.RNN(rnncells.LSTMCell(4)) for _ in range(2)]
         self.head = nn.Dense(2)
 
     def __call__(self, x):
-        return self.head(self.second(self.first(x)))
+        return self.head(self.rnns[1](self.rnns[0](x)))
 
 
 class Layered(nn.Module):
@@ -87,8 +86,8 @@ def test_mapping_names_what_moves():
     assert renaming.mapping(params, params) == {}
     assert renaming.mapping(params, like) == {
         "params/Dense_0": "params/head",
-        "params/LSTMCell_0": "params/first/cell",
-        "params/LSTMCell_1": "params/second/cell",
+        "params/LSTMCell_0": "params/rnns_0/cell",
+        "params/LSTMCell_1": "params/rnns_1/cell",
     }
 
 
@@ -104,7 +103,7 @@ def test_command_renames_files(suffix, tmp_path, capsys):
 
     assert main(["migrate-params", old, "--like", new]) == 0
     printed = capsys.readouterr().out
-    assert "params/LSTMCell_0 -> params/first/cell\n" in printed
+    assert "params/LSTMCell_0 -> params/rnns_0/cell\n" in printed
     assert not (tmp_path / f"out{suffix}").exists()
     assert main(["migrate-params", old, "--like", new, "--write", out]) == 0
     moved = read(tmp_path / f"out{suffix}")
@@ -143,6 +142,26 @@ def test_numbers_in_names_count_as_numbers():
     new = tree(**{f"layers_{k}": (3, 3) for k in range(12)})
     moved = renaming.mapping(old, new)
     assert moved["params/Dense_10"] == "params/layers_10"
+
+
+def test_numbers_that_shift_keep_their_order():
+    old, new = tree(a_1=(3, 3), a_2=(3, 3)), tree(a_0=(3, 3), a_1=(3, 3))
+    assert renaming.mapping(old, new) == {
+        "params/a_1": "params/a_0",
+        "params/a_2": "params/a_1",
+    }
+
+
+def test_what_has_no_order_is_not_guessed():
+    old, new = tree(a_0=(3, 3), a_1=(3, 3)), tree(actor=(3, 3), critic=(3, 3))
+    with pytest.raises(ValueError, match="modules must match one to one"):
+        renaming.mapping(old, new)
+    same = tree(a=(3, 3), b=(3, 3))
+    with pytest.raises(ValueError, match="each module once"):
+        both = {"params/a": "params/b", "params/b": "params/b"}
+        renaming.mapping(same, same, both)
+    swapped = {"params/a": "params/b", "params/b": "params/a"}
+    assert renaming.mapping(same, same, swapped) == swapped
 
 
 def test_what_does_not_match_is_named_and_may_be_matched_by_hand():

@@ -72,9 +72,9 @@ def mapping(
 ) -> dict[str, str]:
     """Returns the paths of modules that move, and where to; see `rename`.
 
-    Modules match that have parameters of the same names and shapes. Those whose path
-    stays are not matched anew; of several that are alike, the first matches the first,
-    in the order of the numbers in their names, forward before backward.
+    Modules match that have parameters of the same names and shapes. Of several that are
+    alike, names stay if they are the same on both sides; else the first matches the
+    first, if their names differ by numbers, or by forward and backward, alone.
     """
     old, new = _modules(flatten(params)), _modules(flatten(like))
     found = dict(names or {})
@@ -84,14 +84,18 @@ def mapping(
                 f"`names` must match modules of the same parameters, got {path!r} and "
                 f"{other!r}; there are {sorted(old)} and {sorted(new)}."
             )
-    stay = {path for path in old.keys() & new.keys() if old[path] == new[path]}
-    left = [path for path in old if path not in stay and path not in found]
-    free = [path for path in new if path not in stay and path not in found.values()]
+    if len(set(found.values())) < len(found):
+        raise ValueError(f"`names` must match each module once, got {found}.")
+    left = [path for path in old if path not in found]
+    free = [path for path in new if path not in found.values()]
     unmatched = []
     for signature in dict.fromkeys(map(old.get, left)):
         ours = sorted((p for p in left if old[p] == signature), key=_order)
         theirs = sorted((p for p in free if new[p] == signature), key=_order)
-        if len(ours) == len(theirs):
+        are_series = all(len(set(map(_stem, paths))) == 1 for paths in (ours, theirs))
+        if set(ours) == set(theirs):
+            found |= zip(ours, ours, strict=True)
+        elif len(ours) == len(theirs) and are_series:
             found |= zip(ours, theirs, strict=True)
         else:
             unmatched.append(f"{ours} and {theirs}")
@@ -120,6 +124,11 @@ def _module(path: str) -> str:
     module = path.rpartition("/")[0]
     above, _, name = module.rpartition("/")
     return above if above and GATE.fullmatch(name) else module
+
+
+def _stem(path: str) -> str:
+    """Returns a path without what tells the modules of a series apart."""
+    return "/".join(name for name, _ in _order(path))
 
 
 def _order(path: str) -> list[tuple[str, int]]:

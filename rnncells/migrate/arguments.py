@@ -116,7 +116,14 @@ def outer(program: Program, node: ast.expr) -> tuple[int, int]:
     tokens = source.tokens
     left = bisect_left(tokens, (start,)) - 1
     right = bisect_left(tokens, (end,))
-    while tokens[left][2] == "(" and tokens[right][2] == ")":
+    parent = source.parents[node]
+    parent = source.parents[parent] if isinstance(parent, ast.keyword) else parent
+    least = source.end(parent.func) if isinstance(parent, ast.Call) else 0
+    # The first parenthesis behind a function is that of the call.
+    first = next(k for k in range(len(tokens)) if tokens[k][0] >= least)
+    while tokens[first][2] == ")":
+        first += 1
+    while left > first and tokens[left][2] == "(" and tokens[right][2] == ")":
         start, end = tokens[left][0], tokens[right][1]
         left, right = left - 1, right + 1
     return start, end

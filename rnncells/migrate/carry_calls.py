@@ -9,7 +9,7 @@ from rnncells.migrate.program import Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
 # Names of instances of cells, which are made elsewhere.
-CELL = re.compile(r"(cell|rnn|lstm|gru|core)s?$", re.IGNORECASE)
+CELL = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)s?$")
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,15 @@ def _is_a_cell(program: Program, node: ast.expr) -> bool:
     while isinstance(node, ast.Subscript):
         node = node.value
     name = getattr(node, "id", getattr(node, "attr", ""))
-    value = program.names.value(node)
-    is_known = not isinstance(value, ast.Call)
-    return is_known and bool(CELL.search(name)) and not program.is_some_class(node)
+    if not CELL.search(name) or program.is_some_class(node):
+        return False
+    if isinstance(node, ast.Attribute):
+        return True
+    # A name in a loop over cells; one that comes in may be a class.
+    found = program.names.only(node)
+    return isinstance(getattr(found, "node", None), ast.For | ast.comprehension) and (
+        isinstance(found.node.iter, ast.Name | ast.Attribute | ast.Call)
+    )
 
 
 def _may_be_a_cell(program: Program, node: ast.expr) -> bool:
@@ -86,6 +92,10 @@ def _may_be_a_cell(program: Program, node: ast.expr) -> bool:
     if program.names.qualified(node) is not None:
         # Of another file, or of another library.
         return False
+    if isinstance(node, ast.Attribute) and program.is_self(node.value):
+        made = [v for v in program.attribute_values(node) if isinstance(v, ast.Call)]
+        if made and all(program.cell_class(value.func) is None for value in made):
+            return False
     value = program.names.value(node)
     if isinstance(value, ast.Call):
         value = program.names.value(value.func)

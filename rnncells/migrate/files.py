@@ -70,8 +70,9 @@ def look(path: Path, to: str, rules: frozenset[str] | None) -> Looked:
         return Looked(
             path, before, None, f"not Python: {error.msg}, line {error.lineno}"
         )
-    except (OSError, RecursionError, ValueError) as error:
-        return Looked(path, before, None, str(error))
+    except Exception as error:
+        # One file must not keep others from being looked at.
+        return Looked(path, before, None, f"{type(error).__name__}: {error}")
 
 
 def look_at_all(

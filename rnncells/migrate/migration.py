@@ -16,6 +16,7 @@ WORDS = re.compile(
     rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|segmentation_mask"
     rb"|rnncells|_select_last"
 )
+LIBRARY = re.compile(rb"flax|rnncells")
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,15 @@ def migrate(
     Raises:
       SyntaxError: it is not Python.
     """
-    if not WORDS.search(data):
+    if not (WORDS.search(data) and LIBRARY.search(data)):
         return Migration(data)
     program = Program(Source(data))
     found = [
         finding
         for finding in findings(program, to)
         if (rules is None or finding.rule in rules)
+        # A size that leaves RNN goes to the cell.
+        and (finding.rule != "RC04" or rules is None or "RC01" in rules)
         and not program.source.is_skipped(finding.node)
     ]
     if not found:
@@ -102,7 +105,7 @@ def findings(program: Program, to: str) -> list[Finding]:
         *own_cells.classes(program),
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),
-        *rewrites.layers(program),
+        *rewrites.layers(program, widths),
         *rewrites.masks(program),
         *half_migrated.batch_alone(program),
         *half_migrated.carry_only_cells(program),

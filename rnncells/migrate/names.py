@@ -23,12 +23,19 @@ class Binding:
       value: the expression that it is set to, if it alone is.
       imported: qualified name of what is imported.
       is_parameter: of a function.
+      default: of a parameter.
     """
 
     node: ast.AST
     value: ast.expr | None = None
     imported: str | None = None
     is_parameter: bool = False
+    default: ast.expr | None = None
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is a parameter that is None by default."""
+        return isinstance(self.default, ast.Constant) and self.default.value is None
 
 
 @dataclass(eq=False)
@@ -156,9 +163,11 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
             yield node, alias.asname or alias.name, {"imported": full}
     elif isinstance(node, FUNCTIONS):
         body = node.body if isinstance(node, ast.Lambda) else node.body[0]
+        defaults = defaults_of(node.args)
         for arg in ast.walk(node.args):
             if isinstance(arg, ast.arg):
-                yield body, arg.arg, {"is_parameter": True}
+                known = {"is_parameter": True, "default": defaults.get(arg.arg)}
+                yield body, arg.arg, known
         if not isinstance(node, ast.Lambda):
             yield node, node.name, {}
     elif isinstance(node, ast.ClassDef):
@@ -184,6 +193,15 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
     elif isinstance(node, ast.Global | ast.Nonlocal):
         # What else may be written to it is not followed.
         yield from ((node, name, {}) for name in node.names for _ in range(2))
+
+
+def defaults_of(args: ast.arguments) -> dict[str, ast.expr | None]:
+    """Returns the defaults of parameters by their names."""
+    plain = [*args.posonlyargs, *args.args]
+    behind = plain[len(plain) - len(args.defaults) :]
+    pairs = [*zip(behind, args.defaults, strict=True)]
+    pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    return {arg.arg: default for arg, default in pairs}
 
 
 def stored(target: ast.AST) -> list[str]:

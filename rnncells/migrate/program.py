@@ -80,15 +80,34 @@ class Program:
         found = self.names.only(node)
         if found is None or not found.is_parameter:
             return False
-        args = found.node.args
-        given = (
-            [*args.posonlyargs, *args.args][-len(args.defaults) :]
-            if args.defaults
-            else []
+        return found.default is not None and self.cell_class(found.default) is not None
+
+    def is_function(self, node: ast.expr) -> bool:
+        """Says whether an expression is a function, as far as can be told."""
+        if isinstance(node, ast.Call):
+            made = self.names.qualified(node.func) or getattr(node.func, "id", "")
+            return made in ("functools.partial", "partial", "getattr")
+        default, annotation = None, None
+        if isinstance(node, ast.Attribute) and self.is_self(node.value):
+            around = self.source.around(node, ast.ClassDef)
+            for statement in around.body if around else ():
+                target = getattr(statement, "target", None)
+                if isinstance(target, ast.Name) and target.id == node.attr:
+                    default = getattr(statement, "value", None)
+                    annotation = getattr(statement, "annotation", None)
+        found = self.names.only(node)
+        if found is not None:
+            default = found.default
+        named = getattr(node, "attr", getattr(node, "id", ""))
+        return (
+            (
+                default is not None
+                and (self.names.qualified(default) or "").split(".")[0]
+                in ("jax", "flax")
+            )
+            or (annotation is not None and "Callable" in ast.unparse(annotation))
+            or named.endswith(("_fn", "activation", "gate"))
         )
-        defaults = dict(zip((arg.arg for arg in given), args.defaults, strict=True))
-        default = defaults.get(node.id)
-        return default is not None and self.cell_class(default) is not None
 
     def is_self(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"

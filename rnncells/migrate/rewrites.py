@@ -99,7 +99,9 @@ def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
     """Returns the edit that puts an argument before all others."""
     given = [*call.args, *call.keywords]
     if given:
-        at = min(map(program.source.start, given))
+        starts = [outer(program, arg)[0] for arg in call.args]
+        starts += [program.source.start(keyword) for keyword in call.keywords]
+        at = min(starts)
         return Edit(at, at, f"{text}, ")
     at = next(
         end
@@ -120,7 +122,7 @@ def _has_features(program: Program, call: ast.Call) -> bool:
     if program.cell_class(call.func).is_own:
         return False
     first = program.names.value(call.args[0])
-    if isinstance(first, ast.Lambda):
+    if isinstance(first, ast.Lambda) or program.is_function(first):
         return False
     qualified = program.names.qualified(first) or ""
     if qualified.split(".")[0] in LIBRARIES:
@@ -214,7 +216,10 @@ def _instance(program: Program, call: CarryCall) -> str | None:
         parts.append(made)
     elif call.of_class.is_own:
         found = program.names.only(program.names.value(call.receiver))
-        if own_cell(program.names, found.node).is_required:
+        made = None
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            made = own_cell(program.names, found.node)
+        if made is None or made.is_required:
             return None
         parts.append(f"features={source.text(call.size)}")
     else:
@@ -245,7 +250,7 @@ def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def layers(program: Program) -> Iterator[Finding]:
+def layers(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC04: the size as an argument of `RNN`; RC12: where the cell has one too."""
     for call in program.calls:
         if program.linen(call.func) != "RNN" or not call.args + call.keywords:
@@ -259,8 +264,10 @@ def layers(program: Program) -> Iterator[Finding]:
         if made is not None and not kind.has_features and _has_features(program, made):
             why = "the cell has `features` already, and the size sets `time_major`"
             yield Finding("RC12", call, why=why)
-        elif made is None:
-            why = "the cell is made elsewhere: give it the size there"
+        elif made is None or not (
+            kind.has_features or widths.of(made, kind) == program.source.text(size)
+        ):
+            why = "the cell is made elsewhere, or of another size: give it this one"
             yield Finding("RC04", call, why=why)
         else:
             yield Finding("RC04", call, taken_out(program, call, [size]))
@@ -276,8 +283,14 @@ def masks(program: Program) -> Iterator[Finding]:
     for call in program.calls:
         for keyword in call.keywords:
             if keyword.arg == "segmentation_mask" and _is_of_layer(program, call):
-                edits = _to_lengths(program, keyword)
-                yield Finding("RC07", keyword.value, edits)
+                value = program.names.only(keyword.value)
+                is_given = not isinstance(keyword.value, ast.Constant)
+                if is_given and not (value is not None and value.is_optional):
+                    edits = _to_lengths(program, keyword)
+                    yield Finding("RC07", keyword.value, edits)
+                else:
+                    why = "without a mask there are no lengths"
+                    yield Finding("RC07", keyword.value, why=why)
 
 
 def _is_of_layer(program: Program, call: ast.Call) -> bool:
@@ -296,9 +309,8 @@ def _is_of_layer(program: Program, call: ast.Call) -> bool:
 
 
 def _to_lengths(program: Program, keyword: ast.keyword) -> list[Edit]:
-    start, (_, end) = program.source.start(keyword), outer(program, keyword.value)
-    at = start + len("segmentation_mask=")
-    edits = [Edit(start, at, "seq_lengths=")]
+    start, (at, end) = program.source.start(keyword), outer(program, keyword.value)
+    edits = [Edit(start, start + len("segmentation_mask"), "seq_lengths")]
     if isinstance(keyword.value, ast.Name | ast.Attribute | ast.Call):
         return [*edits, Edit(end, end, ".sum(-1)")]
     return [*edits, Edit(at, at, "("), Edit(end, end, ").sum(-1)")]

@@ -88,8 +88,11 @@ class Source:
 
     def is_skipped(self, node: ast.AST) -> bool:
         """Says whether a line of a node's statement says `# rnncells: skip`."""
-        last = node.end_lineno if not isinstance(node, ast.stmt) else node.lineno
-        lines = range(self.statement(node).lineno, last + 1)
+        statement = self.statement(node)
+        body = getattr(statement, "body", None)
+        last = body[0].lineno - 1 if body else statement.end_lineno
+        first = min(statement.lineno, node.lineno)
+        lines = range(first, max(first, last) + 1)
         return any(SKIP.search(self.line(number)) for number in lines)
 
     @cached_property

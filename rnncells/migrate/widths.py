@@ -28,7 +28,9 @@ class Widths:
     def of(self, call: ast.Call, cell: CellClass) -> str | None:
         """Returns an expression for the width of a cell that a call makes."""
         used = self._of_use(call, call, cell)
-        if used is not None:
+        parent = self.source.parents[call]
+        is_called = isinstance(parent, ast.Call) and parent.func is call
+        if used is not None or is_called:
             return used
         target = self._target(call)
         if isinstance(target, ast.Name):
@@ -121,6 +123,10 @@ class Widths:
         self, carry: ast.Name, place: ast.Call, cell: CellClass
     ) -> str | None:
         found = self.names.lookup(carry.id, carry)
+        last = self._last_before(found, carry)
+        if last is not None and is_carry_call(last.value):
+            old = old_carry_call(self.program, last.value)
+            return None if old is None else self._of_size(old.size, place)
         made = [
             old_carry_call(self.program, binding.value)
             for binding in found
@@ -151,15 +157,43 @@ class Widths:
             return shape_of(carry.id, cell)
         return None
 
+    def _last_before(self, found: list[Binding], use: ast.Name) -> Binding | None:
+        """Returns the binding that a use has for sure: the last, in its own block."""
+        source, statement = self.source, self.source.statement(use)
+        before = [
+            binding
+            for binding in found
+            if source.parents.get(binding.node) is source.parents[statement]
+            and source.end(binding.node) <= source.start(statement)
+        ]
+        last = max(before, key=lambda b: source.end(b.node), default=None)
+        if last is None or any(
+            source.end(last.node) <= source.start(other.node) < source.start(statement)
+            for other in found
+            if not other.is_parameter
+        ):
+            return None
+        return last
+
     def _comes_before(self, binding: Binding, place: ast.AST) -> bool:
         return self.program.comes_before(binding, place)
 
     def _keeps_width(self, statement: ast.AST, name: str) -> bool:
         """Says whether a statement makes a carry of itself: as a step does."""
         value = getattr(statement, "value", None)
-        return isinstance(value, ast.Call) and any(
+        if not isinstance(value, ast.Call) or not any(
             isinstance(node, ast.Name) and node.id == name for node in ast.walk(value)
-        )
+        ):
+            return False
+        targets = getattr(statement, "targets", [None])
+        if isinstance(targets[0], ast.Tuple):
+            # `carry, y = cell(carry, x)`, or `(c, h), y = ...`.
+            return any(
+                isinstance(node, ast.Name) and node.id == name
+                for node in ast.walk(targets[0].elts[0])
+            )
+        function = (self.names.qualified(value.func) or "").rpartition(".")[2]
+        return function in ("where", "tree_map", "map", "stop_gradient")
 
     def _of_carries(
         self, around: ast.AST, place: ast.Call, cell: CellClass
