@@ -16,6 +16,11 @@ Size = int | tuple[int, ...]
 ZEROS = nn.initializers.zeros_init()
 
 
+def full_shape(batch_dims: tuple[int, ...], size: Size) -> tuple[int, ...]:
+    """Returns the shape of a part of the carry."""
+    return (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
+
+
 def old_carry(
     parts: int,
     rng: jax.Array,
@@ -32,7 +37,7 @@ def old_carry(
       size: number of features, or the shape of an image with its features.
       init_fn: initialiser, called without a dtype.
     """
-    shape = (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
+    shape = full_shape(batch_dims, size)
     if parts == 1:
         return init_fn(rng, shape)
     return tuple(init_fn(key, shape) for key in jax.random.split(rng, parts))
@@ -67,7 +72,7 @@ class InitializeCarry:
         size: Size,
         init_fn: Callable = ZEROS,
     ) -> Carry:
-        shape = (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
+        shape = full_shape(batch_dims, size)
         fields = [str(shape[-1])] + (["kernel_size"] * hasattr(cls, "state_shape"))
         fields += ["carry_init=init_fn"] * (init_fn is not ZEROS) + ["parent=None"]
         notice(
