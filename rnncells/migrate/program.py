@@ -63,17 +63,9 @@ class Program:
             module = self.names.qualified(node.args[0]) if node.args else None
             return is_getattr and module in PACKAGES
         if isinstance(node, ast.Attribute) and self.is_self(node.value):
-            around = self.source.around(node, ast.ClassDef)
-            fields = [
-                statement
-                for statement in (around.body if around else ())
-                if isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and statement.target.id == node.attr
-            ]
             return any(
                 self.cell_class(part) is not None
-                for field in fields
+                for field in self.fields(node)
                 for part in (field.value, *_types_in(field.annotation))
                 if part is not None
             )
@@ -89,12 +81,8 @@ class Program:
             return made in ("functools.partial", "partial", "getattr")
         default, annotation = None, None
         if isinstance(node, ast.Attribute) and self.is_self(node.value):
-            around = self.source.around(node, ast.ClassDef)
-            for statement in around.body if around else ():
-                target = getattr(statement, "target", None)
-                if isinstance(target, ast.Name) and target.id == node.attr:
-                    default = getattr(statement, "value", None)
-                    annotation = getattr(statement, "annotation", None)
+            for field in self.fields(node):
+                default, annotation = field.value, field.annotation
         found = self.names.only(node)
         if found is not None:
             default = found.default
@@ -111,6 +99,17 @@ class Program:
 
     def is_self(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"
+
+    def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
+        """Returns the fields that an attribute of `self` is, in the class around it."""
+        around = self.source.around(node, ast.ClassDef)
+        return [
+            statement
+            for statement in (around.body if around else ())
+            if isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.target.id == node.attr
+        ]
 
     def attribute_values(self, node: ast.Attribute) -> list[ast.expr]:
         """Returns what an attribute of `self` is set to in the class around a node."""
@@ -194,12 +193,7 @@ class Program:
             return self.source.end(values[0]) <= self.source.start(place)
         if self.function(node) is function:
             return True
-        return any(
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.target.id == node.attr
-            for statement in around.body
-        )
+        return bool(self.fields(node))
 
 
 def _types_in(annotation: ast.expr) -> list[ast.expr]:

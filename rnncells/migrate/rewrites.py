@@ -53,10 +53,7 @@ def names_itself(program: Program, call: ast.Call) -> bool:
 
 def is_compact(program: Program, function: ast.FunctionDef) -> bool:
     """Says whether a function is a compact method of a module."""
-    return any(
-        program.linen(node) in ("compact", "nn.compact")
-        for node in function.decorator_list
-    )
+    return any(program.linen(node) == "compact" for node in function.decorator_list)
 
 
 def features(program: Program, widths: Widths) -> Iterator[Finding]:

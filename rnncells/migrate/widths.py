@@ -153,7 +153,7 @@ class Widths:
             bases += [b for b in found if is_carry_call(b.value)]
         # Where it comes from once, and then goes on from itself.
         is_there = found == self.names.lookup(carry.id, place)
-        if len(bases) == 1 and is_there and self._comes_before(bases[0], place):
+        if len(bases) == 1 and is_there and self.program.comes_before(bases[0], place):
             return shape_of(carry.id, cell)
         return None
 
@@ -174,9 +174,6 @@ class Widths:
         ):
             return None
         return last
-
-    def _comes_before(self, binding: Binding, place: ast.AST) -> bool:
-        return self.program.comes_before(binding, place)
 
     def _keeps_width(self, statement: ast.AST, name: str) -> bool:
         """Says whether a statement makes a carry of itself: as a step does."""
