@@ -55,13 +55,6 @@ CASES = {
         "carry = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
         "y = nn.GRUCell(4, partial(nn.elu, alpha=2))(carry, x)",
     ),
-    "classes in a loop": (
-        "for Cell in (nn.LSTMCell, nn.GRUCell):\n"
-        "    c = Cell.initialize_carry(k, (), 4)",
-        "for Cell in (nn.LSTMCell, nn.GRUCell):\n"
-        "    # TODO(rnncells): RC03: whether it is a cell, its class or another thing "
-        "is not known\n    c = Cell.initialize_carry(k, (), 4)",
-    ),
     "an unrelated score": (
         "c = self.score.initialize_carry(team, board, 3)",
         "# TODO(rnncells): RC03: whether it is a cell, its class or another thing is "

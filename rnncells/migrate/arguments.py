@@ -59,8 +59,11 @@ def _size_edits(
 ) -> list[Edit]:
     start, end = outer(program, size)
     if isinstance(size, ast.Tuple):
-        return [Edit(start, start + 1, "")]
-    is_image = call.of_class is not None and call.of_class.name in CONVOLUTIONAL
+        inner, outer_end = program.source.start(size) + 1, program.source.end(size)
+        return [Edit(start, inner, ""), Edit(outer_end, end, "")]
+    made = program.constructor(call.receiver)
+    cell = call.of_class if made is None else program.cell_class(made.func)
+    is_image = cell is not None and cell.name in CONVOLUTIONAL
     star = [Edit(start, start, "*")] if is_image else []
     return [*star, Edit(end, end, close)]
 
@@ -120,7 +123,7 @@ def outer(program: Program, node: ast.expr) -> tuple[int, int]:
     parent = source.parents[parent] if isinstance(parent, ast.keyword) else parent
     least = source.end(parent.func) if isinstance(parent, ast.Call) else 0
     # The first parenthesis behind a function is that of the call.
-    first = next(k for k in range(len(tokens)) if tokens[k][0] >= least)
+    first = bisect_left(tokens, (least,))
     while tokens[first][2] == ")":
         first += 1
     while left > first and tokens[left][2] == "(" and tokens[right][2] == ")":

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 
 from rnncells.migrate.cells import CellClass
+from rnncells.migrate.kinds import OTHER
+from rnncells.migrate.names import last_name
 from rnncells.migrate.program import Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
@@ -49,60 +51,48 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     """Returns what is known of a call in the old form; None of another."""
     if not is_carry_call(node):
         return None
+    receiver, kind = node.func.value, program.kinds.of(node.func.value)
+    is_unbound = bool(node.args) and program.names.is_self(node.args[0])
+    if kind == OTHER or is_unbound or _is_of_a_class(program, receiver):
+        return None
     keywords = {keyword.arg: keyword.value for keyword in node.keywords}
-    of_class = program.cell_class(node.func.value)
     is_old = len(node.args) > 2 or set(OLD_NAMES[1:]) & set(keywords)
-    if of_class is None and not (is_old and _may_be_a_cell(program, node.func.value)):
+    if kind.cell_class is None and not is_old:
         return None
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
-        return CarryCall(node, of_class, {})
+        return CarryCall(node, kind.cell_class, {})
     arguments = {**dict(zip(OLD_NAMES, node.args, strict=False)), **keywords}
-    is_sure = of_class is not None or _is_a_cell(program, node.func.value)
-    return CarryCall(node, of_class, arguments, is_sure)
+    is_sure = (
+        kind.cell_class is not None
+        or kind.is_cell
+        or (not kind.classes and _is_named_as_a_cell(program, receiver))
+    )
+    return CarryCall(node, kind.cell_class, arguments, is_sure)
 
 
-def _is_a_cell(program: Program, node: ast.expr) -> bool:
-    """Says whether an expression is an instance: by how it was made, or by its name."""
-    if program.constructor(node) is not None:
-        return True
+def _is_of_a_class(program: Program, node: ast.expr) -> bool:
+    """Says whether a carry is that of the class around it, or of one that it is of.
+
+    Modules that hold cells have methods of the same name, with their own arguments.
+    """
+    if isinstance(node, ast.Name):
+        return node.id in ("self", "cls")
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "super"
+
+
+def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:
+    """Says whether an expression is a cell by its name, one that the class holds.
+
+    A name that comes in may be that of a class.
+    """
     while isinstance(node, ast.Subscript):
         node = node.value
-    name = getattr(node, "id", getattr(node, "attr", ""))
-    if not CELL.search(name) or program.is_some_class(node):
+    if not CELL.search(last_name(node)):
         return False
     if isinstance(node, ast.Attribute):
         return True
-    # A name in a loop over cells; one that comes in may be a class.
     found = program.names.only(node)
+    # A loop over cells that are held elsewhere.
     return isinstance(getattr(found, "node", None), ast.For | ast.comprehension) and (
         isinstance(found.node.iter, ast.Name | ast.Attribute | ast.Call)
     )
-
-
-def _may_be_a_cell(program: Program, node: ast.expr) -> bool:
-    """Says whether an expression can be an instance of a cell of Flax.
-
-    The carries of modules that hold cells have the same name, and their own arguments.
-    """
-    if isinstance(node, ast.Name) and node.id in ("self", "cls"):
-        return False
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "super":
-            return False
-    if program.names.qualified(node) is not None:
-        # Of another file, or of another library.
-        return False
-    if isinstance(node, ast.Attribute) and program.is_self(node.value):
-        made = [v for v in program.attribute_values(node) if isinstance(v, ast.Call)]
-        if made and all(program.cell_class(value.func) is None for value in made):
-            return False
-    value = program.names.value(node)
-    if isinstance(value, ast.Call):
-        value = program.names.value(value.func)
-        if program.cell_class(value) is not None:
-            return True
-    if isinstance(value, ast.Name):
-        found = program.names.only(value)
-        is_class = found is not None and isinstance(found.node, ast.ClassDef)
-        return not is_class
-    return True

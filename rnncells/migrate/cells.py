@@ -1,7 +1,7 @@
-"""Which expressions of a file are classes of cells, and their instances."""
+"""Classes of cells: those of Flax, and those of a file with the old form."""
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rnncells.migrate.names import Names
 
@@ -10,7 +10,6 @@ PACKAGES = ("flax.linen", "rnncells.legacy", "rnncells")
 # Parts of their carries.
 PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = {"ConvLSTMCell": 2, "ConvLSTM": 2}
-LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
 
 
 def linen_name(qualified: str | None) -> str | None:
@@ -46,62 +45,6 @@ class CellClass:
     def has_features(self) -> bool:
         """Whether the old constructor had a field `features`."""
         return self.name in CONVOLUTIONAL
-
-
-def cell_class(names: Names, node: ast.expr) -> CellClass | None:
-    """Returns the class of cells that an expression is, if it is known to be one."""
-    node = names.value(node)
-    name = linen_name(names.qualified(node))
-    if name in PARTS or name in CONVOLUTIONAL:
-        return CellClass(name, {**PARTS, **CONVOLUTIONAL}[name])
-    if isinstance(node, ast.Name):
-        found = names.only(node)
-        if found is not None and isinstance(found.node, ast.ClassDef):
-            return _of_subclass(names, found.node)
-    if isinstance(node, ast.Call) and node.args:
-        lift, options = lifting(names, node.func)
-        inner = cell_class(names, node.args[0]) if lift else None
-        if inner is not None:
-            options = [*options, *node.keywords]
-            keeps = inner.keeps_last_axis and not (
-                lift == "vmap" and any(_is_negative(option) for option in options)
-            )
-            lifts = (*inner.lifts, lift)
-            return replace(inner, lifts=lifts, keeps_last_axis=keeps)
-    return None
-
-
-def _of_subclass(names: Names, node: ast.ClassDef) -> CellClass | None:
-    own = own_cell(names, node)
-    if own is not None and not own.why_not:
-        return CellClass(node.name, parts=0, is_own=True)
-    methods = {getattr(statement, "name", None) for statement in node.body}
-    if methods & {"initialize_carry", "__call__"}:
-        return None
-    bases = [cell_class(names, base) for base in node.bases]
-    return next((base for base in bases if base is not None), None)
-
-
-def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]]:
-    """Returns the name of the transformation that a function is, and its options."""
-    node = names.value(node)
-    name = linen_name(names.qualified(node))
-    if name in LIFTS:
-        return name, []
-    is_partial = isinstance(node, ast.Call) and names.qualified(node.func) in (
-        "functools.partial",
-        "partial",
-    )
-    if is_partial and node.args:
-        name, options = lifting(names, node.args[0])
-        return name, [*options, *node.keywords]
-    return None, []
-
-
-def _is_negative(option: ast.keyword) -> bool:
-    if option.arg not in ("in_axes", "out_axes"):
-        return False
-    return any(isinstance(node, ast.USub) for node in ast.walk(option.value))
 
 
 @dataclass(frozen=True)

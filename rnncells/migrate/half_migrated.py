@@ -1,12 +1,19 @@
 """Rules that flag code which is half new: it runs, and silently does something else."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from rnncells.migrate.carry_calls import is_carry_call, old_carry_call
+from rnncells.migrate.names import argument
 from rnncells.migrate.program import Program
 from rnncells.migrate.rewrites import is_compact
 from rnncells.migrate.rules import Finding
+
+# What the last number of a shape is called, where there is no batch.
+FEATURES = re.compile(
+    r"shape\[-1\]|^(?!.*batch).*(feature|size|dim|hidden|width|channel|obs|inputs?\b)"
+)
 
 
 def batch_alone(program: Program) -> Iterator[Finding]:
@@ -15,17 +22,14 @@ def batch_alone(program: Program) -> Iterator[Finding]:
         if not is_carry_call(call) or old_carry_call(program, call) is not None:
             continue
         made = program.constructor(call.func.value)
-        given = {k.arg: k.value for k in call.keywords}
-        shape = given.get("input_shape", given.get("sample_input"))
-        shape = call.args[1] if len(call.args) == 2 else shape
+        shape = argument(call, "sample_input") or argument(call, "input_shape", 1)
         if made is None or not isinstance(shape, ast.Tuple) or len(shape.elts) != 1:
             continue
-        features = [
-            *made.args[:1],
-            *(k.value for k in made.keywords if k.arg == "features"),
-        ]
-        texts = {program.source.text(node) for node in features}
-        if texts and program.source.text(shape.elts[0]) not in texts:
+        features = argument(made, "features", 0)
+        last = program.source.text(shape.elts[0])
+        if features is None or program.source.text(features) == last:
+            continue
+        if not FEATURES.search(last):
             why = (
                 "the last number of a shape is that of features: the carry has no batch"
             )
@@ -44,26 +48,13 @@ def carry_only_cells(program: Program) -> Iterator[Finding]:
             continue
         if any(k.arg in ("parent", "name") for k in call.keywords):
             continue
-        uses = _uses(program, call, function)
+        uses = [call]
+        if isinstance(program.source.parents[call], ast.Assign | ast.AnnAssign):
+            target = program.target(call)
+            uses = [] if target is None else program.names.uses(target)
         if uses and all(_makes_a_carry(program, use) for use in uses):
             why = "it takes the number of the next cell in checkpoints: `parent=None`"
             yield Finding("RC13", call, why=why)
-
-
-def _uses(program: Program, call: ast.Call, function: ast.AST) -> list[ast.expr]:
-    parent = program.source.parents[call]
-    if not isinstance(parent, ast.Assign):
-        return [call]
-    target = parent.targets[0]
-    if not isinstance(target, ast.Name):
-        return []
-    return [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name)
-        and node.id == target.id
-        and isinstance(node.ctx, ast.Load)
-    ]
 
 
 def _makes_a_carry(program: Program, use: ast.expr) -> bool:
@@ -71,7 +62,7 @@ def _makes_a_carry(program: Program, use: ast.expr) -> bool:
     if not isinstance(parent, ast.Attribute):
         return False
     call = program.source.parents[parent]
-    return is_carry_call(call) and old_carry_call(program, call) is None
+    return is_carry_call(call) and call.func is parent
 
 
 def private_names(program: Program) -> Iterator[Finding]:

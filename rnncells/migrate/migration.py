@@ -105,6 +105,7 @@ def findings(program: Program, to: str) -> list[Finding]:
         *own_cells.classes(program),
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),
+        *rewrites.references(program),
         *rewrites.layers(program, widths),
         *rewrites.masks(program),
         *half_migrated.batch_alone(program),
@@ -118,7 +119,7 @@ def marks(program: Program, found: list[Finding]) -> list[Edit]:
     source, made = program.source, {}
     for finding in found:
         statement = source.statement(finding.node)
-        number = min(statement.lineno, finding.node.lineno)
+        number = source.logical_line(min(statement.lineno, finding.node.lineno))
         label = f"TODO(rnncells): {finding.rule}"
         above = number - 1
         while source.line(above).lstrip().startswith("#"):

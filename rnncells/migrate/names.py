@@ -24,6 +24,7 @@ class Binding:
       imported: qualified name of what is imported.
       is_parameter: of a function.
       default: of a parameter.
+      annotation: of a parameter.
     """
 
     node: ast.AST
@@ -31,6 +32,7 @@ class Binding:
     imported: str | None = None
     is_parameter: bool = False
     default: ast.expr | None = None
+    annotation: ast.expr | None = None
 
     @property
     def is_optional(self) -> bool:
@@ -138,6 +140,72 @@ class Names:
         value = self.value(node)
         return None if value is node else self._qualified(value, seen | {node.id})
 
+    def is_self(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Name) and node.id == "self"
+
+    def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
+        """Returns the fields that an attribute of `self` is, in the class around it."""
+        around = self.source.around(node, ast.ClassDef)
+        return [
+            statement
+            for statement in (around.body if around else ())
+            if isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.target.id == node.attr
+        ]
+
+    def attribute_values(self, node: ast.Attribute) -> list[ast.expr]:
+        """Returns what an attribute of `self` is set to in the class around a node."""
+        around = self.source.around(node, ast.ClassDef)
+        values = []
+        for target in self._attributes.get((around, node.attr), ()):
+            statement = self.source.parents[target]
+            if isinstance(target.ctx, ast.Store) and isinstance(statement, ast.Assign):
+                values.append(statement.value)
+        return values
+
+    def uses(self, target: ast.expr) -> list[ast.expr]:
+        """Returns where a name, or an attribute of `self`, is read in its scope."""
+        if isinstance(target, ast.Name):
+            found = self._names.get(target.id, ())
+            scope = self.scope_node(target)
+            reads = [node for node in found if self.source.holds(scope, node)]
+        else:
+            around = self.source.around(target, ast.ClassDef)
+            reads = self._attributes.get((around, target.attr), ())
+        return [node for node in reads if isinstance(node.ctx, ast.Load)]
+
+    @cached_property
+    def _names(self) -> dict[str, list[ast.Name]]:
+        found: dict[str, list[ast.Name]] = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Name):
+                found.setdefault(node.id, []).append(node)
+        return found
+
+    @cached_property
+    def _attributes(self) -> dict[tuple[ast.ClassDef | None, str], list[ast.Attribute]]:
+        """The attributes of `self` in each class."""
+        found: dict[tuple, list[ast.Attribute]] = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Attribute) and self.is_self(node.value):
+                around = self.source.around(node, ast.ClassDef)
+                found.setdefault((around, node.attr), []).append(node)
+        return found
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """Names and attributes of which parts are set: `sizes[0] = 3`, `c.size = 3`."""
+        found = set()
+        for node in self.source.nodes:
+            is_set = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+            if is_set and isinstance(node, ast.Attribute):
+                if not self.is_self(node.value):
+                    found.add(node.attr)
+            elif is_set and isinstance(node, ast.Subscript):
+                found.add(last_name(node.value))
+        return frozenset(found)
+
 
 def _inside(scope: ast.AST, child: ast.AST) -> bool:
     """Says whether a part of a scope's node is evaluated in it, not around it."""
@@ -166,8 +234,9 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
         defaults = defaults_of(node.args)
         for arg in ast.walk(node.args):
             if isinstance(arg, ast.arg):
-                known = {"is_parameter": True, "default": defaults.get(arg.arg)}
-                yield body, arg.arg, known
+                default, annotation = defaults.get(arg.arg), arg.annotation
+                known = {"default": default, "annotation": annotation}
+                yield body, arg.arg, {"is_parameter": True, **known}
         if not isinstance(node, ast.Lambda):
             yield node, node.name, {}
     elif isinstance(node, ast.ClassDef):
@@ -190,6 +259,10 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
         yield from ((node.optional_vars, name, {}) for name in names)
     elif isinstance(node, ast.ExceptHandler) and node.name:
         yield node, node.name, {}
+    elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+        yield node, node.name, {}
+    elif isinstance(node, ast.MatchMapping) and node.rest:
+        yield node, node.rest, {}
     elif isinstance(node, ast.Global | ast.Nonlocal):
         # What else may be written to it is not followed.
         yield from ((node, name, {}) for name in node.names for _ in range(2))
@@ -202,6 +275,20 @@ def defaults_of(args: ast.arguments) -> dict[str, ast.expr | None]:
     pairs = [*zip(behind, args.defaults, strict=True)]
     pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
     return {arg.arg: default for arg, default in pairs}
+
+
+def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | None:
+    """Returns an argument of a call, by its keyword or by its position, if given."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    is_given = at is not None and at < len(call.args)
+    return call.args[at] if is_given else None
+
+
+def last_name(node: ast.AST | None) -> str:
+    """Returns the name that an expression ends with, as `size` of `self.size`."""
+    return getattr(node, "attr", getattr(node, "id", ""))
 
 
 def stored(target: ast.AST) -> list[str]:

@@ -3,10 +3,13 @@
 import ast
 from functools import cached_property
 
-from rnncells.migrate.cells import PACKAGES, CellClass, cell_class, linen_name
-from rnncells.migrate.names import FUNCTIONS, SCOPES, Binding, Names
+from rnncells.migrate.cells import CellClass
+from rnncells.migrate.kinds import PARTIAL, Kinds
+from rnncells.migrate.names import FUNCTIONS, SCOPES, Binding, Names, last_name
 from rnncells.migrate.source import Source
 
+# Whose names are functions, where a cell may have `features`.
+LIBRARIES = ("jax", "flax", "rnncells")
 # Functions of Python that do nothing but compute.
 PURE = {"abs", "int", "len", "list", "max", "min", "round", "sum", "tuple"}
 SIMPLE = (
@@ -27,7 +30,7 @@ class Program:
     def __init__(self, source: Source):
         self.source = source
         self.names = Names(source)
-        self._classes: dict[ast.expr, CellClass | None] = {}
+        self.kinds = Kinds(self.names)
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -37,92 +40,54 @@ class Program:
 
     def cell_class(self, node: ast.expr) -> CellClass | None:
         """Returns the class of cells that an expression is, if it is one."""
-        if node not in self._classes:
-            self._classes[node] = cell_class(self.names, node)
-        return self._classes[node]
-
-    def linen(self, node: ast.expr) -> str | None:
-        """Returns the name in `flax.linen` of what an expression is."""
-        return linen_name(self.names.qualified(self.names.value(node)))
+        return self.kinds.of(node).cell_class
 
     def constructor(self, node: ast.expr) -> ast.Call | None:
         """Returns the call that made a cell, which an expression is, if it is known."""
-        node = self.names.value(node)
-        if isinstance(node, ast.Call) and self.cell_class(node.func) is not None:
-            return node
-        if isinstance(node, ast.Attribute) and self.is_self(node.value):
-            made = self.attribute_values(node)
-            if len(made) == 1:
-                return self.constructor(made[0])
-        return None
+        return self.kinds.of(node).constructor
 
-    def is_some_class(self, node: ast.expr) -> bool:
-        """Says whether an expression is a class of cells, but not which one."""
-        if isinstance(node, ast.Call):
-            is_getattr = isinstance(node.func, ast.Name) and node.func.id == "getattr"
-            module = self.names.qualified(node.args[0]) if node.args else None
-            return is_getattr and module in PACKAGES
-        if isinstance(node, ast.Attribute) and self.is_self(node.value):
-            return any(
-                self.cell_class(part) is not None
-                for field in self.fields(node)
-                for part in (field.value, *_types_in(field.annotation))
-                if part is not None
-            )
-        found = self.names.only(node)
-        if found is None or not found.is_parameter:
-            return False
-        return found.default is not None and self.cell_class(found.default) is not None
+    def target(self, call: ast.Call) -> ast.Name | ast.Attribute | None:
+        """Returns the name, or attribute of `self`, that a call by itself is set to."""
+        parent, target = self.source.parents[call], None
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
+            target = parent.targets[0]
+        elif isinstance(parent, ast.AnnAssign | ast.NamedExpr):
+            target = parent.target
+        if isinstance(target, ast.Attribute):
+            return target if self.names.is_self(target.value) else None
+        return target if isinstance(target, ast.Name) else None
+
+    def linen(self, node: ast.expr) -> str | None:
+        """Returns the name in `flax.linen` of what an expression is."""
+        return self.kinds.linen(node)
 
     def is_function(self, node: ast.expr) -> bool:
-        """Says whether an expression is a function, as far as can be told."""
+        """Says whether an argument is a function, as far as can be told."""
+        node = self.names.value(node)
+        if isinstance(node, ast.Lambda):
+            return True
         if isinstance(node, ast.Call):
             made = self.names.qualified(node.func) or getattr(node.func, "id", "")
-            return made in ("functools.partial", "partial", "getattr")
+            return made in (*PARTIAL, "getattr")
         default, annotation = None, None
-        if isinstance(node, ast.Attribute) and self.is_self(node.value):
-            for field in self.fields(node):
+        if isinstance(node, ast.Attribute) and self.names.is_self(node.value):
+            for field in self.names.fields(node):
                 default, annotation = field.value, field.annotation
         found = self.names.only(node)
         if found is not None:
-            default = found.default
-        named = getattr(node, "attr", getattr(node, "id", ""))
+            default, annotation = found.default, found.annotation
+            if isinstance(found.node, ast.FunctionDef) and not found.is_parameter:
+                return True
+        named = last_name(node)
         return (
-            (
-                default is not None
-                and (self.names.qualified(default) or "").split(".")[0]
-                in ("jax", "flax")
-            )
+            self._is_of_a_library(node)
+            or (default is not None and self._is_of_a_library(default))
             or (annotation is not None and "Callable" in ast.unparse(annotation))
             or named.endswith(("_fn", "activation", "gate"))
         )
 
-    def is_self(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == "self"
-
-    def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
-        """Returns the fields that an attribute of `self` is, in the class around it."""
-        around = self.source.around(node, ast.ClassDef)
-        return [
-            statement
-            for statement in (around.body if around else ())
-            if isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.target.id == node.attr
-        ]
-
-    def attribute_values(self, node: ast.Attribute) -> list[ast.expr]:
-        """Returns what an attribute of `self` is set to in the class around a node."""
-        around = self.source.around(node, ast.ClassDef)
-        return [
-            statement.value
-            for statement in (ast.walk(around) if around else ())
-            if isinstance(statement, ast.Assign)
-            for target in statement.targets
-            if isinstance(target, ast.Attribute)
-            and self.is_self(target.value)
-            and target.attr == node.attr
-        ]
+    def _is_of_a_library(self, node: ast.expr) -> bool:
+        return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES
 
     def function(self, node: ast.AST) -> ast.AST:
         """Returns the function around a node, or the whole file."""
@@ -143,11 +108,15 @@ class Program:
         """Says whether an expression has the same value at a place of the file."""
         if not self.is_pure(node):
             return False
+        is_at_once = self.source.statement(node) is self.source.statement(place)
+        changed = frozenset() if is_at_once else self.names.changed
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id not in PURE:
                 if not self._is_bound_at(part, place):
                     return False
-            if isinstance(part, ast.Attribute) and self.is_self(part.value):
+            if last_name(part) in changed:
+                return False
+            if isinstance(part, ast.Attribute) and self.names.is_self(part.value):
                 if not self._is_field_at(part, place):
                     return False
         return True
@@ -155,7 +124,7 @@ class Program:
     def _is_bound_at(self, name: ast.Name, place: ast.AST) -> bool:
         found = self.names.lookup(name.id, name)
         if found != self.names.lookup(name.id, place) or len(found) != 1:
-            return self.is_self(name) and self._has_self(place)
+            return self.names.is_self(name) and self._has_self(place)
         return self.comes_before(found[0], place)
 
     def _has_self(self, place: ast.AST) -> bool:
@@ -175,7 +144,7 @@ class Program:
             return True
         source = self.source
         if isinstance(binding.node, ast.For):
-            return any(place in ast.walk(inner) for inner in binding.node.body)
+            return any(source.holds(inner, place) for inner in binding.node.body)
         if isinstance(binding.node, ast.NamedExpr):
             return source.end(binding.node) <= source.start(place)
         return source.end(source.statement(binding.node)) <= source.start(
@@ -188,20 +157,9 @@ class Program:
         if around is None or around is not self.source.around(node, ast.ClassDef):
             return False
         function = self.function(place)
-        values = self.attribute_values(node)
+        values = self.names.attribute_values(node)
         if len(values) == 1 and self.function(values[0]) is function:
             return self.source.end(values[0]) <= self.source.start(place)
         if self.function(node) is function:
             return True
-        return bool(self.fields(node))
-
-
-def _types_in(annotation: ast.expr) -> list[ast.expr]:
-    """Returns what stands in `Type[...]` and `type[...]`."""
-    return [
-        part.slice
-        for part in ast.walk(annotation)
-        if isinstance(part, ast.Subscript)
-        and getattr(part.value, "id", getattr(part.value, "attr", ""))
-        in ("Type", "type")
-    ]
+        return bool(self.names.fields(node))

@@ -1,17 +1,32 @@
 """Rules that rewrite calls: of cells, of their carries, and of `RNN`."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from rnncells.migrate.arguments import outer, taken_out, to_shape
 from rnncells.migrate.carry_calls import CarryCall, old_carry_call
 from rnncells.migrate.cells import CONVOLUTIONAL, own_cell
+from rnncells.migrate.kinds import OPEN
+from rnncells.migrate.names import argument, last_name
 from rnncells.migrate.program import Program
 from rnncells.migrate.rules import Finding
 from rnncells.migrate.source import Edit
-from rnncells.migrate.widths import METHODS, Widths, cell_size
+from rnncells.migrate.widths import (
+    METHODS,
+    PARAM_DTYPE,
+    Widths,
+    cell_size,
+    has_param_dtype,
+    is_bool,
+    size_stays,
+)
 
 LIBRARIES = ("jax", "flax", "rnncells")
+# Names of classes of cells, which come from elsewhere.
+CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
+LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional|encoder|decoder)s?$")
+UNKNOWN_CLASS = "which class it is, is not known"
 
 
 def old_names(program: Program) -> Iterator[Finding]:
@@ -45,7 +60,7 @@ def _old_import(program: Program, node: ast.alias) -> Iterator[Finding]:
 
 def names_itself(program: Program, call: ast.Call) -> bool:
     """Says whether a module made by a call is named after its class in the tree."""
-    if any(keyword.arg == "name" for keyword in call.keywords):
+    if argument(call, "name") is not None:
         return False
     function = program.source.around(call, ast.FunctionDef)
     return function is not None and is_compact(program, function)
@@ -60,10 +75,10 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC01: cells without `features`."""
     for call in program.calls:
         cell = program.cell_class(call.func)
-        if cell is None and not call.args and program.is_some_class(call.func):
+        if cell is None and not call.args and is_some_class(program, call.func):
             if not any(keyword.arg in ("features", None) for keyword in call.keywords):
-                yield Finding("RC01", call, why="which class it is, is not known")
-        if cell is None or cell.has_features or _has_features(program, call):
+                yield Finding("RC01", call, why=UNKNOWN_CLASS)
+        if cell is None or cell.has_features or has_features(program, call):
             continue
         if any(isinstance(arg, ast.Starred) for arg in call.args) or any(
             keyword.arg is None for keyword in call.keywords
@@ -81,6 +96,12 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
         else:
             edit = _first_argument(program, call, width)
         yield Finding("RC01", call, [edit])
+
+
+def is_some_class(program: Program, node: ast.expr) -> bool:
+    """Says whether an expression is a class of cells, which may not be known."""
+    kind = program.kinds.of(node)
+    return kind.is_class or (kind == OPEN and bool(CLASS.search(last_name(node))))
 
 
 def _last_argument(program: Program, call: ast.Call, text: str) -> Edit:
@@ -110,23 +131,18 @@ def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
     return Edit(at, at, text)
 
 
-def _has_features(program: Program, call: ast.Call) -> bool:
-    """Says whether a cell is made with `features`, by keyword or in the first place."""
-    if any(keyword.arg == "features" for keyword in call.keywords):
+def has_features(program: Program, call: ast.Call) -> bool:
+    """Says whether a cell is made with `features`, by keyword or in the first place.
+
+    What is unpacked may have them.
+    """
+    if argument(call, "features") is not None:
         return True
     if not call.args or isinstance(call.args[0], ast.Starred):
         return False
     if program.cell_class(call.func).is_own:
         return False
-    first = program.names.value(call.args[0])
-    if isinstance(first, ast.Lambda) or program.is_function(first):
-        return False
-    qualified = program.names.qualified(first) or ""
-    if qualified.split(".")[0] in LIBRARIES:
-        return False
-    found = program.names.only(first)
-    is_function = found is not None and isinstance(found.node, ast.FunctionDef)
-    return found is None or found.is_parameter or not is_function
+    return not program.is_function(call.args[0])
 
 
 def carries(program: Program, widths: Widths) -> Iterator[Finding]:
@@ -135,10 +151,11 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
         call = old_carry_call(program, node)
         if call is None:
             continue
-        rule = "RC03" if call.of_class is None else "RC02"
+        kind = program.kinds.of(call.receiver)
+        rule = "RC02" if kind.is_class else "RC03"
         if not call.is_sure:
             why = "whether it is a cell, its class or another thing is not known"
-            yield Finding(rule, node, why=why)
+            yield Finding(rule, node, why=UNKNOWN_CLASS if kind.is_class else why)
             continue
         made = None
         if call.of_class is not None:
@@ -156,6 +173,24 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
             at = program.source.end(call.receiver)
             edits = [Edit(at, at, f"({made})"), *edits]
         yield Finding(rule, node, edits)
+
+
+def references(program: Program) -> Iterator[Finding]:
+    """RC02 and RC03: `initialize_carry` that is passed on, and called elsewhere."""
+    for node in program.source.nodes:
+        if not isinstance(node, ast.Attribute) or node.attr != "initialize_carry":
+            continue
+        parent = program.source.parents[node]
+        if isinstance(parent, ast.Call) and parent.func is node:
+            continue
+        kind = program.kinds.of(node.value)
+        why = "it is passed on, and called with other arguments now"
+        if kind.is_class:
+            yield Finding("RC02", node, why=why)
+        elif kind.is_cell and not any(
+            made is not None and has_features(program, made) for made in kind.made
+        ):
+            yield Finding("RC03", node, why=why)
 
 
 def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
@@ -180,14 +215,13 @@ def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
     made = program.constructor(call.receiver)
     if made is None:
         return ""
-    if any(keyword.arg == "param_dtype" for keyword in made.keywords):
-        return "carries have the cell's `param_dtype` now, and were float32"
+    if has_param_dtype(made):
+        return PARAM_DTYPE
     cell = program.cell_class(made.func)
     if cell.has_features:
         return ""
-    given = [k.value for k in made.keywords if k.arg == "features"]
-    if _has_features(program, made):
-        width = program.source.text([*given, *made.args][0])
+    if has_features(program, made):
+        width = program.source.text(argument(made, "features", 0))
     else:
         width = widths.of(made, cell)
     if width != program.source.text(call.size):
@@ -234,10 +268,7 @@ def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
         cell = program.cell_class(other.func)
         if cell is None or cell.name not in CONVOLUTIONAL:
             continue
-        keywords = {k.arg: k.value for k in other.keywords}
-        given = dict(zip(("features", "kernel_size"), other.args, strict=False))
-        given |= keywords
-        wanted = [given.get("features"), given.get("kernel_size")]
+        wanted = [argument(other, "features", 0), argument(other, "kernel_size", 1)]
         if None in wanted or not all(
             program.is_known_at(node, call.node) for node in wanted
         ):
@@ -253,56 +284,72 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
         if program.linen(call.func) != "RNN" or not call.args + call.keywords:
             continue
         size = cell_size(call)
-        if size is None:
+        if size is None or _is_time_major(program, size):
             continue
-        cell = _cell_of(call)
+        cell = argument(call, "cell", 0)
         made = program.constructor(cell) if cell is not None else None
         kind = program.cell_class(made.func) if made is not None else None
-        if made is not None and not kind.has_features and _has_features(program, made):
+        if made is not None and not kind.has_features and has_features(program, made):
             why = "the cell has `features` already, and the size sets `time_major`"
             yield Finding("RC12", call, why=why)
-        elif made is None or not (
-            kind.has_features or widths.of(made, kind) == program.source.text(size)
+            continue
+        why = "" if made is None else size_stays(program, call, made)
+        if made is None or not (
+            why
+            or kind.has_features
+            or widths.of(made, kind) == program.source.text(size)
         ):
             why = "the cell is made elsewhere, or of another size: give it this one"
-            yield Finding("RC04", call, why=why)
-        else:
-            yield Finding("RC04", call, taken_out(program, call, [size]))
+        edits = [] if why else taken_out(program, call, [size])
+        yield Finding("RC04", call, edits, why)
 
 
-def _cell_of(call: ast.Call) -> ast.expr | None:
-    keywords = [k.value for k in call.keywords if k.arg == "cell"]
-    return next(iter([*call.args, *keywords]), None)
+def _is_time_major(program: Program, node: ast.expr) -> bool:
+    """Says whether an argument is a truth value, not a size."""
+    found = program.names.only(node)
+    annotation = getattr(found, "annotation", None)
+    return (
+        is_bool(program.names.value(node))
+        or isinstance(node, ast.Compare)
+        or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
+        or (found is not None and is_bool(found.default))
+        or (isinstance(annotation, ast.Name) and annotation.id == "bool")
+        or last_name(node) == "time_major"
+    )
 
 
 def masks(program: Program) -> Iterator[Finding]:
     """RC07: `segmentation_mask`, integers, 1 at the first steps of each row."""
     for call in program.calls:
         for keyword in call.keywords:
-            if keyword.arg == "segmentation_mask" and _is_of_layer(program, call):
-                value = program.names.only(keyword.value)
-                is_given = not isinstance(keyword.value, ast.Constant)
-                if is_given and not (value is not None and value.is_optional):
-                    edits = _to_lengths(program, keyword)
-                    yield Finding("RC07", keyword.value, edits)
-                else:
-                    why = "without a mask there are no lengths"
-                    yield Finding("RC07", keyword.value, why=why)
+            is_layer = keyword.arg == "segmentation_mask" and _is_layer(program, call)
+            if is_layer is False:
+                continue
+            value = program.names.only(keyword.value)
+            is_given = not isinstance(keyword.value, ast.Constant)
+            why = ""
+            if is_layer is None:
+                why = "whether it is a layer of Flax is not known"
+            elif not is_given or (value is not None and value.is_optional):
+                why = "without a mask there are no lengths"
+            edits = [] if why else _to_lengths(program, keyword)
+            yield Finding("RC07", keyword.value, edits, why)
 
 
-def _is_of_layer(program: Program, call: ast.Call) -> bool:
-    """Says whether a call is that of an RNN, or one of its methods."""
+def _is_layer(program: Program, call: ast.Call) -> bool | None:
+    """Says whether a call is that of an RNN, or one of its methods; None: perhaps."""
     layer = call.func
     if isinstance(layer, ast.Attribute) and layer.attr in METHODS:
         layer = layer.value
     layers = [program.names.value(layer)]
-    if isinstance(layer, ast.Attribute) and program.is_self(layer.value):
-        layers = program.attribute_values(layer)
-    return bool(layers) and all(
-        isinstance(made, ast.Call)
-        and program.linen(made.func) in ("RNN", "Bidirectional")
-        for made in layers
-    )
+    if isinstance(layer, ast.Attribute) and program.names.is_self(layer.value):
+        layers = program.names.attribute_values(layer)
+    made = [m.func for m in layers if isinstance(m, ast.Call)]
+    if len(made) == len(layers) > 0:
+        if all(program.linen(m) in ("RNN", "Bidirectional") for m in made):
+            return True
+    is_another = any(last_name(function)[:1].isupper() for function in made)
+    return None if LAYER.search(last_name(layer)) and not is_another else False
 
 
 def _to_lengths(program: Program, keyword: ast.keyword) -> list[Edit]:

@@ -7,12 +7,14 @@ import ast
 import io
 import re
 import tokenize
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 SKIP = re.compile(r"#\s*rnncells:\s*skip\b")
+# Tokens that are no code.
+BLANK = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT)
 NEWLINE = re.compile(rb"\r\n|\r|\n")
 
 
@@ -69,6 +71,14 @@ class Source:
     def statement(self, node: ast.AST) -> ast.stmt:
         return node if isinstance(node, ast.stmt) else self.around(node, ast.stmt)
 
+    def holds(self, around: ast.AST, node: ast.AST) -> bool:
+        """Says whether a node stands in another, or is it."""
+        if isinstance(around, ast.Module):
+            return True
+        return (
+            self.start(around) <= self.start(node) <= self.end(node) <= self.end(around)
+        )
+
     def start(self, node: ast.AST) -> int:
         return self.line_starts[node.lineno - 1] + node.col_offset
 
@@ -96,14 +106,37 @@ class Source:
         return any(SKIP.search(self.line(number)) for number in lines)
 
     @cached_property
+    def _tokenized(self) -> list[tokenize.TokenInfo]:
+        lines = map(self.line, range(1, len(self.line_starts) + 1))
+        return list(tokenize.generate_tokens(lambda: next(lines, "")))
+
+    @cached_property
     def tokens(self) -> list[tuple[int, int, str]]:
         """Start, end and text of all tokens but white space; comments too."""
-        lines = map(self.line, range(1, len(self.line_starts) + 1))
-        found, text_of = [], {}
-        for token in tokenize.generate_tokens(lambda: next(lines, "")):
-            if token.string.strip():
-                found.append((self._at(token.start, text_of), token.string))
+        text_of: dict[int, str] = {}
+        found = [
+            (self._at(token.start, text_of), token.string)
+            for token in self._tokenized
+            if token.string.strip()
+        ]
         return [(at, at + len(string.encode()), string) for at, string in found]
+
+    @cached_property
+    def _logical_lines(self) -> list[int]:
+        """The first line of each line of code, which may go over several."""
+        found, is_new = [], True
+        for token in self._tokenized:
+            if token.type == tokenize.NEWLINE:
+                is_new = True
+            elif is_new and token.type not in BLANK:
+                found.append(token.start[0])
+                is_new = False
+        return found
+
+    def logical_line(self, number: int) -> int:
+        """Returns the first of the lines that a line is one with."""
+        at = bisect_right(self._logical_lines, number)
+        return self._logical_lines[at - 1] if at else number
 
     def _at(self, place: tuple[int, int], text_of: dict[int, str]) -> int:
         # Tokens count characters.

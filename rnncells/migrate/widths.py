@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from rnncells.migrate.carry_calls import CarryCall, is_carry_call, old_carry_call
 from rnncells.migrate.cells import CellClass
-from rnncells.migrate.names import Binding
+from rnncells.migrate.names import Binding, argument
 from rnncells.migrate.program import Program
 
+PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
 # Methods of modules, and where their arguments have the carry.
 METHODS = {"init": 1, "init_with_output": 1, "apply": 1}
 
@@ -32,28 +33,8 @@ class Widths:
         is_called = isinstance(parent, ast.Call) and parent.func is call
         if used is not None or is_called:
             return used
-        target = self._target(call)
-        if isinstance(target, ast.Name):
-            around = self.names.scope_node(target)
-            uses = [
-                node
-                for node in ast.walk(around)
-                if isinstance(node, ast.Name)
-                and node.id == target.id
-                and isinstance(node.ctx, ast.Load)
-            ]
-        elif isinstance(target, ast.Attribute):
-            around = self.source.around(target, ast.ClassDef)
-            uses = [
-                node
-                for node in ast.walk(around)
-                if isinstance(node, ast.Attribute)
-                and node.attr == target.attr
-                and self.program.is_self(node.value)
-                and isinstance(node.ctx, ast.Load)
-            ]
-        else:
-            around, uses = self.program.function(call), []
+        target = self.program.target(call)
+        uses = [] if target is None else self.names.uses(target)
         found = {self._of_use(use, call, cell): None for use in uses}
         found.pop(None, None)
         sizes = [text for text in found if not text.endswith(".shape[-1]")]
@@ -61,23 +42,13 @@ class Widths:
             return sizes[0]
         if len(sizes) > 1:
             return None
-        return next(iter(found), None) or self._of_carries(around, call, cell)
-
-    def _target(self, call: ast.Call) -> ast.expr | None:
-        """Returns what the cell is set to, by itself; not that of a list of cells."""
-        parent = self.source.parents[call]
-        if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
-            return parent.targets[0]
-        if isinstance(parent, ast.AnnAssign | ast.NamedExpr):
-            return parent.target
-        return None
+        return next(iter(found), None) or self._of_carries(call, cell)
 
     def _of_use(self, use: ast.expr, place: ast.Call, cell: CellClass) -> str | None:
         """Returns the width that one use of a cell tells."""
         parent = self.source.parents[use]
         if isinstance(parent, ast.Call) and parent.func is use:
-            given = [k.value for k in parent.keywords if k.arg == "carry"]
-            return self._of_carry(next(iter([*parent.args, *given]), None), place, cell)
+            return self._of_carry(argument(parent, "carry", 0), place, cell)
         if isinstance(parent, ast.Attribute):
             call = self.source.parents[parent]
             if not (isinstance(call, ast.Call) and call.func is parent):
@@ -90,6 +61,8 @@ class Widths:
         if isinstance(parent, ast.keyword):
             parent = self.source.parents[parent]
         if isinstance(parent, ast.Call) and self.program.linen(parent.func) == "RNN":
+            if size_stays(self.program, parent, place):
+                return None
             return self._of_size(cell_size(parent), place)
         return None
 
@@ -192,26 +165,36 @@ class Widths:
         function = (self.names.qualified(value.func) or "").rpartition(".")[2]
         return function in ("where", "tree_map", "map", "stop_gradient")
 
-    def _of_carries(
-        self, around: ast.AST, place: ast.Call, cell: CellClass
-    ) -> str | None:
-        """Returns the one size of carries of a class, within a function or class."""
-        scopes = [around]
-        of_class = self.source.around(place, ast.ClassDef)
-        if of_class is not None and of_class is not around:
-            scopes.append(of_class)
-        for scope in scopes:
-            inside = set(ast.walk(scope))
-            calls = [
-                call
-                for call in self.carries
-                if call.node in inside
-                and (call.of_class is None or call.of_class.name == cell.name)
+    def _name_of(self, call: ast.Call) -> str | None:
+        """Returns the name of the class of the cell that a call makes."""
+        cell = self.program.cell_class(call.func)
+        return None if cell is None else cell.name
+
+    def _of_carries(self, call: ast.Call, cell: CellClass) -> str | None:
+        """Returns the one size of carries of a class, where it is made at one place.
+
+        Looks in the function around the cell, then in the class.
+        """
+        of_class = self.source.around(call, ast.ClassDef)
+        for scope in filter(None, (self.program.function(call), of_class)):
+            carries = [
+                carry
+                for carry in self.carries
+                if self.source.holds(scope, carry.node)
+                and (carry.of_class is None or carry.of_class.name == cell.name)
             ]
-            sizes = {self.source.text(call.size) for call in calls if call.size}
-            texts = {self._of_size(call.size, place) for call in calls}
-            if len(sizes) == 1 and None not in texts:
-                return texts.pop()
+            sizes = {self.source.text(carry.size) for carry in carries if carry.size}
+            texts = {self._of_size(carry.size, call) for carry in carries}
+            if len(sizes) != 1 or None in texts:
+                continue
+            made = [
+                other
+                for other in self.program.calls
+                if self.source.holds(scope, other) and self._name_of(other) == cell.name
+            ]
+            # Cells of one list or dict are alike.
+            places = {self.source.parents[other] for other in made}
+            return texts.pop() if len(places) == 1 else None
         return None
 
 
@@ -221,13 +204,23 @@ def shape_of(carry: str, cell: CellClass) -> str:
 
 def cell_size(call: ast.Call) -> ast.expr | None:
     """Returns the old argument `cell_size` of a call of RNN; None where it has none."""
-    for keyword in call.keywords:
-        if keyword.arg == "cell_size":
-            return keyword.value
-    if len(call.args) > 1 and not _is_bool(call.args[1]):
-        return call.args[1]
-    return None
+    size = argument(call, "cell_size", 1)
+    # Today's second argument is `time_major`.
+    return None if is_bool(size) else size
 
 
-def _is_bool(node: ast.expr) -> bool:
+def size_stays(program: Program, call: ast.Call, made: ast.Call) -> str:
+    """Returns why the size of an RNN cannot go to its cell; empty if it can."""
+    if has_param_dtype(made):
+        return PARAM_DTYPE
+    if any(not is_bool(program.names.value(arg)) for arg in call.args[2:]):
+        return "the order of its arguments was not the same in all versions"
+    return ""
+
+
+def has_param_dtype(made: ast.Call) -> bool:
+    return argument(made, "param_dtype") is not None
+
+
+def is_bool(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, bool)

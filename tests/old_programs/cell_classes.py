@@ -5,7 +5,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-LEFT = 4  # Places that a person has to look at.
+LEFT = 3  # Places that a person has to look at.
 
 
 class Model(nn.Module):

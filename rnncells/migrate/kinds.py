@@ -1,0 +1,279 @@
+"""What expressions of a file are: classes of cells, cells, or something else."""
+
+import ast
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from rnncells.migrate.cells import (
+    CONVOLUTIONAL,
+    PACKAGES,
+    PARTS,
+    CellClass,
+    linen_name,
+    own_cell,
+)
+from rnncells.migrate.names import Binding, Names, last_name
+
+LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
+OTHER_LIFTS = ("map_variables", "remat_scan", "custom_vjp", "add_metadata_axis")
+PARTIAL = ("functools.partial", "partial")
+# Names that qualify any class of modules in an annotation.
+MODULES = ("Module", "RNNCellBase")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All that an expression may be, whichever way the file is run.
+
+    Attributes:
+      classes: of cells; None is one that is not known.
+      made: calls by which cells are made; None is one that is not known.
+      is_other: whether it may be what is no cell, and no class of cells.
+      is_open: whether it may be anything: it comes from elsewhere.
+    """
+
+    classes: frozenset[CellClass | None] = frozenset()
+    made: frozenset[ast.Call | None] = frozenset()
+    is_other: bool = False
+    is_open: bool = False
+
+    def __or__(self, other: "Kind") -> "Kind":
+        return Kind(
+            self.classes | other.classes,
+            self.made | other.made,
+            self.is_other or other.is_other,
+            self.is_open or other.is_open,
+        )
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class of cells, known or not."""
+        return bool(self.classes) and not (self.made or self.is_other)
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is a cell, by whichever call."""
+        return bool(self.made) and not (self.classes or self.is_other or self.is_open)
+
+    @property
+    def cell_class(self) -> CellClass | None:
+        """The class of cells that it is, whichever way."""
+        is_one = self.is_class and not self.is_open and len(self.classes) == 1
+        return next(iter(self.classes)) if is_one else None
+
+    @property
+    def constructor(self) -> ast.Call | None:
+        """The call that makes the cell that it is, whichever way."""
+        return next(iter(self.made)) if self.is_cell and len(self.made) == 1 else None
+
+
+OTHER, OPEN = Kind(is_other=True), Kind(is_open=True)
+SOME_CLASS, SOME_CELL = Kind(frozenset({None})), Kind(made=frozenset({None}))
+
+
+class Kinds:
+    """Finds the kinds of expressions.
+
+    Args:
+      names: of the file.
+    """
+
+    def __init__(self, names: Names):
+        self.names = names
+        self._known: dict[ast.AST, Kind] = {}
+
+    def of(self, node: ast.expr) -> Kind:
+        """Returns what an expression may be."""
+        if node not in self._known:
+            # What depends on itself adds nothing to what else it may be.
+            self._known[node] = Kind()
+            self._known[node] = self._of(node)
+        return self._known[node]
+
+    def linen(self, node: ast.expr) -> str | None:
+        """Returns the name in `flax.linen` of what an expression is."""
+        return linen_name(self.names.qualified(self.names.value(node)))
+
+    def _any_of(self, nodes: list[ast.expr]) -> Kind:
+        kinds = [self.of(node) for node in nodes if not _is_none(node)]
+        return reduce(Kind.__or__, kinds) if kinds else OPEN
+
+    def _of(self, node: ast.expr) -> Kind:
+        if isinstance(node, ast.IfExp):
+            return self._any_of([node.body, node.orelse])
+        if isinstance(node, ast.BoolOp):
+            return self._any_of(node.values)
+        if isinstance(node, ast.NamedExpr):
+            return self.of(node.value)
+        if isinstance(node, ast.Subscript):
+            held = elements(self.names.value(node.value))
+            return self._any_of(held) if held else OPEN
+        if isinstance(node, ast.Call):
+            return self._of_call(node)
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._of_name(node)
+        return OTHER
+
+    def _of_name(self, node: ast.Name | ast.Attribute) -> Kind:
+        qualified = self.names.qualified(node)
+        if qualified is not None:
+            return _of_qualified(qualified)
+        if isinstance(node, ast.Name):
+            found = self.names.lookup(node.id, node)
+            kinds = [self._of_binding(b) for b in found if not _is_none(b.value)]
+            return reduce(Kind.__or__, kinds) if kinds else OPEN
+        if self.names.is_self(node.value):
+            return self._of_attribute(node)
+        return OPEN
+
+    def _of_attribute(self, node: ast.Attribute) -> Kind:
+        """Returns the kind of an attribute of `self`."""
+        values = self.names.attribute_values(node)
+        kind = self._any_of(values) if values else Kind()
+        for field in self.names.fields(node):
+            kind |= self._of_typed(field.annotation, field.value)
+        return OPEN if kind == Kind() else kind
+
+    def _of_binding(self, binding: Binding) -> Kind:
+        if binding.imported is not None:
+            return _of_qualified(binding.imported)
+        if binding.value is not None:
+            return self._any_of([binding.value])
+        if isinstance(binding.node, ast.ClassDef):
+            return self._of_subclass(binding.node)
+        if binding.is_parameter:
+            return self._of_typed(binding.annotation, binding.default)
+        is_loop = isinstance(binding.node, ast.For | ast.comprehension)
+        if is_loop and isinstance(binding.node.target, ast.Name):
+            held = elements(self.names.value(binding.node.iter))
+            return self._any_of(held) if held else OPEN
+        return OPEN
+
+    def _of_typed(self, annotation: ast.expr | None, default: ast.expr | None) -> Kind:
+        """Returns the kind of what comes in: by its annotation, and by its default."""
+        kind = OPEN
+        if default is not None and self._any_of([default]) != OPEN:
+            kind = self._any_of([default])
+            kind = OPEN | kind if kind.classes or kind.made else OPEN
+        for part in ast.walk(annotation) if annotation is not None else ():
+            is_type = isinstance(part, ast.Subscript) and last_name(part.value) in (
+                "Type",
+                "type",
+            )
+            if is_type and self._is_module(part.slice):
+                return SOME_CLASS | kind
+        if annotation is not None and self.of(annotation).classes:
+            return SOME_CELL
+        return kind
+
+    def _is_module(self, node: ast.expr) -> bool:
+        return bool(self.of(node).classes) or self.linen(node) in MODULES
+
+    def _of_subclass(self, node: ast.ClassDef) -> Kind:
+        own = own_cell(self.names, node)
+        if own is not None and not own.why_not:
+            return Kind(frozenset({CellClass(node.name, parts=0, is_own=True)}))
+        bases = reduce(Kind.__or__, map(self.of, node.bases), Kind())
+        fields = {
+            getattr(statement.target, "id", "")
+            for statement in node.body
+            if isinstance(statement, ast.AnnAssign)
+        }
+        if not bases.classes or "features" in fields:
+            return OTHER
+        methods = {getattr(statement, "name", "") for statement in node.body}
+        changes = methods & {"initialize_carry", "__call__", "setup", "__post_init__"}
+        one = next(iter(bases.classes))
+        if changes or len(node.bases) > 1 or (one is not None and one.is_own):
+            return SOME_CLASS
+        return Kind(bases.classes)
+
+    def _of_call(self, node: ast.Call) -> Kind:
+        name = self.names.qualified(node.func) or getattr(node.func, "id", "")
+        if name == "getattr" and node.args:
+            return self._of_getattr(node)
+        if name in PARTIAL and node.args and self.of(node.args[0]).classes:
+            return SOME_CLASS
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            held = elements(self.names.value(node.func.value))
+            if held:
+                return self._any_of([*held, *node.args[1:]])
+        lift, options = self.lifting(node.func)
+        if lift and node.args:
+            return self._of_lifted(node, lift, [*options, *node.keywords])
+        made = self.of(node.func)
+        if made.cell_class is not None:
+            return Kind(made=frozenset({node}))
+        if made.is_class:
+            return SOME_CELL | OPEN if made.is_open else SOME_CELL
+        is_class = (name.rpartition(".")[2][:1]).isupper()
+        return OTHER if made.is_other and not made.classes and is_class else OPEN
+
+    def _of_getattr(self, node: ast.Call) -> Kind:
+        if self.names.is_self(node.args[0]):
+            return OPEN
+        module = self.names.qualified(node.args[0])
+        return SOME_CLASS if module in PACKAGES else OPEN
+
+    def _of_lifted(self, node: ast.Call, lift: str, options: list[ast.keyword]) -> Kind:
+        inner = self.of(node.args[0])
+        cell = inner.cell_class
+        if cell is None or lift not in LIFTS:
+            return SOME_CLASS if inner.classes else OPEN
+        keeps = cell.keeps_last_axis and not (
+            lift == "vmap" and any(may_be_last_axis(option) for option in options)
+        )
+        lifts = (*cell.lifts, lift)
+        return Kind(frozenset({replace(cell, lifts=lifts, keeps_last_axis=keeps)}))
+
+    def lifting(self, node: ast.expr) -> tuple[str | None, list[ast.keyword]]:
+        """Returns the name of the transformation of classes that a function is.
+
+        Returns:
+          its name in `flax.linen`, None if it is none, and the options given with it.
+        """
+        node = self.names.value(node)
+        name = linen_name(self.names.qualified(node))
+        if name in LIFTS + OTHER_LIFTS:
+            return name, []
+        is_partial = isinstance(node, ast.Call) and (
+            (self.names.qualified(node.func) or getattr(node.func, "id", "")) in PARTIAL
+        )
+        if is_partial and node.args:
+            name, options = self.lifting(node.args[0])
+            return name, [*options, *node.keywords]
+        return None, []
+
+
+def _of_qualified(qualified: str) -> Kind:
+    name = linen_name(qualified)
+    if name in PARTS or name in CONVOLUTIONAL:
+        cell = CellClass(name, {**PARTS, **CONVOLUTIONAL}[name])
+        return Kind(frozenset({cell}))
+    return OTHER
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    """Says whether a value is None, which stands where the value is not there yet."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def elements(node: ast.expr) -> list[ast.expr]:
+    """Returns what a display of a list, tuple, set or dict holds; else nothing."""
+    if isinstance(node, ast.Dict):
+        return node.values
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return [e for e in node.elts if not isinstance(e, ast.Starred)]
+    return []
+
+
+def may_be_last_axis(option: ast.keyword) -> bool:
+    """Says whether axes given to a transformation may have the last one among them."""
+    if option.arg not in ("in_axes", "out_axes"):
+        return False
+    # Of a carry with a batch, axis 1 and those behind it can be the last.
+    return not all(
+        isinstance(node, ast.Tuple | ast.Load)
+        or (isinstance(node, ast.Constant) and node.value in (0, None))
+        for node in ast.walk(option.value)
+    )

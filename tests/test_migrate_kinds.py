@@ -1,0 +1,231 @@
+"""What the codemod takes for a cell, a class of cells, or neither."""
+
+import sys
+
+import pytest
+
+from rnncells.migrate.migration import migrate
+
+HEAD = "import flax.linen as nn\n"
+# Code, and the rules that mark it; no byte of it changes.
+MARKED = {
+    "a class of a dict": (
+        "CELLS = {'a': nn.LSTMCell, 'b': nn.GRUCell}\n"
+        "c = CELLS[name].initialize_carry(k, (2,), 4)\ncell = CELLS[name]()",
+        ["RC02", "RC01"],
+    ),
+    "a class that a dict may hold": (
+        "Cell = {'a': nn.LSTMCell}.get(name, nn.GRUCell)\ncell = Cell()",
+        ["RC01"],
+    ),
+    "a class by a condition": (
+        "if flag:\n    C = nn.LSTMCell\nelse:\n    C = nn.GRUCell\n"
+        "c = C.initialize_carry(k, (2,), 4)\ncell = C()",
+        ["RC02", "RC01"],
+    ),
+    "a class by an expression": (
+        "C = nn.LSTMCell if flag else nn.GRUCell\nc = C.initialize_carry(k, (2,), 4)",
+        ["RC02"],
+    ),
+    "a class in a loop": (
+        "for C in (nn.LSTMCell, nn.GRUCell):\n    c = C.initialize_carry(k, (), 4)",
+        ["RC02"],
+    ),
+    "a class that comes in": (
+        "def f(C: type[nn.RNNCellBase]):\n    return C()",
+        ["RC01"],
+    ),
+    "a class that comes in by default": (
+        "def f(make=nn.LSTMCell):\n    return make()",
+        ["RC01"],
+    ),
+    "a class by its name": (
+        "def f(cell_cls):\n    return nn.RNN(cell_cls())",
+        ["RC01"],
+    ),
+    "a class in a field": (
+        "class M(nn.Module):\n    core: object = nn.LSTMCell\n\n"
+        "    def setup(self):\n        self.cell = self.core()",
+        ["RC01"],
+    ),
+    "a partial class": (
+        "from functools import partial\nP = partial(nn.LSTMCell, gate_fn=nn.relu)\n"
+        "cell = P()",
+        ["RC01"],
+    ),
+    "a subclass with its own step": (
+        "class S(nn.LSTMCell):\n    def __call__(self, carry, x):\n"
+        "        return super().__call__(carry, x)\n\n\ncell = S()",
+        ["RC01"],
+    ),
+    "a lift that is not known": (
+        "M = nn.map_variables(nn.LSTMCell, 'params')\ncell = M()",
+        ["RC01"],
+    ),
+    "a class that is matched": (
+        "C = nn.LSTMCell\nmatch x:\n    case {'a': C}:\n"
+        "        c = C.initialize_carry(k, (), 4)",
+        ["RC02"],
+    ),
+    "a method that is passed on": (
+        "f = jax.vmap(nn.GRUCell.initialize_carry, (0, None, None))",
+        ["RC02"],
+    ),
+    "a method of a cell that is passed on": (
+        "def f(cell: nn.GRUCell):\n"
+        "    return jax.eval_shape(cell.initialize_carry, k, (2,), 4)",
+        ["RC03"],
+    ),
+    "a cell that another function makes": (
+        "cell = make()\nc = cell.initialize_carry(k, (2,), 4)",
+        ["RC03"],
+    ),
+    "axes of vmap that may be the last": (
+        "V = nn.vmap(nn.LSTMCell, in_axes=(1, 1), out_axes=1)\ncell = V()(h, x)",
+        ["RC01"],
+    ),
+    "a size that changes": (
+        "cell = nn.GRUCell()\nc = cell.initialize_carry(k, (2,), config.size)\n"
+        "config.size = 5",
+        ["RC01", "RC03"],
+    ),
+    "an RNN with carries of half precision": (
+        "rnn = nn.RNN(nn.LSTMCell(param_dtype=d), 8)",
+        ["RC01", "RC04"],
+    ),
+    "arguments of RNN by position that moved": (
+        "rnn = nn.RNN(nn.LSTMCell(), 8, False, False, 2)",
+        ["RC01", "RC04"],
+    ),
+    "arguments of RNN that are unpacked": (
+        "rnn = nn.RNN(nn.LSTMCell(), *sizes)",
+        ["RC01", "RC04"],
+    ),
+    "a layer that comes in": (
+        "def f(rnn, x, m):\n    return rnn(x, segmentation_mask=m)",
+        ["RC07"],
+    ),
+}
+# Code that is new already, or has nothing to do with cells.
+NOT_MARKED = {
+    "a new class with its own carry": (
+        "class New(nn.LSTMCell):\n    features: int = 8\n\n"
+        "    def initialize_carry(self, rng, input_shape):\n"
+        "        return nn.LSTMCell.initialize_carry(self, rng, input_shape)\n\n\n"
+        "cell = New()"
+    ),
+    "time-major by a name": "rnn = nn.RNN(nn.LSTMCell(8), time_major)",
+    "time-major by a default": (
+        "def f(t=False):\n    return nn.RNN(nn.LSTMCell(8), t)"
+    ),
+    "a carry without a batch": (
+        "c = nn.LSTMCell(8).initialize_carry(key, (x.shape[-1],))"
+    ),
+    "a new method that is passed on": ("f = jax.vmap(nn.LSTMCell(8).initialize_carry)"),
+    "a class of the file that is no cell": (
+        "class Env:\n    def initialize_carry(self, a, b, c):\n        return a\n\n\n"
+        "env = Env()\nc = env.initialize_carry(1, 2, 3)"
+    ),
+    "a cell of another library": (
+        "import haiku as hk\ncell = hk.LSTM(8)\nc = cell.initialize_carry(1, 2, 3)"
+    ),
+}
+REWRITTEN = {
+    "a class by two ways that are one": (
+        "try:\n    Cell = nn.LSTMCell\nexcept AttributeError:\n    Cell = None\n"
+        "c = Cell.initialize_carry(k, (2,), 4)",
+        "try:\n    Cell = nn.LSTMCell\nexcept AttributeError:\n    Cell = None\n"
+        "c = Cell(4, parent=None).initialize_carry(k, (2, 4))",
+    ),
+    "a cell by its annotation": (
+        "def f(net: nn.LSTMCell):\n    return net.initialize_carry(k, (2,), 4)",
+        "def f(net: nn.LSTMCell):\n    return net.initialize_carry(k, (2, 4))",
+    ),
+    "cells of one list": (
+        "cells = [nn.GRUCell(), nn.GRUCell()]\nfor cell in cells:\n"
+        "    c = cell.initialize_carry(k, (2,), 4)",
+        "cells = [nn.GRUCell(4), nn.GRUCell(4)]\nfor cell in cells:\n"
+        "    c = cell.initialize_carry(k, (2, 4))",
+    ),
+    "a size in two parentheses": (
+        "cell = nn.ConvLSTM(5, (3, 3))\n"
+        "c = cell.initialize_carry(k, (2,), ((6, 7, 5)))",
+        "cell = nn.ConvLSTMCell(5, (3, 3))\nc = cell.initialize_carry(k, (2, 6, 7, 5))",
+    ),
+    "the size of an image by a name": (
+        "cell = nn.ConvLSTM(5, (3, 3))\nc = cell.initialize_carry(k, (2,), size)",
+        "cell = nn.ConvLSTMCell(5, (3, 3))\nc = cell.initialize_carry(k, (2, *size))",
+    ),
+}
+MARK = "# TODO(rnncells): "
+REWRITTEN["two cells and the carry of one"] = (
+    "enc, h = nn.LSTMCell(), nn.LSTMCell.initialize_carry(k, (2,), 4)\n"
+    "dec = nn.LSTMCell()\ny = dec(get(enc, h), x)",
+    f"{MARK}RC01: no carry tells `features` where the cell is made\n"
+    "enc, h = nn.LSTMCell(), nn.LSTMCell(4, parent=None).initialize_carry(k, (2, 4))\n"
+    f"{MARK}RC01: no carry tells `features` where the cell is made\n"
+    "dec = nn.LSTMCell()\ny = dec(get(enc, h), x)",
+)
+
+
+@pytest.mark.parametrize("code, rules", MARKED.values(), ids=MARKED)
+def test_what_may_be_several_things_is_marked(code, rules):
+    once = migrate((HEAD + code).encode())
+    lines = once.data.decode().splitlines()
+    marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
+    assert [mark.removeprefix(MARK)[:4] for mark in marks] == rules
+    rest = [line for line in lines if not line.strip().startswith(MARK)]
+    assert rest == (HEAD + code).splitlines()
+    assert migrate(once.data).data is once.data
+
+
+@pytest.mark.parametrize("code", NOT_MARKED.values(), ids=NOT_MARKED)
+def test_new_code_stays(code):
+    data = (HEAD + code).encode()
+    assert migrate(data).data is data
+
+
+@pytest.mark.parametrize("old, new", REWRITTEN.values(), ids=REWRITTEN)
+def test_what_is_one_thing_is_rewritten(old, new):
+    once = migrate((HEAD + old).encode())
+    assert once.data.decode() == HEAD + new
+    assert migrate(once.data).data is once.data
+
+
+@pytest.mark.parametrize(
+    "before", ['z = """\n"""; ', "if z: \\\n    ", "z = (1,\n  2); "]
+)
+def test_marks_stand_above_whole_lines_of_code(before):
+    what = "cell = nn.GRUCell()"
+    old = f"{HEAD}x = 1\n{before}{what}\n"
+    once = migrate(old.encode()).data.decode()
+    assert once.count(MARK) == 1
+    head, mark, rest = once.partition(MARK)
+    assert head == HEAD + "x = 1\n"
+    assert rest.partition("\n")[2] == before + what + "\n"
+
+
+def test_work_grows_with_the_length_of_a_file():
+    """Four times the cells take some four times the steps, not sixteen times."""
+
+    def steps(count):
+        lines = [
+            f"c{k} = nn.LSTMCell()\nh{k} = c{k}.initialize_carry(k, (2,), 4)"
+            for k in range(count)
+        ]
+        taken = 0
+
+        def trace(frame, event, arg):
+            nonlocal taken
+            taken += event == "line"
+            return trace if "migrate" in frame.f_code.co_filename else None
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            migrate((HEAD + "\n".join(lines)).encode())
+        finally:
+            sys.settrace(before)
+        return taken
+
+    assert steps(160) < 5 * steps(40)
