@@ -230,7 +230,7 @@ class Bidirectional(nn.Module):
         return (carry, outputs) if return_carry else outputs
 
 
-recurrent = sys.modules[__name__]
+recurrent = sys.modules[f"{__name__}.recurrent"] = sys.modules[__name__]
 
 
 def __getattr__(name):

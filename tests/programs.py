@@ -1,6 +1,8 @@
 """Programs for Flax <= 0.6.11, in `old_programs`; each has a function `run`."""
 
+import os
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -8,6 +10,8 @@ from typing import Any
 
 import jax
 import numpy as np
+
+import rnncells
 
 PROGRAMS = {
     path.stem: path.read_text()
@@ -49,4 +53,18 @@ def with_imports_of(module: str, source: str) -> str:
     lines[r"^import flax$"] = f"import {module}"
     for old, new in lines.items():
         source = re.sub(old, new, source, flags=re.MULTILINE)
-    return re.sub(r"\bflax\.linen(\.recurrent)?\b", module, source)
+    return re.sub(r"\bflax\.linen\b", module, source)
+
+
+def run_python(*args: str, fails: bool = False, **environment: str) -> str:
+    """Returns what Python says on standard error, run with this rnncells."""
+    path = Path(rnncells.__file__).parent.parent
+    own = {"PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu", **environment}
+    done = subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **own},
+    )
+    assert (done.returncode != 0) == fails, done.stderr
+    return done.stderr

@@ -77,7 +77,7 @@ ALLOWED = {
         "rnncells.checks",
         "rnncells.layers",
     ],
-    "rnncells/legacy/notice.py": ["flax", "jax"],
+    "rnncells/legacy/_notice.py": ["flax", "jax"],
     "rnncells/legacy": [
         *FLAX,
         "rnncells.base",

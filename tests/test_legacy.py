@@ -1,16 +1,19 @@
 """The shim beside today's Flax; old programs on it are in test_old_programs.py."""
 
+import dataclasses
 import datetime
-import subprocess
-import sys
-import warnings
+import inspect
+import pydoc
+import re
 from pathlib import Path
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import old_linen
 import pytest
+from programs import assert_same, run_python
 
 import rnncells
 from rnncells import legacy
@@ -18,37 +21,6 @@ from rnncells import legacy
 KEY = jax.random.PRNGKey(0)
 X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
 quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
-
-
-def test_a_line_is_noticed_once_until_filters_change():
-    def old(count):
-        for _ in range(count):
-            legacy.GRUCell.initialize_carry(KEY, (2,), 4)
-
-    for _ in range(2):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            old(3)
-        assert [warning.filename for warning in caught] == [__file__]
-    with pytest.warns(DeprecationWarning, match="write GRUCell"):
-        old(1)
-
-
-def test_strict_mode_may_be_set_from_outside():
-    code = (
-        "import jax, rnncells.legacy as nn; "
-        "nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)"
-    )
-    environment = {"RNNCELLS_LEGACY_STRICT": "1", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=Path(rnncells.__file__).parent.parent,
-    )
-    assert done.returncode == 1
-    assert "TypeError: `GRUCell.initialize_carry(" in done.stderr
 
 
 CELLS = {
@@ -107,13 +79,160 @@ def test_what_a_shim_cannot_see_is_an_error():
         rnn.init(KEY, X, seq_lengths=jnp.array([5, 5]), segmentation_mask=mask)
 
 
-def test_shim_has_the_names_of_flax():
-    for name in dir(nn):
-        if not name.startswith("_"):
-            assert getattr(legacy, name) is not None
-    assert legacy.Dense is nn.Dense and "Dense" in dir(legacy)
+def test_lengths_and_masks_that_do_not_fit_are_named():
+    rnn = legacy.RNN(legacy.GRUCell(4))
+    with pytest.warns(DeprecationWarning, match="write `seq_lengths="):
+        with pytest.raises(ValueError, match="`segmentation_mask` must have .* axes"):
+            rnn.init(KEY, X, segmentation_mask=jnp.ones((3, 5), int))
+
+
+CALLS = {
+    "no arguments": lambda: legacy.GRUCell.initialize_carry(),
+    "the shape of today, on a class": lambda: legacy.LSTMCell.initialize_carry(
+        KEY, (2, 3)
+    ),
+    "no size": lambda: legacy.GRUCell(4).initialize_carry(KEY, batch_dims=(2,)),
+    "too many": lambda: legacy.GRUCell(4).initialize_carry(KEY, (2,), 4, None, 5),
+    "of the image": lambda: legacy.ConvLSTMCell.initialize_carry(KEY, (2,)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_errors_name_the_method_that_was_called(name):
+    with pytest.raises(TypeError, match=r"^\w+Cell\.initialize_carry\(\) "):
+        CALLS[name]()
+
+
+@quiet
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (
+            lambda: legacy.GRUCell.initialize_carry(KEY, 2, 4),
+            "^`batch_dims` of `initialize_carry` must be a tuple of sizes, got 2",
+        ),
+        (
+            lambda: legacy.RNN(legacy.GRUCell(), 4, cell_size=4),
+            "^`cell_size` of RNN is given twice, by its place and by name",
+        ),
+        (
+            lambda: legacy.RNN(legacy.GRUCell(), 4, *[False] * 10),
+            "^RNN takes at most 10 arguments behind the cell, .* got 11",
+        ),
+        (
+            lambda: legacy.RNN(legacy.SimpleCell(4), 4).init(KEY, X),
+            "^`cell_size` of RNN is for cells with .* SimpleCell .* write RNN",
+        ),
+        (
+            lambda: legacy.RNN(nn.GRUCell(4), 4).init(KEY, X),
+            "^`cell_size` of RNN is for cells with .* GRUCell .* write RNN",
+        ),
+    ],
+)
+def test_wrong_old_forms_are_named(call, text):
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
+def test_signatures_are_those_that_are_documented():
+    def names(function):
+        return list(inspect.signature(function).parameters)
+
+    scanned = nn.scan(legacy.LSTMCell, variable_broadcast="params")
+    for cls in (legacy.LSTMCell, legacy.GRUCell, legacy.ConvLSTMCell, scanned):
+        assert names(cls.initialize_carry) == names(old_linen.two_parts)
+        assert "batch_dims: shape of the batch" in cls.initialize_carry.__doc__
+    today = rnncells.GRUCell(4).initialize_carry
+    own = legacy.GRUCell(4).initialize_carry
+    assert inspect.signature(own) == inspect.signature(today)
+    assert (own.__name__, own.__doc__) == ("initialize_carry", today.__doc__)
+    shown = pydoc.plain(pydoc.render_doc(legacy.GRUCell))
+    assert re.search(r"initialize_carry\([\s|]*rng:", shown)
+    assert "_carry.GRUCell" not in shown
+
+
+def test_carries_of_classes_are_static_arguments_of_jit():
+    """As a function: the same each time, so that `jit` traces it once."""
+    assert legacy.GRUCell.initialize_carry == legacy.GRUCell.initialize_carry
+    assert hash(legacy.GRUCell.initialize_carry) != hash(
+        legacy.LSTMCell.initialize_carry
+    )
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_all_cells_are_of_the_base(name):
+    cell = CELLS[name](legacy)
+    assert isinstance(cell, legacy.RNNCellBase)
+    assert isinstance(cell, getattr(rnncells, name))
+
+
+@quiet
+def test_replaced_modules_are_those_of_flax():
+    """Made anew from their fields: no old form, and the same results."""
+
+    def results(module):
+        cell = module.GRUCell()
+        rnn = module.RNN(cell, 4)
+        changes = {"gate_fn": nn.hard_sigmoid}, {"reverse": True}
+        with legacy.strict():
+            cell = dataclasses.replace(cell, **changes[0])
+            rnn = dataclasses.replace(rnn, cell=cell, **changes[1])
+        step = cell.init_with_output(KEY, jnp.ones((2, 4)), X[:, 0])
+        return step, rnn.init_with_output(KEY, X)
+
+    assert_same(results(legacy), results(old_linen))
+
+
+def test_cells_made_by_default_are_those_of_flax():
+    def results(module):
+        class Model(nn.Module):
+            cell: nn.Module = dataclasses.field(default_factory=module.LSTMCell)
+
+            def __call__(self, x):
+                return self.cell((jnp.ones((2, 4)), jnp.ones((2, 4))), x)
+
+        return Model().init_with_output(KEY, X[:, 0])
+
+    expected = results(old_linen)
+    with pytest.warns(DeprecationWarning, match=r"write `LSTMCell\(f") as caught:
+        assert_same(results(legacy), expected)
+    lines, first = inspect.getsourcelines(results)
+    # Where the model is made, which makes the cell.
+    last = first + len(lines) - 1
+    assert [(w.filename, w.lineno) for w in caught] == [(__file__, last)]
+
+
+NAMES = """
+import pydoc
+import re
+def names(module):
+    found = {}
+    exec(f"from {module} import *", found)
+    return set(found)
+linen = names("flax.linen")
+import rnncells.legacy
+own = {"ConvLSTM", "REMOVAL_DATE", "REMOVAL_VERSION", "set_strict", "strict"}
+assert names("rnncells.legacy") == linen | own
+public = {name for name in dir(rnncells.legacy) if name[0] != "_"}
+assert public == (linen | own) - {"__builtins__"}
+assert len(pydoc.render_doc(rnncells.legacy).splitlines()) < 200
+"""
+
+
+def test_all_names_are_those_of_flax_and_a_few():
+    run_python("-c", NAMES)
+    assert legacy.Dense is nn.Dense
     with pytest.raises(AttributeError, match="no attribute 'LSTM'"):
         _ = legacy.LSTM
+
+
+def test_names_of_the_module_recurrent():
+    from rnncells.legacy.recurrent import LSTMCell, flip_sequences
+
+    assert legacy.recurrent.LSTMCell is LSTMCell is legacy.LSTMCell
+    assert flip_sequences is nn.recurrent.flip_sequences
+    with pytest.raises(AttributeError, match="'rnncells.legacy.recurrent' has no"):
+        _ = legacy.recurrent._select_last
 
 
 def test_shim_goes_when_it_was_promised_to():

@@ -15,7 +15,7 @@ Flax 0.6.11 and what they take today, so that a program can be moved step by ste
 (2, 4)
 
 Each old form is answered by a `DeprecationWarning`, once for each place in the user's
-code, that says what to write instead; `with strict():`, `set_strict()` or the
+code, that says what to write instead. `with strict():`, `set_strict()` or the
 environment variable `RNNCELLS_LEGACY_STRICT=1` make it a `TypeError`. Names of
 parameters and initial values are those of Flax, old and new, so checkpoints load.
 
@@ -24,36 +24,21 @@ What a shim cannot see: a positional `gate_fn` as the first argument of a cell r
 `REMOVAL_DATE`.
 """
 
-import sys
-from typing import Any
+# All that is public here is what `import *` gives, so files of the shim are private.
+from flax.linen import *
 
-import flax.linen
-
-from rnncells.cells.gru import MGUCell as MGUCell
-from rnncells.cells.simple import SimpleCell as SimpleCell
-from rnncells.legacy.cells import ConvLSTM as ConvLSTM
-from rnncells.legacy.cells import ConvLSTMCell as ConvLSTMCell
-from rnncells.legacy.cells import GRUCell as GRUCell
-from rnncells.legacy.cells import LSTMCell as LSTMCell
-from rnncells.legacy.cells import OptimizedLSTMCell as OptimizedLSTMCell
-from rnncells.legacy.cells import RNNCellBase as RNNCellBase
-from rnncells.legacy.notice import REMOVAL_DATE as REMOVAL_DATE
-from rnncells.legacy.notice import REMOVAL_VERSION as REMOVAL_VERSION
-from rnncells.legacy.notice import set_strict as set_strict
-from rnncells.legacy.notice import strict as strict
-from rnncells.legacy.rnn import RNN as RNN
-from rnncells.legacy.rnn import Bidirectional as Bidirectional
-
-# As in `nn.recurrent.LSTMCell`.
-recurrent = sys.modules[__name__]
-
-
-def __getattr__(name: str) -> Any:
-    for module in (flax.linen, flax.linen.recurrent):
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(flax.linen)})
+from rnncells.legacy import recurrent as recurrent
+from rnncells.legacy._notice import REMOVAL_DATE as REMOVAL_DATE
+from rnncells.legacy._notice import REMOVAL_VERSION as REMOVAL_VERSION
+from rnncells.legacy._notice import set_strict as set_strict
+from rnncells.legacy._notice import strict as strict
+from rnncells.legacy.recurrent import RNN as RNN
+from rnncells.legacy.recurrent import Bidirectional as Bidirectional
+from rnncells.legacy.recurrent import ConvLSTM as ConvLSTM
+from rnncells.legacy.recurrent import ConvLSTMCell as ConvLSTMCell
+from rnncells.legacy.recurrent import GRUCell as GRUCell
+from rnncells.legacy.recurrent import LSTMCell as LSTMCell
+from rnncells.legacy.recurrent import MGUCell as MGUCell
+from rnncells.legacy.recurrent import OptimizedLSTMCell as OptimizedLSTMCell
+from rnncells.legacy.recurrent import RNNCellBase as RNNCellBase
+from rnncells.legacy.recurrent import SimpleCell as SimpleCell

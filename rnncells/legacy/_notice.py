@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from types import FrameType
 
-import flax
+import flax.linen
 import jax
 
 # When `rnncells.legacy` goes: not before this day, and with this version.
@@ -26,7 +26,8 @@ def notice(text: str) -> None:
     """Warns of an old form, once for each place in the user's code that has it.
 
     Args:
-      text: what is old, and what to write instead.
+      text: what is old, and what to write instead; not of what values come, which
+        are others each time that the place is run.
 
     Raises:
       TypeError: in strict mode.
@@ -47,32 +48,35 @@ def notice(text: str) -> None:
         DeprecationWarning,
         frame.f_code.co_filename,
         line,
-        module=frame.f_globals.get("__name__"),
+        module=frame.f_globals.get("__name__", "<string>"),
         registry=registry,
     )
     # Filters like "always" would repeat it each time that the line is run.
     registry[text, DeprecationWarning, line] = True
 
 
-def is_called_by_library() -> bool:
-    """Says whether the caller's caller is code of this library, of Flax or of JAX.
+def written(cls: type) -> type:
+    """Returns the class that the user wrote: of one that `nn.scan` made, its base."""
+    made = flax.linen.transforms.__name__
+    return next(base for base in cls.__mro__ if base.__module__ != made)
 
-    Flax makes its modules anew from their fields; that is no old form of the user's.
+
+def how_made(cls: type) -> tuple[str, str]:
+    """Returns how texts call a class, and what is to be said of it.
+
+    What `nn.scan` makes has a name of Flax's, and the user's is not known.
     """
-    frame = sys._getframe(2)
-    while frame is not None and _is_generated(frame):
-        frame = frame.f_back
-    return frame is not None and _is_internal(frame)
+    name = written(cls).__name__
+    if written(cls) is cls:
+        return name, ""
+    return "Lifted", f", where Lifted is {name} lifted,"
 
 
 def _is_internal(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_INTERNAL) or _is_generated(frame)
-
-
-def _is_generated(frame: FrameType) -> bool:
-    """Says whether a frame is the constructor of a dataclass."""
+    """Says whether a frame is of this module, of Flax, JAX or a dataclass."""
     code = frame.f_code
-    return code.co_filename == "<string>" and code.co_name == "__init__"
+    is_generated = code.co_filename == "<string>" and code.co_name == "__init__"
+    return is_generated or code.co_filename.startswith(_INTERNAL)
 
 
 def set_strict(is_strict: bool = True) -> None:
@@ -93,7 +97,7 @@ def strict() -> Iterator[None]:
     ...     nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)
     Traceback (most recent call last):
     TypeError: `GRUCell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: \
-write GRUCell(4, parent=None).initialize_carry(key, (2, 4)).
+write `GRUCell(size, parent=None).initialize_carry(key, (*batch_dims, size))`.
     """
     before = _is_strict
     set_strict()

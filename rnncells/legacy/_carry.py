@@ -1,0 +1,146 @@
+"""`initialize_carry` in its old form, beside today's."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from types import MethodType
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from rnncells.base import RNNCellBase
+from rnncells.carry import Carry
+from rnncells.legacy._notice import notice, written
+
+KEYWORDS = {"batch_dims", "size", "init_fn"}
+Size = int | tuple[int, ...]
+ZEROS = nn.initializers.zeros_init()
+
+
+def old_carry(
+    parts: int,
+    rng: jax.Array,
+    batch_dims: tuple[int, ...],
+    size: Size,
+    init_fn: Callable = ZEROS,
+) -> Carry:
+    """Returns a carry as Flax <= 0.6.11 made it; see `InitializeCarry`.
+
+    Args:
+      parts: 1, or 2 for `(c, h)`, which have half of the key each.
+      rng: as all that follows, see `InitializeCarry`.
+    """
+    if not isinstance(batch_dims, tuple | list):
+        raise TypeError(
+            "`batch_dims` of `initialize_carry` must be a tuple of sizes, got "
+            f"{batch_dims!r}."
+        )
+    shape = (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
+    if parts == 1:
+        return init_fn(rng, shape)
+    return tuple(init_fn(key, shape) for key in jax.random.split(rng, parts))
+
+
+class InitializeCarry:
+    """A method of instances that answers the class too, and three arguments.
+
+    Args:
+      parts: of the carry.
+    """
+
+    # Flax wraps methods of modules, and would take this one for a property.
+    nowrap = True
+
+    def __init__(self, parts: int):
+        self.parts = parts
+
+    def __set_name__(self, owner: type, name: str):
+        def of_old(
+            made: nn.Module | type,
+            rng: jax.Array,
+            batch_dims: tuple[int, ...],
+            size: Size,
+            init_fn: Callable = ZEROS,
+        ) -> Carry:
+            """Returns a carry as up to Flax 0.6.11: of float32, of any `param_dtype`.
+
+            Args:
+              rng: random key.
+              batch_dims: shape of the batch.
+              size: number of features, or the shape of an image with its features.
+              init_fn: initialiser, called without a dtype.
+            """
+            notice(_old_form(made, init_fn is not ZEROS))
+            return old_carry(self.parts, rng, batch_dims, size, init_fn)
+
+        @wraps(RNNCellBase.initialize_carry)
+        def of_today(cell: nn.Module, *args, **kwargs) -> Carry:
+            if len(args) < 3 and not KEYWORDS & set(kwargs):
+                return RNNCellBase.initialize_carry(cell, *args, **kwargs)
+            return of_old(cell, *args, **kwargs)
+
+        for function in (of_old, of_today):
+            # Python's errors of wrong arguments, and `help`, name these.
+            function.__name__, function.__module__ = name, owner.__module__
+            function.__qualname__ = f"{owner.__name__}.{name}"
+        self.of_class, self.of_instance = of_old, of_today
+
+    def __get__(self, cell: nn.Module | None, cls: type) -> Callable[..., Carry]:
+        if cell is None:
+            return MethodType(self.of_class, cls)
+        return MethodType(self.of_instance, cell)
+
+
+def features_of(cell: type, size: str) -> str:
+    """Returns the expression of a cell's features in that of an old size."""
+    return f"{size}[-1]" if hasattr(cell, "state_shape") else size
+
+
+def _old_form(made: nn.Module | type, has_init_fn: bool) -> str:
+    """Returns what is old about a call on a cell or a class, and what to write."""
+    is_class = isinstance(made, type)
+    cls = made if is_class else type(made)
+    features = features_of(cls, "size")
+    call = f"initialize_carry(key, (*batch_dims, {'*' * (features != 'size')}size))"
+    if not is_class:
+        also = " and `carry_init=init_fn`" * has_init_fn
+        return (
+            "`cell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: "
+            f"write `cell.{call}`, of a cell made with `features={features}`{also}."
+        )
+    fields = [features] + ["kernel_size"] * (features != "size")
+    fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
+    name = written(cls).__name__
+    today = {"ConvLSTM": "ConvLSTMCell"}.get(name, name)
+    return (
+        f"`{name}.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: write "
+        f"`{today}({', '.join(fields)}).{call}`."
+    )
+
+
+def carry_method(cell: nn.Module) -> Any:
+    """Returns the method `initialize_carry` of a cell as its class has it, or None."""
+    return inspect.getattr_static(type(cell), "initialize_carry", None)
+
+
+def make_old_carry(
+    cell: nn.Module, key: jax.Array, batch_dims: tuple[int, ...], size: Size
+) -> Any:
+    """Returns the carry of a cell by its old form, and warns of nothing.
+
+    Raises:
+      TypeError: the cell has no old form.
+    """
+    method = carry_method(cell)
+    if isinstance(method, InitializeCarry):
+        return old_carry(method.parts, key, batch_dims, size)
+    try:
+        inspect.signature(cell.initialize_carry).bind(key, batch_dims=0, size=0)
+    except TypeError as error:
+        raise TypeError(
+            "`cell_size` of RNN is for cells with `initialize_carry(rng, batch_dims, "
+            f"size)`, as up to Flax 0.6.11; that of {type(cell).__name__} takes other "
+            "arguments: write RNN(cell)."
+        ) from error
+    return cell.initialize_carry(key, batch_dims=batch_dims, size=size)

@@ -1,0 +1,263 @@
+"""Cells and layers that take old forms beside today's; `flax.linen.recurrent`."""
+
+import dataclasses
+from functools import wraps
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.carry import Carry, PyTree
+from rnncells.cells import conv, gru, lstm, simple
+from rnncells.layers import bidirectional, rnn
+from rnncells.legacy._carry import (
+    InitializeCarry,
+    Size,
+    carry_method,
+    features_of,
+    make_old_carry,
+)
+from rnncells.legacy._notice import how_made, notice, written
+
+# Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
+FIELDS = ("time_major", "return_carry", "reverse", "keep_order", "unroll")
+FIELDS += ("variable_axes", "variable_broadcast", "variable_carry", "split_rngs")
+FIELDS_IN_0_6_7 = FIELDS[:2] + FIELDS[4:]
+
+
+class OldForms:
+    """What classes here have beside those that they are made of: a notice when made.
+
+    Flax and `dataclasses.replace` make modules anew from all of their fields, by name:
+    that is no form of the user's.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        init = cls.__init__
+        fields = {f.name for f in dataclasses.fields(cls) if f.init}
+        fields -= {"parent", "name"}
+
+        @wraps(init)
+        def noticed(self, *args, **kwargs):
+            args, kwargs = self._named(args, kwargs)
+            init(self, *args, **kwargs)
+            form = self._old_form()
+            if form is not None and not fields <= set(kwargs):
+                notice(form)
+
+        cls.__init__ = noticed
+
+    @staticmethod
+    def _named(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Returns arguments as today's constructor takes them."""
+        return args, kwargs
+
+    def _old_form(self) -> str | None:
+        """Returns what is old about this module, and what to write: here of a cell."""
+        if self.features is not None:
+            return None
+        name, of = how_made(type(self))
+        return (
+            f"`{name}()`{of} without `features` is of Flax <= 0.6.11: write "
+            f"`{name}(features=size)`, the `size` of its carry."
+        )
+
+
+class RNNCellBase(nn.RNNCellBase):
+    """Base of users' cells, with a static `initialize_carry` or today's.
+
+    A cell that does not say how many axes of its input are features has one.
+    """
+
+    @property
+    def num_feature_axes(self) -> int:
+        return 1
+
+
+class LSTMCell(OldForms, lstm.LSTMCell, RNNCellBase):
+    __doc__ = lstm.LSTMCell.__doc__
+
+    features: int | None = None
+
+    initialize_carry = InitializeCarry(parts=2)
+
+
+class OptimizedLSTMCell(OldForms, lstm.OptimizedLSTMCell, RNNCellBase):
+    __doc__ = lstm.OptimizedLSTMCell.__doc__
+
+    features: int | None = None
+
+    initialize_carry = InitializeCarry(parts=2)
+
+
+class GRUCell(OldForms, gru.GRUCell, RNNCellBase):
+    __doc__ = gru.GRUCell.__doc__
+
+    features: int | None = None
+
+    initialize_carry = InitializeCarry(parts=1)
+
+
+class MGUCell(gru.MGUCell, RNNCellBase):
+    __doc__ = gru.MGUCell.__doc__
+
+
+class SimpleCell(simple.SimpleCell, RNNCellBase):
+    __doc__ = simple.SimpleCell.__doc__
+
+
+class ConvLSTMCell(conv.ConvLSTMCell, RNNCellBase):
+    __doc__ = conv.ConvLSTMCell.__doc__
+
+    initialize_carry = InitializeCarry(parts=2)
+
+
+class ConvLSTM(OldForms, ConvLSTMCell):
+    """`ConvLSTMCell` under its name of Flax <= 0.6.3, which is in old checkpoints."""
+
+    @nn.nowrap
+    def _old_form(self) -> str:
+        return (
+            "`ConvLSTM(features, kernel_size)` is of Flax <= 0.6.3: write "
+            "`ConvLSTMCell(features, kernel_size)`, in a compact method with the name "
+            "that it has in checkpoints, as name='ConvLSTM_0'."
+        )
+
+
+def without_cell_size(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple, dict[str, Any]]:
+    """Returns arguments of `RNN` with the old one's positional arguments by name.
+
+    A second one that is no bool is `cell_size`, and others stand behind it.
+    """
+    if len(args) < 2 or isinstance(args[1], bool):
+        return args, kwargs
+    cell, *rest = args
+    is_0_6_7 = len(rest) > 3 and not isinstance(rest[3], bool)
+    names = ("cell_size", *(FIELDS_IN_0_6_7 if is_0_6_7 else FIELDS))
+    if len(rest) > len(names):
+        raise TypeError(
+            f"RNN takes at most {len(names)} arguments behind the cell, the first of "
+            f"them `cell_size`, got {len(rest)}."
+        )
+    named = dict(zip(names, rest, strict=False))
+    for name in named.keys() & kwargs.keys():
+        raise TypeError(f"`{name}` of RNN is given twice, by its place and by name.")
+    return (cell,), {**named, **kwargs}
+
+
+class RNN(OldForms, rnn.RNN):
+    __doc__ = rnn.RNN.__doc__
+
+    cell_size: Size | None = None
+
+    _named = staticmethod(without_cell_size)
+
+    @nn.nowrap
+    def _old_form(self) -> str | None:
+        if self.cell_size is None:
+            return None
+        if isinstance(carry_method(self.cell), staticmethod):
+            own = written(type(self.cell)).__name__
+            how = (
+                f"and have `initialize_carry` of {own} be a method of the instance, "
+                "`(self, rng, input_shape)`, decorated by `flax.linen.nowrap`, which "
+                f"knows the size from a field of {own}, beside the property "
+                "`num_feature_axes`"
+            )
+        else:
+            features = features_of(type(self.cell), "cell_size")
+            how = f"of a cell made with `features={features}`"
+        name, of = how_made(type(self))
+        return (
+            f"`{name}(cell, cell_size)`{of} is of Flax <= 0.6.11: write "
+            f"`{name}(cell)`, {how}."
+        )
+
+    @nn.nowrap
+    def _feature_dims(self) -> int:
+        if isinstance(self.cell_size, tuple | list):
+            return len(self.cell_size)
+        return super()._feature_dims()
+
+    def __call__(
+        self, inputs: PyTree, *, segmentation_mask: jax.Array | None = None, **options
+    ) -> Any:
+        """Applies the cell to every step; see `rnncells.RNN`.
+
+        Args:
+          inputs: pytree of `(*batch, time, *features)`.
+          segmentation_mask: integers `(*batch, time)`, 1 at the first steps of each
+            row, and 0 at its padding.
+          **options: those of `rnncells.RNN`.
+        """
+        options = with_lengths(self, inputs, segmentation_mask, options)
+        return super().__call__(inputs, **options)
+
+    def _own_carry(
+        self, init_key: jax.Array | None, inputs: PyTree, axis: int
+    ) -> Carry:
+        if self.cell_size is None:
+            return super()._own_carry(init_key, inputs, axis)
+        shape = jax.tree.leaves(inputs)[0].shape
+        batch = shape[: len(shape) - self._feature_dims()]
+        key = jax.random.key(0) if init_key is None else init_key
+        batch_dims = batch[:axis] + batch[axis + 1 :]
+        return make_old_carry(self.cell, key, batch_dims, self.cell_size)
+
+
+class Bidirectional(bidirectional.Bidirectional):
+    __doc__ = bidirectional.Bidirectional.__doc__
+
+    def __call__(
+        self, inputs: PyTree, *, segmentation_mask: jax.Array | None = None, **options
+    ) -> Any:
+        """Applies both layers; see `rnncells.Bidirectional`, and `RNN` for the mask."""
+        options = with_lengths(self, inputs, segmentation_mask, options)
+        return super().__call__(inputs, **options)
+
+
+def with_lengths(
+    layer: nn.Module,
+    inputs: PyTree,
+    segmentation_mask: jax.Array | None,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """Returns options of a call with lengths in place of a mask."""
+    if segmentation_mask is None:
+        return options
+    if options.get("seq_lengths") is not None:
+        raise TypeError(
+            "give `seq_lengths`, or else `segmentation_mask`, its old form."
+        )
+    notice(
+        "`segmentation_mask` is of Flax <= 0.6.9: write "
+        "`seq_lengths=segmentation_mask.sum(-1)`."
+    )
+    mask = jnp.asarray(segmentation_mask)
+    sizes = sizes_of(layer, inputs, mask.ndim, options)
+    if mask.shape != sizes:
+        raise ValueError(
+            f"`segmentation_mask` must have the batch and time axes of the inputs, "
+            f"{sizes}, got the shape {mask.shape}."
+        )
+    return {**options, "seq_lengths": jnp.sum(mask, -1, dtype=jnp.int32)}
+
+
+def sizes_of(
+    layer: nn.Module, inputs: PyTree, stop: int, options: dict[str, Any]
+) -> tuple[int, ...]:
+    """Returns the sizes of axes of inputs up to `stop`: of batch, then time."""
+    sizes = jnp.shape(jax.tree.leaves(inputs)[0])[:stop]
+    time_major = options.get("time_major")
+    time_major = layer.time_major if time_major is None else time_major
+    return sizes[1:] + sizes[:1] if time_major else sizes
+
+
+def __getattr__(name: str) -> Any:
+    if not hasattr(nn.recurrent, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(nn.recurrent, name)

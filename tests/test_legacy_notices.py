@@ -1,0 +1,191 @@
+"""What the shim says of old forms: once for each place, and code that is right."""
+
+import re
+import warnings
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import old_linen
+import pytest
+from programs import assert_same, run_python
+
+from rnncells import legacy
+
+KEY = jax.random.PRNGKey(0)
+X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
+IMAGES = jnp.sin(jnp.arange(120.0)).reshape(2, 5, 4, 3)
+
+
+def test_a_line_is_noticed_once_until_filters_change():
+    def old(count):
+        for _ in range(count):
+            legacy.GRUCell.initialize_carry(KEY, (2,), 4)
+
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            old(3)
+        assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(DeprecationWarning, match="write `GRUCell"):
+        old(1)
+
+
+def test_strict_mode_may_be_set_from_outside():
+    code = (
+        "import jax, rnncells.legacy as nn; "
+        "nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)"
+    )
+    said = run_python("-c", code, fails=True, RNNCELLS_LEGACY_STRICT="1")
+    assert "TypeError: `GRUCell.initialize_carry(" in said
+
+
+def names(module, x, size, features):
+    """Returns what stands in old forms, and in what is to be written for them."""
+    cells = ("LSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM", "RNN", "Bidirectional")
+    axes = {"variable_broadcast": "params", "split_rngs": {"params": False}}
+    return {
+        **{name: getattr(module, name) for name in cells if hasattr(module, name)},
+        "Lifted": nn.scan(module.LSTMCell, in_axes=1, out_axes=1, **axes),
+        "key": jax.random.PRNGKey(1),
+        "batch_dims": (2,),
+        "init_fn": nn.initializers.normal(),
+        "features": features,
+        "kernel_size": (3,),
+        "size": size,
+        "cell_size": size,
+        "segmentation_mask": (jnp.arange(5) < jnp.array([[5], [3]])).astype(int),
+        "x": x,
+    }
+
+
+def step(cell):
+    carry = jax.random.normal(KEY, (2, 4))
+    return cell.init_with_output(KEY, (carry, -carry), X[:, 0])
+
+
+def scan(cell):
+    carry = jax.random.normal(KEY, (2, 4))
+    return cell.init_with_output(KEY, (carry, -carry), X)
+
+
+def step_of_images(cell):
+    carry = jax.random.normal(KEY, (2, 4, 6))
+    return cell.init_with_output(KEY, (carry, -carry), IMAGES[:, 0])
+
+
+def call(layer):
+    return layer.init_with_output(KEY, IMAGES if "Conv" in str(layer) else X)
+
+
+def same(carry):
+    return carry
+
+
+# Each old form, the cell in it, and what shows that what it makes is the same.
+FORMS = {
+    "LSTMCell()": ("", step),
+    "Lifted()": ("", scan),
+    "ConvLSTM(features, kernel_size)": ("", step_of_images),
+    "LSTMCell.initialize_carry(key, batch_dims, size)": ("", same),
+    "GRUCell.initialize_carry(key, batch_dims, size)": ("", same),
+    "LSTMCell.initialize_carry(key, batch_dims, size, init_fn)": ("", same),
+    "Lifted.initialize_carry(key, batch_dims, size, init_fn=init_fn)": ("", same),
+    "ConvLSTM.initialize_carry(key, batch_dims, size, init_fn)": ("", same),
+    "ConvLSTMCell.initialize_carry(key, batch_dims=batch_dims, size=size)": ("", same),
+    "cell.initialize_carry(key, batch_dims, size)": ("GRUCell", same),
+    "cell.initialize_carry(rng=key, batch_dims=batch_dims, size=size)": (
+        "Lifted",
+        same,
+    ),
+    "cell.initialize_carry(key, batch_dims, size, init_fn)": ("LSTMCell", same),
+    "cell.initialize_carry(key, batch_dims, size, init_fn=init_fn)": (
+        "ConvLSTMCell",
+        same,
+    ),
+    "RNN(cell, cell_size)": ("GRUCell", call),
+    "RNN(cell, cell_size=cell_size)": ("ConvLSTMCell", call),
+}
+
+
+def evaluated(form, namespace, cell, made=""):
+    """Returns what a form gives, of a cell made with some fields."""
+    given = "kernel_size=kernel_size, " if "Conv" in cell else ""
+    if given and not made:
+        made = "features=size[-1]"
+    if cell:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            namespace["cell"] = eval(f"{cell}({given}{made})", namespace)
+    return eval(form, namespace)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_to_be_written_runs_on_flax_and_is_the_same(form):
+    cell, result = FORMS[form]
+    size = (4, 6) if "Conv" in form + cell else 4
+    of_old, of_shim, of_flax = (
+        names(module, X, size, 6) for module in (old_linen, legacy, nn)
+    )
+    with pytest.warns(DeprecationWarning, match="is of Flax <= 0.6") as caught:
+        evaluated(form, of_shim, cell)
+    (text,) = (str(warning.message) for warning in caught)
+    new = re.search(r"write `([^`]+)`", text)[1]
+    made = re.search(r"made with `([^`]+)`(?: and `([^`]+)`)?", text)
+    fields = ", ".join(filter(None, made.groups())) if made else ""
+    assert bool(fields) == bool(cell)
+    assert_same(
+        result(evaluated(new, of_flax, cell, fields)),
+        result(evaluated(form, of_old, cell)),
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_place_is_noticed_once_whatever_values_come(form):
+    cell, _ = FORMS[form]
+    sizes = [(4, 6), (5, 6), (5, 7)] if "Conv" in form + cell else [4, 5, 6]
+    namespace = names(legacy, X, sizes[0], 6)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        evaluated("None", namespace, cell)
+        code = f"for size in {sizes}:\n    cell_size = size\n    {form}"
+        exec(compile(code, "program.py", "exec"), namespace)
+    assert [warning.lineno for warning in caught] == [3]
+
+
+def test_a_mask_is_noticed_once_and_is_what_is_to_be_written():
+    rnn = legacy.RNN(legacy.GRUCell(4))
+    params = rnn.init(KEY, X)
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for steps in (5, 3, 4):
+            segmentation_mask = jnp.ones((2, steps), int)
+            found.append(
+                rnn.apply(params, X[:, :steps], segmentation_mask=segmentation_mask)
+            )
+    (text,) = (str(warning.message) for warning in caught)
+    new = re.search(r"write `([^`]+)`", text)[1]
+    expected = eval(
+        f"nn.RNN(nn.GRUCell(4)).apply(params, X[:, :4], {new})",
+        {**globals(), "params": params, "segmentation_mask": segmentation_mask},
+    )
+    assert_same(found[-1], expected)
+
+
+def test_the_name_in_checkpoints_is_that_which_is_told():
+    class Model(nn.Module):
+        linen: object
+        name_told: str | None = None
+
+        @nn.compact
+        def __call__(self, carry, x):
+            old = getattr(self.linen, "ConvLSTM", nn.ConvLSTMCell)
+            told = {} if self.name_told is None else {"name": self.name_told}
+            return old(6, (3,), **told)(carry, x)
+
+    carry = (jnp.ones((2, 4, 6)),) * 2
+    with pytest.warns(DeprecationWarning, match="name=") as caught:
+        params = Model(legacy).init(KEY, carry, IMAGES[:, 0])
+    told = re.search(r"name='(\w+)'", str(caught[0].message))[1]
+    assert_same(Model(nn, told).init(KEY, carry, IMAGES[:, 0]), params)
