@@ -40,6 +40,23 @@ def test_strict_mode_may_be_set_from_outside():
     assert "TypeError: `GRUCell.initialize_carry(" in said
 
 
+def test_warnings_of_imported_modules_are_seen_as_documented(tmp_path):
+    (tmp_path / "imported.py").write_text(
+        "import jax, rnncells.legacy as nn\n"
+        "def carry(): return nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)\n"
+    )
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import imported\n"
+    code += "imported.carry()\n"
+    lines = re.findall(r"^ {4}(warnings\..*)$", legacy.__doc__, re.MULTILINE)
+    (option,) = re.findall(r"`python -W (.*?)`", legacy.__doc__)
+    text = "imported.py:2: DeprecationWarning: `GRUCell.initialize_carry("
+    assert text in run_python("-W", option, "-c", code)
+    code += f"import warnings; print(file=sys.stderr); {lines[0]}\nimported.carry()"
+    before, _, after = run_python("-c", code).partition("\n")
+    assert (before, after.startswith(str(tmp_path))) == ("", True)
+    assert text in after
+
+
 def names(module, x, size, features):
     """Returns what stands in old forms, and in what is to be written for them."""
     cells = ("LSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM", "RNN", "Bidirectional")

@@ -15,9 +15,15 @@ Flax 0.6.11 and what they take today, so that a program can be moved step by ste
 (2, 4)
 
 Each old form is answered by a `DeprecationWarning`, once for each place in the user's
-code, that says what to write instead. `with strict():`, `set_strict()` or the
-environment variable `RNNCELLS_LEGACY_STRICT=1` make it a `TypeError`. Names of
-parameters and initial values are those of Flax, old and new, so checkpoints load.
+code, that says what to write instead. Python shows those of `__main__` alone, and
+pytest all: to see them in modules that a program imports, run it by
+`python -W default::DeprecationWarning`, or have it say
+
+    warnings.filterwarnings("default", ".*is of Flax <= 0.6", DeprecationWarning)
+
+`with strict():`, `set_strict()` or the environment variable `RNNCELLS_LEGACY_STRICT=1`
+make each a `TypeError`, which no filter hides. Names of parameters and initial values
+are those of Flax, old and new, so checkpoints load.
 
 What a shim cannot see: a positional `gate_fn` as the first argument of a cell raises
 `TypeError`. This module goes with version `REMOVAL_VERSION`, and not before
