@@ -202,6 +202,36 @@ def test_cells_made_by_default_are_those_of_flax():
     assert [(w.filename, w.lineno) for w in caught] == [(__file__, last)]
 
 
+@quiet
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"time_major": True}])
+@pytest.mark.parametrize("name", ["seq_lengths", "segmentation_mask"])
+def test_rows_without_steps_are_what_they_were(name, options):
+    """All steps count: Flax, then as now, takes the carry at 0 - 1, the last."""
+    lengths = jnp.array([0, 2])
+    mask = (jnp.arange(5) < lengths[:, None]).astype(int)
+    given = {name: lengths if name == "seq_lengths" else mask}
+    x = jnp.swapaxes(X, 0, 1) if "time_major" in options else X
+
+    def results(module):
+        rnn = module.RNN(module.GRUCell(), 4, return_carry=True, **options)
+        both = module.Bidirectional(
+            module.RNN(module.GRUCell(), 4),
+            module.RNN(module.LSTMCell(), 4),
+            return_carry=True,
+            time_major=options.get("time_major", False),
+        )
+        layers = (rnn, both) if "reverse" not in options else (rnn,)
+        return [layer.init_with_output(KEY, x, **given) for layer in layers]
+
+    assert_same(results(legacy), results(old_linen))
+
+
+def test_rows_without_steps_keep_their_carry_in_new_forms():
+    rnn, lengths = legacy.RNN(legacy.GRUCell(4), return_carry=True), jnp.array([0, 2])
+    (carry, _), _ = rnn.init_with_output(KEY, X, seq_lengths=lengths)
+    np.testing.assert_array_equal(carry[0], 0)
+
+
 NAMES = """
 import pydoc
 import re

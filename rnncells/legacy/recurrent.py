@@ -7,6 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnncells.carry import Carry, PyTree
 from rnncells.cells import conv, gru, lstm, simple
@@ -188,6 +189,9 @@ class RNN(OldForms, rnn.RNN):
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
 
+        With `cell_size`, as in programs for Flax <= 0.6.11, all steps of a row of
+        length 0 count, as they did; else none, and its final carry is the initial one.
+
         Args:
           inputs: pytree of `(*batch, time, *features)`.
           segmentation_mask: integers `(*batch, time)`, 1 at the first steps of each
@@ -195,6 +199,11 @@ class RNN(OldForms, rnn.RNN):
           **options: those of `rnncells.RNN`.
         """
         options = with_lengths(self, inputs, segmentation_mask, options)
+        lengths = options.get("seq_lengths")
+        if self.cell_size is not None and lengths is not None:
+            sizes = sizes_of(self, inputs, -self._feature_dims(), options)
+            steps = sizes[-1] if sizes else 0
+            options["seq_lengths"] = lengths_as_before(lengths, steps)
         return super().__call__(inputs, **options)
 
     def _own_carry(
@@ -255,6 +264,15 @@ def sizes_of(
     time_major = options.get("time_major")
     time_major = layer.time_major if time_major is None else time_major
     return sizes[1:] + sizes[:1] if time_major else sizes
+
+
+def lengths_as_before(lengths: Any, steps: int) -> Any:
+    """Returns lengths with all steps in place of 0, for what Flax makes of that.
+
+    It turns such a row as a whole, and takes the carry at 0 - 1, which is the last.
+    """
+    lengths = lengths if isinstance(lengths, jax.Array) else np.asarray(lengths)
+    return lengths + steps * (lengths == 0).astype(jnp.int32)
 
 
 def __getattr__(name: str) -> Any:
