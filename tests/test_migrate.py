@@ -163,6 +163,22 @@ CASES["an automatic name in checkpoints"] = (
 )
 
 
+@pytest.mark.parametrize("to", ["flax", "rnncells"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from rnncells.legacy.recurrent import LSTMCell",
+        "from rnncells.legacy.recurrent import LSTMCell, RNNBase",
+        "import rnncells.legacy.recurrent as LSTMCell",
+    ],
+)
+def test_the_module_recurrent_of_the_shim_is_that_of_flax(line, to):
+    of_flax = line.replace("rnncells.legacy", "flax.linen").encode()
+    expected = migrate(of_flax, to).data
+    assert b"legacy" not in expected
+    assert migrate(line.encode(), to).data == expected
+
+
 @pytest.mark.parametrize("old, new", CASES.values(), ids=CASES)
 def test_what_is_not_surely_the_same_is_marked(old, new):
     migration = rewritten(old)

@@ -13,13 +13,14 @@ MOVED = {
     *("MGUCell", "SimpleCell", "RNN", "Bidirectional"),
 }
 SHIM = "rnncells.legacy"
+SHIMS = (SHIM, f"{SHIM}.recurrent")
 
 
 def from_shim(program: Program) -> Iterator[Finding]:
     """RC09: names of the shim, from where they are today."""
     yield from _shim_as_flax(program)
     for node in program.source.nodes:
-        if isinstance(node, ast.ImportFrom) and node.module == SHIM:
+        if isinstance(node, ast.ImportFrom) and node.module in SHIMS:
             at = program.source.start(node) + len("from ")
             yield Finding("RC09", node, [Edit(at, at + len(SHIM), "flax.linen")])
 
@@ -27,7 +28,7 @@ def from_shim(program: Program) -> Iterator[Finding]:
 def _shim_as_flax(program: Program) -> Iterator[Finding]:
     for node in program.source.nodes:
         for alias in node.names if isinstance(node, ast.Import) else ():
-            if alias.name == SHIM and alias.asname:
+            if alias.name in SHIMS and alias.asname:
                 at = program.source.start(alias)
                 edit = Edit(at, at + len(SHIM), "flax.linen")
                 yield Finding("RC09", node, [edit])
@@ -41,7 +42,7 @@ def to_rnncells(program: Program) -> Iterator[Finding]:
         if isinstance(node, ast.ImportFrom) and node.module in (
             "flax.linen",
             "flax.linen.recurrent",
-            SHIM,
+            *SHIMS,
         ):
             yield from _split(program, node)
         elif isinstance(node, ast.Attribute) and node.attr in MOVED:
@@ -95,6 +96,6 @@ def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
     names = [
         ", ".join(source.text(alias) for alias in group) for group in (stay, moved)
     ]
-    module = "flax.linen" if node.module == SHIM else node.module
+    module = node.module.replace(SHIM, "flax.linen")
     text = f"from {module} import {names[0]}\n{indent}from rnncells import {names[1]}"
     yield Finding("RC09", node, [Edit(start, end, text)])
