@@ -151,10 +151,9 @@ class Kinds:
 
     def _of_typed(self, annotation: ast.expr | None, default: ast.expr | None) -> Kind:
         """Returns the kind of what comes in: by its annotation, and by its default."""
-        kind = OPEN
-        if default is not None and self._any_of([default]) != OPEN:
-            kind = self._any_of([default])
-            kind = OPEN | kind if kind.classes or kind.made else OPEN
+        kind = OPEN if default is None else self._any_of([default])
+        # Something else may be given.
+        kind = replace(kind, is_other=False, is_open=True)
         for part in ast.walk(annotation) if annotation is not None else ():
             is_type = isinstance(part, ast.Subscript) and last_name(part.value) in (
                 "Type",
