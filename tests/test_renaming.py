@@ -4,7 +4,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import serialization, traverse_util
+from flax.training.train_state import TrainState
 
 import rnncells
 from rnncells.interop import renaming
@@ -166,12 +169,149 @@ def test_what_has_no_order_is_not_guessed():
 
 def test_what_does_not_match_is_named_and_may_be_matched_by_hand():
     old, new = tree(a=(3, 3), b=(3, 3)), tree(c=(3, 3), d=(2, 3))
-    with pytest.raises(ValueError, match=r"\['params/a', 'params/b'\] and \['params/c"):
+    with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
-    with pytest.raises(ValueError, match=r"\[\] and \['params/d'\]"):
-        renaming.mapping(tree(a=(3, 3)), tree(c=(3, 3), d=(2, 3)))
-    with pytest.raises(ValueError, match="must match modules of the same parameters"):
+    assert str(caught.value).splitlines() == [
+        "modules must match one to one, got",
+        "  params/a may be params/c: kernel (3, 3)",
+        "  params/b may be params/c: kernel (3, 3)",
+        "  params/d is in `like` alone: kernel (2, 3)",
+        "`names` match by hand, as `--name params/a=params/c`.",
+    ]
+    message = "'params/a', kernel .3, 3., and 'params/d', kernel .2, 3.\\."
+    with pytest.raises(ValueError, match=message):
         renaming.mapping(old, new, {"params/a": "params/d"})
+    with pytest.raises(ValueError, match="got 'a'; there are params/a, params/b"):
+        renaming.mapping(old, new, {"a": "params/d"})
     names = {"params/a": "params/d", "params/b": "params/c"}
     moved = renaming.mapping(old, tree(c=(3, 3), d=(3, 3)), names)
     assert moved == names
+
+
+def test_shapes_that_do_not_match_are_shown():
+    old, new = tree(a=(3, 3), b=(4, 3)), tree(a=(3, 3), c=(5, 3), d=(5, 5))
+    old["params"]["e"] = {"scale": np.zeros(2), "bias": np.zeros(1)}
+    new["params"]["f"] = {"scale": np.zeros(3), "bias": np.zeros(1)}
+    old["params"]["g"] = {name: np.zeros(k) for k, name in enumerate("vwxyz")}
+    with pytest.raises(ValueError) as caught:
+        renaming.mapping(old, new)
+    assert str(caught.value).splitlines()[1:] == [
+        "  params/b has kernel (4, 3), and params/c of `like` kernel (5, 3)",
+        "  params/e has scale (2,), and params/f of `like` scale (3,)",
+        "  params/g is not in `like`: v (0,), w (1,), x (2,), 2 more",
+        "  params/d is in `like` alone: kernel (5, 5)",
+    ]
+
+
+def is_matrix(params):
+    return jax.tree.map(lambda leaf: leaf.ndim > 1, params)
+
+
+OPTIMIZERS = {
+    "schedule": optax.sgd(optax.linear_schedule(0.1, 0.01, 10)),
+    "trace": optax.sgd(0.1, momentum=0.9),
+    "chain": optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adam(optax.constant_schedule(0.1))
+    ),
+    "masked": optax.masked(optax.adam(0.1), is_matrix),
+    "hyperparameters": optax.inject_hyperparams(optax.adam)(learning_rate=0.1),
+    # Its moments have other shapes than the parameters.
+    "factored": optax.adafactor(0.1, min_dim_size_to_factor=2),
+}
+
+
+@pytest.mark.parametrize(
+    "optimizer, like",
+    [(name, "state") for name in OPTIMIZERS]
+    + [("trace", "variables"), ("trace", "params")],
+)
+def test_training_goes_on_under_other_names(optimizer, like):
+    def start(model):
+        params = jax.jit(model.init)(KEY, X)["params"]
+        return TrainState.create(
+            apply_fn=model.apply, params=params, tx=OPTIMIZERS[optimizer]
+        )
+
+    @jax.jit
+    def step(state):
+        def loss(params):
+            return jnp.mean((state.apply_fn({"params": params}, X) - 1) ** 2)
+
+        return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+    old, new = step(step(start(Compact()))), start(Setup())
+    known = serialization.to_state_dict(new)
+    known = {
+        "state": known,
+        "variables": {"params": new.params},
+        "params": new.params,
+    }[like]
+
+    moved = renaming.rename(serialization.to_state_dict(old), known)
+    new = step(serialization.from_state_dict(new, moved))
+
+    old = step(old)
+    assert new.step == 3
+    expected = old.apply_fn({"params": old.params}, X)
+    y = new.apply_fn({"params": new.params}, X)
+    np.testing.assert_allclose(y, expected, atol=1e-5)
+
+
+def leaves(*paths):
+    """Returns a tree of arrays that can be told apart, and of numbers."""
+    flat = {path: np.full((3,), k) for k, path in enumerate(paths)}
+    return traverse_util.unflatten_dict(flat, sep="/") | {"step": 7, "name": "run"}
+
+
+STATES = {
+    "averages": (["params/a/w", "ema/a/w"], ["params/b/w"], ["params/b/w", "ema/b/w"]),
+    "variables as parameters": (
+        ["params/params/a/w", "mu/params/a/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+    ),
+    "a state in a checkpoint": (
+        ["model/params/a/w", "model/mu/a/w", "data/0"],
+        ["params/b/w"],
+        ["model/params/b/w", "model/mu/b/w", "data/0"],
+    ),
+    "other collections": (
+        ["params/a/w", "batch_stats/a/mean", "mu/a/w"],
+        ["params/b/w", "batch_stats/b/mean"],
+        ["params/b/w", "batch_stats/b/mean", "mu/b/w"],
+    ),
+    "a collection that is new": (
+        ["params/a/w"],
+        ["params/b/w", "batch_stats/b/mean"],
+        ["params/b/w"],
+    ),
+    "two networks": (
+        ["p/params/a/w", "p/mu/a/w", "q/params/a/w", "q/mu/a/w"],
+        ["p/params/b/w", "q/params/c/w"],
+        ["p/params/b/w", "p/mu/b/w", "q/params/c/w", "q/mu/c/w"],
+    ),
+    "another optimizer": (
+        ["params/a/w", "opt/0/trace/a/w", "opt/1/x"],
+        ["params/b/w", "opt/0/mu/b/w", "opt/0/nu/b/w", "opt/2/y"],
+        ["params/b/w", "opt/0/trace/b/w", "opt/1/x"],
+    ),
+    "a layer at the top": (
+        ["params/w", "mu/w"],
+        ["params/a/w"],
+        ["params/a/w", "mu/a/w"],
+    ),
+}
+
+
+@pytest.mark.parametrize("old, new, expected", STATES.values(), ids=STATES)
+def test_what_repeats_parameters_follows_them(old, new, expected):
+    moved = renaming.rename(leaves(*old), leaves(*new))
+    jax.tree.map(np.testing.assert_array_equal, moved, leaves(*expected))
+
+
+def test_what_has_no_arrays_stays():
+    old, new = tree(a=(3, 3)), tree(b=(3, 3))
+    rest = {"step": 7, "opt_state": {"0": {}, "1/x": {"count": np.int32(3)}}}
+    moved = renaming.rename(old | rest, new)
+    assert {name: moved[name] for name in rest} == rest
+    assert renaming.mapping(old | rest, new) == {"params/a": "params/b"}

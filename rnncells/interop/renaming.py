@@ -28,20 +28,30 @@ in `rnncells.LSTM` and its likes      `layers_0/cell`, `layers_0/forward_rnn/cel
 >>> y, _ = rnncells.LSTM(4).apply(renaming.rename(old, new), x)
 >>> bool(jnp.allclose(y, Old().apply(old, x), atol=1e-6))
 True
+
+A training state, `flax.serialization.to_state_dict(state)`, is renamed as a whole: what
+repeats the names of parameters, as the moments of an optimizer, follows them.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flax import traverse_util
 
-from rnncells.interop.layout import Params, flatten
+from rnncells.interop.layout import Params
 
 # What the modules around them call the cells of two directions, in their order.
 DIRECTIONS = {"forward_rnn": "0", "backward_rnn": "1"}
-GATE = re.compile(r"(i[ifgorzn]|h[ifgorzn]|if|in|ih|hh)$")
-Signature = frozenset[tuple[str, tuple[int, ...]]]
+GATE = re.compile(r"i[ifgorzn]|h[ifgorzn]|if|in|ih|hh")
+# So many shapes tell what is wrong.
+SHOWN = 3
+Path = tuple[str, ...]
+Leaves = dict[Path, Any]
+# Where a module's parameters are collected, and their names and shapes.
+Signature = tuple[Path, frozenset[tuple[Path, tuple[int, ...]]]]
+Modules = dict[Path, Signature]
 
 
 def rename(
@@ -50,21 +60,23 @@ def rename(
     """Returns parameters under the names of another tree.
 
     Args:
-      params: nested dictionaries of arrays.
+      params: nested dictionaries of arrays: parameters, variables, or a training state
+        that has `params` in it. What is of no module stays, as the number of steps.
       like: a tree with the new names, of arrays or `jax.ShapeDtypeStruct`s, as
-        `jax.eval_shape(model.init, key, inputs)` returns it.
+        `jax.eval_shape(model.init, key, inputs)` returns it; of a training state, its
+        parameters are enough.
       names: paths of modules in `params`, and in `like`, where they are to be matched
         by hand: `{"params/Dense_0": "params/head"}`.
 
     Raises:
       ValueError: modules that have no match, or several; all are named.
     """
-    flat, moved = flatten(params), mapping(params, like, names)
-    new = {}
+    moved, new = _moves(params, like, names or {}), {}
+    flat = traverse_util.flatten_dict(params, keep_empty_nodes=True)
     for path, leaf in flat.items():
         module = _module(path)
         new[moved.get(module, module) + path[len(module) :]] = leaf
-    return traverse_util.unflatten_dict(new, sep="/")
+    return traverse_util.unflatten_dict(new)
 
 
 def mapping(
@@ -76,19 +88,95 @@ def mapping(
     alike, names stay if they are the same on both sides; else the first matches the
     first, if their names differ by numbers, or by forward and backward, alone.
     """
-    old, new = _modules(flatten(params)), _modules(flatten(like))
-    found = dict(names or {})
-    for path, other in found.items():
-        if path not in old or other not in new or old[path] != new[other]:
-            raise ValueError(
-                f"`names` must match modules of the same parameters, got {path!r} and "
-                f"{other!r}; there are {sorted(old)} and {sorted(new)}."
-            )
-    if len(set(found.values())) < len(found):
-        raise ValueError(f"`names` must match each module once, got {found}.")
+    moved = _moves(params, like, names or {})
+    return {
+        "/".join(path): "/".join(other)
+        for path, other in sorted(moved.items())
+        if path != other
+    }
+
+
+def _moves(params: Params, like: Params, names: Mapping[str, str]) -> dict[Path, Path]:
+    """Returns where each module goes that matches one, or follows one that does."""
+    ours, theirs = _collections(params), _collections(like)
+    roots, their_roots = _roots(ours), _roots(theirs)
+    if len(roots) == len(their_roots) == 1:
+        # One file may have parameters alone, and the other those of a training state.
+        theirs[roots[0]] = theirs.pop(their_roots[0])
+    depth = len(roots[0])
+    copies = _copies(ours, roots)
+    following = {copy[:depth] for copy in [*copies, *_copies(theirs, roots)]}
+    matched = [
+        collection
+        for collection in ours
+        if collection in roots or (collection in theirs and collection not in following)
+    ]
+    found = _match(_modules(ours, matched), _modules(theirs, matched), names)
+    for copy, module in copies.items():
+        if module in found:
+            place = copy[: len(copy) - len(module) + depth]
+            found[copy] = place + found[module][depth:]
+    return found
+
+
+def _collections(tree: Params) -> dict[Path, Leaves]:
+    """Returns the leaves of `params` and of what stands beside it, by their places.
+
+    A tree without `params` is a collection itself.
+    """
+    flat = traverse_util.flatten_dict(tree, keep_empty_nodes=True)
+    starts = [path.index("params") for path in flat if "params" in path[:-1]]
+    depth = min(starts, default=-1) + 1
+    found: dict[Path, Leaves] = {(): {}} if depth == 0 else {}
+    for path, leaf in flat.items():
+        found.setdefault(path[:depth], {})[path[depth:]] = leaf
+    return found
+
+
+def _roots(collections: Iterable[Path]) -> list[Path]:
+    return [path for path in collections if path[-1:] in ((), ("params",))]
+
+
+def _copies(collections: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Path]:
+    """Returns the modules outside of `params` that repeat its names, and its own."""
+    found = {}
+    for collection in collections.keys() - set(roots):
+        for rest in collections[collection]:
+            path = collection + rest
+            for start in range(1, len(path)):
+                tail = path[start:]
+                fits = [r for r in roots if tail in collections.get(r, {})]
+                if fits:
+                    # Of two networks, an optimizer is that of the one beside it.
+                    shared = [os.path.commonprefix([root, path]) for root in fits]
+                    nearest = fits[shared.index(max(shared, key=len))]
+                    found[_module(path)] = _module(nearest + tail)
+                    break
+    return found
+
+
+def _modules(collections: dict[Path, Leaves], matched: list[Path]) -> Modules:
+    """Returns the names and shapes of the parameters of each module, by its path."""
+    found: dict[Path, list] = {}
+    for collection in matched:
+        for rest, leaf in collections.get(collection, {}).items():
+            # What has none is no array, but a number, text, or an empty dictionary.
+            if rest and hasattr(leaf, "shape"):
+                path = collection + rest
+                module = _module(path)
+                leaves = found.setdefault(module, [collection])
+                leaves.append((path[len(module) :], tuple(leaf.shape)))
+    return {
+        module: (collection, frozenset(leaves))
+        for module, (collection, *leaves) in found.items()
+    }
+
+
+def _match(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
+    """Returns which module is which; see `mapping`."""
+    found = _given(old, new, names)
     left = [path for path in old if path not in found]
     free = [path for path in new if path not in found.values()]
-    unmatched = []
     for signature in dict.fromkeys(map(old.get, left)):
         ours = sorted((p for p in left if old[p] == signature), key=_order)
         theirs = sorted((p for p in free if new[p] == signature), key=_order)
@@ -97,42 +185,93 @@ def mapping(
             found |= zip(ours, ours, strict=True)
         elif len(ours) == len(theirs) and are_series:
             found |= zip(ours, theirs, strict=True)
+    lost = {path: old[path] for path in old if path not in found}
+    extra = {path: new[path] for path in new if path not in found.values()}
+    if lost or extra:
+        raise ValueError(_mismatch(lost, extra))
+    return found
+
+
+def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
+    """Returns the modules that are matched by hand, after a look at them."""
+    ours, theirs = ({"/".join(path): path for path in paths} for paths in (old, new))
+    for name, other in names.items():
+        for path, side in ((name, ours), (other, theirs)):
+            if path not in side:
+                raise ValueError(
+                    f"`names` must match modules, got {path!r}; there are "
+                    f"{', '.join(sorted(side))}."
+                )
+        if old[ours[name]] != new[theirs[other]]:
+            raise ValueError(
+                "`names` must match modules of the same parameters, got "
+                f"{name!r}, {_shapes(old[ours[name]])}, and {other!r}, "
+                f"{_shapes(new[theirs[other]])}."
+            )
+    if len(set(names.values())) < len(names):
+        raise ValueError(f"`names` must match each module once, got {dict(names)}.")
+    return {ours[name]: theirs[other] for name, other in names.items()}
+
+
+def _mismatch(lost: Modules, extra: Modules) -> str:
+    """Returns what there is to say of modules that do not match one to one."""
+    lines, told, hint = [], set(), ""
+    for path, signature in lost.items():
+        name, shapes = "/".join(path), _shapes(signature)
+        alike = [p for p in extra if extra[p] == signature]
+        # The same module of another size, or the first that could be.
+        left = {p: extra[p] for p in (path, *extra) if p in extra.keys() - told}
+        resized = [p for p in left if _fits(signature, left[p])]
+        if alike:
+            others = ["/".join(p) for p in alike]
+            lines.append(f"{name} may be {' or '.join(others)}: {shapes}")
+            hint = hint or f"\n`names` match by hand, as `--name {name}={others[0]}`."
+        elif resized:
+            alike = resized[:1]
+            here, there = signature, extra[alike[0]]
+            lines.append(
+                f"{name} has {_shapes(here, there)}, and {'/'.join(alike[0])} of "
+                f"`like` {_shapes(there, here)}"
+            )
         else:
-            unmatched.append(f"{ours} and {theirs}")
-    unmatched += [
-        f"[] and {[path]}" for path in free if new[path] not in map(old.get, left)
+            lines.append(f"{name} is not in `like`: {shapes}")
+        told |= set(alike)
+    lines += [
+        f"{'/'.join(path)} is in `like` alone: {_shapes(signature)}"
+        for path, signature in extra.items()
+        if path not in told
     ]
-    if unmatched:
-        raise ValueError(
-            "modules must match one to one, got those with the same parameters: "
-            f"{'; '.join(unmatched)}. (Give `names`.)"
-        )
-    return {path: other for path, other in sorted(found.items()) if path != other}
+    return "\n  ".join(["modules must match one to one, got", *lines]) + hint
 
 
-def _modules(flat: dict[str, Any]) -> dict[str, Signature]:
-    """Returns the names and shapes of the parameters of each module, by its path."""
-    found: dict[str, set] = {}
-    for path, leaf in flat.items():
-        module = _module(path)
-        found.setdefault(module, set()).add((path[len(module) :], tuple(leaf.shape)))
-    return {module: frozenset(leaves) for module, leaves in found.items()}
+def _fits(one: Signature, other: Signature) -> bool:
+    """Says whether two modules differ by shapes alone."""
+    names = [{name for name, _ in leaves} for _, leaves in (one, other)]
+    return one[0] == other[0] and names[0] == names[1]
 
 
-def _module(path: str) -> str:
+def _shapes(signature: Signature, other: Signature | None = None) -> str:
+    """Returns the shapes of a module's parameters, of those that another lacks."""
+    leaves = sorted(signature[1] - (other[1] if other else set()))
+    shown = [f"{'/'.join(name)} {shape}" for name, shape in leaves[:SHOWN]]
+    rest = [f"{len(leaves) - SHOWN} more"] if len(leaves) > SHOWN else []
+    return ", ".join(shown + rest)
+
+
+def _module(path: Path) -> Path:
     """Returns the path of the module that a parameter is of: of a gate, its cell's."""
-    module = path.rpartition("/")[0]
-    above, _, name = module.rpartition("/")
-    return above if above and GATE.fullmatch(name) else module
+    module = path[:-1]
+    is_gate = len(module) > 1 and GATE.fullmatch(module[-1])
+    return module[:-1] if is_gate else module
 
 
-def _stem(path: str) -> str:
+def _stem(path: Path) -> Path:
     """Returns a path without what tells the modules of a series apart."""
-    return "/".join(name for name, _ in _order(path))
+    return tuple(name for name, _ in _order(path))
 
 
-def _order(path: str) -> list[tuple[str, int]]:
+def _order(path: Path) -> list[tuple[str, int]]:
     """Returns what paths are sorted by: numbers in names as numbers."""
-    parts = [DIRECTIONS.get(part, part) for part in path.split("/")]
+    parts = [DIRECTIONS.get(part, part) for part in path]
     splits = (re.fullmatch(r"(.*?)(\d*)", part).groups() for part in parts)
     return [(name, int(number or 0)) for name, number in splits]
