@@ -87,7 +87,12 @@ ALLOWED = {
         "rnncells.legacy",
     ],
     # It reads files as text: no library is needed, nor the rest of this one.
-    "rnncells/migrate/params.py": ["flax.serialization", "rnncells.interop"],
+    "rnncells/migrate/params.py": [
+        "flax.serialization",
+        "flax.traverse_util",
+        "rnncells.interop",
+        "rnncells.migrate.files",
+    ],
     "rnncells/migrate": ["rnncells.migrate"],
     "rnncells/interop/files.py": [
         "flax.traverse_util",

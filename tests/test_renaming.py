@@ -115,26 +115,6 @@ def test_command_renames_files(suffix, tmp_path, capsys):
     assert capsys.readouterr().out.endswith("all names stay\n")
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["old.npz", "--like", "old.npz"], "old.npz must end in .msgpack or"),
-        (["old.msgpack", "--like", "old.msgpack"], "is no file of Flax's bytes"),
-        (["none.msgpack", "--like", "none.msgpack"], "No such file"),
-        (
-            ["old.npz", "--like", "a", "--name", "b"],
-            "`--name` must be OLD=NEW, got 'b'",
-        ),
-    ],
-)
-def test_mistakes_are_one_line(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old.msgpack").write_bytes(b"\xc1 no")
-    assert main(["migrate-params", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error and len(error.splitlines()) == 1
-
-
 def tree(**modules):
     shapes = {name: {"kernel": np.zeros(shape)} for name, shape in modules.items()}
     return {"params": shapes}

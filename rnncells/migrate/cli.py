@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Renames parameters between modules that hold the same cells: in "
         "compact methods or setup, lifted by nn.scan, in RNN, in layers of rnncells. "
         "Without --write, prints what would move.",
+        epilog="exit status: 0 if all went well, 2 after a mistake.",
     )
     params.add_options(command)
     return parser

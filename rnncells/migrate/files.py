@@ -1,5 +1,6 @@
 """Which files are looked at, and how they are written."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -93,10 +94,20 @@ def write(looked: Looked, backup: bool) -> None:
     path = looked.path.resolve()
     if backup:
         path.with_name(path.name + ".orig").write_bytes(looked.before)
+    with replacing(path) as beside:
+        beside.write_bytes(looked.migration.data)
+        beside.chmod(path.stat().st_mode)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a path beside a file, to be written and put in its place in one step."""
     beside = path.with_name(f".{path.name}.rnncells")
-    beside.write_bytes(looked.migration.data)
-    beside.chmod(path.stat().st_mode)
-    os.replace(beside, path)
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def dirty_trees(paths: list[Path]) -> list[Path]:

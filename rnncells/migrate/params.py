@@ -4,20 +4,26 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from flax import serialization
+from flax import serialization, traverse_util
 
 from rnncells.interop import files, renaming
+from rnncells.migrate.files import replacing
 
-SUFFIXES = (".msgpack", ".safetensors")
+SAFETENSORS = ".safetensors"
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    kinds = " or ".join(SUFFIXES)
-    command.add_argument("old", type=Path, help=f"the parameters: a file {kinds}")
+    command.add_argument(
+        "old",
+        type=Path,
+        help="parameters, variables or a training state, in a file of Flax's bytes "
+        f"(msgpack), by whatever name, or of safetensors (*{SAFETENSORS})",
+    )
     command.add_argument(
         "--like",
         type=Path,
         required=True,
+        metavar="FILE",
         help="a file with the new names, as that of newly initialised parameters",
     )
     command.add_argument(
@@ -25,21 +31,34 @@ def add_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="match two modules by hand, as params/Dense_0=params/head",
+        help="match two modules by hand, as params/Dense_0=params/head; may be given "
+        "several times",
     )
-    command.add_argument("--write", type=Path, metavar="FILE", help="write them there")
+    command.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help=f"write them there: as safetensors if it is *{SAFETENSORS}, else as "
+        "Flax's bytes (default: print what would move)",
+    )
+    command.add_argument(
+        "--force", action="store_true", help="write though the file is there"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Prints what moves where, and writes the parameters if asked to.
 
     Raises:
+      FileExistsError: the file to write is there.
       ValueError: files of another kind, or modules that do not match.
     """
     pairs = [text.partition("=") for text in options.name]
     wrong = [text for text, (_, equals, _) in zip(options.name, pairs) if not equals]
     if wrong:
         raise ValueError(f"`--name` must be OLD=NEW, got {wrong[0]!r}.")
+    if options.write is not None and options.write.exists() and not options.force:
+        raise FileExistsError(f"{options.write} is there: give --force to replace it.")
     names = {old: new for old, _, new in pairs}
     params, like = read(options.old), read(options.like)
     moved = renaming.mapping(params, like, names)
@@ -55,26 +74,36 @@ def run(options: argparse.Namespace) -> int:
 
 def read(path: Path) -> Any:
     """Returns the tree in a file of Flax's bytes, or of safetensors."""
-    if path.suffix == ".safetensors":
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder: give a file in it; what Orbax keeps as a folder, "
+            "restore, and save by `flax.serialization.to_bytes`."
+        )
+    if path.suffix == SAFETENSORS:
         return files.load(path)
-    _check(path)
     try:
-        return serialization.msgpack_restore(path.read_bytes())
+        tree = serialization.msgpack_restore(path.read_bytes())
+        if not isinstance(tree, dict):
+            raise TypeError(f"it holds {type(tree).__name__}, no dictionary")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no file of Flax's bytes: {error}") from error
+        raise ValueError(
+            f"{path} is no file of Flax's bytes, as `flax.serialization.to_bytes` "
+            f"makes them, nor named *{SAFETENSORS}: {error}"
+        ) from error
+    return tree
 
 
 def write(path: Path, params: Any) -> None:
-    if path.suffix == ".safetensors":
-        files.save(path, params)
-    else:
-        _check(path)
-        path.write_bytes(serialization.msgpack_serialize(params))
-
-
-def _check(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise ValueError(
-            f"{path} must end in {' or '.join(SUFFIXES)}: save parameters by "
-            "`flax.serialization.to_bytes(params)`, or by `rnncells.interop.files`."
-        )
+    """Writes a tree as what `read` takes a file of this name for."""
+    with replacing(path) as beside:
+        if path.suffix != SAFETENSORS:
+            beside.write_bytes(serialization.msgpack_serialize(params))
+            return
+        flat = traverse_util.flatten_dict(params, keep_empty_nodes=True, sep="/")
+        lost = [name for name, leaf in flat.items() if not hasattr(leaf, "shape")]
+        if lost:
+            raise ValueError(
+                f"{path}: safetensors keep arrays alone, and {lost[0]} is none: write "
+                "Flax's bytes, as *.msgpack."
+            )
+        files.save(beside, params)
