@@ -93,6 +93,7 @@ ALLOWED = {
         "rnncells.interop",
         "rnncells.migrate.files",
     ],
+    "rnncells/migrate/cli.py": ["rnncells.__version__", "rnncells.migrate"],
     "rnncells/migrate": ["rnncells.migrate"],
     "rnncells/interop/files.py": [
         "flax.traverse_util",

@@ -1,5 +1,7 @@
 """The command line: what it prints, writes and refuses, and its exit status."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from flax import serialization
 from programs import PROGRAMS
 
+import rnncells
 from rnncells.migrate.cli import main
 from rnncells.migrate.migration import migrate
 
@@ -43,7 +46,10 @@ def test_command_prints_a_diff_and_changes_nothing(project, capsys):
 
 def test_command_writes_checks_and_keeps_what_was(project, capsys):
     assert main(["migrate", ".", "--check"]) == 1
-    assert capsys.readouterr().out == ""
+    output = capsys.readouterr()
+    assert output.out == ""
+    named = re.findall(r"(.*): would change\n", output.err)
+    assert named == ["cell_classes.py", "scan_class.py", "setup.py"]
     assert main(["migrate", ".", "--write", "--backup"]) == 0
     assert "3 of 4 files changed" in capsys.readouterr().err
     assert (project / "setup.py.orig").read_text() == PROGRAMS["setup"]
@@ -60,23 +66,120 @@ def test_command_applies_the_rules_chosen(project, capsys):
     assert "nn.LSTMCell(self.hidden_size)" not in ignored and "+" in ignored
 
 
-def test_dirty_trees_are_refused(project, capsys):
-    def git(*words):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *who, *words], check=True, capture_output=True)
+def git(*words, **options):
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.autocrlf=false"]
+    return subprocess.run(
+        ["git", *who, *words], check=True, capture_output=True, **options
+    )
 
+
+@pytest.fixture
+def tree(project):
+    """A git tree in which the project is committed."""
     git("init")
     git("add", ".")
-    before = contents(project)
-    assert main(["migrate", ".", "--write"]) == 2
-    assert "has changes that are not committed" in capsys.readouterr().err
-    after = contents(project)
-    assert {path: after[path] for path in before if ".git" not in str(path)} == {
-        path: data for path, data in before.items() if ".git" not in str(path)
-    }
     git("commit", "-m", "old")
-    assert main(["migrate", ".", "--write"]) == 0
+    return project
+
+
+def test_a_diff_is_what_git_and_patch_apply(tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.chdir(tmp_path)
+    program = PROGRAMS["setup"].encode()
+    sources = {
+        "plain.py": program,
+        "a folder/of mine.py": program,
+        "crlf.py": program.replace(b"\n", b"\r\n"),
+        "latin.py": "# -*- coding: latin-1 -*-\n# é\n".encode("latin-1") + program,
+        "no_end.py": program + b"cell = nn.LSTMCell()(carry, x)",
+        # Characters that end lines for Python's `str`, and for no other tool.
+        "separators.py": program.replace(
+            b"\nclass", b"\nx = '\x1c\xe2\x80\xa8'  # a\rb = 1\n\x0c\nclass", 1
+        ),
+        "[x]*.py": program,
+    }
+    for name, data in sources.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+    expected = {name: migrate(data).data for name, data in sources.items()}
+    assert all(expected[name] != sources[name] for name in sources)
+
+    def check_applies(words, *command, cwd="."):
+        assert main(["migrate", *map(str, words)]) == 0
+        patch = capsysbinary.readouterr().out
+        subprocess.run(command, check=True, input=patch, cwd=cwd, capture_output=True)
+        done = {name: (tmp_path / name).read_bytes() for name in sources}
+        assert done == expected
+        for name, data in sources.items():
+            (tmp_path / name).write_bytes(data)
+
+    check_applies(["."], "git", "apply")
+    # In a tree other rules hold.
+    git("init")
+    check_applies(["."], "git", "apply")
+    check_applies([tmp_path], "git", "apply")
+    check_applies(["."], "patch", "-p1", "--binary")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir("below")
+    check_applies([".."], "patch", "-p1", "--binary", "--force", cwd="/")
+    monkeypatch.chdir("../a folder")
+    assert main(["migrate", "of mine.py"]) == 0
+    git("apply", input=capsysbinary.readouterr().out)
+    assert Path("of mine.py").read_bytes() == expected["a folder/of mine.py"]
+
+
+def test_files_that_git_could_not_bring_back_are_refused(tree, capsys):
+    before = contents(tree)
+    (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")
+    dirty = contents(tree)
+    assert main(["migrate", ".", "--write"]) == 2
+    error = capsys.readouterr().err
+    assert "could not bring back what is in setup.py: commit that" in error
+    assert contents(tree) == dirty
+    # What is staged is not committed.
+    git("add", "setup.py")
+    assert main(["migrate", ".", "--write"]) == 2
+    # Others may be written; and again, when their changes are ours.
+    assert main(["migrate", "scan_class.py", "--write"]) == 0
+    assert main(["migrate", "scan_class.py", "--write"]) == 0
+    assert (tree / "scan_class.py").read_bytes() != before[tree / "scan_class.py"]
     assert main(["migrate", ".", "--write", "--allow-dirty"]) == 0
+    assert main(["migrate", ".", "--check"]) == 0
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_files_that_git_does_not_track_are_refused(is_ignored, tree, capsys):
+    (tree / ".gitignore").write_text("local\n" if is_ignored else "")
+    (tree / "local").mkdir()
+    (tree / "local" / "[x] é*.py").write_text(PROGRAMS["setup"])
+    assert main(["migrate", ".", "--write"]) == 2
+    assert "could not bring back what is in local/[x] é*.py:" in capsys.readouterr().err
+    assert main(["migrate", "setup.py", "--write"]) == 0
+
+
+def test_what_is_not_written_may_be_dirty(tree):
+    (tree / "new.py").write_text("x = 2\n")
+    (tree / "notes.txt").write_text("not tracked\n")
+    assert main(["migrate", ".", "--write"]) == 0
+
+
+def test_the_tree_around_a_file_is_asked(tree, tmp_path_factory, monkeypatch, capsys):
+    """Not that of the working folder, of a link, nor of a hook."""
+    (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "link.py").symlink_to(tree / "setup.py")
+    monkeypatch.setenv("GIT_DIR", str(elsewhere / "none"))
+    assert main(["migrate", "link.py", "--write"]) == 2
+    assert "what is in link.py:" in capsys.readouterr().err
+    (elsewhere / "free.py").write_text(PROGRAMS["setup"])
+    assert main(["migrate", "free.py", "--write"]) == 0
+
+
+def test_a_tree_that_git_does_not_read_is_an_error(tree, capsys):
+    (tree / ".git" / "config").write_text("[core\n")
+    assert main(["migrate", ".", "--write"]) == 2
+    assert "bad config" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -96,15 +199,96 @@ def test_mistakes_are_one_line(words, message, project, capsys):
     assert status == 2 and message in capsys.readouterr().err
 
 
+MARK_ALONE = "import flax.linen as nn\ncell = nn.LSTMCell(**options)\n"
+STATUSES = {
+    "nothing to change": ({"a.py": "x = 1\n"}, [0, 0, 0]),
+    "files to change": ({"a.py": PROGRAMS["setup"]}, [0, 1, 0]),
+    "marks to make": ({"a.py": MARK_ALONE}, [0, 1, 0]),
+    "no Python": ({"a.py": "print 'flax LSTMCell'"}, [2, 2, 2]),
+    "no Python among others": (
+        {"a.py": "print 'flax LSTMCell'", "b.py": PROGRAMS["setup"]},
+        [2, 2, 2],
+    ),
+    "no Python, and no cells": ({"a.py": "print 'flax'"}, [0, 0, 0]),
+    "older than linen": ({"a.py": "from flax import nn\n"}, [0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("sources, statuses", STATUSES.values(), ids=STATUSES)
+def test_exit_status(sources, statuses, tmp_path):
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    ways = ([], ["--check"], ["--write"])
+    assert [main(["migrate", str(tmp_path), *way]) for way in ways] == statuses
+    # What can be read is done all the same.
+    left = [migrate(p.read_bytes()) for p in tmp_path.glob("b.py")]
+    assert not any(one.notes for one in left)
+
+
 def test_files_that_are_not_python_are_named_and_left(project, capsys):
     (project / "old.py").write_text("print 'flax LSTMCell'")
     (project / "odd.py").write_bytes(
         b"# -*- coding: utf-8 -*-\nx = '\xff' # flax LSTMCell"
     )
-    assert main(["migrate", ".", "--write"]) == 0
+    assert main(["migrate", ".", "--write"]) == 2
     errors = capsys.readouterr().err
-    assert "old.py: left as it is, not Python" in errors
+    assert "old.py: left as it is, not Python: Missing parentheses" in errors
     assert "odd.py: left as it is, not Python: not utf-8" in errors
+    assert "line None" not in errors
+
+
+def test_notebooks_are_named_with_the_way_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # It is Python too, by chance.
+    text = '{"cells": [{"source": ["import flax", "nn.LSTMCell()"]}]}'
+    (tmp_path / "model.ipynb").write_text(text)
+    assert main(["migrate", ".", "--check"]) == 0
+    assert main(["migrate", "model.ipynb", "--write"]) == 2
+    error = capsys.readouterr().err
+    assert "model.ipynb: left as it is, a notebook: " in error
+    assert "`jupytext --to py:percent model.ipynb`, migrate model.py" in error
+    assert "`jupyter nbconvert --to script model.ipynb`" in error
+
+
+@pytest.mark.parametrize(
+    "source, is_older",
+    [
+        ("from flax import nn", True),
+        ("from flax import (\n    optim,\n    nn,\n)", True),
+        ("import flax\n\nclass A(flax.nn.Module): pass", True),
+        ("import flax.nn as fnn", True),
+        ("from flax.nn import recurrent", True),
+        ("from flax import linen as nn", False),
+        ("from flax import struct\nimport torch.nn as nn", False),
+        ('"""Not flax.nn."""\nimport flax.nnx as nn', False),
+    ],
+)
+def test_files_older_than_linen_are_named(source, is_older, tmp_path, capsys):
+    path = tmp_path / "old.py"
+    path.write_text(source + "\n")
+    assert main(["migrate", str(path)]) == 0
+    line = f"{path}: `flax.nn`, which is older than `flax.linen`, is not covered"
+    assert (line in capsys.readouterr().err) == is_older
+
+
+def test_version_is_that_of_the_library(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"rnncells {rnncells.__version__}\n"
+
+
+def test_help_says_defaults_and_exit_statuses(capsys):
+    with pytest.raises(SystemExit):
+        main(["migrate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for default in ("flax", "all", "none", os.cpu_count() or 1):
+        assert f"(default: {default})" in text
+    guide = Path(__file__).parent.parent.joinpath("docs", "migration.md").read_text()
+    statuses = re.findall(r"^\| (\d) \| (.*?) \|$", guide, re.MULTILINE)
+    assert [number for number, _ in statuses] == ["0", "1", "2"]
+    for number, what in statuses:
+        assert f" {number} {what.replace('`', '')} " in f"{text} "
 
 
 def test_many_files_are_looked_at_by_several_processes(tmp_path, capsys):

@@ -2,14 +2,25 @@
 
 import argparse
 import difflib
+import io
 import os
 import sys
 from collections import Counter
 from pathlib import Path
 
+from rnncells import __version__
 from rnncells.migrate import params
-from rnncells.migrate.files import Looked, dirty_trees, look_at_all, python_files, write
+from rnncells.migrate.files import Looked, look_at_all, not_in_git, python_files, write
 from rnncells.migrate.rules import RULES
+
+STATUS = """\
+exit status:
+  0  all went well; with --check, nothing would change
+  1  with --check, files would change, if only by comments that mark lines
+  2  a mistake on the command line, or files that cannot be read (the others are done)
+"""
+# So many files are named.
+SHOWN = 5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
       argv: the words after `rnncells`; None takes the process's own.
 
     Returns:
-      0 if all went well, 1 if `--check` found something to change, 2 after a mistake.
+      0, 1 or 2, as `--help` says; 130 after an interrupt.
     """
     parser = _parser()
     options = parser.parse_args(argv)
@@ -40,39 +51,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    rules = "\n".join(f"  {name}  {what}" for name, what in RULES.items())
-    parser = argparse.ArgumentParser(
-        prog="rnncells", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="rnncells")
+    version = f"%(prog)s {__version__}"
+    parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(dest="verb", required=True)
+    rules = "\n".join(f"  {name}  {what}" for name, what in RULES.items())
     command = verbs.add_parser(
         "migrate",
         help="rewrite code for Flax <= 0.6.11",
         description="Rewrites code for the recurrent API of Flax <= 0.6.11. Without "
-        "--write or --check, prints what would change.",
-        epilog=f"rules:\n{rules}\n\nA line with `# rnncells: skip` stays as it is.",
+        "--write or --check,\nprints what would change, as a diff for `git apply` or "
+        "`patch -p1`.",
+        epilog=f"rules:\n{rules}\n\nA line with `# rnncells: skip` stays as it is.\n\n"
+        f"{STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_argument(
-        "paths", nargs="+", type=Path, help="files, and folders of *.py"
-    )
-    command.add_argument(
-        "--to", choices=("flax", "rnncells"), default="flax", help="today's library"
-    )
-    way = command.add_mutually_exclusive_group()
-    way.add_argument("--write", action="store_true", help="change the files")
-    way.add_argument(
-        "--check", action="store_true", help="exit with 1 if any would change"
-    )
-    command.add_argument("--select", type=_rules, help="these rules alone: RC01,RC02")
-    command.add_argument("--ignore", type=_rules, default=frozenset(), help="not these")
-    command.add_argument(
-        "--allow-dirty", action="store_true", help="write though git has changes"
-    )
-    command.add_argument("--backup", action="store_true", help="keep FILE.orig")
-    command.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time"
-    )
+    _add_options(command)
     command = verbs.add_parser(
         "migrate-params",
         help="rename parameters between modules that hold the same cells",
@@ -83,6 +77,44 @@ def _parser() -> argparse.ArgumentParser:
     )
     params.add_options(command)
     return parser
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "paths", nargs="+", type=Path, help="files, and folders of *.py"
+    )
+    command.add_argument(
+        "--to",
+        choices=("flax", "rnncells"),
+        default="flax",
+        help="where recurrent names are imported from (default: %(default)s)",
+    )
+    way = command.add_mutually_exclusive_group()
+    way.add_argument("--write", action="store_true", help="change the files")
+    way.add_argument(
+        "--check", action="store_true", help="name the files that would change"
+    )
+    command.add_argument(
+        "--select", type=_rules, help="these rules alone, as RC01,RC02 (default: all)"
+    )
+    command.add_argument(
+        "--ignore", type=_rules, default=frozenset(), help="not these (default: none)"
+    )
+    command.add_argument(
+        "--allow-dirty",
+        action="store_true",
+        help="write files too that git could not bring back: with changes that are not "
+        "committed, or not tracked",
+    )
+    command.add_argument(
+        "--backup", action="store_true", help="keep what was as FILE.orig"
+    )
+    command.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes at a time (default: %(default)s)",
+    )
 
 
 def _rules(text: str) -> frozenset[str]:
@@ -100,43 +132,55 @@ def run(options: argparse.Namespace) -> int:
     if options.jobs < 1:
         raise ValueError(f"`--jobs` must be at least 1, got {options.jobs}.")
     files = python_files(options.paths)
-    if options.write and not options.allow_dirty:
-        dirty = dirty_trees(options.paths)
-        if dirty:
-            raise ValueError(
-                f"the git tree {dirty[0]} has changes that are not committed: commit "
-                "them, or give --allow-dirty."
-            )
     rules = (options.select or frozenset(RULES)) - options.ignore
     looked = []
     for one in look_at_all(files, options.to, rules, options.jobs):
         looked.append(one)
         _show_progress(len(looked), len(files))
-        if one.migration is None or one.migration.data == one.before:
-            continue
-        if options.write:
-            write(one, options.backup)
-        elif not options.check:
-            print(*diff(one), sep="", end="")
-    _sum_up(looked, options.write)
-    changed = [
-        one for one in looked if one.migration and one.migration.data != one.before
-    ]
+        if one.is_changed and not (options.write or options.check):
+            sys.stdout.buffer.write(diff(one))
+    changed = [one for one in looked if one.is_changed]
+    if options.write:
+        _write(changed, options.allow_dirty, options.backup)
+    _sum_up(looked, options)
+    if any(one.migration is None for one in looked):
+        return 2
     return 1 if options.check and changed else 0
 
 
-def diff(looked: Looked) -> list[str]:
-    """Returns the lines of a unified diff of one file."""
+def _write(changed: list[Looked], allow_dirty: bool, backup: bool) -> None:
+    """Writes files, or none of them if git could not bring all back."""
+    dirty = [] if allow_dirty else not_in_git([one.path for one in changed])
+    if dirty:
+        names = [str(path) for path in dirty[:SHOWN]]
+        names += [f"{len(dirty) - SHOWN} more"] if len(dirty) > SHOWN else []
+        raise ValueError(
+            "no file is written: git could not bring back what is in "
+            f"{', '.join(names)}: commit that, or give --allow-dirty."
+        )
+    for one in changed:
+        write(one, backup)
+
+
+def diff(looked: Looked) -> bytes:
+    """Returns a unified diff of one file, from the working folder if it is in it."""
+    path = Path(os.path.abspath(looked.path))
+    here = Path.cwd()
+    # Tools refuse paths with `..`; from the root they take all others.
+    name = path.relative_to(here if path.is_relative_to(here) else path.anchor)
+    # They take what is behind a space for a date, but for a tab.
+    label = os.fsencode(name.as_posix()) + (b"\t" if " " in str(name) else b"")
+    # Lines end where those tools end them, and keep their encoding.
     before, after = (
-        data.decode(errors="replace").splitlines(keepends=True)
-        for data in (looked.before, looked.migration.data)
+        io.BytesIO(data).readlines() for data in (looked.before, looked.migration.data)
     )
-    name = looked.path.as_posix()
-    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-    return [
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    lines = difflib.diff_bytes(
+        difflib.unified_diff, before, after, b"a/" + label, b"b/" + label
+    )
+    return b"".join(
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
         for line in lines
-    ]
+    )
 
 
 def _show_progress(done: int, total: int) -> None:
@@ -145,23 +189,25 @@ def _show_progress(done: int, total: int) -> None:
         print(f"\r{done}/{total} files", end=end, file=sys.stderr, flush=True)
 
 
-def _sum_up(looked: list[Looked], is_written: bool) -> None:
+def _sum_up(looked: list[Looked], options: argparse.Namespace) -> None:
     """Prints what a person has to look at, and how often each rule was applied."""
     done, left = Counter(), Counter()
     for one in looked:
         if one.migration is None:
             print(f"{one.path}: left as it is, {one.error}", file=sys.stderr)
             continue
+        if one.error:
+            print(f"{one.path}: {one.error}", file=sys.stderr)
+        if options.check and one.is_changed:
+            print(f"{one.path}: would change", file=sys.stderr)
         for note in one.migration.notes:
             (left if note.why else done)[note.rule] += 1
             if note.why:
                 print(
                     f"{one.path}:{note.line}: {note.rule} {note.why}", file=sys.stderr
                 )
-    changed = sum(
-        one.migration is not None and one.migration.data != one.before for one in looked
-    )
-    verb = "changed" if is_written else "would change"
+    changed = sum(one.is_changed for one in looked)
+    verb = "changed" if options.write else "would change"
     print(f"{changed} of {len(looked)} files {verb}", file=sys.stderr)
     for rule in sorted(done | left):
         counts = f"{done[rule]:5} rewritten, {left[rule]:5} to look at"

@@ -1,11 +1,14 @@
 """Which files are looked at, and how they are written."""
 
+import ast
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +19,13 @@ from rnncells.migrate.migration import Migration, migrate
 NOT_LOOKED_INTO = {"__pycache__", "node_modules", "site-packages", "venv", "build"}
 # So few files are done sooner than processes start.
 FEW, AT_ONCE = 64, 16
+OF_HOOKS = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
+FLAX_NN = re.compile(rb"\bflax\.nn\b|\bfrom\s+flax\s+import\b[^#]*?\bnn\b")
+OLDER = "`flax.nn`, which is older than `flax.linen`, is not covered: port it by hand"
+NOTEBOOK = (
+    "a notebook: run `jupytext --to py:percent {0}`, migrate {1}, and run `jupytext "
+    "--update --to ipynb {1}`; or `jupyter nbconvert --to script {0}`"
+)
 
 
 class Looked(NamedTuple):
@@ -25,13 +35,17 @@ class Looked(NamedTuple):
       path: of the file.
       before: its bytes.
       migration: what it becomes; None if it cannot be read.
-      error: why it cannot.
+      error: why it cannot, or what is not covered.
     """
 
     path: Path
     before: bytes
     migration: Migration | None
     error: str = ""
+
+    @property
+    def is_changed(self) -> bool:
+        return self.migration is not None and self.migration.data != self.before
 
 
 def python_files(paths: list[Path]) -> list[Path]:
@@ -63,17 +77,39 @@ def _within(folder: Path) -> Iterator[Path]:
 
 def look(path: Path, to: str, rules: frozenset[str] | None) -> Looked:
     """Looks at one file; nothing of it is run."""
+    if path.suffix == ".ipynb":
+        return Looked(path, b"", None, NOTEBOOK.format(path, path.with_suffix(".py")))
     before = b""
     try:
         before = path.read_bytes()
-        return Looked(path, before, migrate(before, to, rules))
+        older = OLDER if uses_flax_nn(before) else ""
+        return Looked(path, before, migrate(before, to, rules), older)
     except SyntaxError as error:
-        return Looked(
-            path, before, None, f"not Python: {error.msg}, line {error.lineno}"
-        )
+        line = f", line {error.lineno}" if error.lineno else ""
+        return Looked(path, before, None, f"not Python: {error.msg}{line}")
     except Exception as error:
         # One file must not keep others from being looked at.
         return Looked(path, before, None, f"{type(error).__name__}: {error}")
+
+
+def uses_flax_nn(data: bytes) -> bool:
+    """Says whether a file is for `flax.nn`, which was there before `flax.linen`.
+
+    Raises:
+      SyntaxError: it may be, and is not Python.
+    """
+    if not FLAX_NN.search(data):
+        return False
+    for node in ast.walk(ast.parse(data)):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        if any(f"{name}.".startswith("flax.nn.") for name in names):
+            return True
+    return False
 
 
 def look_at_all(
@@ -110,20 +146,41 @@ def replacing(path: Path) -> Iterator[Path]:
         beside.unlink(missing_ok=True)
 
 
-def dirty_trees(paths: list[Path]) -> list[Path]:
-    """Returns the git trees around paths that have changes which are not committed."""
-    tops = {top for path in paths for top in _git(path, "rev-parse", "--show-toplevel")}
-    return [
-        Path(top) for top in sorted(tops) if _git(Path(top), "status", "--porcelain")
-    ]
+def not_in_git(paths: list[Path]) -> list[Path]:
+    """Returns the files whose contents git could not bring back, within its trees.
+
+    Those are changed and not committed, or not tracked, ignored ones too. Files outside
+    of any git tree are not among them.
+
+    Raises:
+      ValueError: git does not answer.
+    """
+    found = []
+    # Links are followed when they are written.
+    real = {path: path.resolve() for path in paths}
+    in_folders = sorted(paths, key=lambda path: real[path])
+    for folder, several in groupby(in_folders, key=lambda path: real[path].parent):
+        several = list(several)
+        for start in range(0, len(several), AT_ONCE):
+            some = several[start : start + AT_ONCE]
+            names = _git_status(folder, [real[path].name for path in some])
+            found += [path for path in some if real[path].name in names]
+    return found
 
 
-def _git(path: Path, *words: str) -> list[str]:
-    folder = path if path.is_dir() else path.parent
+def _git_status(folder: Path, names: list[str]) -> set[str]:
+    """Returns the names of files in a folder that git lists as anything but clean."""
+    words = ["git", "--literal-pathspecs", "-C", str(folder), "status"]
+    words += ["--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]
+    # A hook's own tree is not asked for, but that around the files.
+    env = {k: v for k, v in os.environ.items() if k not in OF_HOOKS} | {"LC_ALL": "C"}
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True
+            [*words, "--", *names], capture_output=True, text=True, env=env
         )
     except OSError:
-        return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+        return set()
+    if done.returncode and "not a git repository" not in done.stderr:
+        raise ValueError(f"git says of {folder}: {done.stderr.strip()}")
+    # Each is two letters, a space, and a path from the top of the tree.
+    return {entry[3:].rpartition("/")[2] for entry in done.stdout.split("\0") if entry}
