@@ -128,6 +128,22 @@ def test_a_diff_is_what_git_and_patch_apply(tmp_path, monkeypatch, capsysbinary)
     assert Path("of mine.py").read_bytes() == expected["a folder/of mine.py"]
 
 
+def test_the_summary_comes_behind_the_diff(project):
+    command = "from rnncells.migrate.cli import main; main(['migrate', 'setup.py'])"
+    root = str(Path(__file__).parent.parent)
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(
+        [sys.executable, "-c", command],
+        env=env | {"PYTHONPATH": root},
+        check=True,
+        **both,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "--- a/setup.py"
+    assert "1 of 1 files would change" in lines[1:]
+
+
 def test_files_that_git_could_not_bring_back_are_refused(tree, capsys):
     before = contents(tree)
     (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")

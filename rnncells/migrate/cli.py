@@ -139,6 +139,7 @@ def run(options: argparse.Namespace) -> int:
         _show_progress(len(looked), len(files))
         if one.is_changed and not (options.write or options.check):
             sys.stdout.buffer.write(diff(one))
+            sys.stdout.flush()
     changed = [one for one in looked if one.is_changed]
     if options.write:
         _write(changed, options.allow_dirty, options.backup)
