@@ -2,9 +2,19 @@
 
 import ast
 import re
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import flax
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
+from flax.training.train_state import TrainState
 from programs import assert_same, run, with_imports_of
 
 from rnncells.migrate.migration import migrate
@@ -45,3 +55,102 @@ def test_what_is_shown_runs_as_it_did(title):
     assert_same(
         run("after", after), run("before", with_imports_of("old_linen", before))
     )
+
+
+def test_guide_is_formatted(tmp_path):
+    for k, code in enumerate(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)):
+        (tmp_path / f"block_{k}.py").write_text(code)
+    words = ["-m", "ruff", "format", "--isolated", "--diff", str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{k + 1} files already formatted" in done.stderr
+
+
+# What stands for what in the section on other old code, in its order.
+TREE = {"a": 1, "b": 2}
+PARAMS = {"a": {"kernel": np.ones(2)}, "b": {"kernel": -np.ones(2)}}
+NAMESPACE = {
+    "Mapping": Mapping,
+    "TrainState": TrainState,
+    "flax": flax,
+    "jax": jax,
+    "jnp": jnp,
+    "model": nn.Dense(2),
+    "optax": optax,
+    "params": PARAMS,
+    "tree": TREE,
+}
+
+
+def stepped(state):
+    """Returns parameters after two steps with gradients of 1."""
+    ones = jax.tree.map(jnp.ones_like, state.params)
+    state = state.apply_gradients(grads=ones).apply_gradients(grads=ones)
+    return [float(leaf[0]) for leaf in jax.tree.leaves(state.params)]
+
+
+TODAY = {
+    "jax.tree.map(abs, tree)": TREE,
+    "jax.tree.map(max, tree, tree)": TREE,
+    "jax.tree_util.tree_map(max, tree, tree)": TREE,
+    "jax.tree.leaves(tree)": [1, 2],
+    "jnp.zeros(2).at[0].set(1)": [1, 0],
+    "jax.Array": jax.Array,
+    "from jax import config": None,
+    "flax.core.unfreeze(variables)": {"params": PARAMS},
+    'flax.core.copy(variables, {"step": 1})': {"params": PARAMS, "step": 1},
+    'flax.core.pop(variables, "params")': ({}, PARAMS),
+    "isinstance(variables, Mapping)": True,
+    # Each step of Adam is that of the rate; with momentum the second is 1.9 times it.
+    "optax.adam(0.1)": [0.8, -1.2],
+    "optax.sgd(0.1, 0.9)": [0.71, -1.29],
+    "flax.linen.Dense(features=2)": nn.Dense(2),
+}
+LINES = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", GUIDE, re.MULTILINE)
+
+
+def outcome(code):
+    """Returns the value of code from the guide, or the kind of error that it raises."""
+    run = exec if code.startswith("from") else eval
+    try:
+        value = run(code, NAMESPACE | {"variables": {"params": PARAMS}})
+    except (AttributeError, ImportError, TypeError) as error:
+        return type(error)
+    return stepped(value) if isinstance(value, TrainState) else value
+
+
+def is_equal(actual, expected):
+    if isinstance(actual, type | nn.Module) or isinstance(expected, type | nn.Module):
+        return actual == expected
+    try:
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, 1e-5), actual, expected
+        )
+    except (AssertionError, ValueError):
+        return False
+    return True
+
+
+def test_other_old_code_is_complete():
+    assert len(LINES) == 15
+    used = {next(key for key in TODAY if key in today) for _, today in LINES}
+    assert used == set(TODAY)
+
+
+@pytest.mark.parametrize("before, today", LINES)
+def test_other_old_code_fails_and_what_is_told_works(before, today):
+    expected = next(value for key, value in TODAY.items() if key in today)
+    assert is_equal(outcome(today), expected)
+    assert not is_equal(outcome(before), expected)
+
+
+def test_what_is_told_of_old_code_that_still_runs():
+    keys = jax.random.PRNGKey(0), jax.random.key_data(jax.random.key(0))
+    np.testing.assert_array_equal(*keys)
+    frozen = flax.core.freeze({"params": PARAMS})
+    assert isinstance(frozen, flax.core.FrozenDict)
+    rest, params = flax.core.pop(frozen, "params")
+    assert (rest, flax.core.unfreeze(params)) == ({}, PARAMS)
+    assert flax.core.unfreeze(flax.core.copy(frozen, {"a": 1}))["a"] == 1
+    rest, params = {"params": PARAMS}.pop("params")
+    assert (rest, params) == ("a", "b")
