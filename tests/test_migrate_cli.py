@@ -13,6 +13,7 @@ from programs import PROGRAMS
 
 import rnncells
 from rnncells.migrate.cli import main
+from rnncells.migrate.files import not_in_git
 from rnncells.migrate.migration import migrate
 
 
@@ -173,6 +174,14 @@ def test_files_that_git_does_not_track_are_refused(is_ignored, tree, capsys):
     assert main(["migrate", "setup.py", "--write"]) == 0
 
 
+def test_names_may_be_any_bytes(tree, capsysbinary):
+    name = os.fsdecode(b"\xff.py")
+    (tree / name).write_text(PROGRAMS["setup"])
+    assert main(["migrate", name]) == 0
+    assert b"\n+++ b/\xff.py\n" in capsysbinary.readouterr().out
+    assert not_in_git([Path(name), Path("setup.py")]) == [Path(name)]
+
+
 def test_what_is_not_written_may_be_dirty(tree):
     (tree / "new.py").write_text("x = 2\n")
     (tree / "notes.txt").write_text("not tracked\n")
@@ -262,7 +271,7 @@ def test_notebooks_are_named_with_the_way_there(tmp_path, monkeypatch, capsys):
     assert main(["migrate", "model.ipynb", "--write"]) == 2
     error = capsys.readouterr().err
     assert "model.ipynb: left as it is, a notebook: " in error
-    assert "`jupytext --to py:percent model.ipynb`, migrate model.py" in error
+    assert "`jupytext --to py:percent model.ipynb`, `rnncells migrate model.py" in error
     assert "`jupyter nbconvert --to script model.ipynb`" in error
 
 

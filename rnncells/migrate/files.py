@@ -23,8 +23,9 @@ OF_HOOKS = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
 FLAX_NN = re.compile(rb"\bflax\.nn\b|\bfrom\s+flax\s+import\b[^#]*?\bnn\b")
 OLDER = "`flax.nn`, which is older than `flax.linen`, is not covered: port it by hand"
 NOTEBOOK = (
-    "a notebook: run `jupytext --to py:percent {0}`, migrate {1}, and run `jupytext "
-    "--update --to ipynb {1}`; or `jupyter nbconvert --to script {0}`"
+    "a notebook: run `jupytext --to py:percent {0}`, `rnncells migrate {1} --write "
+    "--allow-dirty` and `jupytext --update --to ipynb {1}`; or, for the code alone, "
+    "`jupyter nbconvert --to script {0}`"
 )
 
 
@@ -176,7 +177,11 @@ def _git_status(folder: Path, names: list[str]) -> set[str]:
     env = {k: v for k, v in os.environ.items() if k not in OF_HOOKS} | {"LC_ALL": "C"}
     try:
         done = subprocess.run(
-            [*words, "--", *names], capture_output=True, text=True, env=env
+            [*words, "--", *names],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env=env,
         )
     except OSError:
         return set()
