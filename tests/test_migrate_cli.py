@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,7 +84,14 @@ def tree(project):
     return project
 
 
-def test_a_diff_is_what_git_and_patch_apply(tmp_path, monkeypatch, capsysbinary):
+# `patch` is not everywhere where git is.
+PATCH = shutil.which("patch") or pytest.param(
+    "patch", marks=pytest.mark.skip(reason="there is no program `patch`")
+)
+
+
+@pytest.mark.parametrize("tool", ["git", PATCH])
+def test_a_diff_is_what_tools_apply(tool, tmp_path, monkeypatch, capsysbinary):
     monkeypatch.chdir(tmp_path)
     program = PROGRAMS["setup"].encode()
     sources = {
@@ -114,15 +122,17 @@ def test_a_diff_is_what_git_and_patch_apply(tmp_path, monkeypatch, capsysbinary)
         for name, data in sources.items():
             (tmp_path / name).write_bytes(data)
 
-    check_applies(["."], "git", "apply")
+    command = ["git", "apply"]
+    if tool != "git":
+        command = [tool, "-p1", "--binary", "--force"]
+    check_applies(["."], *command)
     # In a tree other rules hold.
     git("init")
-    check_applies(["."], "git", "apply")
-    check_applies([tmp_path], "git", "apply")
-    check_applies(["."], "patch", "-p1", "--binary")
+    check_applies(["."], *command)
+    check_applies([tmp_path], *command)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir("below")
-    check_applies([".."], "patch", "-p1", "--binary", "--force", cwd="/")
+    check_applies([".."], *command, cwd="/")
     monkeypatch.chdir("../a folder")
     assert main(["migrate", "of mine.py"]) == 0
     git("apply", input=capsysbinary.readouterr().out)
