@@ -51,7 +51,7 @@ def carry_only_cells(program: Program) -> Iterator[Finding]:
         uses = [call]
         if isinstance(program.source.parents[call], ast.Assign | ast.AnnAssign):
             target = program.target(call)
-            uses = [] if target is None else program.names.uses(target)
+            uses = [] if target is None else program.names.reads(target)
         if uses and all(_makes_a_carry(program, use) for use in uses):
             why = "it takes the number of the next cell in checkpoints: `parent=None`"
             yield Finding("RC13", call, why=why)

@@ -1,101 +1,310 @@
-"""Where recurrent names are imported from."""
+"""RC09: where recurrent names are imported from."""
 
 import ast
 from collections.abc import Iterator
+from itertools import takewhile
 
+from rnncells.migrate.cells import linen_name
+from rnncells.migrate.names import Binding
 from rnncells.migrate.program import Program
 from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit
+from rnncells.migrate.source import Edit, Source
 
 # What is here under the names that Flax has.
 MOVED = {
-    *("LSTMCell", "OptimizedLSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM"),
+    *("LSTMCell", "OptimizedLSTMCell", "GRUCell", "ConvLSTMCell"),
     *("MGUCell", "SimpleCell", "RNN", "Bidirectional"),
 }
-SHIM = "rnncells.legacy"
-SHIMS = (SHIM, f"{SHIM}.recurrent")
+HERE, FLAX, SHIM = "rnncells", "flax.linen", "rnncells.legacy"
+MODULES, SHIMS = ((module, f"{module}.recurrent") for module in (FLAX, SHIM))
+# What Flax has not: an old name that stays, and what only the shim is for.
+OF_SHIM = {
+    *("ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"),
+    *("carry", "cells", "notice", "rnn"),
+}
 
 
 def from_shim(program: Program) -> Iterator[Finding]:
     """RC09: names of the shim, from where they are today."""
-    yield from _shim_as_flax(program)
     for node in program.source.nodes:
-        if isinstance(node, ast.ImportFrom) and node.module in SHIMS:
-            at = program.source.start(node) + len("from ")
-            yield Finding("RC09", node, [Edit(at, at + len(SHIM), "flax.linen")])
+        aliases = node.names if isinstance(node, ast.Import | ast.ImportFrom) else ()
+        for alias in aliases:
+            if isinstance(node, ast.Import) and alias.name in SHIMS:
+                find = _as_name if alias.asname else _as_attribute
+                yield from find(program, node, alias)
+            elif _module(node) == HERE and f"{HERE}.{alias.name}" == SHIM:
+                yield from _as_name(program, node, alias)
+        if _module(node) in SHIMS:
+            yield from _names(program, node)
 
 
-def _shim_as_flax(program: Program) -> Iterator[Finding]:
+def _module(node: ast.AST) -> str | None:
+    """Returns where a statement imports names from; None of a relative import."""
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return node.module
+    return None
+
+
+def _as_name(
+    program: Program, node: ast.Import | ast.ImportFrom, alias: ast.alias
+) -> Iterator[Finding]:
+    """Yields what becomes of `import rnncells.legacy as nn`, by `from` or not."""
+    source, names = program.source, program.names
+    name = alias.asname or alias.name
+    found = names.lookup(name, node)
+    full = SHIM if isinstance(node, ast.ImportFrom) else alias.name
+    why = _why_not(program, name, found, full, names.uses(name, found))
+    if isinstance(node, ast.ImportFrom) and len(node.names) > 1:
+        why = why or f"`{alias.name}` is imported with other names"
+    if why:
+        yield Finding("RC09", node, why=why)
+    elif isinstance(node, ast.Import):
+        edit = _path_edit(source, alias, full.replace(SHIM, FLAX))
+        yield Finding("RC09", node, [edit])
+    else:
+        package, _, module = FLAX.rpartition(".")
+        module = module if alias.asname else f"{module} as {name}"
+        edits = [_path_edit(source, node, package), _path_edit(source, alias, module)]
+        yield Finding("RC09", node, edits)
+
+
+def _as_attribute(
+    program: Program, node: ast.Import, alias: ast.alias
+) -> Iterator[Finding]:
+    """Yields what becomes of `import rnncells.legacy`, with all of its uses."""
+    source, names = program.source, program.names
+    found = names.lookup(HERE, node)
+    uses = names.uses(HERE, found)
+    modules = [source.parents[use] for use in uses if _is_shim(source, use)]
+    if any(source.is_skipped(use) for use in modules):
+        return
+    why = _why_not(program, HERE, found, HERE, modules)
+    for place in (node, *modules):
+        if any(b.imported != "flax" for b in names.lookup("flax", place)):
+            why = why or "`flax` stands for something else here"
+    if _is_used_without(program):
+        why = why or "another function of the file relies on it"
+    if why:
+        yield Finding("RC09", node, why=why)
+        return
+    text = alias.name.replace(SHIM, FLAX)
+    text += f", {HERE}" if len(modules) < len(uses) else ""
+    edits = [_path_edit(source, alias, text)]
+    if node is next(b.node for b in found if _imports_shim(b.node)):
+        package, _, module = FLAX.rpartition(".")
+        for use in modules:
+            end = source.end(use)
+            at = end - len(SHIM.rpartition(".")[2])
+            start = source.start(use.value)
+            edits.append(Edit(start, start + len(HERE), package))
+            edits.append(Edit(at, end, module))
+    yield Finding("RC09", node, edits)
+
+
+def _is_shim(source: Source, use: ast.Name) -> bool:
+    parent = source.parents[use]
+    return isinstance(parent, ast.Attribute) and f"{HERE}.{parent.attr}" == SHIM
+
+
+def _imports_shim(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import) and any(
+        alias.name in SHIMS and not alias.asname for alias in node.names
+    )
+
+
+def _is_used_without(program: Program) -> bool:
+    """Says whether the shim is used by a name that another scope's import fills."""
+    return any(
+        isinstance(node, ast.Name)
+        and node.id == HERE
+        and _is_shim(program.source, node)
+        and not any(_imports_shim(b.node) for b in program.names.lookup(HERE, node))
+        for node in program.source.nodes
+    )
+
+
+def _why_not(
+    program: Program,
+    name: str,
+    found: list[Binding],
+    meaning: str,
+    uses: list[ast.expr],
+) -> str:
+    """Returns why a name of the shim cannot be one of Flax; empty if it can."""
+    if any(b.imported != meaning and not b.is_none for b in found):
+        return f"`{name}` stands for something else too"
+    for use in uses:
+        attribute = getattr(program.source.parents[use], "attr", "")
+        if attribute in OF_SHIM:
+            return f"`{attribute}` is of the shim alone"
+    return ""
+
+
+def _names(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
+    """Yields what becomes of an import of names from the shim."""
+    if node.names[0].name == "*":
+        return
+    for alias in node.names:
+        name = alias.asname or alias.name
+        found = program.names.lookup(name, node)
+        meaning = f"{node.module}.{alias.name}"
+        why = _why_not(program, name, found, meaning, [])
+        if alias.name in OF_SHIM:
+            why = f"`{alias.name}` is of the shim alone"
+        if why:
+            yield Finding("RC09", node, why=why)
+            return
+    module = node.module.replace(SHIM, FLAX)
+    yield Finding("RC09", node, [_path_edit(program.source, node, module)])
+
+
+def _path_edit(source: Source, node: ast.ImportFrom | ast.alias, text: str) -> Edit:
+    """Returns the edit of where an import is from, or of what it imports."""
+    start = source.start(node)
+    start += len("from") if isinstance(node, ast.ImportFrom) else 0
+    tokens = source.tokens_between(start, source.end(node))
+    path = list(takewhile(lambda token: token[2] not in ("as", "import"), tokens))
+    return Edit(path[0][0], path[-1][1], text)
+
+
+def of_stars(program: Program) -> Iterator[Finding]:
+    """RC09: imports of all names, which other rules do not see."""
+    recurrent = MOVED | {"ConvLSTM", "RNNCellBase"}
+    used = _unknown(program, recurrent)
     for node in program.source.nodes:
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if alias.name in SHIMS and alias.asname:
-                at = program.source.start(alias)
-                edit = Edit(at, at + len(SHIM), "flax.linen")
-                yield Finding("RC09", node, [edit])
+        if used and _module(node) in (*MODULES, *SHIMS) and node.names[0].name == "*":
+            why = f"`{used[0]}` may come from here: import it by name"
+            yield Finding("RC09", node, why=why)
+
+
+def _unknown(program: Program, names: set[str]) -> list[str]:
+    """Returns those of some names that are used, and that nothing in the file sets."""
+    return [
+        node.id
+        for node in program.source.nodes
+        if isinstance(node, ast.Name)
+        and node.id in names
+        and not program.names.lookup(node.id, node)
+    ]
 
 
 def to_rnncells(program: Program) -> Iterator[Finding]:
     """RC09: recurrent names of Flax, from this library."""
-    source, uses = program.source, []
-    yield from _shim_as_flax(program)
-    for node in source.nodes:
-        if isinstance(node, ast.ImportFrom) and node.module in (
-            "flax.linen",
-            "flax.linen.recurrent",
-            *SHIMS,
-        ):
+    for node in program.source.nodes:
+        if _module(node) in MODULES:
             yield from _split(program, node)
-        elif isinstance(node, ast.Attribute) and node.attr in MOVED:
-            qualified = program.names.qualified(node) or ""
-            if qualified.startswith(("flax.linen.", f"{SHIM}.")):
-                uses.append(node)
-    if not uses:
-        return
-    for node in uses:
-        start = source.start(node)
-        end = source.end(node.value)
-        yield Finding("RC09", node, [Edit(start, end, "rnncells")])
-    if not _imports(program, "rnncells"):
-        yield Finding("RC09", source.tree.body[0], [_new_import(program)])
-
-
-def _imports(program: Program, name: str) -> bool:
-    found = program.names.scopes[program.source.tree].names.get(name, [])
-    return any(binding.imported == name for binding in found)
-
-
-def _new_import(program: Program) -> Edit:
-    """Returns the edit that imports rnncells behind the other imports of the file."""
-    source = program.source
-    imports = [
-        s for s in source.tree.body if isinstance(s, ast.Import | ast.ImportFrom)
-    ]
-    last = imports[-1]
-    line = source.line(last.lineno)
-    newline = "\r\n" if line.endswith("\r\n") else "\n"
-    at = source.end(last)
-    return Edit(at, at, f"{newline}import rnncells")
+    yield from _attributes(program)
 
 
 def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
-    """Yields the edit of an import of names, some of which move."""
+    """Yields the edits of an import of names, some of which move."""
     source = program.source
     moved = [alias for alias in node.names if alias.name in MOVED]
+    stay = [alias for alias in node.names if alias.name not in MOVED]
     if not moved:
+        return
+    if not stay:
+        yield Finding("RC09", node, [_path_edit(source, node, HERE)])
         return
     start, end = source.start(node), source.end(node)
     if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
         yield Finding("RC09", node, why="comments stand between the names")
         return
-    stay = [alias for alias in node.names if alias not in moved]
-    if not stay:
-        at = start + len("from ")
-        yield Finding("RC09", node, [Edit(at, at + len(node.module), "rnncells")])
-        return
-    indent = " " * node.col_offset
-    names = [
-        ", ".join(source.text(alias) for alias in group) for group in (stay, moved)
+    # Names go with what is between them and the next that stays, or the last before.
+    last = max(node.names.index(alias) for alias in stay)
+    edits = [
+        Edit(source.start(alias), source.start(following), "")
+        for alias, following in zip(node.names, node.names[1:], strict=False)
+        if alias in moved and following in node.names[: last + 1]
     ]
-    module = node.module.replace(SHIM, "flax.linen")
-    text = f"from {module} import {names[0]}\n{indent}from rnncells import {names[1]}"
-    yield Finding("RC09", node, [Edit(start, end, text)])
+    gone = Edit(source.end(node.names[last]), source.end(node.names[-1]), "")
+    names = ", ".join(source.text(alias) for alias in moved)
+    edits += [gone, source.statement_behind(node, f"from {HERE} import {names}")]
+    yield Finding("RC09", node, edits)
+
+
+def _attributes(program: Program) -> Iterator[Finding]:
+    """Yields attributes of Flax that move, with the imports that they need."""
+    source, done = program.source, set()
+    found = sorted(_moved_attributes(program), key=source.start)
+    replaced = {node.attr for node in found if not isinstance(node.ctx, ast.Load)}
+    is_unknown = bool(_unknown(program, {HERE}))
+    for node in found:
+        if source.is_skipped(node) or not isinstance(node.ctx, ast.Load):
+            continue
+        start, end = source.start(node.value), source.end(node.value)
+        beside = _imports_needed(program, node)
+        if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
+            yield Finding("RC09", node, why="comments stand within the name")
+        elif node.attr in replaced:
+            why = f"another `{node.attr}` is put in the place of it"
+            yield Finding("RC09", node, why=why)
+        elif beside is None or is_unknown:
+            why = f"`{HERE}` stands for something else here"
+            yield Finding("RC09", node, why=why)
+        else:
+            edits = [
+                source.statement_behind(statement, f"import {HERE}")
+                for statement in dict.fromkeys(beside)
+                if statement not in done
+            ]
+            done |= set(beside)
+            yield Finding("RC09", node, [Edit(start, end, HERE), *edits])
+
+
+def _moved_attributes(program: Program) -> Iterator[ast.Attribute]:
+    for node in program.source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in MOVED:
+            qualified = program.names.qualified(node) or ""
+            if qualified.startswith(FLAX) and linen_name(qualified) == node.attr:
+                yield node
+
+
+def _imports_needed(program: Program, node: ast.Attribute) -> list[ast.stmt] | None:
+    """Returns the statements behind which this library is imported for an attribute.
+
+    They are beside the imports of what it is taken from now: there it is known to be
+    imported by then, and in the same scope. None, where the name has another meaning.
+    """
+    source, names = program.source, program.names
+    imports = _imports_of(program, node.value)
+    found = names.lookup(HERE, node)
+    if any(binding.imported != HERE for binding in found):
+        return None
+    scopes = [names.scope_node(statement) for statement in imports]
+    for binding in found:
+        is_sure = source.parents[binding.node] is names.scope_node(binding.node)
+        is_beside = all(binding.node in _block(source, i) for i in imports)
+        is_before = source.end(binding.node) <= source.start(node)
+        if is_before and (is_sure or is_beside):
+            return []
+    if found and any(found is not names.scopes[s].names.get(HERE) for s in scopes):
+        return None
+    return [_last_of_imports(source, statement) for statement in imports]
+
+
+def _imports_of(program: Program, node: ast.expr) -> list[ast.stmt]:
+    """Returns the statements that import what an attribute is taken from."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    found = program.names.lookup(node.id, node)
+    imports = [binding.node for binding in found if binding.imported]
+    return imports or _imports_of(program, program.names.value(node))
+
+
+def _last_of_imports(source: Source, statement: ast.stmt) -> ast.stmt:
+    """Returns the last of the imports that follow each other from one on."""
+    block = _block(source, statement)
+    for following in block[block.index(statement) :]:
+        if not isinstance(following, ast.Import | ast.ImportFrom):
+            break
+        statement = following
+    return statement
+
+
+def _block(source: Source, statement: ast.stmt) -> list[ast.stmt]:
+    """Returns the statements that are run one by one, of which one is given."""
+    fields = ast.iter_fields(source.parents[statement])
+    return next(
+        block for _, block in fields if isinstance(block, list) and statement in block
+    )

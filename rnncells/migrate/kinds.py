@@ -6,17 +6,17 @@ from functools import reduce
 
 from rnncells.migrate.cells import (
     CONVOLUTIONAL,
+    LIFTS,
     PACKAGES,
+    PARTIAL,
     PARTS,
     CellClass,
+    lifting,
     linen_name,
     own_cell,
 )
 from rnncells.migrate.names import Binding, Names, last_name
 
-LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
-OTHER_LIFTS = ("map_variables", "remat_scan", "custom_vjp", "add_metadata_axis")
-PARTIAL = ("functools.partial", "partial")
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")
 
@@ -120,7 +120,7 @@ class Kinds:
             return _of_qualified(qualified)
         if isinstance(node, ast.Name):
             found = self.names.lookup(node.id, node)
-            kinds = [self._of_binding(b) for b in found if not _is_none(b.value)]
+            kinds = [self._of_binding(b) for b in found if not b.is_none]
             return reduce(Kind.__or__, kinds) if kinds else OPEN
         if self.names.is_self(node.value):
             return self._of_attribute(node)
@@ -171,7 +171,8 @@ class Kinds:
     def _of_subclass(self, node: ast.ClassDef) -> Kind:
         own = own_cell(self.names, node)
         if own is not None and not own.why_not:
-            return Kind(frozenset({CellClass(node.name, parts=0, is_own=True)}))
+            made = CellClass(node.name, 0, is_own=True, is_required=own.is_required)
+            return Kind(frozenset({made}))
         bases = reduce(Kind.__or__, map(self.of, node.bases), Kind())
         fields = {
             getattr(statement.target, "id", "")
@@ -182,8 +183,7 @@ class Kinds:
             return OTHER
         methods = {getattr(statement, "name", "") for statement in node.body}
         changes = methods & {"initialize_carry", "__call__", "setup", "__post_init__"}
-        one = next(iter(bases.classes))
-        if changes or len(node.bases) > 1 or (one is not None and one.is_own):
+        if changes or len(node.bases) > 1:
             return SOME_CLASS
         return Kind(bases.classes)
 
@@ -197,7 +197,7 @@ class Kinds:
             held = elements(self.names.value(node.func.value))
             if held:
                 return self._any_of([*held, *node.args[1:]])
-        lift, options = self.lifting(node.func)
+        lift, options = lifting(self.names, node.func)
         if lift and node.args:
             return self._of_lifted(node, lift, [*options, *node.keywords])
         made = self.of(node.func)
@@ -224,24 +224,6 @@ class Kinds:
         )
         lifts = (*cell.lifts, lift)
         return Kind(frozenset({replace(cell, lifts=lifts, keeps_last_axis=keeps)}))
-
-    def lifting(self, node: ast.expr) -> tuple[str | None, list[ast.keyword]]:
-        """Returns the name of the transformation of classes that a function is.
-
-        Returns:
-          its name in `flax.linen`, None if it is none, and the options given with it.
-        """
-        node = self.names.value(node)
-        name = linen_name(self.names.qualified(node))
-        if name in LIFTS + OTHER_LIFTS:
-            return name, []
-        is_partial = isinstance(node, ast.Call) and (
-            (self.names.qualified(node.func) or getattr(node.func, "id", "")) in PARTIAL
-        )
-        if is_partial and node.args:
-            name, options = self.lifting(node.args[0])
-            return name, [*options, *node.keywords]
-        return None, []
 
 
 def _of_qualified(qualified: str) -> Kind:

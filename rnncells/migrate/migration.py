@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from rnncells.migrate import half_migrated, imports, own_cells, rewrites
+from rnncells.migrate import half_migrated, imports, old_names, own_cells, rewrites
 from rnncells.migrate.program import Program
 from rnncells.migrate.rules import Finding
 from rnncells.migrate.source import Edit, Source, apply
@@ -17,6 +17,9 @@ WORDS = re.compile(
     rb"|rnncells|_select_last"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
+# They go first, each by itself: other rules look at the names that they change, and no
+# line becomes two.
+RENAMINGS = (old_names.conv_lstm, imports.from_shim)
 
 
 @dataclass(frozen=True)
@@ -62,46 +65,53 @@ def migrate(
     """
     if not (WORDS.search(data) and LIBRARY.search(data)):
         return Migration(data)
-    program = Program(Source(data))
-    found = [
-        finding
-        for finding in findings(program, to)
-        if (rules is None or finding.rule in rules)
-        # A size that leaves RNN goes to the cell.
-        and (finding.rule != "RC04" or rules is None or "RC01" in rules)
-        and not program.source.is_skipped(finding.node)
-    ]
+    program, found = Program(Source(data)), []
+    for rule in RENAMINGS:
+        renamed = [f for f in chosen(program, rule(program), rules) if f.edits]
+        if renamed:
+            edits = [edit for finding in renamed for edit in finding.edits]
+            program = Program(Source(apply(program.source, edits)))
+            found += renamed
+    rest = chosen(program, findings(program, to), rules)
+    found += rest
     if not found:
         return Migration(data)
-    edits = [edit for finding in found for edit in finding.edits]
-    edits += marks(program, [finding for finding in found if finding.why])
-    notes = {
-        Note(
-            finding.node.lineno if hasattr(finding.node, "lineno") else 1,
-            finding.rule,
-            finding.why,
-        ): None
-        for finding in found
-    }
-    new = apply(program.source, edits) if edits else data
+    edits = [edit for finding in rest for edit in finding.edits]
+    edits += marks(program, [finding for finding in rest if finding.why])
+    new = apply(program.source, edits)
     try:
         ast.parse(new)
     except SyntaxError as error:
         raise ValueError(
             f"its rewriting is no Python, {error}: please report"
         ) from error
+    notes = dict.fromkeys(Note(f.node.lineno, f.rule, f.why) for f in found)
     return Migration(
         data if new == data else new, tuple(sorted(notes, key=lambda n: n.line))
     )
 
 
+def chosen(
+    program: Program, found: Iterable[Finding], rules: Collection[str] | None
+) -> list[Finding]:
+    """Returns the findings that a user wants."""
+    return [
+        finding
+        for finding in found
+        if (rules is None or finding.rule in rules)
+        # A size that leaves RNN goes to the cell.
+        and (finding.rule != "RC04" or rules is None or "RC01" in rules)
+        and not program.source.is_skipped(finding.node)
+    ]
+
+
 def findings(program: Program, to: str) -> list[Finding]:
     """Returns what all rules find; edits at one place in the order in which they go."""
     widths = Widths(program)
-    of_imports = imports.to_rnncells if to == "rnncells" else imports.from_shim
     return [
-        *of_imports(program),
-        *rewrites.old_names(program),
+        *(finding for rule in RENAMINGS for finding in rule(program)),
+        *imports.of_stars(program),
+        *(imports.to_rnncells(program) if to == "rnncells" else ()),
         *own_cells.classes(program),
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),
@@ -119,7 +129,7 @@ def marks(program: Program, found: list[Finding]) -> list[Edit]:
     source, made = program.source, {}
     for finding in found:
         statement = source.statement(finding.node)
-        number = source.logical_line(min(statement.lineno, finding.node.lineno))
+        number = source.first_line(min(statement.lineno, finding.node.lineno))
         label = f"TODO(rnncells): {finding.rule}"
         above = number - 1
         while source.line(above).lstrip().startswith("#"):
@@ -130,9 +140,7 @@ def marks(program: Program, found: list[Finding]) -> list[Edit]:
             made.setdefault((number, label), finding.why)
     edits = []
     for (number, label), why in made.items():
-        line = source.line(number)
-        indent = line[: len(line) - len(line.lstrip())]
-        newline = re.search(r"\r\n|\r|\n|$", line)[0] or "\n"
         at = source.line_starts[number - 1]
-        edits.append(Edit(at, at, f"{indent}# {label}: {why}{newline}"))
+        text = f"{source.indent(number)}# {label}: {why}{source.newline}"
+        edits.append(Edit(at, at, text))
     return edits

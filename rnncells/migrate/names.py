@@ -39,6 +39,11 @@ class Binding:
         """Whether it is a parameter that is None by default."""
         return isinstance(self.default, ast.Constant) and self.default.value is None
 
+    @property
+    def is_none(self) -> bool:
+        """Whether it is set to None, as where an import fails."""
+        return isinstance(self.value, ast.Constant) and self.value.value is None
+
 
 @dataclass(eq=False)
 class Scope:
@@ -108,6 +113,14 @@ class Names:
         found = self.lookup(name.id, name)
         return found[0] if len(found) == 1 else None
 
+    def uses(self, name: str, found: list[Binding]) -> list[ast.Name]:
+        """Returns where a name is read that has these bindings, of one scope."""
+        return [
+            node
+            for node in self._names.get(name, ())
+            if isinstance(node.ctx, ast.Load) and self.lookup(name, node) is found
+        ]
+
     def value(self, node: ast.expr) -> ast.expr:
         """Returns the expression that a name was set to, once and for all; or it."""
         seen = set()
@@ -129,12 +142,7 @@ class Names:
         if not isinstance(node, ast.Name) or node.id in seen:
             return None
         found = self.lookup(node.id, node)
-        # `None`, where an import may fail.
-        imported = {
-            binding.imported
-            for binding in found
-            if getattr(binding.value, "value", "") is not None
-        }
+        imported = {binding.imported for binding in found if not binding.is_none}
         if len(imported) == 1 and None not in imported:
             return imported.pop()
         value = self.value(node)
@@ -164,7 +172,7 @@ class Names:
                 values.append(statement.value)
         return values
 
-    def uses(self, target: ast.expr) -> list[ast.expr]:
+    def reads(self, target: ast.expr) -> list[ast.expr]:
         """Returns where a name, or an attribute of `self`, is read in its scope."""
         if isinstance(target, ast.Name):
             found = self._names.get(target.id, ())

@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from rnncells.migrate.cells import OwnCell, own_cell
+from rnncells.migrate.cells import OwnCell, own_cell, signature
 from rnncells.migrate.program import Program
 from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit
+from rnncells.migrate.source import Edit, Source
 
 
 def classes(program: Program) -> Iterator[Finding]:
@@ -21,60 +21,76 @@ def classes(program: Program) -> Iterator[Finding]:
 
 def _edits(program: Program, cell: OwnCell) -> list[Edit]:
     source, method = program.source, cell.method
-    line = source.line(method.lineno)
-    indent = line[: len(line) - len(line.lstrip())]
-    newline = "\r\n" if line.endswith("\r\n") else "\n"
-    names = [arg.arg for arg in method.args.args]
-    rng, batch_dims, size, *init_fn = names
+    indent = source.indent(method.lineno)
+    deeper = indent.removeprefix(source.indent(cell.node.lineno)) or "    "
     decorator = method.decorator_list[0]
+    start, end = signature(source, method)
+    first = source.text(method.args.args[0])
     edits = [
-        Edit(source.start(decorator), source.end(decorator), f"{cell.linen}.nowrap")
+        Edit(source.start(decorator), source.end(decorator), f"{cell.linen}.nowrap"),
+        Edit(start, end, f"self, {first}, input_shape"),
+        *_unpacked(program, cell),
+        _with_fields(program, cell, indent),
     ]
-    arguments = method.args.args
-    last = [*arguments, *method.args.defaults][-1]
-    end = max(source.end(arguments[-1]), source.end(last))
-    edits.append(Edit(source.start(arguments[0]), end, f"self, {rng}, input_shape"))
-    body = method.body
-    has_doc = ast.get_docstring(method, clean=False) is not None
-    first = body[1] if has_doc and len(body) > 1 else body[0]
-    inner = source.line(first.lineno)
-    inner = inner[: len(inner) - len(inner.lstrip())]
-    at = source.line_starts[first.lineno - 1]
-    text = f"{inner}{batch_dims}, {size} = input_shape[:-1], self.features{newline}"
-    if init_fn:
-        text += f"{inner}{init_fn[0]} = self.carry_init{newline}"
-    edits.append(Edit(at, at, text))
-    edits.append(_field_edit(program, cell, indent, newline))
-    if not any(
-        getattr(s, "name", "").startswith("num_feature") for s in cell.node.body
-    ):
-        at = source.end(method)
-        text = (
-            f"{newline}{newline}{indent}@property{newline}"
-            f"{indent}def num_feature_axes(self):{newline}{indent}    return 1"
-        )
-        edits.append(Edit(at, at, text))
+    if not cell.feature_axes:
+        lines = ["", "@property", "def num_feature_axes(self):", f"{deeper}return 1"]
+        edits.append(source.behind(method.end_lineno, lines, indent))
     return edits
 
 
-def _field_edit(program: Program, cell: OwnCell, indent: str, newline: str) -> Edit:
+def _unpacked(program: Program, cell: OwnCell) -> list[Edit]:
+    """Returns the edits that set the old arguments, before the first statement."""
+    source, method = program.source, cell.method
+    _, batch_dims, size, *init_fn = [arg.arg for arg in method.args.args]
+    has_doc = ast.get_docstring(method, clean=False) is not None
+    statements = method.body[has_doc:]
+    if not statements:
+        return []
+    lines = [f"{batch_dims}, {size} = input_shape[:-1], self.features"]
+    lines += [f"{name} = self.carry_init" for name in init_fn]
+    first, number = statements[0], _first_line(statements[0])
+    at, inner = source.line_starts[number - 1], source.indent(number)
+    if number == first.lineno and (
+        source.first_line(number) < number
+        or source.data[at : source.start(first)].strip()
+    ):
+        at = source.start(first)
+        return [Edit(at, at, "".join(f"{line}; " for line in lines))]
+    text = "".join(f"{inner}{line}{source.newline}" for line in lines)
+    return [Edit(at, at, text)]
+
+
+def _first_line(statement: ast.stmt) -> int:
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _with_fields(program: Program, cell: OwnCell, indent: str) -> Edit:
     """Returns the edit that adds fields, behind those that are there."""
-    source, known = program.source, cell.fields
-    lines = []
-    if "features" not in known:
-        lines.append("features: int = None")
-    if len(cell.method.args.args) == 4 and "carry_init" not in known:
-        default = f"{cell.linen}.initializers.zeros_init()"
-        if cell.method.args.defaults:
-            default = source.text(cell.method.args.defaults[-1])
-        lines.append(f"carry_init: object = {default}")
-    statements = list(known.values())
-    text = "".join(f"{indent}{line}{newline}" for line in lines)
-    if statements:
-        number = statements[-1].end_lineno + 1
-        at = source.line_starts[number - 1]
-        return Edit(at, at, text)
-    method = next(s for s in cell.node.body if isinstance(s, ast.FunctionDef))
-    number = min([method.lineno, *(d.lineno for d in method.decorator_list)])
+    source, node = program.source, cell.node
+    lines = ["features: int = None"]
+    if len(cell.method.args.args) == 4:
+        lines.append(f"carry_init: object = {_default(source, cell)}")
+    if cell.fields:
+        last = list(cell.fields.values())[-1]
+        return source.behind(last.end_lineno, lines, indent)
+    if ast.get_docstring(node, clean=False) is not None:
+        return source.behind(node.body[0].end_lineno, ["", *lines], indent)
+    number = _first_line(node.body[0])
+    while source.line(number - 1).lstrip().startswith("#"):
+        number -= 1
     at = source.line_starts[number - 1]
-    return Edit(at, at, text + (newline if lines else ""))
+    text = "".join(f"{indent}{line}{source.newline}" for line in lines)
+    return Edit(at, at, text + source.newline)
+
+
+def _default(source: Source, cell: OwnCell) -> str:
+    """Returns the text of what makes a carry by default."""
+    args = cell.method.args
+    if not args.defaults:
+        return f"{cell.linen}.initializers.zeros_init()"
+    _, end = signature(source, cell.method)
+    tokens = source.tokens_between(source.end(args.args[-1]), end)
+    start = next(stop for _, stop, token in tokens if token == "=")
+    text = source.data[start:end].decode().strip()
+    return f"({text})" if len(text.splitlines()) > 1 else text

@@ -3,8 +3,8 @@
 import ast
 from functools import cached_property
 
-from rnncells.migrate.cells import CellClass
-from rnncells.migrate.kinds import PARTIAL, Kinds
+from rnncells.migrate.cells import PARTIAL, CellClass
+from rnncells.migrate.kinds import Kinds
 from rnncells.migrate.names import FUNCTIONS, SCOPES, Binding, Names, last_name
 from rnncells.migrate.source import Source
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rnncells.migrate.arguments import outer, taken_out, to_shape
 from rnncells.migrate.carry_calls import CarryCall, old_carry_call
-from rnncells.migrate.cells import CONVOLUTIONAL, own_cell
+from rnncells.migrate.cells import CONVOLUTIONAL
 from rnncells.migrate.kinds import OPEN
 from rnncells.migrate.names import argument, last_name
 from rnncells.migrate.program import Program
@@ -27,43 +27,6 @@ LIBRARIES = ("jax", "flax", "rnncells")
 CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
 LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional|encoder|decoder)s?$")
 UNKNOWN_CLASS = "which class it is, is not known"
-
-
-def old_names(program: Program) -> Iterator[Finding]:
-    """RC05: `ConvLSTM`, where the new name is not in the tree of parameters."""
-    for node in program.source.nodes:
-        if isinstance(node, ast.alias):
-            yield from _old_import(program, node)
-        if not isinstance(node, ast.Name | ast.Attribute):
-            continue
-        last = node.attr if isinstance(node, ast.Attribute) else node.id
-        if last != "ConvLSTM" or program.linen(node) != "ConvLSTM":
-            continue
-        call = program.source.parents[node]
-        is_made = isinstance(call, ast.Call) and call.func is node
-        if is_made and names_itself(program, call):
-            why = "its automatic name is in checkpoints: give `name=` as it was"
-            yield Finding("RC05", node, why=why)
-            continue
-        end = program.source.end(node)
-        yield Finding("RC05", node, [Edit(end, end, "Cell")])
-
-
-def _old_import(program: Program, node: ast.alias) -> Iterator[Finding]:
-    statement = program.source.parents[node]
-    if node.name == "ConvLSTM" and "flax.linen" in (
-        getattr(statement, "module", "") or ""
-    ):
-        at = program.source.start(node) + len("ConvLSTM")
-        yield Finding("RC05", node, [Edit(at, at, "Cell")])
-
-
-def names_itself(program: Program, call: ast.Call) -> bool:
-    """Says whether a module made by a call is named after its class in the tree."""
-    if argument(call, "name") is not None:
-        return False
-    function = program.source.around(call, ast.FunctionDef)
-    return function is not None and is_compact(program, function)
 
 
 def is_compact(program: Program, function: ast.FunctionDef) -> bool:
@@ -246,11 +209,7 @@ def _instance(program: Program, call: CarryCall) -> str | None:
             return None
         parts.append(made)
     elif call.of_class.is_own:
-        found = program.names.only(program.names.value(call.receiver))
-        made = None
-        if found is not None and isinstance(found.node, ast.ClassDef):
-            made = own_cell(program.names, found.node)
-        if made is None or made.is_required:
+        if call.of_class.is_required:
             return None
         parts.append(f"features={source.text(call.size)}")
     else:

@@ -7,15 +7,17 @@ import ast
 import io
 import re
 import tokenize
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 SKIP = re.compile(r"#\s*rnncells:\s*skip\b")
-# Tokens that are no code.
-BLANK = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT)
 NEWLINE = re.compile(rb"\r\n|\r|\n")
+BETWEEN_LINES = (
+    *(tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT),
+    tokenize.ENDMARKER,
+)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,45 @@ class Source:
         ends = [*self.line_starts[1:], len(self.data)]
         return self.data[self.line_starts[number - 1] : ends[number - 1]].decode()
 
+    @cached_property
+    def newline(self) -> str:
+        """How the first line of the file ends, and so what is added."""
+        found = NEWLINE.search(self.data)
+        return found[0].decode() if found else "\n"
+
+    def indent(self, number: int) -> str:
+        line = self.line(number)
+        return line[: len(line) - len(line.lstrip())]
+
+    def first_line(self, number: int) -> int:
+        """Returns the first line of what a line, of code, goes on with."""
+        return self._logical_lines.get(number, (number, number))[0]
+
+    def behind(self, number: int, lines: list[str], indent: str) -> Edit:
+        """Returns the edit that puts lines behind a line and what it goes on with."""
+        number = self._logical_lines.get(number, (number, number))[1]
+        line = self.line(number)
+        at = self.line_starts[number - 1] + len(line.rstrip("\r\n").encode())
+        text = [f"{indent}{line}" if line else "" for line in lines]
+        return Edit(at, at, "".join(f"{self.newline}{line}" for line in text))
+
+    def is_alone(self, statement: ast.stmt) -> bool:
+        """Says whether a statement shares its lines with comments alone."""
+        first = self.first_line(statement.lineno)
+        last = self.line_starts[statement.end_lineno - 1]
+        before = self.data[self.line_starts[first - 1] : self.start(statement)]
+        line = self.line(statement.end_lineno).encode()
+        rest = line[self.end(statement) - last :].strip()
+        return not before.strip() and (not rest or rest.startswith(b"#"))
+
+    def statement_behind(self, statement: ast.stmt, text: str) -> Edit:
+        """Returns the edit that puts a statement right behind another one."""
+        if self.is_alone(statement):
+            number = statement.lineno
+            return self.behind(statement.end_lineno, [text], self.indent(number))
+        at = self.end(statement)
+        return Edit(at, at, f"; {text}")
+
     def is_skipped(self, node: ast.AST) -> bool:
         """Says whether a line of a node's statement says `# rnncells: skip`."""
         statement = self.statement(node)
@@ -106,37 +147,31 @@ class Source:
         return any(SKIP.search(self.line(number)) for number in lines)
 
     @cached_property
-    def _tokenized(self) -> list[tokenize.TokenInfo]:
+    def _tokens(self) -> list[tokenize.TokenInfo]:
         lines = map(self.line, range(1, len(self.line_starts) + 1))
         return list(tokenize.generate_tokens(lambda: next(lines, "")))
 
     @cached_property
     def tokens(self) -> list[tuple[int, int, str]]:
         """Start, end and text of all tokens but white space; comments too."""
-        text_of: dict[int, str] = {}
-        found = [
-            (self._at(token.start, text_of), token.string)
-            for token in self._tokenized
-            if token.string.strip()
-        ]
+        found, text_of = [], {}
+        for token in self._tokens:
+            if token.string.strip():
+                found.append((self._at(token.start, text_of), token.string))
         return [(at, at + len(string.encode()), string) for at, string in found]
 
     @cached_property
-    def _logical_lines(self) -> list[int]:
-        """The first line of each line of code, which may go over several."""
-        found, is_new = [], True
-        for token in self._tokenized:
+    def _logical_lines(self) -> dict[int, tuple[int, int]]:
+        """The first and last of the lines that are one for Python, by each of them."""
+        found, first = {}, None
+        for token in self._tokens:
             if token.type == tokenize.NEWLINE:
-                is_new = True
-            elif is_new and token.type not in BLANK:
-                found.append(token.start[0])
-                is_new = False
+                lines = first, token.start[0]
+                found |= dict.fromkeys(range(first, token.start[0] + 1), lines)
+                first = None
+            elif first is None and token.type not in BETWEEN_LINES:
+                first = token.start[0]
         return found
-
-    def logical_line(self, number: int) -> int:
-        """Returns the first of the lines that a line is one with."""
-        at = bisect_right(self._logical_lines, number)
-        return self._logical_lines[at - 1] if at else number
 
     def _at(self, place: tuple[int, int], text_of: dict[int, str]) -> int:
         # Tokens count characters.

@@ -34,7 +34,7 @@ class Widths:
         if used is not None or is_called:
             return used
         target = self.program.target(call)
-        uses = [] if target is None else self.names.uses(target)
+        uses = [] if target is None else self.names.reads(target)
         found = {self._of_use(use, call, cell): None for use in uses}
         found.pop(None, None)
         sizes = [text for text in found if not text.endswith(".shape[-1]")]
@@ -80,10 +80,10 @@ class Widths:
         if is_carry_call(carry):
             old = old_carry_call(self.program, carry)
             return None if old is None else self._of_size(old.size, place)
-        if not cell.keeps_last_axis or cell.is_own:
-            return None
         if isinstance(carry, ast.Name):
             return self._of_carry_name(carry, place, cell)
+        if not has_width(cell):
+            return None
         if isinstance(carry, ast.Tuple) and len(carry.elts) == 2 == cell.parts:
             one_part = replace(cell, parts=1)
             return self._of_carry(carry.elts[1], place, one_part)
@@ -126,8 +126,9 @@ class Widths:
             bases += [b for b in found if is_carry_call(b.value)]
         # Where it comes from once, and then goes on from itself.
         is_there = found == self.names.lookup(carry.id, place)
-        if len(bases) == 1 and is_there and self.program.comes_before(bases[0], place):
-            return shape_of(carry.id, cell)
+        comes_before = self.program.comes_before
+        if has_width(cell) and len(bases) == 1 and is_there:
+            return shape_of(carry.id, cell) if comes_before(bases[0], place) else None
         return None
 
     def _last_before(self, found: list[Binding], use: ast.Name) -> Binding | None:
@@ -196,6 +197,11 @@ class Widths:
             places = {self.source.parents[other] for other in made}
             return texts.pop() if len(places) == 1 else None
         return None
+
+
+def has_width(cell: CellClass) -> bool:
+    """Says whether the last axis of a cell's carry is known to be its width."""
+    return cell.keeps_last_axis and not cell.is_own
 
 
 def shape_of(carry: str, cell: CellClass) -> str:
