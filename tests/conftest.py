@@ -11,6 +11,7 @@ if DEVICES not in os.environ.get("XLA_FLAGS", ""):
 import jax
 import numpy as np
 import pytest
+from cases import VARIANTS
 
 # Programs for old versions of Flax, which tests run by themselves.
 collect_ignore = ["old_programs"]
@@ -20,6 +21,14 @@ MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 10_000
 
 # Tests compile much and compute little.
 jax.config.update("jax_disable_most_optimizations", True)
+
+
+def pytest_collection_modifyitems(items):
+    """Marks tests of a cell with an option, which `-m "not option"` leaves out."""
+    for item in items:
+        parameters = f"-{item.callspec.id}-" if hasattr(item, "callspec") else ""
+        if any(f"-{name}-" in parameters for name in VARIANTS):
+            item.add_marker("option")
 
 
 @pytest.fixture(autouse=True)
