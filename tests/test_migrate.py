@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from programs import PROGRAMS
 
 from rnncells.migrate.migration import migrate
-from rnncells.migrate.rules import RULES
+from rnncells.migrate.rules.finding import RULES
 
 HEAD = "import flax.linen as nn\n"
 

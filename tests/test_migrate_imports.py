@@ -5,8 +5,8 @@ import pytest
 
 import rnncells
 from rnncells import legacy
-from rnncells.migrate.imports import MOVED, OF_SHIM
 from rnncells.migrate.migration import migrate
+from rnncells.migrate.rules.imports import MOVED, OF_SHIM
 
 TAKEN = "# TODO(rnncells): RC09: `rnncells` stands for something else here\n"
 # What a file was, what it is with `--to flax` (empty: the same), and `--to rnncells`.

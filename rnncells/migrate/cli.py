@@ -11,7 +11,7 @@ from pathlib import Path
 from rnncells import __version__
 from rnncells.migrate import params
 from rnncells.migrate.files import Looked, look_at_all, not_in_git, python_files, write
-from rnncells.migrate.rules import RULES
+from rnncells.migrate.rules.finding import RULES
 
 STATUS = """\
 exit status:

@@ -5,11 +5,17 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from rnncells.migrate import half_migrated, imports, old_names, own_cells, rewrites
-from rnncells.migrate.program import Program
-from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit, Source, apply
-from rnncells.migrate.widths import Widths
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit, Source, apply
+from rnncells.migrate.code.widths import Widths
+from rnncells.migrate.rules import (
+    half_migrated,
+    imports,
+    old_names,
+    own_cells,
+    rewrites,
+)
+from rnncells.migrate.rules.finding import Finding
 
 # A file without any of these has nothing to do with cells.
 WORDS = re.compile(

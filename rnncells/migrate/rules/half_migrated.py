@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from rnncells.migrate.carry_calls import is_carry_call, old_carry_call
-from rnncells.migrate.names import argument
-from rnncells.migrate.program import Program
-from rnncells.migrate.rewrites import is_compact
-from rnncells.migrate.rules import Finding
+from rnncells.migrate.code.carry_calls import is_carry_call, old_carry_call
+from rnncells.migrate.code.names import argument
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.rewrites import is_compact
 
 # What the last number of a shape is called, where there is no batch.
 FEATURES = re.compile(

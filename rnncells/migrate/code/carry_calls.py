@@ -4,10 +4,10 @@ import ast
 import re
 from dataclasses import dataclass
 
-from rnncells.migrate.cells import CellClass
-from rnncells.migrate.kinds import OTHER
-from rnncells.migrate.names import last_name
-from rnncells.migrate.program import Program
+from rnncells.migrate.code.cells import CellClass
+from rnncells.migrate.code.kinds import OTHER
+from rnncells.migrate.code.names import last_name
+from rnncells.migrate.code.program import Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
 # Names of instances of cells, which are made elsewhere.

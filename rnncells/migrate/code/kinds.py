@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from rnncells.migrate.cells import (
+from rnncells.migrate.code.cells import (
     CONVOLUTIONAL,
     LIFTS,
     PACKAGES,
@@ -15,7 +15,7 @@ from rnncells.migrate.cells import (
     linen_name,
     own_cell,
 )
-from rnncells.migrate.names import Binding, Names, last_name
+from rnncells.migrate.code.names import Binding, Names, last_name
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")

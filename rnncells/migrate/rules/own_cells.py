@@ -3,10 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from rnncells.migrate.cells import OwnCell, own_cell, signature
-from rnncells.migrate.program import Program
-from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit, Source
+from rnncells.migrate.code.cells import OwnCell, own_cell, signature
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit, Source
+from rnncells.migrate.rules.finding import Finding
 
 
 def classes(program: Program) -> Iterator[Finding]:

@@ -4,15 +4,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from rnncells.migrate.arguments import outer, taken_out, to_shape
-from rnncells.migrate.carry_calls import CarryCall, old_carry_call
-from rnncells.migrate.cells import CONVOLUTIONAL
-from rnncells.migrate.kinds import OPEN
-from rnncells.migrate.names import argument, last_name
-from rnncells.migrate.program import Program
-from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit
-from rnncells.migrate.widths import (
+from rnncells.migrate.code.carry_calls import CarryCall, old_carry_call
+from rnncells.migrate.code.cells import CONVOLUTIONAL
+from rnncells.migrate.code.kinds import OPEN
+from rnncells.migrate.code.names import argument, last_name
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit
+from rnncells.migrate.code.widths import (
     METHODS,
     PARAM_DTYPE,
     Widths,
@@ -21,6 +19,8 @@ from rnncells.migrate.widths import (
     is_bool,
     size_stays,
 )
+from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
+from rnncells.migrate.rules.finding import Finding
 
 LIBRARIES = ("jax", "flax", "rnncells")
 # Names of classes of cells, which come from elsewhere.

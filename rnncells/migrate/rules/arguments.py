@@ -3,10 +3,10 @@
 import ast
 from bisect import bisect_left
 
-from rnncells.migrate.carry_calls import CarryCall
-from rnncells.migrate.cells import CONVOLUTIONAL
-from rnncells.migrate.program import Program
-from rnncells.migrate.source import Edit
+from rnncells.migrate.code.carry_calls import CarryCall
+from rnncells.migrate.code.cells import CONVOLUTIONAL
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit
 
 
 def to_shape(program: Program, call: CarryCall) -> list[Edit]:

@@ -3,11 +3,11 @@
 import ast
 from collections.abc import Iterator
 
-from rnncells.migrate.cells import PARTIAL, lifting, linen_name
-from rnncells.migrate.names import FUNCTIONS, Binding
-from rnncells.migrate.program import Program
-from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit
+from rnncells.migrate.code.cells import PARTIAL, lifting, linen_name
+from rnncells.migrate.code.names import FUNCTIONS, Binding
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit
+from rnncells.migrate.rules.finding import Finding
 
 OLD, END = "ConvLSTM", "Cell"
 # What is made within them may be made while a compact method runs.

@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 
-from rnncells.migrate.source import Edit
+from rnncells.migrate.code.source import Edit
 
 RULES = {
     "RC01": "a cell is made with `features`",

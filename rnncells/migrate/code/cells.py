@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rnncells.migrate.names import Names, stored
-from rnncells.migrate.source import Source
+from rnncells.migrate.code.names import Names, stored
+from rnncells.migrate.code.source import Source
 
 # Where the names of Flax are: as they were, and on the way to today.
 PACKAGES = ("flax.linen", "rnncells.legacy", "rnncells")

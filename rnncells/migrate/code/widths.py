@@ -3,10 +3,10 @@
 import ast
 from dataclasses import replace
 
-from rnncells.migrate.carry_calls import CarryCall, is_carry_call, old_carry_call
-from rnncells.migrate.cells import CellClass
-from rnncells.migrate.names import Binding, argument
-from rnncells.migrate.program import Program
+from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carry_call
+from rnncells.migrate.code.cells import CellClass
+from rnncells.migrate.code.names import Binding, argument
+from rnncells.migrate.code.program import Program
 
 PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
 # Methods of modules, and where their arguments have the carry.

@@ -3,10 +3,10 @@
 import ast
 from functools import cached_property
 
-from rnncells.migrate.cells import PARTIAL, CellClass
-from rnncells.migrate.kinds import Kinds
-from rnncells.migrate.names import FUNCTIONS, SCOPES, Binding, Names, last_name
-from rnncells.migrate.source import Source
+from rnncells.migrate.code.cells import PARTIAL, CellClass
+from rnncells.migrate.code.kinds import Kinds
+from rnncells.migrate.code.names import FUNCTIONS, SCOPES, Binding, Names, last_name
+from rnncells.migrate.code.source import Source
 
 # Whose names are functions, where a cell may have `features`.
 LIBRARIES = ("jax", "flax", "rnncells")

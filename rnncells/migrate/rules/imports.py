@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 from itertools import takewhile
 
-from rnncells.migrate.cells import linen_name
-from rnncells.migrate.names import Binding
-from rnncells.migrate.program import Program
-from rnncells.migrate.rules import Finding
-from rnncells.migrate.source import Edit, Source
+from rnncells.migrate.code.cells import linen_name
+from rnncells.migrate.code.names import Binding
+from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.source import Edit, Source
+from rnncells.migrate.rules.finding import Finding
 
 # What is here under the names that Flax has.
 MOVED = {

@@ -1,0 +1,1 @@
+"""What is looked for, and what it becomes: rules RC01 to RC13."""
