@@ -42,14 +42,15 @@ usage: python -m experiments VERB ...
   keep RUN ...          copies results to experiments/results, to be committed
 
 NAME is a name that `list` prints, or a path to a .toml file. Any value of a config is
-an option of `run`; results go to runs/NAME-seedSEED unless --out names a folder:
+an option of `run`, but its title, its task's name and what was published; results go
+to runs/NAME-seedSEED unless --out names a folder:
 
   python -m experiments run temporal-order-6a --trials 5 --learning.rate 0.4
   python -m experiments run-all 'reber-*' 'reber-*:direct' --processes 2 --trials 8
 
-`run-all` takes `--processes N` (default: one for each core), `--out FOLDER` in which
-the folders of its runs go (default: runs), and options for all runs. What has ended is
-not run again, and what was broken off goes on.
+`run-all` takes, behind its rows, `--processes N` (default: one for each core), `--out
+FOLDER` in which the folders of its runs go (default: runs), and options for all runs.
+What has ended is not run again, and what was broken off goes on.
 
 --traceback, with any verb, shows where an error came from."""
 
@@ -153,7 +154,7 @@ def run_config(arguments: list[str]) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
 
-    run(command.experiment, folder, path.stem, reading)
+    run(command.experiment, folder, path.stem, reading, command.overwrite)
 
 
 def run_rows(arguments: list[str]) -> None:

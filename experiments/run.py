@@ -29,7 +29,13 @@ from experiments.training.loop import Run
 from experiments.training.trainer import Trainer, Trials
 
 
-def run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
+def run(
+    experiment: Experiment,
+    folder: Path,
+    name: str,
+    reading: str | None,
+    overwrite: bool = False,
+) -> None:
     """Trains and tests all trials, writes the folder and prints the table.
 
     Args:
@@ -38,9 +44,12 @@ def run(experiment: Experiment, folder: Path, name: str, reading: str | None) ->
         config left there is gone on with.
       name: of the config.
       reading: of the paper, if it is not the literal one.
+      overwrite: whether to start anew.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
+        if overwrite:
+            (folder / CONFIG).unlink(missing_ok=True)
         _run(experiment, folder, name, reading)
 
 

@@ -88,21 +88,21 @@ def test_what_show_prints_is_the_same_config(name, capsys):
 def test_run_passes_the_experiment_and_the_default_folder(runs):
     assert main(["run", NAME]) == 0
     experiment = read_config(config_path(NAME))
-    assert runs == [(experiment, Path(f"runs/{NAME}-seed0"), NAME, None)]
+    assert runs == [(experiment, Path(f"runs/{NAME}-seed0"), NAME, None, False)]
 
 
 def test_run_takes_a_reading(runs):
     assert main(["run", NAME, "--reading", "ranges-of-caption", "--seed", "3"]) == 0
     folder = Path(f"runs/{NAME}-ranges-of-caption-seed3")
     ((experiment, *rest),) = runs
-    assert rest == [folder, NAME, "ranges-of-caption"]
+    assert rest == [folder, NAME, "ranges-of-caption", False]
     assert (experiment.model.g, experiment.seed) == ("1", 3)
 
 
 def test_run_takes_a_path_and_names_the_run_after_it(runs):
     Path("mine.toml").write_bytes(config_path(NAME).read_bytes())
     assert main(["run", "mine.toml", "--seed", "7"]) == 0
-    assert runs[0][1:] == (Path("runs/mine-seed7"), "mine", None)
+    assert runs[0][1:] == (Path("runs/mine-seed7"), "mine", None, False)
 
 
 OVERRIDES = [
@@ -263,7 +263,7 @@ def test_error_quoting_a_line_break_stays_on_one_line(capsys):
 def test_overwrite_lets_a_run_into_a_full_folder(runs):
     finish("old")
     assert main(["run", NAME, "--out", "runs/old", "--overwrite"]) == 0
-    assert len(runs) == 1
+    assert len(runs) == 1 and runs[0][-1] is True
 
 
 def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):

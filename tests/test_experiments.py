@@ -1,5 +1,6 @@
 """The experiments: learning and its stopping rules, whole runs, and runs resumed."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.folder import METRICS
+from experiments.folder import METRICS, to_json
 from experiments.learners import online
 from experiments.learners.baseline import CELLS
 from experiments.reports.learning_curve import draw_learning_curve
@@ -25,6 +26,7 @@ from experiments.settings.reading import (
     config_names,
     config_path,
     read_config,
+    to_dict,
 )
 from experiments.settings.rules import ConfigError
 from experiments.training import loop
@@ -358,6 +360,18 @@ def test_every_config_runs(config, name, tmp_path, capsys):
         assert weights["outputs"].shape[-1] == 2
     assert f"{config.paper.sequences[-1]:,}" in capsys.readouterr().out
     assert f", {result['weights']} |" in markdown_table([tmp_path / "run"])
+
+
+def test_overwrite_starts_anew(tmp_path):
+    config = small(SIX_A, trials=2, max_sequences=6, tolerance=1e-6)
+    folder = tmp_path / "run"
+    for overwrite, error in ((False, pytest.raises(ConfigError)), (True, None)):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(to_json(to_dict(config)))
+        (folder / "state.msgpack").write_bytes(b"of another run")
+        with error or contextlib.nullcontext():
+            run(config, folder, "temporal-order-6a", None, overwrite)
+    assert (folder / "result.json").is_file()
 
 
 class Killed(Exception):

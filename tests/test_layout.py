@@ -134,7 +134,11 @@ ALLOWED = {
         "rnncells",
     ],
     "experiments/folder.py": ["experiments.settings"],
-    "experiments/training/checkpoint.py": ["flax.serialization", "jax"],
+    "experiments/training/checkpoint.py": [
+        "experiments.settings",
+        "flax.serialization",
+        "jax",
+    ],
     "experiments/training/progress.py": ["experiments.settings", "rich"],
     "experiments/training": [
         "experiments.folder",

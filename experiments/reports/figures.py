@@ -127,7 +127,7 @@ def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
         for axes, part in zip(row, parts, strict=True):
             axes.plot(part[0], linewidth=0.8)
             axes.tick_params(labelsize=6)
-        row[0].set_ylabel(name, fontsize=6)
+        row[0].set_ylabel(f"{name}\n{outcome.reading}", fontsize=6)
         row[0].set_ylim(0, 1)
         row[2].set_ylim(0, 1)
     for axes, title in zip(grid[0], run, strict=True):

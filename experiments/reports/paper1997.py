@@ -43,7 +43,9 @@ READING_HEAD = (
     *("row", "reading", "kind", "weights", "solved", "seed", "sequences: paper"),
     *("ours", "wrong", "state"),
 )
-LEGEND_HEAD = "reading", "kind", "values"
+LEGEND_HEAD = "reading", "kind", "values", "run for"
+# So many rows are named, more are counted.
+NAMED = 2
 FAILURE_HEAD = "row", "reading", "failed", "wrong", "state", "what is wrong"
 
 
@@ -80,7 +82,8 @@ def tables() -> dict[str, str]:
         for outcome in of_row
         if outcome.kind != "baseline" and outcome.failed
     ]
-    networks = [LITERAL, *readings_of(BASELINES)]
+    run = {outcome.reading for of_row in found.values() for outcome in of_row}
+    networks = [LITERAL, *(name for name in readings_of(BASELINES) if name in run)]
     compared = [
         _baselines(name, of_row, networks)
         for name, of_row in found.items()
@@ -89,26 +92,33 @@ def tables() -> dict[str, str]:
     return {
         "verdicts": _table(VERDICT_HEAD, verdicts),
         "readings": _table(READING_HEAD, read),
-        "legend": _table(LEGEND_HEAD, _legend()),
+        "legend": _table(LEGEND_HEAD, _legend(found)),
         "failures": _table(FAILURE_HEAD, failed),
         "baselines": _table(("row", "paper", *networks), compared),
     }
 
 
-def _legend() -> list[tuple[str, ...]]:
-    """Returns what each reading of the configs is, by its name."""
-    known = {}
+def _legend(found: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
+    """Returns what each reading of the configs is, and where it was run."""
+    known, rows = {}, {}
     for name in config_names():
-        for reading, found in readings(config_path(name)).items():
-            known.setdefault(reading, found)
+        for reading, one in readings(config_path(name)).items():
+            known.setdefault(reading, one)
+            if any(outcome.reading == reading for outcome in found[name]):
+                rows.setdefault(reading, []).append(name)
     return [
         (
             f"`{reading}`",
-            found.kind,
-            ", ".join(f"`{key} = {json.dumps(x)}`" for key, x in found.changes.items()),
+            one.kind,
+            ", ".join(f"`{key} = {json.dumps(x)}`" for key, x in one.changes.items()),
+            _run_for(rows.get(reading, [])),
         )
-        for reading, found in known.items()
+        for reading, one in known.items()
     ]
+
+
+def _run_for(rows: list[str]) -> str:
+    return f"{len(rows)} rows" if len(rows) > NAMED else ", ".join(rows) or "not run"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -143,7 +153,25 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
         return (name, "", "", "", words)
     if all(one.kind != "literal" for one in found):
         words += ", literal reading not run"
+    if words.startswith("not reproduced"):
+        words += _not_tried(name, found, outcome)
     return (name, _printed(outcome), _sequences(outcome), outcome.solved_of, words)
+
+
+def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
+    """Returns which readings of the paper had few trials, and did better, or none."""
+    few = [
+        f"; in fewer trials `{one.reading}`: {one.solved_of}"
+        for one in found
+        if one.kind != "baseline" and not one.is_whole and one.share > best.share
+    ]
+    run = {one.reading for one in found}
+    left = [
+        f"`{reading}`"
+        for reading, one in readings(config_path(name)).items()
+        if one.kind in ("silent", "contradictory") and reading not in run
+    ]
+    return "".join(few) + (f"; not run: {', '.join(left)}" if left else "")
 
 
 def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
@@ -226,7 +254,7 @@ def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[st
         outcome = by_reading.get(network)
         mean = outcome and outcome.mean()
         of_mean = f": {mean:,.0f}" if mean else ""
-        cells.append("-" if outcome is None else f"{outcome.solved_of}{of_mean}")
+        cells.append("not run" if outcome is None else f"{outcome.solved_of}{of_mean}")
     return (name, f"{found[0].result['config']['paper']['sequences'][-1]:,}", *cells)
 
 

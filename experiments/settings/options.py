@@ -82,7 +82,7 @@ def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
         Args:
           experiment: the config.
           out: Folder of the results; None is runs/NAME-seedSEED.
-          overwrite: Write to that folder even if it is not empty.
+          overwrite: Start anew in that folder, even if it is not empty.
         """
         return Run(experiment, out, overwrite)
 

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 from flax import serialization
 
+from experiments.settings.rules import ConfigError
+
 
 def save(path: Path, state: Any) -> None:
     """Writes a pytree of arrays and numbers; what stood there stays until then."""
@@ -19,5 +21,14 @@ def save(path: Path, state: Any) -> None:
 
 
 def load(path: Path, like: Any) -> Any:
-    """Returns what `save` wrote, in the structure of `like`."""
-    return serialization.from_bytes(like, path.read_bytes())
+    """Returns what `save` wrote, in the structure of `like`.
+
+    Raises:
+      ConfigError: something else stands there.
+    """
+    try:
+        return serialization.from_bytes(like, path.read_bytes())
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is damaged: {error}; give --overwrite to start anew."
+        ) from error
