@@ -59,7 +59,8 @@ CASES = {
     ),
     "spaces around the name of a mask": (
         "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn.apply({}, x, segmentation_mask = m)",
-        "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn.apply({}, x, seq_lengths = m.sum(-1))",
+        "rnn = nn.RNN(nn.GRUCell(4))\n"
+        "y = rnn.apply({}, x, seq_lengths = None if m is None else m.sum(-1))",
     ),
     "one argument by position": (
         "class C(nn.RNNCellBase):\n    rate: float\n\n    @staticmethod\n"

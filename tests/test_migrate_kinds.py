@@ -40,8 +40,72 @@ MARKED = {
         ["RC01"],
     ),
     "a class by its name": (
-        "def f(cell_cls):\n    return nn.RNN(cell_cls())",
+        "def f(cell_cls):\n    c = nn.LSTMCell.initialize_carry(k, (2,), g())\n"
+        "    return cell_cls()",
+        ["RC02", "RC01"],
+    ),
+    "a first argument that may be a function": (
+        "cell = nn.GRUCell(choose())\nc = cell.initialize_carry(k, (2,), 4)",
+        ["RC01", "RC03"],
+    ),
+    "a subclass with carries of half precision": (
+        "class H(nn.LSTMCell):\n    param_dtype: object = jnp.bfloat16\n\n\n"
+        "c = H.initialize_carry(k, (2,), 4)",
+        ["RC02"],
+    ),
+    "a size that another method changes": (
+        "class A:\n    def __init__(self, size):\n        self.size = size\n"
+        "        self.cell = nn.GRUCell()\n        self.size += 1\n\n"
+        "    def zero(self):\n"
+        "        return self.cell.initialize_carry(k, (2,), self.size)",
+        ["RC01", "RC03"],
+    ),
+    "a size that a subclass changes": (
+        "class A:\n    size: int = 4\n\n    def setup(self):\n"
+        "        self.cell = nn.GRUCell()\n\n    def zero(self):\n"
+        "        return self.cell.initialize_carry(k, (2,), self.size)\n\n\n"
+        "class B(A):\n    def setup(self):\n        super().setup()\n"
+        "        self.size = 8",
+        ["RC01", "RC03"],
+    ),
+    "an initialiser with a dtype": (
+        "c = nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(dtype=d))",
+        ["RC02"],
+    ),
+    "an image of other features": (
+        "cell = nn.ConvLSTMCell(features=5, kernel_size=(3, 3))\n"
+        "c = nn.ConvLSTMCell.initialize_carry(k, (2,), (6, 4, 8))",
+        ["RC02"],
+    ),
+    "a dtype by position": (
+        "cell = nn.LSTMCell(nn.tanh, nn.tanh, i, i, i, None, jnp.bfloat16)\n"
+        "rnn = nn.RNN(cell, 4)",
+        ["RC01", "RC04"],
+    ),
+    "a mask that may be None": (
+        "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn(x, segmentation_mask=m if use else None)",
+        ["RC07"],
+    ),
+    "a name that is set among arguments": (
+        "c = nn.GRUCell.initialize_carry(k, (n := 4,), n)",
+        ["RC02"],
+    ),
+    "a carry that has no elements": (
+        "carry = map(jnp.tanh, state)\ny = nn.LSTMCell()(carry, x)",
         ["RC01"],
+    ),
+    "a carry that may have grown": (
+        "def f(h, x):\n    h, x = Up()(h, x)\n    return nn.GRUCell()(h, x)",
+        ["RC01"],
+    ),
+    "a size for a class made of RNN": (
+        "from functools import partial\nlayer = partial(nn.RNN, cell_size=4)",
+        ["RC04"],
+    ),
+    "a name that is not there yet": (
+        "cells = [nn.GRUCell() for _ in range(2)]\nSIZE = 4\nfor cell in cells:\n"
+        "    c = cell.initialize_carry(k, (2,), f(SIZE))",
+        ["RC01", "RC03"],
     ),
     "a class in a field": (
         "class M(nn.Module):\n    core: object = nn.LSTMCell\n\n"
@@ -72,9 +136,8 @@ MARKED = {
         ["RC02"],
     ),
     "a method of a cell that is passed on": (
-        "def f(cell: nn.GRUCell):\n"
-        "    return jax.eval_shape(cell.initialize_carry, k, (2,), 4)",
-        ["RC03"],
+        "cell = nn.GRUCell()\nf = jax.eval_shape(cell.initialize_carry, k, (2,), 4)",
+        ["RC01", "RC03"],
     ),
     "a cell that another function makes": (
         "cell = make()\nc = cell.initialize_carry(k, (2,), 4)",
@@ -121,7 +184,30 @@ NOT_MARKED = {
     "a carry without a batch": (
         "c = nn.LSTMCell(8).initialize_carry(key, (x.shape[-1],))"
     ),
-    "a new method that is passed on": ("f = jax.vmap(nn.LSTMCell(8).initialize_carry)"),
+    "a new method that is passed on": "f = jax.vmap(nn.LSTMCell(8).initialize_carry)",
+    "a new method of a parameter that is passed on": (
+        "def f(cell: nn.GRUCell):\n    return jax.vmap(cell.initialize_carry)"
+    ),
+    "a carry of some number": (
+        "c = nn.LSTMCell(8).initialize_carry(key, (3,))\n"
+        "d = nn.LSTMCell(8).initialize_carry(key, (embed,))"
+    ),
+    "time-major by an attribute": "rnn = nn.RNN(nn.LSTMCell(8), config.tm)",
+    "a cell of nnx": (
+        "from flax import nnx\n\n\nclass M:\n    cell: nnx.RNNCellBase\n\n"
+        "    def f(self, x, rngs):\n"
+        "        return self.cell.initialize_carry(x.shape, rngs, init)"
+    ),
+    "an own layer that is called as a cell": (
+        "class Scanned(nn.Module):\n    @staticmethod\n"
+        "    def initialize_carry(batch, hidden, key):\n        return hidden\n\n\n"
+        "class M(nn.Module):\n    rnn: Scanned\n\n    def f(self, x):\n"
+        "        return self.rnn.initialize_carry(x.shape[0], 4, self.key)"
+    ),
+    "an attention layer": (
+        "class M(nn.Module):\n    encoder: object\n\n    def f(self, x, m):\n"
+        "        return self.encoder(x, segmentation_mask=m), nn.RNN"
+    ),
     "a class of the file that is no cell": (
         "class Env:\n    def initialize_carry(self, a, b, c):\n        return a\n\n\n"
         "env = Env()\nc = env.initialize_carry(1, 2, 3)"
@@ -146,6 +232,18 @@ REWRITTEN = {
         "    c = cell.initialize_carry(k, (2,), 4)",
         "cells = [nn.GRUCell(4), nn.GRUCell(4)]\nfor cell in cells:\n"
         "    c = cell.initialize_carry(k, (2, 4))",
+    ),
+    "a gate function of a choice": (
+        "c = nn.GRUCell.initialize_carry(k, (), 4)\n"
+        "y = nn.GRUCell(nn.tanh if hard else nn.sigmoid)(c, x)",
+        "c = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
+        "y = nn.GRUCell(4, nn.tanh if hard else nn.sigmoid)(c, x)",
+    ),
+    "a mask of a parameter": (
+        "rnn = nn.RNN(nn.GRUCell(4))\n\n\ndef f(x, m=None):\n"
+        "    return rnn(x, segmentation_mask=m)",
+        "rnn = nn.RNN(nn.GRUCell(4))\n\n\ndef f(x, m=None):\n"
+        "    return rnn(x, seq_lengths=None if m is None else m.sum(-1))",
     ),
     "a size in two parentheses": (
         "cell = nn.ConvLSTM(5, (3, 3))\n"

@@ -23,6 +23,7 @@ WORDS = re.compile(
     rb"|rnncells|_select_last"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
+MARK = "TODO(rnncells)"
 # They go first, each by itself: other rules look at the names that they change, and no
 # line becomes two.
 RENAMINGS = (old_names.conv_lstm, imports.from_shim)
@@ -79,6 +80,8 @@ def migrate(
             program = Program(Source(apply(program.source, edits)))
             found += renamed
     rest = chosen(program, findings(program, to), rules)
+    # What was left once stays, until a person has looked at it.
+    rest = [f for f in rest if f.why or f.rule != "RC01" or not is_marked(program, f)]
     found += rest
     if not found:
         return Migration(data)
@@ -130,23 +133,32 @@ def findings(program: Program, to: str) -> list[Finding]:
     ]
 
 
+def is_marked(program: Program, finding: Finding) -> bool:
+    """Says whether a mark of a finding's rule stands above its statement."""
+    source, number = program.source, line_of_mark(program, finding.node) - 1
+    while source.line(number).lstrip().startswith("#"):
+        if f"{MARK}: {finding.rule}" in source.line(number):
+            return True
+        number -= 1
+    return False
+
+
+def line_of_mark(program: Program, node: ast.AST) -> int:
+    """Returns the first line of a statement, above which marks stand."""
+    statement = program.source.statement(node)
+    return program.source.first_line(min(statement.lineno, node.lineno))
+
+
 def marks(program: Program, found: list[Finding]) -> list[Edit]:
     """Returns the edits that put comments above statements, but for those there."""
     source, made = program.source, {}
     for finding in found:
-        statement = source.statement(finding.node)
-        number = source.first_line(min(statement.lineno, finding.node.lineno))
-        label = f"TODO(rnncells): {finding.rule}"
-        above = number - 1
-        while source.line(above).lstrip().startswith("#"):
-            if label in source.line(above):
-                break
-            above -= 1
-        else:
-            made.setdefault((number, label), finding.why)
+        if not is_marked(program, finding):
+            number = line_of_mark(program, finding.node)
+            made.setdefault((number, finding.rule), finding.why)
     edits = []
-    for (number, label), why in made.items():
+    for (number, rule), why in made.items():
         at = source.line_starts[number - 1]
-        text = f"{source.indent(number)}# {label}: {why}{source.newline}"
+        text = f"{source.indent(number)}# {MARK}: {rule}: {why}{source.newline}"
         edits.append(Edit(at, at, text))
     return edits

@@ -65,7 +65,11 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     is_sure = (
         kind.cell_class is not None
         or kind.is_cell
-        or (not kind.classes and _is_named_as_a_cell(program, receiver))
+        or (
+            not kind.classes
+            and program.has_linen
+            and _is_named_as_a_cell(program, receiver)
+        )
     )
     return CarryCall(node, kind.cell_class, arguments, is_sure)
 

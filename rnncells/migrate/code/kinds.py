@@ -19,6 +19,11 @@ from rnncells.migrate.code.names import Binding, Names, last_name
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")
+# Types that say nothing of what is given.
+OPEN_TYPES = ("typing.", "collections.", "flax.linen.", "flax.typing.", "rnncells.")
+# What a class has of its own, and makes another carry or another step by.
+CHANGES = {"initialize_carry", "__call__", "setup", "__post_init__", "__init__"}
+CHANGES |= {"param_dtype", "carry_init"}
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,18 @@ class Kinds:
                 return SOME_CLASS | kind
         if annotation is not None and self.of(annotation).classes:
             return SOME_CELL
-        return kind
+        return OTHER if self._is_another(annotation) else kind
+
+    def _is_another(self, annotation: ast.expr | None) -> bool:
+        """Says whether an annotation is a class that has nothing to do with cells."""
+        if not isinstance(annotation, ast.Name | ast.Attribute):
+            return False
+        qualified = self.names.qualified(annotation)
+        if qualified is None:
+            found = self.names.only(annotation)
+            return found is not None and isinstance(found.node, ast.ClassDef)
+        is_class = qualified.rpartition(".")[2][:1].isupper()
+        return is_class and not qualified.startswith(OPEN_TYPES)
 
     def _is_module(self, node: ast.expr) -> bool:
         return bool(self.of(node).classes) or self.linen(node) in MODULES
@@ -181,8 +197,7 @@ class Kinds:
         }
         if not bases.classes or "features" in fields:
             return OTHER
-        methods = {getattr(statement, "name", "") for statement in node.body}
-        changes = methods & {"initialize_carry", "__call__", "setup", "__post_init__"}
+        changes = CHANGES & set(self.names.scopes[node].names)
         if changes or len(node.bases) > 1:
             return SOME_CLASS
         return Kind(bases.classes)

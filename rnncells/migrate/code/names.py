@@ -1,6 +1,7 @@
 """What names in a file stand for: through imports, aliases and scopes."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -151,26 +152,60 @@ class Names:
     def is_self(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"
 
+    def classes(self, node: ast.AST) -> list[ast.ClassDef]:
+        """Returns the class around a node, and those of the file that it is made of."""
+        found = [self.source.around(node, ast.ClassDef)]
+        for around in found:
+            for base in around.bases if around else ():
+                of_base = self.only(self.value(base))
+                made = None if of_base is None else of_base.node
+                if isinstance(made, ast.ClassDef) and made not in found:
+                    found.append(made)
+        return [around for around in found if around is not None]
+
     def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
         """Returns the fields that an attribute of `self` is, in the class around it."""
-        around = self.source.around(node, ast.ClassDef)
         return [
             statement
-            for statement in (around.body if around else ())
+            for around in self.classes(node)
+            for statement in around.body
             if isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)
             and statement.target.id == node.attr
         ]
 
+    def is_set_once(self, node: ast.Attribute) -> bool:
+        """Says whether an attribute of `self` has one value, whoever sets it.
+
+        That is: it is set in one place, or it is a field that is set in none, in the
+        class around it, those that it is made of, and those that are made of it.
+        """
+        mine = self.classes(node)
+        sets = [
+            target
+            for around, targets in self._attributes[node.attr].items()
+            if around in mine or mine[0] in self.classes(targets[0])
+            for target in targets
+            if not isinstance(target.ctx, ast.Load)
+        ]
+        return len(sets) + bool(self.fields(node)) <= 1
+
     def attribute_values(self, node: ast.Attribute) -> list[ast.expr]:
-        """Returns what an attribute of `self` is set to in the class around a node."""
-        around = self.source.around(node, ast.ClassDef)
-        values = []
-        for target in self._attributes.get((around, node.attr), ()):
-            statement = self.source.parents[target]
-            if isinstance(target.ctx, ast.Store) and isinstance(statement, ast.Assign):
-                values.append(statement.value)
-        return values
+        """Returns what an attribute of `self` is set to, in the class around a node.
+
+        Where it is set in none of its methods, in those of the classes of the file that
+        it is made of.
+        """
+        for around in self.classes(node):
+            values = []
+            for target in self._attributes[node.attr].get(around, ()):
+                statement = self.source.parents[target]
+                is_set = isinstance(target.ctx, ast.Store)
+                if is_set and isinstance(statement, ast.Assign):
+                    values.append(statement.value)
+            if values:
+                return values
+        return []
 
     def reads(self, target: ast.expr) -> list[ast.expr]:
         """Returns where a name, or an attribute of `self`, is read in its scope."""
@@ -180,7 +215,7 @@ class Names:
             reads = [node for node in found if self.source.holds(scope, node)]
         else:
             around = self.source.around(target, ast.ClassDef)
-            reads = self._attributes.get((around, target.attr), ())
+            reads = self._attributes[target.attr].get(around, ())
         return [node for node in reads if isinstance(node.ctx, ast.Load)]
 
     @cached_property
@@ -192,13 +227,13 @@ class Names:
         return found
 
     @cached_property
-    def _attributes(self) -> dict[tuple[ast.ClassDef | None, str], list[ast.Attribute]]:
-        """The attributes of `self` in each class."""
-        found: dict[tuple, list[ast.Attribute]] = {}
+    def _attributes(self) -> dict[str, dict[ast.ClassDef | None, list[ast.Attribute]]]:
+        """The attributes of `self`, by their names, in each class."""
+        found: defaultdict[str, dict] = defaultdict(dict)
         for node in self.source.nodes:
             if isinstance(node, ast.Attribute) and self.is_self(node.value):
                 around = self.source.around(node, ast.ClassDef)
-                found.setdefault((around, node.attr), []).append(node)
+                found[node.attr].setdefault(around, []).append(node)
         return found
 
     @cached_property

@@ -1,10 +1,11 @@
 """A file with its names, and what rules ask of it."""
 
 import ast
+import re
 from functools import cached_property
 
 from rnncells.migrate.code.cells import PARTIAL, CellClass
-from rnncells.migrate.code.kinds import Kinds
+from rnncells.migrate.code.kinds import Kinds, elements
 from rnncells.migrate.code.names import FUNCTIONS, SCOPES, Binding, Names, last_name
 from rnncells.migrate.code.source import Source
 
@@ -18,6 +19,13 @@ SIMPLE = (
     *(ast.BoolOp, ast.Call, ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
     ast.expr_context,
 )
+
+
+# What a number of units or steps is called.
+SIZE = re.compile(
+    r"size|feature|hidden|dim|width|unit|channel|num|(^|_)n(_|$)|^[nh]$", re.IGNORECASE
+)
+IMPORTED = ("flax.linen.", "rnncells.", "flax.")
 
 
 class Program:
@@ -61,14 +69,28 @@ class Program:
         """Returns the name in `flax.linen` of what an expression is."""
         return self.kinds.linen(node)
 
-    def is_function(self, node: ast.expr) -> bool:
-        """Says whether an argument is a function, as far as can be told."""
+    def is_function(self, node: ast.expr) -> bool | None:
+        """Says whether an argument is a function, not a number; None: not known."""
         node = self.names.value(node)
+        if isinstance(node, ast.IfExp):
+            return _agreed([self.is_function(node.body), self.is_function(node.orelse)])
+        if isinstance(node, ast.Subscript) and elements(self.names.value(node.value)):
+            held = elements(self.names.value(node.value))
+            return _agreed([self.is_function(element) for element in held])
         if isinstance(node, ast.Lambda):
             return True
+        if isinstance(node, ast.Constant | ast.BinOp | ast.UnaryOp):
+            return False
         if isinstance(node, ast.Call):
             made = self.names.qualified(node.func) or getattr(node.func, "id", "")
-            return made in (*PARTIAL, "getattr")
+            return True if made in PARTIAL else False if made in PURE else None
+        named = last_name(node)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            named = str(node.slice.value)
+        return self._is_typed_as_function(node, named)
+
+    def _is_typed_as_function(self, node: ast.expr, named: str) -> bool | None:
+        """Says the same by how a name, an attribute or an element comes in."""
         default, annotation = None, None
         if isinstance(node, ast.Attribute) and self.names.is_self(node.value):
             for field in self.names.fields(node):
@@ -78,20 +100,39 @@ class Program:
             default, annotation = found.default, found.annotation
             if isinstance(found.node, ast.FunctionDef) and not found.is_parameter:
                 return True
-        named = last_name(node)
-        return (
-            self._is_of_a_library(node)
-            or (default is not None and self._is_of_a_library(default))
-            or (annotation is not None and "Callable" in ast.unparse(annotation))
-            or named.endswith(("_fn", "activation", "gate"))
+        if self._is_of_a_library(node) or (
+            default is not None and self._is_of_a_library(default)
+        ):
+            return True
+        typed = "" if annotation is None else ast.unparse(annotation)
+        if "Callable" in typed or named.endswith(("_fn", "activation", "gate")):
+            return True
+        is_number = typed in ("int", "float") or SIZE.search(named) is not None
+        return False if is_number else None
+
+    @cached_property
+    def has_linen(self) -> bool:
+        """Whether the file imports recurrent cells: from Flax's linen, or from here."""
+        return any(
+            binding.imported is not None
+            and (f"{binding.imported}.").startswith(IMPORTED)
+            for scope in self.names.scopes.values()
+            for found in scope.names.values()
+            for binding in found
         )
 
     def _is_of_a_library(self, node: ast.expr) -> bool:
         return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES
 
     def function(self, node: ast.AST) -> ast.AST:
-        """Returns the function around a node, or the whole file."""
-        return self.source.around(node, *FUNCTIONS) or self.source.tree
+        """Returns the function that a node is run by, or the whole file.
+
+        Defaults and decorators are run where the function is made.
+        """
+        scope = self.names.scope_node(node)
+        while not isinstance(scope, (*FUNCTIONS, ast.Module)):
+            scope = self.names.scope_node(scope)
+        return scope
 
     def is_pure(self, node: ast.expr) -> bool:
         """Says whether an expression may be computed twice, or not at all."""
@@ -138,7 +179,7 @@ class Program:
         if binding.is_parameter or binding.imported:
             return True
         scope = self.names.scope_node(binding.node)
-        if scope is not self.names.scope_node(place) and isinstance(scope, ast.Module):
+        if isinstance(scope, ast.Module) and self.function(place) is not scope:
             return True
         if isinstance(scope, SCOPES[5:]):
             return True
@@ -156,10 +197,14 @@ class Program:
         around = self.source.around(place, ast.ClassDef)
         if around is None or around is not self.source.around(node, ast.ClassDef):
             return False
+        if not self._has_self(place) or not self.names.is_set_once(node):
+            return False
         function = self.function(place)
         values = self.names.attribute_values(node)
         if len(values) == 1 and self.function(values[0]) is function:
             return self.source.end(values[0]) <= self.source.start(place)
-        if self.function(node) is function:
-            return True
-        return bool(self.names.fields(node))
+        return self.function(node) is function or bool(self.names.fields(node))
+
+
+def _agreed(answers: list[bool | None]) -> bool | None:
+    return answers[0] if len(set(answers)) == 1 else None

@@ -3,12 +3,20 @@
 import ast
 from dataclasses import replace
 
-from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carry_call
+from rnncells.migrate.code.carry_calls import (
+    CELL,
+    CarryCall,
+    is_carry_call,
+    old_carry_call,
+)
 from rnncells.migrate.code.cells import CellClass
-from rnncells.migrate.code.names import Binding, argument
+from rnncells.migrate.code.names import Binding, argument, last_name
 from rnncells.migrate.code.program import Program
 
 PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
+# Functions that keep the shape of what they are given, or of what they choose from.
+KEEP_SHAPE = ("where", "stop_gradient", "zeros_like", "ones_like")
+LAZY = ("map", "zip", "filter", "iter", "reversed", "values", "items")
 # Methods of modules, and where their arguments have the carry.
 METHODS = {"init": 1, "init_with_output": 1, "apply": 1}
 
@@ -42,7 +50,10 @@ class Widths:
             return sizes[0]
         if len(sizes) > 1:
             return None
-        return next(iter(found), None) or self._of_carries(call, cell)
+        if found or isinstance(parent, ast.Call | ast.keyword):
+            # What is given to another function is of any width.
+            return next(iter(found), None)
+        return self._of_carries(call, cell)
 
     def _of_use(self, use: ast.expr, place: ast.Call, cell: CellClass) -> str | None:
         """Returns the width that one use of a cell tells."""
@@ -125,6 +136,8 @@ class Widths:
                 return sizes.pop()
             bases += [b for b in found if is_carry_call(b.value)]
         # Where it comes from once, and then goes on from itself.
+        if bases and _is_no_sequence(bases[0].value):
+            return None
         is_there = found == self.names.lookup(carry.id, place)
         comes_before = self.program.comes_before
         if has_width(cell) and len(bases) == 1 and is_there:
@@ -159,17 +172,39 @@ class Widths:
         targets = getattr(statement, "targets", [None])
         if isinstance(targets[0], ast.Tuple):
             # `carry, y = cell(carry, x)`, or `(c, h), y = ...`.
-            return any(
+            return self._is_step(value) and any(
                 isinstance(node, ast.Name) and node.id == name
                 for node in ast.walk(targets[0].elts[0])
             )
         function = (self.names.qualified(value.func) or "").rpartition(".")[2]
-        return function in ("where", "tree_map", "map", "stop_gradient")
+        if function in ("tree_map", "map") and value.args:
+            # Of a reset, by a function of its leaves.
+            of_leaves = value.args[0]
+            of_leaves = getattr(of_leaves, "body", of_leaves)
+            of_leaves = getattr(of_leaves, "func", of_leaves)
+            return last_name(of_leaves) in KEEP_SHAPE
+        return function in KEEP_SHAPE
+
+    def _is_step(self, call: ast.Call) -> bool:
+        """Says whether a call is that of a cell, or of what is called one."""
+        if self.program.kinds.of(call.func).is_cell:
+            return True
+        return CELL.search(last_name(call.func)) is not None
 
     def _name_of(self, call: ast.Call) -> str | None:
         """Returns the name of the class of the cell that a call makes."""
         cell = self.program.cell_class(call.func)
         return None if cell is None else cell.name
+
+    def _may_be(self, carry: CarryCall, cell: CellClass) -> bool:
+        """Says whether a carry may be of cells of a class that are held by no name.
+
+        It is of the class, or of a cell in a loop.
+        """
+        if carry.of_class is not None:
+            return carry.of_class.name == cell.name
+        found = self.names.only(carry.receiver)
+        return isinstance(getattr(found, "node", None), ast.For | ast.comprehension)
 
     def _of_carries(self, call: ast.Call, cell: CellClass) -> str | None:
         """Returns the one size of carries of a class, where it is made at one place.
@@ -181,8 +216,7 @@ class Widths:
             carries = [
                 carry
                 for carry in self.carries
-                if self.source.holds(scope, carry.node)
-                and (carry.of_class is None or carry.of_class.name == cell.name)
+                if self.source.holds(scope, carry.node) and self._may_be(carry, cell)
             ]
             sizes = {self.source.text(carry.size) for carry in carries if carry.size}
             texts = {self._of_size(carry.size, call) for carry in carries}
@@ -205,7 +239,7 @@ def has_width(cell: CellClass) -> bool:
 
 
 def shape_of(carry: str, cell: CellClass) -> str:
-    return f"{carry}.shape[-1]" if cell.parts == 1 else f"{carry}[0].shape[-1]"
+    return f"{carry}.shape[-1]" if cell.parts == 1 else f"{carry}[1].shape[-1]"
 
 
 def cell_size(call: ast.Call) -> ast.expr | None:
@@ -225,7 +259,14 @@ def size_stays(program: Program, call: ast.Call, made: ast.Call) -> str:
 
 
 def has_param_dtype(made: ast.Call) -> bool:
-    return argument(made, "param_dtype") is not None
+    # By position it is the seventh, behind functions and `dtype`.
+    return argument(made, "param_dtype", 6) is not None
+
+
+def _is_no_sequence(node: ast.expr | None) -> bool:
+    """Says whether a value can be unpacked, and has no elements."""
+    is_lazy = isinstance(node, ast.Call) and last_name(node.func) in LAZY
+    return is_lazy or isinstance(node, ast.GeneratorExp)
 
 
 def is_bool(node: ast.expr | None) -> bool:

@@ -10,10 +10,8 @@ from rnncells.migrate.code.program import Program
 from rnncells.migrate.rules.finding import Finding
 from rnncells.migrate.rules.rewrites import is_compact
 
-# What the last number of a shape is called, where there is no batch.
-FEATURES = re.compile(
-    r"shape\[-1\]|^(?!.*batch).*(feature|size|dim|hidden|width|channel|obs|inputs?\b)"
-)
+# What the size of a batch is called.
+BATCH = re.compile(r"batch|env|actor|shape\[0\]|len\(|(^|\.)(b|bs|n)$", re.IGNORECASE)
 
 
 def batch_alone(program: Program) -> Iterator[Finding]:
@@ -29,7 +27,7 @@ def batch_alone(program: Program) -> Iterator[Finding]:
         last = program.source.text(shape.elts[0])
         if features is None or program.source.text(features) == last:
             continue
-        if not FEATURES.search(last):
+        if BATCH.search(last):
             why = (
                 "the last number of a shape is that of features: the carry has no batch"
             )

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from rnncells.migrate.code.carry_calls import CarryCall, old_carry_call
 from rnncells.migrate.code.cells import CONVOLUTIONAL
@@ -25,7 +26,8 @@ from rnncells.migrate.rules.finding import Finding
 LIBRARIES = ("jax", "flax", "rnncells")
 # Names of classes of cells, which come from elsewhere.
 CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
-LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional|encoder|decoder)s?$")
+LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional)s?$")
+UNKNOWN_ARGUMENT = "whether its first argument is `features` or a function is not known"
 UNKNOWN_CLASS = "which class it is, is not known"
 
 
@@ -49,6 +51,9 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
             why = "`features` may be among the arguments that are unpacked"
             yield Finding("RC01", call, why=why)
             continue
+        if call.args and not cell.is_own and program.is_function(call.args[0]) is None:
+            yield Finding("RC01", call, why=UNKNOWN_ARGUMENT)
+            continue
         width = widths.of(call, cell)
         if width is None:
             why = "no carry tells `features` where the cell is made"
@@ -64,7 +69,8 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
 def is_some_class(program: Program, node: ast.expr) -> bool:
     """Says whether an expression is a class of cells, which may not be known."""
     kind = program.kinds.of(node)
-    return kind.is_class or (kind == OPEN and bool(CLASS.search(last_name(node))))
+    is_named_so = kind == OPEN and CLASS.search(last_name(node)) is not None
+    return kind.is_class or (is_named_so and is_old(program))
 
 
 def _last_argument(program: Program, call: ast.Call, text: str) -> Edit:
@@ -105,7 +111,20 @@ def has_features(program: Program, call: ast.Call) -> bool:
         return False
     if program.cell_class(call.func).is_own:
         return False
-    return not program.is_function(call.args[0])
+    # In a file that is new, what is not known is a number.
+    is_function = program.is_function(call.args[0])
+    return is_function is False or (is_function is None and not is_old(program))
+
+
+@lru_cache(maxsize=1)
+def is_old(program: Program) -> bool:
+    """Says whether a file has old forms for sure: carries, or cells of no width."""
+    return any(
+        (carry := old_carry_call(program, call)) is not None
+        and carry.is_sure
+        or (program.cell_class(call.func) is not None and not call.args + call.keywords)
+        for call in program.calls
+    )
 
 
 def carries(program: Program, widths: Widths) -> Iterator[Finding]:
@@ -151,7 +170,7 @@ def references(program: Program) -> Iterator[Finding]:
         if kind.is_class:
             yield Finding("RC02", node, why=why)
         elif kind.is_cell and not any(
-            made is not None and has_features(program, made) for made in kind.made
+            made is None or has_features(program, made) for made in kind.made
         ):
             yield Finding("RC03", node, why=why)
 
@@ -162,6 +181,8 @@ def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
     if batch is None or size is None:
         return "not all of its arguments are known"
     init_fn = call.arguments.get("init_fn")
+    if any(isinstance(part, ast.NamedExpr) for part in ast.walk(call.node)):
+        return "a name is set among its arguments, whose order changes"
     if not program.is_pure(size):
         return "the expression for `size` would be computed twice"
     if init_fn is not None and call.of_class is None:
@@ -183,6 +204,8 @@ def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
     cell = program.cell_class(made.func)
     if cell.has_features:
         return ""
+    if made.args and not cell.is_own and program.is_function(made.args[0]) is None:
+        return UNKNOWN_ARGUMENT
     if has_features(program, made):
         width = program.source.text(argument(made, "features", 0))
     else:
@@ -193,7 +216,10 @@ def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
 
 
 def _takes_dtype(program: Program, node: ast.expr) -> bool:
-    node = node.func if isinstance(node, ast.Call) else node
+    if isinstance(node, ast.Call):
+        if len(node.args) > 1 or argument(node, "dtype") is not None:
+            return False
+        node = node.func
     qualified = program.names.qualified(node) or ""
     return ".initializers." in qualified and qualified.split(".")[0] in LIBRARIES
 
@@ -233,6 +259,10 @@ def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
         ):
             return None
         texts = [program.source.text(node) for node in wanted]
+        size = program.names.value(call.size)
+        last = size.elts[-1] if isinstance(size, ast.Tuple) and size.elts else None
+        if last is None or program.source.text(last) != texts[0]:
+            return None
         found.add(f"{texts[0]}, kernel_size={texts[1]}")
     return found.pop() if len(found) == 1 else None
 
@@ -241,6 +271,9 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC04: the size as an argument of `RNN`; RC12: where the cell has one too."""
     for call in program.calls:
         if program.linen(call.func) != "RNN" or not call.args + call.keywords:
+            if argument(call, "cell_size") is not None and program.has_linen:
+                why = "a size belongs to the cell now"
+                yield Finding("RC04", call, why=why)
             continue
         size = cell_size(call)
         if size is None or _is_time_major(program, size):
@@ -249,6 +282,8 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
         made = program.constructor(cell) if cell is not None else None
         kind = program.cell_class(made.func) if made is not None else None
         if made is not None and not kind.has_features and has_features(program, made):
+            if not _is_size(program, size, made):
+                continue
             why = "the cell has `features` already, and the size sets `time_major`"
             yield Finding("RC12", call, why=why)
             continue
@@ -261,6 +296,13 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             why = "the cell is made elsewhere, or of another size: give it this one"
         edits = [] if why else taken_out(program, call, [size])
         yield Finding("RC04", call, edits, why)
+
+
+def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
+    """Says whether an argument of `RNN` is a size: that of its cell, or named so."""
+    text, features = program.source.text, argument(made, "features", 0)
+    is_same = features is not None and text(features) == text(node)
+    return is_same or program.is_function(node) is False
 
 
 def _is_time_major(program: Program, node: ast.expr) -> bool:
@@ -284,13 +326,12 @@ def masks(program: Program) -> Iterator[Finding]:
             is_layer = keyword.arg == "segmentation_mask" and _is_layer(program, call)
             if is_layer is False:
                 continue
-            value = program.names.only(keyword.value)
-            is_given = not isinstance(keyword.value, ast.Constant)
+            is_plain = isinstance(keyword.value, ast.Name | ast.Attribute)
             why = ""
             if is_layer is None:
                 why = "whether it is a layer of Flax is not known"
-            elif not is_given or (value is not None and value.is_optional):
-                why = "without a mask there are no lengths"
+            elif not is_plain and not _is_array(program, keyword.value):
+                why = "it may be None, and without a mask there are no lengths"
             edits = [] if why else _to_lengths(program, keyword)
             yield Finding("RC07", keyword.value, edits, why)
 
@@ -311,9 +352,22 @@ def _is_layer(program: Program, call: ast.Call) -> bool | None:
     return None if LAYER.search(last_name(layer)) and not is_another else False
 
 
+def _is_array(program: Program, node: ast.expr) -> bool:
+    """Says whether a value is an array for sure, not None."""
+    node = program.names.value(node)
+    if isinstance(node, ast.Call):
+        is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
+        function = program.names.qualified(node.func) or ""
+        return is_method or function.startswith("jax.")
+    return isinstance(node, ast.Compare | ast.BinOp | ast.UnaryOp)
+
+
 def _to_lengths(program: Program, keyword: ast.keyword) -> list[Edit]:
     start, (at, end) = program.source.start(keyword), outer(program, keyword.value)
     edits = [Edit(start, start + len("segmentation_mask"), "seq_lengths")]
+    if not _is_array(program, keyword.value):
+        text = program.source.text(keyword.value)
+        edits.append(Edit(at, at, f"None if {text} is None else "))
     if isinstance(keyword.value, ast.Name | ast.Attribute | ast.Call):
         return [*edits, Edit(end, end, ".sum(-1)")]
     return [*edits, Edit(at, at, "("), Edit(end, end, ").sum(-1)")]
