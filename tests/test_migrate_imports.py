@@ -169,8 +169,7 @@ CASES = {
     ),
     "recurrent names of all names": (
         "from flax.linen import *\ncell = GRUCell(4)\n",
-        "# TODO(rnncells): RC09: `GRUCell` may come from here: import it by name\n"
-        "from flax.linen import *\ncell = GRUCell(4)\n",
+        "",
         "# TODO(rnncells): RC09: `GRUCell` may come from here: import it by name\n"
         "from flax.linen import *\ncell = GRUCell(4)\n",
     ),

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply
@@ -116,10 +117,15 @@ def chosen(
 
 def findings(program: Program, to: str) -> list[Finding]:
     """Returns what all rules find; edits at one place in the order in which they go."""
+    by_name = partial(findings_by_name, to=to)
+    return [*imports.of_stars(program, by_name), *by_name(program)]
+
+
+def findings_by_name(program: Program, to: str) -> list[Finding]:
+    """Returns what rules find that follow names to where they are imported."""
     widths = Widths(program)
     return [
         *(finding for rule in RENAMINGS for finding in rule(program)),
-        *imports.of_stars(program),
         *(imports.to_rnncells(program) if to == "rnncells" else ()),
         *own_cells.classes(program),
         *rewrites.features(program, widths),

@@ -70,16 +70,48 @@ class Names:
 
     @cached_property
     def scopes(self) -> dict[ast.AST, Scope]:
-        nodes = self.source.nodes
+        nodes, of_others = self.source.nodes, []
         scopes = {node: Scope(node) for node in nodes if isinstance(node, SCOPES)}
         for node in nodes:
             for scope_of, name, kwargs in bindings(node):
-                scope = scopes[self.scope_node(scope_of)]
-                scope.bind(name, node, **kwargs)
-            if isinstance(node, ast.Global):
-                for name in node.names:
-                    scopes[self.source.tree].bind(name, node)
+                scope = self.scope_node(scope_of)
+                if self.is_of_other(name, scope):
+                    of_others.append((scope, name, node, kwargs))
+                else:
+                    scopes[scope].bind(name, node, **kwargs)
+        for scope, name, node, kwargs in of_others:
+            holder = self._holder(name, scope, scopes)
+            # When it is set, and how often, is not followed.
+            for known in [kwargs] if "imported" in kwargs else [kwargs, {}]:
+                holder.bind(name, node, **known)
         return scopes
+
+    def is_of_other(self, name: str, scope: ast.AST) -> bool:
+        """Says whether a scope sets a name of another: by `global` or `nonlocal`."""
+        return (scope, name) in self._outer
+
+    @cached_property
+    def _outer(self) -> dict[tuple[ast.AST, str], ast.Global | ast.Nonlocal]:
+        """What says of names in scopes that they are of others."""
+        found = {}
+        for node in self.source.nodes:
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                scope = self.scope_node(node)
+                if not isinstance(scope, ast.Module):
+                    found |= {(scope, name): node for name in node.names}
+        return found
+
+    def _holder(self, name: str, scope: ast.AST, scopes: dict[ast.AST, Scope]) -> Scope:
+        """Returns the scope that a name is of, which is used in a scope."""
+        is_first = True
+        while not isinstance(scope, ast.Module):
+            if is_first or not isinstance(scope, ast.ClassDef):
+                if isinstance(self._outer.get((scope, name)), ast.Global):
+                    break
+                if name in scopes[scope].names:
+                    return scopes[scope]
+            scope, is_first = self.scope_node(scope), False
+        return scopes[self.source.tree]
 
     def scope_node(self, node: ast.AST) -> ast.AST:
         """Returns the node whose scope a node stands in."""
@@ -98,14 +130,8 @@ class Names:
 
     def lookup(self, name: str, node: ast.AST) -> list[Binding]:
         """Returns all bindings that a name, used at a node, may have."""
-        scope, is_first = self.scope_node(node), True
-        while True:
-            of_class = isinstance(scope, ast.ClassDef)
-            if name in self.scopes[scope].names and (is_first or not of_class):
-                return self.scopes[scope].names[name]
-            if isinstance(scope, ast.Module):
-                return []
-            scope, is_first = self.scope_node(scope), False
+        holder = self._holder(name, self.scope_node(node), self.scopes)
+        return holder.names.get(name, [])
 
     def only(self, name: ast.AST) -> Binding | None:
         """Returns the one binding of a name, if it has one."""
@@ -286,10 +312,7 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
         yield node, node.name, {}
     elif isinstance(node, ast.Assign):
         for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield node, target.id, {"value": node.value}
-            else:
-                yield from ((node, name, {}) for name in stored(target))
+            yield from ((node, *bound) for bound in _unpacked(target, node.value))
     elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         if isinstance(node.target, ast.Name):
             yield node, node.target.id, {"value": node.value}
@@ -306,9 +329,23 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
         yield node, node.name, {}
     elif isinstance(node, ast.MatchMapping) and node.rest:
         yield node, node.rest, {}
-    elif isinstance(node, ast.Global | ast.Nonlocal):
-        # What else may be written to it is not followed.
-        yield from ((node, name, {}) for name in node.names for _ in range(2))
+
+
+def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, dict]]:
+    """Yields the names in a target, and what is known of the values that they get."""
+    displays = ast.Tuple | ast.List
+    if isinstance(target, ast.Name):
+        yield target.id, {"value": value}
+    elif (
+        isinstance(target, displays)
+        and isinstance(value, displays)
+        and len(target.elts) == len(value.elts)
+        and not any(isinstance(e, ast.Starred) for e in target.elts + value.elts)
+    ):
+        for inner, part in zip(target.elts, value.elts, strict=True):
+            yield from _unpacked(inner, part)
+    else:
+        yield from ((name, {}) for name in stored(target))
 
 
 def defaults_of(args: ast.arguments) -> dict[str, ast.expr | None]:

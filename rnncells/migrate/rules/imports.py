@@ -1,13 +1,13 @@
 """RC09: where recurrent names are imported from."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from rnncells.migrate.code.cells import linen_name
-from rnncells.migrate.code.names import Binding
+from rnncells.migrate.code.names import Binding, bindings
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.source import Edit, Source
+from rnncells.migrate.code.source import Edit, Source, apply
 from rnncells.migrate.rules.finding import Finding
 
 # What is here under the names that Flax has.
@@ -18,6 +18,7 @@ MOVED = {
 HERE, FLAX, SHIM = "rnncells", "flax.linen", "rnncells.legacy"
 MODULES, SHIMS = ((module, f"{module}.recurrent") for module in (FLAX, SHIM))
 # What Flax has not: an old name that stays, and what only the shim is for.
+OF_OTHER = "it is imported by `global` or `nonlocal`"
 OF_SHIM = {
     *("ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"),
     *("carry", "cells", "notice", "rnn"),
@@ -79,6 +80,8 @@ def _as_attribute(
     if any(source.is_skipped(use) for use in modules):
         return
     why = _why_not(program, HERE, found, HERE, modules)
+    if _is_of_other(program, node):
+        why = why or OF_OTHER
     for place in (node, *modules):
         if any(b.imported != "flax" for b in names.lookup("flax", place)):
             why = why or "`flax` stands for something else here"
@@ -167,14 +170,35 @@ def _path_edit(source: Source, node: ast.ImportFrom | ast.alias, text: str) -> E
     return Edit(path[0][0], path[-1][1], text)
 
 
-def of_stars(program: Program) -> Iterator[Finding]:
-    """RC09: imports of all names, which other rules do not see."""
+def of_stars(
+    program: Program, find: Callable[[Program], list[Finding]]
+) -> Iterator[Finding]:
+    """RC09: imports of all names, which other rules do not see.
+
+    Args:
+      program: the file.
+      find: what other rules find.
+    """
     recurrent = MOVED | {"ConvLSTM", "RNNCellBase"}
     used = _unknown(program, recurrent)
-    for node in program.source.nodes:
-        if used and _module(node) in (*MODULES, *SHIMS) and node.names[0].name == "*":
-            why = f"`{used[0]}` may come from here: import it by name"
-            yield Finding("RC09", node, why=why)
+    stars = [
+        node
+        for node in program.source.nodes
+        if _module(node) in (*MODULES, *SHIMS) and node.names[0].name == "*"
+    ]
+    if not (used and stars):
+        return
+    star = program.source.start(stars[0].names[0])
+    named = [Edit(star, star + 1, f" {', '.join(dict.fromkeys(used))}")]
+    by_name = Program(Source(apply(program.source, named)))
+    # Both have the same lines.
+    known, new = (
+        {(f.rule, f.why, f.node.lineno) for f in find(each)}
+        for each in (program, by_name)
+    )
+    for node in stars if new - known or len(stars) > 1 else ():
+        why = f"`{used[0]}` may come from here: import it by name"
+        yield Finding("RC09", node, why=why)
 
 
 def _unknown(program: Program, names: set[str]) -> list[str]:
@@ -239,6 +263,8 @@ def _attributes(program: Program) -> Iterator[Finding]:
         elif node.attr in replaced:
             why = f"another `{node.attr}` is put in the place of it"
             yield Finding("RC09", node, why=why)
+        elif any(_is_of_other(program, i) for i in _imports_of(program, node.value)):
+            yield Finding("RC09", node, why=OF_OTHER)
         elif beside is None or is_unknown:
             why = f"`{HERE}` stands for something else here"
             yield Finding("RC09", node, why=why)
@@ -290,6 +316,13 @@ def _imports_of(program: Program, node: ast.expr) -> list[ast.stmt]:
     found = program.names.lookup(node.id, node)
     imports = [binding.node for binding in found if binding.imported]
     return imports or _imports_of(program, program.names.value(node))
+
+
+def _is_of_other(program: Program, statement: ast.stmt) -> bool:
+    """Says whether a function imports what is a name of another, or of the file."""
+    scope = program.names.scope_node(statement)
+    bound = (name for _, name, _ in bindings(statement))
+    return any(program.names.is_of_other(name, scope) for name in bound)
 
 
 def _last_of_imports(source: Source, statement: ast.stmt) -> ast.stmt:

@@ -94,6 +94,10 @@ def _needs_name(program: Program, found: list[Binding], uses: list[ast.Name]) ->
         len(found) > 1
         or any(f"{OLD}{END}" in scope.names for scope in names.scopes.values())
         or any(
+            isinstance(node, ast.Global | ast.Nonlocal) and OLD in node.names
+            for node in nodes
+        )
+        or any(
             isinstance(node, ast.Name) and node.id == OLD and node not in uses
             for node in nodes
         )
