@@ -64,7 +64,7 @@ CASES = {
     ),
     "one argument by position": (
         "class C(nn.RNNCellBase):\n    rate: float\n\n    @staticmethod\n"
-        "    def initialize_carry(rng, dims, size):\n        return rng\n\n"
+        "    def initialize_carry(rng, dims: tuple, size):\n        return rng\n\n"
         "rnn = nn.RNN(C(0.25), 4)",
         "class C(nn.RNNCellBase):\n    rate: float\n    features: int = None\n\n"
         "    @nn.nowrap\n    def initialize_carry(self, rng, input_shape):\n"

@@ -4,7 +4,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from rnncells.migrate.code.cells import CellClass
+from rnncells.migrate.code.cells import CellClass, stays
 from rnncells.migrate.code.kinds import OTHER
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
@@ -53,7 +53,7 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
         return None
     receiver, kind = node.func.value, program.kinds.of(node.func.value)
     is_unbound = bool(node.args) and program.names.is_self(node.args[0])
-    if kind == OTHER or is_unbound or _is_of_a_class(program, receiver):
+    if kind == OTHER or is_unbound or stays(program.names, receiver):
         return None
     keywords = {keyword.arg: keyword.value for keyword in node.keywords}
     is_old = len(node.args) > 2 or set(OLD_NAMES[1:]) & set(keywords)
@@ -72,16 +72,6 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
         )
     )
     return CarryCall(node, kind.cell_class, arguments, is_sure)
-
-
-def _is_of_a_class(program: Program, node: ast.expr) -> bool:
-    """Says whether a carry is that of the class around it, or of one that it is of.
-
-    Modules that hold cells have methods of the same name, with their own arguments.
-    """
-    if isinstance(node, ast.Name):
-        return node.id in ("self", "cls")
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "super"
 
 
 def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:

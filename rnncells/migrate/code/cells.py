@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rnncells.migrate.code.names import Names, stored
+from rnncells.migrate.code.names import Names, last_name, stored
 from rnncells.migrate.code.source import Source
 
 # Where the names of Flax are: as they were, and on the way to today.
@@ -12,6 +12,7 @@ PACKAGES = ("flax.linen", "rnncells.legacy", "rnncells")
 # Parts of their carries.
 PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = {"ConvLSTMCell": 2, "ConvLSTM": 2}
+FLAX = (*PARTS, *CONVOLUTIONAL)
 LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
 OTHER_LIFTS = ("map_variables", "remat_scan", "custom_vjp", "add_metadata_axis")
 PARTIAL = ("functools.partial", "partial")
@@ -81,13 +82,13 @@ class OwnCell:
 
     Attributes:
       node: the class.
-      method: its `initialize_carry`.
+      method: its `initialize_carry`, a function or what sets it to one.
       linen: how the file names the module of its base, as `nn`; empty: not at all.
       why_not: why it cannot be rewritten; empty if it can.
     """
 
     node: ast.ClassDef
-    method: ast.FunctionDef
+    method: ast.FunctionDef | ast.Assign | ast.AnnAssign
     linen: str
     why_not: str = ""
 
@@ -122,31 +123,44 @@ class OwnCell:
 
 def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
     """Returns a class of cells that has the old form; None of any other class."""
-    known = {"RNNCellBase", *PARTS, *CONVOLUTIONAL}
+    known = ("RNNCellBase", *FLAX)
     bases = [b for b in node.bases if linen_name(names.qualified(b)) in known]
-    methods = [
-        statement
-        for statement in node.body
-        if isinstance(statement, ast.FunctionDef)
-        and statement.name == "initialize_carry"
-        and _has_no_instance(statement)
-    ]
+    found = names.scopes[node].names.get("initialize_carry", ())
+    methods = [b.node for b in found if _has_no_instance(names, b.node)]
     if not bases or not methods:
         return None
     linen = bases[0].value if isinstance(bases[0], ast.Attribute) else None
     text = "" if linen is None else names.source.text(linen)
     cell = OwnCell(node, methods[0], text)
+    if len(found) > 1:
+        return replace(cell, why_not="the class has several `initialize_carry`")
     return replace(cell, why_not=next(_obstacles(names, cell), ""))
 
 
-def _has_no_instance(method: ast.FunctionDef) -> bool:
-    """Says whether a method is static, or of the class, with arguments as of old."""
-    made = {getattr(d, "id", getattr(d, "attr", "")) for d in method.decorator_list}
-    args = method.args
+def _has_no_instance(names: Names, method: ast.AST) -> bool:
+    """Says whether a method is called on a class, with arguments as of old.
+
+    It is static, of the class, or has no `self`; what comes from elsewhere may be.
+    """
+    function, made = method, set()
+    if isinstance(method, ast.Assign | ast.AnnAssign):
+        function = method.value
+        if isinstance(function, ast.Call) and len(function.args) == 1:
+            made, function = {last_name(function.func)}, function.args[0]
+        function = names.value(function)
+        found = names.only(function)
+        if found is not None and not found.is_parameter:
+            function = found.node
+    made |= {last_name(d) for d in getattr(function, "decorator_list", ())}
+    is_static = bool(made & {"staticmethod", "classmethod"})
+    if not isinstance(function, ast.FunctionDef | ast.Lambda):
+        return is_static
+    args = function.args
     given = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    if not is_static:
+        return len(given) > 2 and given[0].arg != "self"
     # A key and a shape: that is today's form, static or not.
-    is_new = len(given) - ("classmethod" in made) == 2 and args.vararg is None
-    return bool(made & {"staticmethod", "classmethod"}) and not is_new
+    return len(given) - ("classmethod" in made) != 2 or args.vararg is not None
 
 
 def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
@@ -156,7 +170,7 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
         yield "it is skipped"
     if not cell.linen:
         yield "`nowrap` is to be imported for a method of the instance"
-    if not _is_plain(method):
+    if method not in node.body or not _is_plain(method):
         yield "it is not a plain (rng, batch_dims, size, init_fn)"
         return
     inside = names.source.tokens_between(*signature(names.source, method))
@@ -172,6 +186,8 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
         _is_number(names, use) for use in _reads(method, method.args.args[2].arg)
     ):
         yield "`size` may be that of an image: `num_feature_axes` is not 1"
+    if not _is_tuple(names, method):
+        yield "its batch may be a number or a list"
     for default in method.args.defaults:
         if any(_reads(default, name) for name in bound):
             yield "its default is a name of the class"
@@ -182,7 +198,9 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     yield from _other_uses(names, cell)
 
 
-def _is_plain(method: ast.FunctionDef) -> bool:
+def _is_plain(method: ast.AST) -> bool:
+    if not isinstance(method, ast.FunctionDef):
+        return False
     args = method.args
     made = [getattr(decorator, "id", "") for decorator in method.decorator_list]
     return (
@@ -232,16 +250,43 @@ def _is_number(names: Names, use: ast.Name) -> bool:
     return isinstance(parent, ast.Tuple | ast.List | ast.BinOp | ast.Compare)
 
 
+def _is_tuple(names: Names, method: ast.FunctionDef) -> bool:
+    """Says whether a batch must be a tuple, or may as well be one."""
+    batch = method.args.args[1]
+    annotation = batch.annotation
+    if isinstance(annotation, ast.Subscript):
+        annotation = annotation.value
+    if last_name(annotation) in ("tuple", "Tuple"):
+        return True
+    found = names.scopes[method].names.get(batch.arg, [])
+    uses = names.uses(batch.arg, found) if len(found) == 1 else []
+    return bool(uses) and all(_is_of_tuple(names, use) for use in uses)
+
+
+def _is_of_tuple(names: Names, use: ast.Name) -> bool:
+    """Says whether a batch is used as a number is not, and in a way that tuples are."""
+    parent, is_keyword = names.source.parents[use], False
+    if isinstance(parent, ast.keyword):
+        parent, is_keyword = names.source.parents[parent], parent.arg == "batch_dims"
+    if isinstance(parent, ast.Call):
+        function = parent.func
+        if getattr(function, "attr", "") == "initialize_carry":
+            is_flax = linen_name(names.qualified(function.value)) in FLAX
+            return is_flax and (is_keyword or parent.args[1:2] == [use])
+        return getattr(function, "id", "") in ("tuple", "list", "len")
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Add):
+        other = parent.left if parent.right is use else parent.right
+        return isinstance(other, ast.Tuple)
+    if isinstance(parent, ast.Subscript):
+        return parent.value is use and not isinstance(parent.slice, ast.Slice)
+    return isinstance(parent, ast.Starred)
+
+
 def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
     """Yields uses of a class that would have to change with it, and cannot."""
     nodes = names.source.nodes
-    carries = [
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Attribute) and node.attr == "initialize_carry"
-    ]
-    inside = set(ast.walk(cell.node))
-    if any(_is_itself(node) for node in carries if node in inside):
+    carries = [node for node in map(taken_from, nodes) if node is not None]
+    if any(class_of(names, node) is cell.node for node in carries):
         yield "the class calls it itself, by an instance of any size"
     if cell.is_required and any(_lifted(names, node) is cell.node for node in carries):
         yield "its lifted class makes a carry, and not all of its fields are known"
@@ -259,14 +304,65 @@ def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
                 yield f"`{node.name}` is derived from it, and has more of its own"
 
 
-def _is_itself(node: ast.expr) -> bool:
-    """Says whether an expression, in a class, is an instance of it, or the class."""
-    if isinstance(node, ast.Call):
-        return getattr(node.func, "id", "") in ("super", "type")
-    return (
-        getattr(node, "id", "") in ("self", "cls")
-        or getattr(node, "attr", "") == "__class__"
-    )
+def taken_from(node: ast.AST) -> ast.expr | None:
+    """Returns what `initialize_carry` is taken from, by its name or by `getattr`."""
+    if isinstance(node, ast.Attribute):
+        return node.value if node.attr == "initialize_carry" else None
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+        names = [getattr(argument, "value", "") for argument in node.args[1:2]]
+        return node.args[0] if names == ["initialize_carry"] else None
+    return None
+
+
+def class_of(names: Names, node: ast.expr) -> ast.ClassDef | None:
+    """Returns the class around an expression that is it, or an instance of it.
+
+    That is by the first argument of a method, and `super`, `type` or `__class__` of it.
+    """
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("super", "type"):
+        if not node.args:
+            return names.source.around(node, ast.ClassDef)
+        node = node.args[-1]
+    elif isinstance(node, ast.Attribute) and node.attr == "__class__":
+        node = node.value
+    found = names.only(node)
+    if found is None or not found.is_parameter or isinstance(found.node, ast.Lambda):
+        return None
+    around, args = names.scope_node(found.node), found.node.args
+    made = {last_name(decorator) for decorator in found.node.decorator_list}
+    first = [arg.arg for arg in [*args.posonlyargs, *args.args][:1]]
+    if "staticmethod" in made or first != [node.id]:
+        return None
+    return around if isinstance(around, ast.ClassDef) else None
+
+
+def stays(names: Names, node: ast.expr) -> bool:
+    """Says whether what a carry is taken from has a method of the file, which stays.
+
+    Modules that hold cells have methods of the same name, with their own arguments.
+    Those without one may call that of a module derived from them.
+    """
+    around, seen = class_of(names, node), set()
+    is_super = isinstance(node, ast.Call) and last_name(node.func) == "super"
+    left = [] if around is None else [*around.bases] if is_super else [around]
+    while left:
+        node = names.value(left.pop(0))
+        found = names.only(node)
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            node = found.node
+        if not isinstance(node, ast.ClassDef):
+            qualified = names.qualified(node) or last_name(node)
+            is_module = qualified.rpartition(".")[2] == "Module"
+            if is_module or linen_name(qualified) in FLAX:
+                return is_module
+        elif node not in seen:
+            seen.add(node)
+            fields = {last_name(getattr(part, "target", None)) for part in node.body}
+            if "initialize_carry" in {*names.scopes[node].names} | fields:
+                own = own_cell(names, node)
+                return own is None or bool(own.why_not)
+            left[:0] = node.bases
+    return False
 
 
 def _lifted(names: Names, node: ast.expr) -> ast.AST | None:

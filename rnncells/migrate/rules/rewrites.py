@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rnncells.migrate.code.carry_calls import CarryCall, old_carry_call
-from rnncells.migrate.code.cells import CONVOLUTIONAL
+from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carry_call
+from rnncells.migrate.code.cells import CONVOLUTIONAL, taken_from
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
 from rnncells.migrate.code.program import Program
@@ -160,12 +160,11 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
 def references(program: Program) -> Iterator[Finding]:
     """RC02 and RC03: `initialize_carry` that is passed on, and called elsewhere."""
     for node in program.source.nodes:
-        if not isinstance(node, ast.Attribute) or node.attr != "initialize_carry":
+        receiver, parent = taken_from(node), program.source.parents.get(node)
+        is_called = is_carry_call(parent) and parent.func is node
+        if receiver is None or is_called:
             continue
-        parent = program.source.parents[node]
-        if isinstance(parent, ast.Call) and parent.func is node:
-            continue
-        kind = program.kinds.of(node.value)
+        kind = program.kinds.of(receiver)
         why = "it is passed on, and called with other arguments now"
         if kind.is_class:
             yield Finding("RC02", node, why=why)

@@ -1,0 +1,209 @@
+"""The `initialize_carry` of users' own cells: in the old form, today's, or unclear."""
+
+import pytest
+from programs import assert_same, run, with_imports_of
+
+from rnncells.migrate.migration import migrate
+
+HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
+CALL = """\
+    @nn.compact
+    def __call__(self, carry, x):
+        carry = nn.tanh(nn.Dense(carry.shape[-1])(x) + carry)
+        return carry, carry
+"""
+END = """
+
+key = jax.random.PRNGKey(0)
+
+
+def run():
+    carry = Own.initialize_carry(key, BATCH, 4)
+    return Own().init_with_output(key, carry, jnp.sin(jnp.arange(6.0)).reshape(2, 3))
+"""
+FUNCTION = "def ones(rng, dims, size):\n    return jnp.ones(dims + (size,))\n\n\n"
+
+
+def of_body(*lines, batch="batch_dims", decorator="    @staticmethod\n"):
+    head = f"    def initialize_carry(rng, {batch}, size):\n"
+    body = "".join(f"        {line}\n" for line in lines)
+    return f"class Own(nn.RNNCellBase):\n{decorator}{head}{body}"
+
+
+def of_value(value, name="initialize_carry"):
+    return f"class Own(nn.RNNCellBase):\n    {name} = {value}\n"
+
+
+REWRITTEN = {
+    "unpacked": of_body("return jnp.ones((*batch_dims, size))"),
+    "unpacked in a list": of_body("return jnp.ones([*batch_dims, size])"),
+    "a sum": of_body("return jnp.ones(batch_dims + (size,))"),
+    "a list of it": of_body("return jnp.ones(list(batch_dims) + [size])"),
+    "its parts": of_body("return jnp.ones((batch_dims[0], size))"),
+    "a cell of Flax": of_body(
+        "return nn.GRUCell.initialize_carry(rng, batch_dims, size)"
+    ),
+    "a cell of Flax, by a keyword": of_body(
+        "return nn.GRUCell.initialize_carry(rng, size=size, batch_dims=batch_dims)"
+    ),
+    "an annotation": of_body(
+        "return jnp.ones(sum((batch_dims, (size,)), ()))",
+        batch="batch_dims: tuple[int, ...]",
+    ),
+}
+
+
+@pytest.mark.parametrize("to", ["flax", "rnncells"])
+@pytest.mark.parametrize("own", REWRITTEN.values(), ids=REWRITTEN)
+def test_batches_that_are_tuples_give_what_they_did(own, to):
+    old = f"{HEAD}{own}{CALL}{END.replace('BATCH', '(2,)')}"
+    migration = migrate(old.encode(), to)
+    assert not [note for note in migration.notes if note.why]
+    assert b"self, rng, input_shape" in migration.data
+    assert migrate(migration.data, to).data is migration.data
+    expected = run("old", with_imports_of("old_linen", old))
+    assert_same(run("new", migration.data.decode()), expected)
+
+
+BATCH = "its batch may be a number or a list"
+SIGNATURE = "it is not a plain (rng, batch_dims, size, init_fn)"
+ITSELF = "the class calls it itself, by an instance of any size"
+SUM = "return jnp.ones(batch_dims + (size,))"
+PLAIN = of_body(SUM)
+# Why it stays, and the batch that it is called with.
+MARKED = {
+    "a number": (of_body("return jnp.ones((batch_dims, size))"), BATCH, "2"),
+    "a number of another name": (
+        of_body("return jnp.ones((n, size))", batch="n"),
+        BATCH,
+        "2",
+    ),
+    "a number, perhaps": (
+        of_body("return jnp.ones(sum((batch_dims, (size,)), ()))"),
+        BATCH,
+        "(2,)",
+    ),
+    "a number or a tuple": (
+        of_body("if batch_dims == 2:", "    batch_dims = (batch_dims,)", SUM),
+        BATCH,
+        "2",
+    ),
+    "a number or a tuple, at once": (
+        of_body("if batch_dims == 2:", "    return jnp.ones((2, size))", SUM),
+        BATCH,
+        "2",
+    ),
+    "a number that is not used": (of_body("batch_dims = (2,)", SUM), BATCH, "2"),
+    "a batch that is not used": (of_body("return jnp.ones((2, size))"), BATCH, "2"),
+    "a list": (of_body("return jnp.ones(batch_dims + [size])"), BATCH, "[2]"),
+    "a part of a list": (
+        of_body("return jnp.ones(batch_dims[:] + [size])"),
+        BATCH,
+        "[2]",
+    ),
+    "a union": (
+        of_body("return jnp.ones((2, size))", batch="batch_dims: tuple | int"),
+        BATCH,
+        "2",
+    ),
+    "a batch at another place": (
+        of_body("return nn.GRUCell().init(batch_dims, jnp.ones((2, size)), rng)"),
+        BATCH,
+        None,
+    ),
+    "a function": (FUNCTION + of_value("staticmethod(ones)"), SIGNATURE, "(2,)"),
+    "a function by itself": (FUNCTION + of_value("ones"), SIGNATURE, "(2,)"),
+    "a function by another name": (
+        f"{FUNCTION}more = ones\n{of_value('staticmethod(more)')}",
+        SIGNATURE,
+        "(2,)",
+    ),
+    "a function with an annotation": (
+        FUNCTION + of_value("staticmethod(ones)", "initialize_carry: object"),
+        SIGNATURE,
+        None,
+    ),
+    "a function from elsewhere": (of_value("staticmethod(ones)"), SIGNATURE, None),
+    "a lambda": (
+        of_value("staticmethod(lambda k, b, n: jnp.ones(b + (n,)))"),
+        SIGNATURE,
+        "(2,)",
+    ),
+    "a lambda by itself": (
+        of_value("lambda k, b, n: jnp.ones(b + (n,))"),
+        SIGNATURE,
+        "(2,)",
+    ),
+    "no decorator": (of_body(SUM, decorator=""), SIGNATURE, "(2,)"),
+    "static by another statement": (
+        f"{of_body(SUM, decorator='')}"
+        "    initialize_carry = staticmethod(initialize_carry)\n",
+        "the class has several `initialize_carry`",
+        "(2,)",
+    ),
+    "within a condition": (
+        PLAIN.replace("    ", "        ").replace(
+            "        @static", "    if True:\n        @static"
+        ),
+        SIGNATURE,
+        "(2,)",
+    ),
+    "itself, by `getattr`": (
+        f"{PLAIN}    def f(self):\n        return getattr(self, 'initialize_carry')\n",
+        ITSELF,
+        "(2,)",
+    ),
+    "itself, by another name than `self`": (
+        f"{PLAIN}    def f(my):\n        return my.initialize_carry(key, (2,), 4)\n",
+        ITSELF,
+        "(2,)",
+    ),
+}
+
+
+def unmarked(data):
+    lines = data.decode().splitlines(keepends=True)
+    return "".join(line for line in lines if "TODO(rnncells)" not in line)
+
+
+@pytest.mark.parametrize("own, why, batch", MARKED.values(), ids=MARKED)
+def test_unclear_carries_are_marked_and_go_on_as_they_are(own, why, batch):
+    old = f"{HEAD}{own}{CALL}{END.replace('BATCH', batch or '(2,)')}"
+    migration = migrate(old.encode())
+    marked = [note.why for note in migration.notes if note.rule == "RC06"]
+    assert marked == [why] and unmarked(migration.data) == old
+    assert migrate(migration.data).data is migration.data
+    there = migrate(old.encode(), "rnncells").data
+    assert migrate(there, "rnncells").data is there
+    if batch is not None:
+        expected = run("old", with_imports_of("old_linen", old))
+        assert_same(run("new", migration.data.decode()), expected)
+
+
+@pytest.mark.parametrize("base", ["GRUCell", "LSTMCell"])
+@pytest.mark.parametrize("value", ["staticmethod(ones)", "lambda k, b, n: None"])
+def test_a_carry_that_is_set_in_a_class_is_not_that_of_its_base(value, base):
+    own = of_value(value).replace("RNNCellBase", base)
+    old = f"{HEAD}{FUNCTION}{own}\n\ncarry = Own.initialize_carry(key, (2,), 4)\n"
+    old += "cell = Own()\nrnn = nn.RNN(Own(), 4)\n"
+    migration = migrate(old.encode())
+    rules = [note.rule for note in migration.notes if note.why]
+    assert sorted(rules) == ["RC01", "RC01", "RC02", "RC04", "RC06"]
+    assert unmarked(migration.data) == old
+    assert migrate(migration.data).data is migration.data
+
+
+TODAY = {
+    "static": of_body("return 0", batch="").replace("rng, , size", "rng, input_shape"),
+    "a lambda": of_value("staticmethod(lambda rng, input_shape: 0)"),
+    "of the instance": of_value("nn.nowrap(lambda self, rng, input_shape: 0)"),
+    "a function": "def make(self, rng, input_shape):\n    return 0\n\n\n"
+    + of_value("make"),
+    "a field": "class Own(nn.RNNCellBase):\n    initialize_carry: object\n",
+}
+
+
+@pytest.mark.parametrize("own", TODAY.values(), ids=TODAY)
+def test_carries_of_today_stay(own):
+    old = f"{HEAD}{own}".encode()
+    assert migrate(old).notes == () and migrate(old).data is old
