@@ -52,10 +52,10 @@ class GatedCell(RNNCellBase):
 
 class LSTMCell(GatedCell):
     @nn.compact
-    def __call__(self, carry, x):
+    def __call__(self, carry, inputs):
         c, h = carry
         a = {
-            gate: self.dense(f"i{gate}", False, h.shape[-1])(x)
+            gate: self.dense(f"i{gate}", False, h.shape[-1])(inputs)
             + self.dense(f"h{gate}", True, h.shape[-1])(h)
             for gate in "ifgo"
         }
@@ -73,12 +73,12 @@ class OptimizedLSTMCell(LSTMCell):
 
 class GRUCell(GatedCell):
     @nn.compact
-    def __call__(self, carry, x):
+    def __call__(self, carry, inputs):
         h = carry
         dense = partial(self.dense, features=h.shape[-1])
-        r = self.gate_fn(dense("ir", True)(x) + dense("hr", False)(h))
-        z = self.gate_fn(dense("iz", True)(x) + dense("hz", False)(h))
-        n = self.activation_fn(dense("in", True)(x) + r * dense("hn", True)(h))
+        r = self.gate_fn(dense("ir", True)(inputs) + dense("hr", False)(h))
+        z = self.gate_fn(dense("iz", True)(inputs) + dense("hz", False)(h))
+        n = self.activation_fn(dense("in", True)(inputs) + r * dense("hn", True)(h))
         h = (1 - z) * n + z * h
         return h, h
 
@@ -97,7 +97,7 @@ class ConvLSTMCell(RNNCellBase):
     param_dtype: Any = jnp.float32
 
     @nn.compact
-    def __call__(self, carry, x):
+    def __call__(self, carry, inputs):
         c, h = carry
 
         def conv(name):
@@ -112,7 +112,7 @@ class ConvLSTMCell(RNNCellBase):
                 name=name,
             )
 
-        i, g, f, o = jnp.split(conv("ih")(x) + conv("hh")(h), 4, axis=-1)
+        i, g, f, o = jnp.split(conv("ih")(inputs) + conv("hh")(h), 4, axis=-1)
         c = nn.sigmoid(f + 1) * c + nn.sigmoid(i) * jnp.tanh(g)
         h = nn.sigmoid(o) * jnp.tanh(c)
         return (c, h), h
@@ -175,7 +175,9 @@ class RNN(nn.Module):
             inputs = flipped(inputs, seq_lengths, axis)
         if initial_carry is None:
             key = jax.random.PRNGKey(0) if init_key is None else init_key
-            initial_carry = self.cell.initialize_carry(key, batch, self.cell_size)
+            initial_carry = self.cell.initialize_carry(
+                key, batch_dims=batch, size=self.cell_size
+            )
 
         def body(cell, carry, x):
             carry, y = cell(carry, x)
