@@ -25,7 +25,7 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
-from rnncells.checks import check_features, check_names, check_stepped
+from rnncells.checks import check_fields, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
 from rnncells.initializers import ByGate, check_by_gate, of_gate
 from rnncells.recurrence import products
@@ -69,14 +69,7 @@ class RNNCellBase(nn.RNNCellBase):
     """
 
     def __post_init__(self):
-        check_features(type(self).__name__, getattr(self, "features", None))
-        for name in ("gate_fn", "activation_fn"):
-            function = getattr(self, name, nn.tanh)
-            if not callable(function):
-                raise TypeError(
-                    f"`{name}` of {type(self).__name__} must be a function, got "
-                    f"{function!r}. (The width of the inputs is not an argument.)"
-                )
+        check_fields(self)
         super().__post_init__()
 
     @property
@@ -130,9 +123,14 @@ class RNNCellBase(nn.RNNCellBase):
         Raises:
           ValueError: the carry does not fit the inputs or `features`.
         """
-        self._check_carry(carry, inputs)
         if self.is_initializing():
             self._check_bias_init()
+        return self._step(carry, inputs)
+
+    @nn.nowrap
+    def _step(self, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+        """Applies one step; apart, as loops are slow where `__call__` is overridden."""
+        self._check_carry(carry, inputs)
         self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
         stepped = self.recur(carry, self.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)

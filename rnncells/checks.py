@@ -10,6 +10,19 @@ import numpy as np
 from rnncells.carry import Carry, PyTree
 
 
+def check_fields(cell: Any) -> None:
+    """Raises unless the fields that most cells have are a count, and functions."""
+    name = type(cell).__name__
+    check_features(name, getattr(cell, "features", None))
+    for field in ("gate_fn", "activation_fn"):
+        function = getattr(cell, field, len)
+        if not callable(function):
+            raise TypeError(
+                f"`{field}` of {name} must be a function, got {function!r}. (The width "
+                "of the inputs is not an argument.)"
+            )
+
+
 def check_features(name: str, features: Any) -> None:
     """Raises unless the field `features` of a cell is a count, or None."""
     if features is None:

@@ -25,6 +25,9 @@ pytest all: to see them in modules that a program imports, run it by
 make each a `TypeError`, which no filter hides. Names of parameters and initial values
 are those of Flax, old and new, so checkpoints load.
 
+A cell without `features` takes each carry that it took: a list, or one that broadcasts.
+With `features` it is as strict as those of `rnncells`.
+
 What a shim cannot see: a positional `gate_fn` as the first argument of a cell raises
 `TypeError`. This module goes with version `REMOVAL_VERSION`, and not before
 `REMOVAL_DATE`.

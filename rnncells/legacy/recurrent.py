@@ -20,6 +20,7 @@ from rnncells.legacy._carry import (
     make_old_carry,
 )
 from rnncells.legacy._notice import how_made, notice, written
+from rnncells.legacy._step import OldStep
 
 # Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
 FIELDS = ("time_major", "return_carry", "reverse", "keep_order", "unroll")
@@ -77,7 +78,7 @@ class RNNCellBase(nn.RNNCellBase):
         return 1
 
 
-class LSTMCell(OldForms, lstm.LSTMCell, RNNCellBase):
+class LSTMCell(OldForms, OldStep, lstm.LSTMCell, RNNCellBase):
     __doc__ = lstm.LSTMCell.__doc__
 
     features: int | None = None
@@ -85,7 +86,7 @@ class LSTMCell(OldForms, lstm.LSTMCell, RNNCellBase):
     initialize_carry = InitializeCarry(parts=2)
 
 
-class OptimizedLSTMCell(OldForms, lstm.OptimizedLSTMCell, RNNCellBase):
+class OptimizedLSTMCell(OldForms, OldStep, lstm.OptimizedLSTMCell, RNNCellBase):
     __doc__ = lstm.OptimizedLSTMCell.__doc__
 
     features: int | None = None
@@ -93,7 +94,7 @@ class OptimizedLSTMCell(OldForms, lstm.OptimizedLSTMCell, RNNCellBase):
     initialize_carry = InitializeCarry(parts=2)
 
 
-class GRUCell(OldForms, gru.GRUCell, RNNCellBase):
+class GRUCell(OldForms, OldStep, gru.GRUCell, RNNCellBase):
     __doc__ = gru.GRUCell.__doc__
 
     features: int | None = None
@@ -109,7 +110,7 @@ class SimpleCell(simple.SimpleCell, RNNCellBase):
     __doc__ = simple.SimpleCell.__doc__
 
 
-class ConvLSTMCell(conv.ConvLSTMCell, RNNCellBase):
+class ConvLSTMCell(OldStep, conv.ConvLSTMCell, RNNCellBase):
     __doc__ = conv.ConvLSTMCell.__doc__
 
     initialize_carry = InitializeCarry(parts=2)

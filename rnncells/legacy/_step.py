@@ -1,0 +1,48 @@
+"""One step, of all carries that the equations of Flax <= 0.6.11 took."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.base import split_shape
+from rnncells.carry import Carry, is_shape
+
+
+class OldStep:
+    """Steps of cells in their old form take a carry that unpacks and broadcasts.
+
+    As in Flax, the new carry has the shapes and dtypes that come of the equations.
+    LSTMs and GRUs with `features`, the new form, are as strict as those of rnncells;
+    ConvLSTM has one form.
+    """
+
+    @nn.nowrap
+    def _step(self, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
+        if self.features is not None and not hasattr(self, "state_shape"):
+            return super()._step(carry, inputs)
+        inputs = jnp.asarray(inputs)
+        parts = unpack(self, carry, inputs.shape)
+        if parts is None:
+            # It raises, and says what a carry must be.
+            return super()._step(carry, inputs)
+        self._take_shape(parts[-1].shape)
+        carry = parts if len(parts) > 1 else parts[0]
+        return self.recur(carry, self.project(inputs))
+
+
+def unpack(
+    cell: nn.Module, carry: Carry, input_shape: tuple[int, ...]
+) -> tuple[jax.Array, ...] | None:
+    """Returns the parts of a carry, or None if the equations do not take them."""
+    try:
+        batch, features = split_shape(cell, input_shape)
+        own = jax.tree.leaves(cell.carry_shape(features), is_leaf=is_shape)
+        parts = (carry,) if len(own) == 1 else tuple(carry)
+        h_shape = parts[-1].shape
+        own_h = [h_shape[-1] if n is None else n for n in own[-1]]
+        jnp.broadcast_shapes((*batch, *own_h), *map(jnp.shape, parts))
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
+    if len(parts) != len(own) or len(h_shape) < len(features):
+        return None
+    return tuple(map(jnp.asarray, parts))

@@ -1,0 +1,106 @@
+"""Cells of the shim, in their old form, take the carries that they took."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import old_linen
+import pytest
+from programs import assert_same
+
+from rnncells import legacy
+
+KEY = jax.random.PRNGKey(0)
+X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
+CARRY = jnp.cos(jnp.arange(24.0)).reshape(2, 3, 4)
+C, H = CARRY[:, :2]
+IMAGE = jnp.sin(jnp.arange(60.0)).reshape(1, 3, 5, 4)
+IMAGES = jnp.cos(jnp.arange(120.0)).reshape(2, 3, 5, 4)
+quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
+
+# A cell, what makes its carry (an iterator is used up), and the inputs.
+CARRIES = {
+    "a row": ("GRUCell", lambda: H[:1], X[:, 0]),
+    "no batch": ("GRUCell", lambda: H[0], X[:, 0]),
+    "more axes than the inputs": ("GRUCell", lambda: CARRY[:, :1], X[0, :2]),
+    "an axis of one": ("GRUCell", lambda: CARRY[:, :1], X),
+    "half precision": ("GRUCell", lambda: H.astype(jnp.float16), X[:, 0]),
+    "integers": ("GRUCell", lambda: jnp.ones((2, 4), int), X[:, 0]),
+    "a list": ("LSTMCell", lambda: [C, H], X[:, 0]),
+    "one array": ("OptimizedLSTMCell", lambda: CARRY[:, :2], X[:, 0]),
+    "an iterator": ("LSTMCell", lambda: iter((C, H)), X[:, 0]),
+    "two rows": ("OptimizedLSTMCell", lambda: (C[:1], H[0]), X[:, 0]),
+    "a number": ("LSTMCell", lambda: (0.5, H), X[:, 0]),
+    "a column": ("LSTMCell", lambda: (C[:, :1], H), X[:, 0]),
+    "a narrow h": ("LSTMCell", lambda: (C, H[:, :1]), X[:, 0]),
+    "a batch of c alone": ("LSTMCell", lambda: (CARRY[:, :2], H), X[:, 0]),
+    "half of it in half": ("LSTMCell", lambda: (C.astype(jnp.float16), H), X[:, 0]),
+    "images": ("ConvLSTMCell", lambda: [IMAGE[0], IMAGE], IMAGES),
+    "a pixel": ("ConvLSTMCell", lambda: (0.0, IMAGE[:, :1, :1]), IMAGES),
+    "images in half": ("ConvLSTM", lambda: (IMAGES.astype(jnp.float16),) * 2, IMAGES),
+}
+
+
+@quiet
+@pytest.mark.parametrize("name, carry, inputs", CARRIES.values(), ids=CARRIES)
+def test_carries_are_taken_as_they_were(name, carry, inputs):
+    def results(module):
+        args = () if inputs.ndim < 4 else (4, (3, 3))
+        cell = getattr(module, name)(*args)
+        stepped, params = cell.init_with_output(KEY, carry(), inputs)
+        return stepped, params, cell.apply(params, carry(), inputs)
+
+    assert_same(results(legacy), results(old_linen))
+
+
+@quiet
+def test_a_learned_carry_has_the_gradient_that_it_had():
+    def results(module):
+        class Model(nn.Module):
+            @nn.compact
+            def __call__(self, x):
+                carry = self.param("carry", nn.initializers.normal(), (1, 4))
+                cell = module.GRUCell()
+                for t in range(x.shape[1]):
+                    carry, _ = cell(carry, x[:, t])
+                return carry
+
+        params = Model().init(KEY, X)
+        gradient = jax.grad(lambda params: Model().apply(params, X).mean())(params)
+        # Close, where parameters themselves are the same to the bit.
+        return gradient["params"]
+
+    assert_same(results(legacy), results(old_linen))
+
+
+@quiet
+@pytest.mark.parametrize(
+    "carry",
+    [(C, CARRY[0]), (C, H, H), (C, 0.5), CARRY[0], None],
+    ids=["batch", "parts", "number", "array", "none"],
+)
+def test_a_carry_that_was_not_taken_is_an_error_that_says_what_is(carry):
+    shapes = r"\(\(2, None\), \(2, None\)\)"
+    with pytest.raises(ValueError, match=f"^`carry` of LSTMCell.* {shapes} .* got "):
+        legacy.LSTMCell().init(KEY, carry, X[:, 0])
+
+
+@quiet
+def test_a_pair_is_no_carry_of_a_gru():
+    with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(\(2, 4\), "):
+        legacy.GRUCell().init(KEY, (C, H), X[:, 0])
+
+
+def test_cells_with_features_are_as_strict_as_those_of_the_library():
+    with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(1, 4\)"):
+        legacy.GRUCell(4).init(KEY, H[:1], X[:, 0])
+    with pytest.raises(ValueError, match=r"^`carry` of LSTMCell.* got \["):
+        legacy.LSTMCell(4).init(KEY, [C, H], X[:, 0])
+
+
+@quiet
+def test_layers_run_old_cells_by_the_fast_loop():
+    """Which alone has a choice of memory, and is for cells with the call of all."""
+    for cell in (legacy.GRUCell(), legacy.LSTMCell()):
+        params = legacy.RNN(cell, 4).init(KEY, X)
+        rnn = legacy.RNN(cell, cell_size=4, memory="recompute")
+        assert_same(rnn.apply(params, X), legacy.RNN(cell, 4).apply(params, X))
