@@ -233,6 +233,7 @@ class Bidirectional(nn.Module):
 
 
 recurrent = sys.modules[f"{__name__}.recurrent"] = sys.modules[__name__]
+sys.modules[f"{__name__}.initializers"] = nn.initializers
 
 
 def __getattr__(name):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import importlib
 import inspect
 import pydoc
 import re
@@ -242,6 +243,8 @@ def names(module):
 linen = names("flax.linen")
 import rnncells.legacy
 own = {"ConvLSTM", "REMOVAL_DATE", "REMOVAL_VERSION", "set_strict", "strict"}
+# Which Flax imports when asked for it.
+own |= {"partitioning"}
 assert names("rnncells.legacy") == linen | own
 public = {name for name in dir(rnncells.legacy) if name[0] != "_"}
 assert public == (linen | own) - {"__builtins__"}
@@ -254,6 +257,20 @@ def test_all_names_are_those_of_flax_and_a_few():
     assert legacy.Dense is nn.Dense
     with pytest.raises(AttributeError, match="no attribute 'LSTM'"):
         _ = legacy.LSTM
+
+
+# Those of Flax 0.6.11 that Flax still has.
+MODULES = """
+activation attention combinators dtypes initializers kw_only_dataclasses linear module
+normalization partitioning pooling spmd stochastic summary transforms
+""".split()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_those_of_flax(name):
+    own = importlib.import_module(f"rnncells.legacy.{name}")
+    assert own is importlib.import_module(f"flax.linen.{name}")
+    assert own is getattr(legacy, name)
 
 
 def test_names_of_the_module_recurrent():

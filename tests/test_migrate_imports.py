@@ -258,6 +258,35 @@ CASES = {
         "from flax.linen import recurrent as s\nimport rnncells\n"
         "cell = rnncells.GRUCell(4), rnncells.GRUCell\n",
     ),
+    "modules of Flax by their names in the shim": (
+        "import rnncells.legacy as nn\nimport rnncells.legacy.linear as linear\n"
+        "from rnncells.legacy.initializers import constant, ones as one\n"
+        "from rnncells.legacy.activation import *\n"
+        "from rnncells.legacy.pooling import *\n"
+        "from rnncells.legacy import partitioning, spmd\n"
+        "cell = nn.GRUCell(4), linear.Dense(4), constant(1.0), one, relu\n",
+        "import flax.linen as nn\nimport flax.linen.linear as linear\n"
+        "from flax.linen.initializers import constant, ones as one\n"
+        "from flax.linen.activation import *\n"
+        "from flax.linen.pooling import *\n"
+        "from flax.linen import partitioning, spmd\n"
+        "cell = nn.GRUCell(4), linear.Dense(4), constant(1.0), one, relu\n",
+        "import flax.linen as nn\nimport flax.linen.linear as linear\n"
+        "from flax.linen.initializers import constant, ones as one\n"
+        "from flax.linen.activation import *\n"
+        "from flax.linen.pooling import *\n"
+        "from flax.linen import partitioning, spmd\nimport rnncells\n"
+        "cell = rnncells.GRUCell(4), linear.Dense(4), constant(1.0), one, relu\n",
+    ),
+    "modules of Flax as attributes of the shim": (
+        "import rnncells.legacy.linear\nfrom rnncells.legacy_of_mine import relu\n"
+        "made = rnncells.legacy.linear.Dense(4), rnncells.legacy.GRUCell(4)\n",
+        "import flax.linen.linear\nfrom rnncells.legacy_of_mine import relu\n"
+        "made = flax.linen.linear.Dense(4), flax.linen.GRUCell(4)\n",
+        "import flax.linen.linear\nfrom rnncells.legacy_of_mine import relu\n"
+        "import rnncells\n"
+        "made = flax.linen.linear.Dense(4), rnncells.GRUCell(4)\n",
+    ),
     "settings of the shim": (
         "import rnncells.legacy as nn\nfrom rnncells.legacy import GRUCell, strict\n"
         "nn.set_strict()\ncell = nn.GRUCell(4)\n",

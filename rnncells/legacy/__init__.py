@@ -2,9 +2,11 @@
 
     import flax.linen as nn        ->   import rnncells.legacy as nn
     from flax.linen import RNN     ->   from rnncells.legacy import RNN
+    import flax.linen.linear       ->   import rnncells.legacy.linear
 
-All names of `flax.linen` are here. The recurrent ones take both what they took up to
-Flax 0.6.11 and what they take today, so that a program can be moved step by step:
+All names and modules of `flax.linen` are here. The recurrent names take both what they
+took up to Flax 0.6.11 and what they take today, so that a program can be moved step by
+step:
 
 >>> import warnings; warnings.simplefilter("ignore", DeprecationWarning)
 >>> import jax, jax.numpy as jnp, rnncells.legacy as nn
@@ -37,6 +39,7 @@ What a shim cannot see: a positional `gate_fn` as the first argument of a cell r
 from flax.linen import *
 
 from rnncells.legacy import recurrent as recurrent
+from rnncells.legacy._modules import partitioning as partitioning
 from rnncells.legacy._notice import REMOVAL_DATE as REMOVAL_DATE
 from rnncells.legacy._notice import REMOVAL_VERSION as REMOVAL_VERSION
 from rnncells.legacy._notice import set_strict as set_strict

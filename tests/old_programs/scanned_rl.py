@@ -4,6 +4,7 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen.initializers import constant, orthogonal
 
 
 class ScannedRNN(nn.Module):
@@ -41,7 +42,8 @@ class ActorCritic(nn.Module):
     @nn.compact
     def __call__(self, hidden, x):
         obs, dones = x
-        embedding = nn.relu(nn.Dense(8)(obs))
+        embedding = nn.Dense(8, kernel_init=orthogonal(2.0), bias_init=constant(0.1))
+        embedding = nn.relu(embedding(obs))
         hidden, embedding = ScannedRNN()(hidden, (embedding, dones))
         logits = nn.Dense(self.action_dim)(embedding)
         value = nn.Dense(1)(embedding)

@@ -30,13 +30,18 @@ def from_shim(program: Program) -> Iterator[Finding]:
     for node in program.source.nodes:
         aliases = node.names if isinstance(node, ast.Import | ast.ImportFrom) else ()
         for alias in aliases:
-            if isinstance(node, ast.Import) and alias.name in SHIMS:
+            if isinstance(node, ast.Import) and _is_of_shim(alias.name):
                 find = _as_name if alias.asname else _as_attribute
                 yield from find(program, node, alias)
             elif _module(node) == HERE and f"{HERE}.{alias.name}" == SHIM:
                 yield from _as_name(program, node, alias)
-        if _module(node) in SHIMS:
+        if _is_of_shim(_module(node)):
             yield from _names(program, node)
+
+
+def _is_of_shim(module: str | None) -> bool:
+    """Says whether a module is the shim, or one of Flax's under its name."""
+    return f"{module}.".startswith(f"{SHIM}.")
 
 
 def _module(node: ast.AST) -> str | None:
@@ -111,7 +116,7 @@ def _is_shim(source: Source, use: ast.Name) -> bool:
 
 def _imports_shim(node: ast.AST) -> bool:
     return isinstance(node, ast.Import) and any(
-        alias.name in SHIMS and not alias.asname for alias in node.names
+        _is_of_shim(alias.name) and not alias.asname for alias in node.names
     )
 
 
@@ -145,9 +150,10 @@ def _why_not(
 
 def _names(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
     """Yields what becomes of an import of names from the shim."""
-    if node.names[0].name == "*":
+    is_star = node.names[0].name == "*"
+    if is_star and node.module in SHIMS:
         return
-    for alias in node.names:
+    for alias in () if is_star else node.names:
         name = alias.asname or alias.name
         found = program.names.lookup(name, node)
         meaning = f"{node.module}.{alias.name}"
