@@ -154,6 +154,48 @@ def test_stopping_points_come_one_after_the_other():
     assert trials.solved_after.any()
 
 
+@pytest.mark.parametrize("streak, cap", [(2, 22), (0, 8)])
+def test_stopping_rule_on_tests_is_that_of_the_paper(
+    streak, cap, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop, "FIRST", 4)
+    wrong, mean_error, every, window = (3, 1), (0.3, 0.25), 3, 8
+    rule = {"wrong": wrong, "mean_error": mean_error, "every": every, "streak": streak}
+    config = config_of("multiplication-5")
+    config = small(config, cap, 8, on="test", tolerance=0.35, window=window, **rule)
+    now, starts = Run(Trainer(config), tmp_path), {}
+
+    def test(trials, start, count):
+        starts[now.presented] = start
+        return Trainer.test(now.trainer, trials, start, count)
+
+    monkeypatch.setattr(now.trainer, "test", test)
+    now.train()
+    # No test has sequences of another, nor of the one at the end.
+    behind = np.diff(sorted([0, *starts.values()]))
+    assert behind[0] >= config.test_sequences and behind[1:].min() >= window
+
+    trainer, rights, expected = Trainer(config), [], np.zeros((2, 8), int)
+    trials, presented = trainer.init(), 0
+    for n in [*range(every, cap, every), cap]:
+        trials, _, right = trainer.advance(trials, presented, n - presented)
+        rights, presented = [*rights, *np.asarray(right)], n
+        may_pass = np.all(rights[n - streak :], axis=0) & (expected[1] == 0)
+        assert (n in starts) == may_pass.any()
+        tests = trainer.test(trials, starts.get(n, 0), window)
+        for trial in np.flatnonzero(may_pass):
+            for point in range(2):
+                if expected[point, trial] == 0:
+                    if tests.wrong[trial] > wrong[point]:
+                        break
+                    if tests.error[trial] >= mean_error[point]:
+                        break
+                    expected[point, trial] = n
+    np.testing.assert_array_equal(now.trials.solved_after, expected)
+    # Every part of the rule has decided.
+    assert cap in expected and np.any((expected[1] > expected[0]) & (expected[0] > 0))
+
+
 BATCHED = {"window": 12, "tolerance": 0.57, "mean_error": (0.6,)}
 
 

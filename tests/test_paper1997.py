@@ -264,8 +264,15 @@ def test_traces_are_those_of_the_network():
 @pytest.mark.parametrize("name", config_names())
 def test_committed_results_are_of_the_config_as_it_is(name):
     for outcome in outcomes(name):
-        changed = changes(outcome.result)
-        assert changed == [] or (not outcome.is_whole and "trials = " in changed[0])
+        result, changed = outcome.result, changes(outcome.result)
+        if outcome.is_whole:
+            assert changed == []
+        assert all(change.startswith("trials =") for change in changed)
+        assert len(result["trials"]) == result["config"]["trials"]
+        commit = result["environment"]["commit"]
+        assert commit and not commit.endswith("-dirty")
+        for trial in result["trials"]:
+            assert trial["solved"] == (trial["sequences"][-1] > 0)
 
 
 @pytest.mark.parametrize(

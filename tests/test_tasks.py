@@ -130,14 +130,27 @@ def test_temporal_order():
         assert set(rest) <= set("abcd")
     assert_equally_likely(drawn.length, 11)
     assert_equally_likely(drawn.target.argmax(1), 4)
-    assert_equally_likely(np.argmax(drawn.inputs >= temporal_order.X, axis=1), 11)
+    for steps in steps_of_letters(drawn):
+        assert_equally_likely(steps, 11)
     distractors = np.bincount(drawn.inputs[:, 70:99].ravel())
     assert len(distractors) == 4 and np.ptp(distractors) / distractors.mean() < 0.05
 
 
+def steps_of_letters(drawn):
+    """Returns the steps of the first X or Y of all sequences, of the second, ..."""
+    rows, steps = np.nonzero(drawn.inputs >= temporal_order.X)
+    return steps.reshape(rows.max() + 1, -1).T
+
+
 def test_three_symbols_have_eight_orders():
     options = TemporalOrder(positions=((10, 20), (33, 43), (66, 76)))
-    drawn = draw(options, 50)
+    drawn = draw(options)
+    for (first, _), steps in zip(
+        options.positions, steps_of_letters(drawn), strict=True
+    ):
+        assert_equally_likely(steps, 11)
+        assert steps.min() == first
+    drawn = jax.tree.map(lambda leaf: leaf[:50], drawn)
     for symbols, length, target in zip(*drawn[:3], strict=True):
         letters = [c for c in temporal_order.spell(symbols, length) if c in "XY"]
         assert target.argmax() == int("".join("01"[c == "Y"] for c in letters), 2)
@@ -187,6 +200,10 @@ def test_numbers_and_marks_are_equally_likely():
     assert abs(share[1:10].mean() - (0.1 + 0.9 / 48)) < 0.005
     assert abs(share[10:49].mean() - 1 / 48) < 0.003
     assert not markers[:, 49:].any()
+    # A mark behind the first ten is the other one.
+    one, other = markers[:, :10], markers[:, 10:]
+    assert_equally_likely(np.nonzero(other)[1], 39)
+    assert_equally_likely(one[one.any(1) & other.any(1)].argmax(1), 9)
     numbers = np.sort(drawn.inputs[:, :100, 0].ravel())
     uniform = np.linspace(-1, 1, len(numbers))
     assert np.abs(numbers - uniform).max() < 0.02
@@ -242,6 +259,7 @@ def test_very_long_lags():
         assert target.tolist() == [symbols[1] == x, symbols[1] == y]
         assert symbols[length - 1] == e and length >= q + 3
         assert set(symbols[2 : length - 1]) <= set(range(p))
+    assert_equally_likely(drawn.inputs[:, 1], 2)
     further = drawn.length - (q + 3)
     # Of a geometric distribution: mean 9, variance 90.
     assert abs(further.mean() - 9) < 0.6 and abs((further == 0).mean() - 0.1) < 0.02
