@@ -172,7 +172,7 @@ def run_rows(arguments: list[str]) -> None:
     if any(word.startswith("--reading") for word in options):
         raise ConfigError("`run-all` takes readings as `ROW:READING`.")
     processes = str(os.cpu_count() if processes is None else processes)
-    if not processes.isdecimal() or processes == "0":
+    if not processes.isdecimal() or int(processes) < 1:
         raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
     runs = RUNS if out is None else Path(out)
     if not run_all(chosen(words or ["*"]), options, int(processes), runs):

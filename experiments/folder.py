@@ -1,11 +1,12 @@
 """A run's folder: who may write to it, and what it holds in the end.
 
-RUN/config.json      the resolved config
-RUN/metrics.jsonl    learning curves, a line for each chunk of sequences
-RUN/result.json      each trial, versions, seed, commit, seconds; written last
-RUN/weights.npz      of the published network, at the last stopping points
+RUN/config.json       the resolved config
+RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
+RUN/result.json       each trial, versions, seed, commits, seconds; written last
+RUN/weights.npz       of the published network, at the last stopping points
 RUN/learning_curve.png
-RUN/state.msgpack    where it goes on, until it has ended
+RUN/state.msgpack     where it goes on, until it has ended
+RUN/environment.json  with what it began and went on, until it has ended
 """
 
 import contextlib
@@ -21,7 +22,17 @@ from experiments.settings.reading import to_dict
 from experiments.settings.rules import ConfigError
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
-METRICS, CURVE, STATE = "metrics.jsonl", "learning_curve.png", "state.msgpack"
+METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
+STATE, ENVIRONMENT = "state.msgpack", "environment.json"
+# What is read of a result, by its names with dots.
+NEEDED = (
+    *("name", "weights", "seconds", "trials", "environment.commit"),
+    *("config.title", "config.seed", "config.test_sequences", "config.task.name"),
+    *("config.learning.max_sequences", "config.paper.table", "config.paper.row"),
+    *("config.paper.sequences", "config.paper.weights", "config.paper.trials"),
+    *("config.paper.percent", "config.paper.wrong", "config.paper.test_sequences"),
+)
+OF_TRIAL = "trial", "solved", "sequences", "wrong", "mean_error"
 
 
 def to_json(value: Any) -> str:
@@ -50,13 +61,57 @@ def read_result(path: Path) -> dict[str, Any]:
     Raises:
       ConfigError: a damaged file.
     """
+    result = read_json(path)
+    trials = _at(result, "trials")
+    lacking = [name for name in NEEDED if _at(result, name) is _NOTHING]
+    if not (isinstance(trials, list) and trials) or any(
+        _at(one, name) is _NOTHING for one in trials for name in OF_TRIAL
+    ):
+        lacking.append("trials")
+    if lacking:
+        raise ConfigError(
+            f"{path} is damaged: it is not the result of a run, as it has no "
+            f"`{lacking[0]}`."
+        )
+    return result
+
+
+_NOTHING = object()
+
+
+def _at(table: Any, name: str) -> Any:
+    """Returns what nested tables hold under a name with dots, or `_NOTHING`."""
+    for key in name.split("."):
+        table = table.get(key, _NOTHING) if isinstance(table, dict) else _NOTHING
+    return table
+
+
+def read_json(path: Path) -> Any:
+    """Returns what a JSON file holds.
+
+    Raises:
+      ConfigError: a damaged file.
+    """
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path} is damaged: {error}.") from error
-    if not (isinstance(result, dict) and {"config", "trials", "name"} <= set(result)):
-        raise ConfigError(f"{path} is damaged: it is not the result of a run.")
-    return result
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Returns the lines of a `metrics.jsonl`, at least one.
+
+    Raises:
+      ConfigError: a damaged file.
+    """
+    try:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}.") from error
+    names = "sequences", "trials", "error"
+    if not lines or any(_at(x, name) is _NOTHING for x in lines for name in names):
+        raise ConfigError(f"{path} is damaged: it holds no learning curves.")
+    return lines
 
 
 def check(folder: Path, experiment: Experiment, overwrite: bool = False) -> None:
@@ -72,9 +127,11 @@ def check(folder: Path, experiment: Experiment, overwrite: bool = False) -> None
     names = {path.name for path in folder.iterdir()}
     other = "give --overwrite, or --out another."
     if CONFIG in names and RESULT not in names:
-        if (folder / CONFIG).read_text() != to_json(to_dict(experiment)):
+        # Bytes, as a damaged file may hold no text.
+        if (folder / CONFIG).read_bytes() != to_json(to_dict(experiment)).encode():
             raise ConfigError(
-                f"the folder `{folder}` has an unfinished run of other options: {other}"
+                f"the folder `{folder}` has an unfinished run of other options, or a "
+                f"damaged {CONFIG}: {other}"
             )
     elif names:
         raise ConfigError(f"the folder `{folder}` is not empty: {other}")

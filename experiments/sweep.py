@@ -70,8 +70,7 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
     Raises:
       ConfigError: wrong options, or a finished run of other options.
     """
-    left = [(row, _folder(row, options, runs)) for row in rows]
-    left = [(row, folder) for row, folder in left if folder is not None]
+    left = _left(rows, options, runs)
     print(f"{len(rows) - len(left)} of {len(rows)} runs have ended before", flush=True)
     started, are_good = time.monotonic(), True
     children: set[subprocess.Popen] = set()
@@ -100,8 +99,24 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
     return are_good
 
 
-def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
-    """Returns the folder of a run; None if the run has ended."""
+def _left(rows: list[Row], options: list[str], runs: Path) -> list[tuple[Row, Path]]:
+    """Returns the rows whose runs have not ended, and the folders of these."""
+    left, of_folder = [], {}
+    for row in rows:
+        folder, has_ended = _folder(row, options, runs)
+        other, _ = of_folder.setdefault(folder, row)
+        if of_folder[folder] != row:
+            raise ConfigError(
+                f"rows must have folders of their own, got `{folder}` for `{other}` "
+                f"and `{row[0]}`: rename one."
+            )
+        if not has_ended:
+            left.append((row, folder))
+    return left
+
+
+def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
+    """Returns the folder of a run, and whether the run has ended."""
     name, reading = row
     path = config_path(name)
     command = parse_run(read_config(path, reading), options)
@@ -109,13 +124,13 @@ def _folder(row: Row, options: list[str], runs: Path) -> Path | None:
     words = path.stem, reading, f"seed{experiment.seed}"
     folder = runs / "-".join(filter(None, words))
     if command.overwrite or not (folder / RESULT).is_file():
-        return folder
+        return folder, False
     if not is_of(read_result(folder / RESULT), experiment):
         raise ConfigError(
             f"`{folder}` must be empty, or of the same options; got other ones: give "
             "--out another folder for all."
         )
-    return None
+    return folder, True
 
 
 def _run(

@@ -223,6 +223,17 @@ MISTAKES = [
     (RUN + "--trials 0", "`trials` must be in [1, 2**31), got 0."),
     (RUN + "--model.blocks 3", "one finite number for each of 3 blocks"),
     (RUN + "--task.lengths 7 8", "`positions` must lie in [1, 5]"),
+    (RUN + "--stopping.streak 3000000000", "`streak` must be in [0, 2**31), got 3"),
+    (RUN + "--task.lengths 100 3000000000", "`lengths` must be below 2**31, got (1"),
+    (
+        "run long-lag-2a --growth.window 3000000000",
+        "`window` must be in [0, 2**31), got 3000000000.",
+    ),
+    (
+        "run reber-1-5 --task.strings 600 --test-sequences 10000",
+        "twice `task.strings`, 1200, got 512 and 10000.",
+    ),
+    ("run reber-1-5 --stopping.window 511", "512, got 511 and 512."),
     (RUN + "--out full", "the folder `full` is not empty: give --overwrite"),
     (RUN + "--out typo.toml", "`--out` must be a folder, got the file `typo.toml`."),
     (RUN + "--reading gru --reading lstm", "`--reading` must be given once."),
@@ -278,6 +289,10 @@ def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):
     assert "has an unfinished run of other options" in capsys.readouterr().err
     assert main(["run", NAME, "--out", str(folder), "--trials=3", "--overwrite"]) == 0
     assert len(runs) == 2
+
+    (folder / "config.json").write_bytes(b"\xff")
+    assert main(["run", NAME, "--out", str(folder)]) == 2
+    assert "or a damaged config.json: give --overwrite" in capsys.readouterr().err
 
 
 def test_default_folder_is_not_overwritten_either(runs, capsys):

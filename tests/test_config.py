@@ -303,7 +303,7 @@ RULES = [
     ),
     ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty, or have a bound > 0"),
     ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
-    ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be >= 0, got -1."),
+    ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be in [0, 2**31), got -1."),
     (
         "rate = 1",
         'rate = 1\nupdate = "step"\ngradient = "full"',
@@ -325,7 +325,11 @@ RULES = [
         "a.toml: `growth.window` must be 0 with a baseline, got 5.",
     ),
     ("[stopping]", "[baseline]\nclip = 0\n[stopping]", "`clip` must be > 0, got 0.0"),
-    ("[stopping]", "[growth]\nwindow = -1\n[stopping]", "`window` must be >= 0"),
+    (
+        "[stopping]",
+        "[growth]\nwindow = -1\n[stopping]",
+        "must be in [0, 2**31), got -1.",
+    ),
     ("[stopping]", "[growth]\ngain = 1\n[stopping]", "`gain` must be in [0, 1)"),
     (
         "blocks = 2",
@@ -358,6 +362,17 @@ RULES = [
     ),
     ("[model]", "positions = [[0, 5]]\n[model]", "must lie in [1, 98]"),
     ("[model]", "positions = [[1, 99]]\n[model]", "must lie in [1, 98]"),
+    (
+        "[model]",
+        "lengths = [100, 3_000_000_000]\n[model]",
+        "a.toml [task]: `lengths` must be below 2**31, got (100, 3000000000).",
+    ),
+    ("= [0.1]", "= [0.1]\nstreak = 3_000_000_000", "must be in [0, 2**31), got 30000"),
+    (
+        "[stopping]",
+        "[growth]\nwindow = 3_000_000_000\n[stopping]",
+        "a.toml [growth]: `window` must be in [0, 2**31), got 3000000000.",
+    ),
 ]
 
 

@@ -1,6 +1,5 @@
 """The experiments: learning and its stopping rules, whole runs, and runs resumed."""
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.folder import METRICS, to_json
+from experiments.folder import METRICS
 from experiments.learners import online
 from experiments.learners.baseline import CELLS
 from experiments.reports.learning_curve import draw_learning_curve
@@ -26,7 +25,6 @@ from experiments.settings.reading import (
     config_names,
     config_path,
     read_config,
-    to_dict,
 )
 from experiments.settings.rules import ConfigError
 from experiments.training import loop
@@ -54,10 +52,14 @@ def small(experiment, max_sequences=700, trials=3, **stopping):
     defaults = {"window": 5, "wrong": (0,) * points, "every": 3, "streak": 0}
     if experiment.stopping.mean_error:
         defaults["mean_error"] = (0.5,) * points
+    tested = 4
+    if experiment.task.name == "embedded-reber":
+        # All strings of both sets.
+        tested = stopping["window"] = 2 * SMALL["embedded-reber"]["strings"]
     return dataclasses.replace(
         experiment,
         trials=trials,
-        test_sequences=4,
+        test_sequences=tested,
         task=dataclasses.replace(experiment.task, **SMALL[experiment.task.name]),
         learning=dataclasses.replace(experiment.learning, max_sequences=max_sequences),
         stopping=dataclasses.replace(experiment.stopping, **(defaults | stopping)),
@@ -404,18 +406,6 @@ def test_every_config_runs(config, name, tmp_path, capsys):
     assert f", {result['weights']} |" in markdown_table([tmp_path / "run"])
 
 
-def test_overwrite_starts_anew(tmp_path):
-    config = small(SIX_A, trials=2, max_sequences=6, tolerance=1e-6)
-    folder = tmp_path / "run"
-    for overwrite, error in ((False, pytest.raises(ConfigError)), (True, None)):
-        folder.mkdir(exist_ok=True)
-        (folder / "config.json").write_text(to_json(to_dict(config)))
-        (folder / "state.msgpack").write_bytes(b"of another run")
-        with error or contextlib.nullcontext():
-            run(config, folder, "temporal-order-6a", None, overwrite)
-    assert (folder / "result.json").is_file()
-
-
 class Killed(Exception):
     """As by a signal, at any moment."""
 
@@ -494,6 +484,16 @@ def test_summary_leaves_failed_trials_out_of_the_means():
     assert none["sequences to success, mean"] == "-"
 
 
+def test_summary_has_the_mean_of_all_that_reached_a_point():
+    result = some_result(10, 40)
+    result["config"]["paper"]["sequences"] = [5, 20]
+    result["trials"][0]["sequences"] = [4, 10]
+    result["trials"][1] |= {"sequences": [6, 0], "solved": False}
+    rows = {what: ours for what, _, ours in summary(result)}
+    assert rows["sequences to success, mean, point 1"] == "5 ± 1"
+    assert rows["sequences to success, mean, point 2"] == "10"
+
+
 def test_report_names_the_options_that_were_changed(tmp_path):
     result = some_result(10, 20) | {"name": "temporal-order-6a"}
     assert changes(result) == []
@@ -503,6 +503,9 @@ def test_report_names_the_options_that_were_changed(tmp_path):
     assert changes(result) == ["trials = 5", "learning.rate = 0.4"]
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert "| trials = 5, learning.rate = 0.4 |" in markdown_table([tmp_path])
+    result["resumed"] = [{"commit": "def"}, {"commit": "abc"}]
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert "| 9 | abc, def |" in markdown_table([tmp_path])
 
 
 def test_a_damaged_result_is_named(tmp_path):

@@ -122,6 +122,8 @@ ALLOWED = {
     "experiments/settings": ["experiments.settings"],
     "experiments/tasks": ["experiments.settings.tasks", "experiments.tasks"]
     + ["jax", "numpy"],
+    "experiments/tasks/reber_sets.py": ["experiments.settings", "experiments.tasks"]
+    + ["jax", "numpy"],
     "experiments/learners/network.py": ["jax"],
     "experiments/learners/online.py": ["experiments.learners.network", "jax"],
     "experiments/learners": [
@@ -151,7 +153,8 @@ ALLOWED = {
     ],
     # Of the reports, all but the figures is made without jax.
     "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
-    "experiments/reports/learning_curve.py": ["matplotlib", "numpy"],
+    "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
+    + ["numpy"],
     "experiments/reports/tables.py": ["experiments.folder", "experiments.settings"]
     + ["rich"],
     "experiments/reports": [

@@ -1,6 +1,7 @@
 """Many runs by one command: what is chosen, skipped, gone on with, and reported."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,7 @@ def test_run_that_fails_is_named(capsys):
         ([f"{SIX_A}:grus"], f"no row `{SIX_A}:grus`"),
         ([SIX_A, "--reading", "gru"], "takes readings as `ROW:READING`."),
         ([SIX_A, "--processes", "0"], "`--processes` must be at least 1, got `0`."),
+        ([SIX_A, "--processes", "00"], "`--processes` must be at least 1, got `00`."),
         ([SIX_A, "--trials", "0"], "`trials` must be in [1, 2**31), got 0."),
         ([SIX_A, "--trails", "1"], "did you mean `--trials`?"),
     ],
@@ -99,7 +101,20 @@ def test_mistakes_end_before_any_run(words, message, capsys):
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("damaged", [b"{", b"\xff", b"[]", b"{}"])
+def test_rows_of_one_folder_end_before_any_run(tmp_path, capsys):
+    for folder in ("aa", "bb"):
+        (tmp_path / folder).mkdir()
+        shutil.copy(config_path(SIX_A), tmp_path / folder / "mine.toml")
+    assert main(["run-all", "aa/mine.toml", "bb/mine.toml", *SHORT]) == 2
+    error = capsys.readouterr().err
+    assert "`runs/mine-seed0` for" in error and "aa/mine.toml" in error
+    assert not Path("runs").exists()
+
+
+NO_RESULT = b'{"config": {}, "trials": [], "name": "temporal-order-6a"}'
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff", b"[]", b"{}", NO_RESULT])
 def test_damaged_results_end_with_one_line(damaged, capsys):
     folder = Path(f"runs/{SIX_A}-seed0")
     folder.mkdir(parents=True)

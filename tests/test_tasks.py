@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.settings.reading import config_names, config_path, read_config
+from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import (
     EmbeddedReber,
     LongLags,
@@ -338,3 +339,9 @@ def test_sets_may_be_of_different_strings():
         for symbols, length in zip(sets.train.inputs[0], sets.train.length[0])
     }
     assert len(strings) == 60
+
+
+def test_sets_that_are_too_large_are_refused():
+    options = EmbeddedReber(strings=3000, pairs=1, distinct=True)
+    with pytest.raises(ConfigError, match="`strings` must be fewer, .* got 3000"):
+        draw_sets(options, seed=0)

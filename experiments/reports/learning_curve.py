@@ -1,11 +1,12 @@
 """Pictures of runs; the only file of the experiments that imports matplotlib."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+
+from experiments.folder import read_metrics
 
 
 def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:
@@ -24,7 +25,7 @@ def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> No
 
 def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> None:
     """Draws the picture of `save_learning_curve` into the axes given."""
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    lines = read_metrics(metrics)
     for trial in result["trials"]:
         number = trial["trial"]
         curve = [

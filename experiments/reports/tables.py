@@ -31,7 +31,7 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
             (
                 "sequences to success, mean" + f", point {k + 1}" * (points > 1),
                 f"{paper['sequences'][k]:,}",
-                _mean([trial["sequences"][k] for trial in solved], ",.0f"),
+                _mean(reached(trials, k), ",.0f"),
             )
             for k in range(points)
         ),
@@ -49,6 +49,18 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
             _mean([trial["mean_error"][-1] for trial in solved], ".4f"),
         ),
     ]
+
+
+def reached(trials: list[dict[str, Any]], point: int = -1) -> list[int]:
+    """Returns the sequences until a stopping point, of the trials that reached it."""
+    sequences = [trial["sequences"][point] for trial in trials]
+    return [n for n in sequences if n > 0]
+
+
+def commits(result: dict[str, Any]) -> list[str | None]:
+    """Returns the commits that a result was computed at, in order."""
+    environments = [result["environment"], *result.get("resumed", [])]
+    return list(dict.fromkeys(one["commit"] for one in environments))
 
 
 def printed_share(paper: dict[str, Any]) -> str:
@@ -111,7 +123,7 @@ def markdown_table(folders: list[Path]) -> str:
 def _cells(result: dict[str, Any]) -> tuple[str, ...]:
     paper, trials = result["config"]["paper"], result["trials"]
     solved = [trial for trial in trials if trial["solved"]]
-    sequences = [trial["sequences"][-1] for trial in solved]
+    sequences = reached(trials)
     spread = f" ({min(sequences):,}–{max(sequences):,})" if sequences else ""
     return (
         f"{paper['row']} (table {paper['table']})",
@@ -125,7 +137,7 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
         f"{result['config']['test_sequences']}",
         ", ".join(changes(result)) or "-",
         str(result["config"]["seed"]),
-        str(result["environment"]["commit"]),
+        ", ".join(map(str, commits(result))),
         f"{result['seconds']:.0f}",
     )
 

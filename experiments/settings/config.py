@@ -202,7 +202,7 @@ class Stopping:
             "`mean_error` must be empty, or have a bound > 0 for each of "
             f"{len(self.wrong)} points, got {list(self.mean_error)}.",
         )
-        require(self.streak >= 0, f"`streak` must be >= 0, got {self.streak}.")
+        check_counts(self, "streak", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,12 +210,13 @@ class Growth:
     """When hidden units are added to a network that begins without them (2a, 2b)."""
 
     window: int = 0
-    """The error is averaged over so many sequences; 0: hidden units from the start."""
+    """The error, at the steps that are measured, is averaged over so many sequences; 0:
+    hidden units from the start."""
     gain: float = 0.01
     """Units are added when the average has not fallen by this share, at least 0."""
 
     def __post_init__(self):
-        require(self.window >= 0, f"`window` must be >= 0, got {self.window}.")
+        check_counts(self, "window", least=0)
         require(0 <= self.gain < 1, f"`gain` must be in [0, 1), got {self.gain}.")
 
 
@@ -285,10 +286,20 @@ class Experiment:
         )
         if self.baseline.cell:
             self._check_batches()
+        if isinstance(self.task, EmbeddedReber):
+            self._check_sets(2 * self.task.strings)
         require(
             self.growth.window == 0 or self.task.is_along,
             "`growth.window` must be 0 where the error is at the end alone, got "
             f"{self.growth.window}.",
+        )
+
+    def _check_sets(self, strings: int) -> None:
+        window, tested = self.stopping.window, self.test_sequences
+        require(
+            tested == strings and (window == strings or self.stopping.on == "training"),
+            "`stopping.window` and `test_sequences` must be all strings of both sets, "
+            f"twice `task.strings`, {strings}, got {window} and {tested}.",
         )
 
     def _check_batches(self) -> None:

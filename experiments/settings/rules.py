@@ -18,11 +18,12 @@ def require(rule: bool, text: str) -> None:
         raise ConfigError(text)
 
 
-def check_counts(options: Any, *names: str) -> None:
+def check_counts(options: Any, *names: str, least: int = 1) -> None:
     for name in names:
         value = getattr(options, name)
         # Counts are 32-bit integers on the device.
-        require(1 <= value < 2**31, f"`{name}` must be in [1, 2**31), got {value}.")
+        rule = f"`{name}` must be in [{least}, 2**31), got {value}."
+        require(least <= value < 2**31, rule)
 
 
 def check_choices(options: Any) -> None:

@@ -48,11 +48,12 @@ class LongLags:
     is_random: bool = False
     """Whether the symbols in between are drawn at random (2b), or in order (2a)."""
     measured: Literal["all", "end"] = "all"
-    """Steps at which the error must be small: all, or that of the last symbol."""
+    """Steps at which the error must be small, and is watched for growth: all, or that
+    of the last symbol."""
 
     def __post_init__(self):
         check_choices(self)
-        require(2 <= self.lag < 2**31, f"`lag` must be at least 2, got {self.lag}.")
+        check_counts(self, "lag", least=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +130,7 @@ class MarkedPairs:
 
     def __post_init__(self):
         check_choices(self)
-        require(
-            24 <= self.length < 2**31, f"`length` must be >= 24, got {self.length}."
-        )
+        check_counts(self, "length", least=24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +166,10 @@ class TemporalOrder:
             self.positions[0][0] >= 1 and self.positions[-1][1] <= last,
             f"`positions` must lie in [1, {last}], between the first and the last step "
             f"of the shortest sequence, got {self.positions}.",
+        )
+        require(
+            self.lengths[1] < 2**31,
+            f"`lengths` must be below 2**31, got {self.lengths}.",
         )
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.settings.rules import require
 from experiments.settings.tasks import EmbeddedReber
 from experiments.tasks import reber
 from experiments.tasks.sequence import Sequence
@@ -45,7 +46,11 @@ class Sets(NamedTuple):
 
 
 def draw_sets(options: EmbeddedReber, seed: int) -> Sets:
-    """Returns random sets, the same for every experiment of a seed."""
+    """Returns random sets, the same for every experiment of a seed.
+
+    Raises:
+      ConfigError: there are too few strings for sets of that size.
+    """
     root = jax.random.fold_in(jax.random.key(seed), STREAM)
     drawn = [
         _draw_pair(options, jax.random.fold_in(root, pair))
@@ -67,14 +72,18 @@ def _draw_pair(options: EmbeddedReber, key: Array) -> tuple[Sequence, Sequence]:
     ]
     train, known = [], set()
     rest = iter(range(len(texts)))
-    while len(train) < options.strings:
-        k = next(rest)
+    for k in rest:
         if not (options.distinct and texts[k] in known):
             train.append(k)
             known.add(texts[k])
+        if len(train) == options.strings:
+            break
     test = [k for k in rest if texts[k] not in known][: options.strings]
-    if len(test) < options.strings:
-        raise ValueError(f"too few strings for test sets of {options.strings}.")
+    require(
+        len(test) == options.strings,
+        "`strings` must be fewer, as so many of a training set, and others of a test "
+        f"set, were not found, got {options.strings}.",
+    )
     return tuple(
         jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), strings)
         for index in (np.array(train), np.array(test))
