@@ -1,21 +1,21 @@
 """Runs an experiment and writes its folder, see `experiments/folder.py`."""
 
-import importlib.metadata
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.environment import note_environment
 from experiments.folder import (
     CONFIG,
     CURVE,
+    ENVIRONMENT,
     METRICS,
     RESULT,
     STATE,
     WEIGHTS,
+    check,
     locked,
     to_json,
     write,
@@ -45,36 +45,44 @@ def run(
       name: of the config.
       reading: of the paper, if it is not the literal one.
       overwrite: whether to start anew.
+
+    Raises:
+      ConfigError: the folder holds something else, or is another process's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        if overwrite:
-            (folder / CONFIG).unlink(missing_ok=True)
-        _run(experiment, folder, name, reading)
+        # Nothing is removed of what came since the command line looked.
+        check(folder, experiment, overwrite)
+        trainer = Trainer(experiment)
+        if overwrite or not (folder / CONFIG).is_file():
+            _begin(experiment, folder)
+        _run(trainer, folder, name, reading)
 
 
-def _run(experiment: Experiment, folder: Path, name: str, reading: str | None) -> None:
-    config = to_json(to_dict(experiment))
-    (folder / RESULT).unlink(missing_ok=True)
-    written = folder / CONFIG
-    if not (written.is_file() and written.read_text() == config):
-        for old in (STATE, METRICS, CURVE, WEIGHTS):
-            (folder / old).unlink(missing_ok=True)
-        write(written, config)
-    environment = describe_environment()
-    trainer = Trainer(experiment)
+def _begin(experiment: Experiment, folder: Path) -> None:
+    """Removes what other runs left, and writes the config."""
+    # First what says that there is a run to go on with.
+    for old in (CONFIG, RESULT, STATE, ENVIRONMENT, METRICS, CURVE, WEIGHTS):
+        (folder / old).unlink(missing_ok=True)
+    write(folder / CONFIG, to_json(to_dict(experiment)))
+
+
+def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None:
+    environment, *resumed = note_environment(folder)
     training = Run(trainer, folder)
     training.train()
     trials = training.trials
     result = {
         "name": name,
         "reading": reading,
-        "config": to_dict(experiment),
+        "config": to_dict(trainer.experiment),
         "weights": trainer.learner.count(trials.weights),
         "presented": training.presented,
         "trials": test(trainer, trials),
         "seconds": training.seconds,
+        # Of the start, and of each time that it went on with another one.
         "environment": environment,
+        "resumed": resumed,
     }
     if isinstance(trials.reached, Weights):
         save_weights(folder / WEIGHTS, trials.reached)
@@ -82,6 +90,7 @@ def _run(experiment: Experiment, folder: Path, name: str, reading: str | None) -
     # Last: what has a result is whole.
     write(folder / RESULT, to_json(result))
     (folder / STATE).unlink()
+    (folder / ENVIRONMENT).unlink()
     print_table(result)
     print(f"wrote {folder}")
 
@@ -125,31 +134,3 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
         }
         for trial, solved in enumerate(np.asarray(trials.solved_after).T)
     ]
-
-
-def describe_environment() -> dict[str, Any]:
-    """Returns what a result depends on beside its config: versions, device, commit."""
-    packages = ("jax", "jaxlib", "flax", "optax", "numpy")
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    return {
-        "python": platform.python_version(),
-        **versions,
-        "device": jax.devices()[0].device_kind,
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str | None:
-    """Returns the commit of this clone, marked if files differ; None outside git."""
-    root = Path(__file__).resolve().parent
-    try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return described.stdout.strip()

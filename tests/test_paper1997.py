@@ -1,5 +1,6 @@
 """Verdicts on the rows of the paper, from results that are kept."""
 
+import contextlib
 import copy
 import dataclasses
 import json
@@ -28,6 +29,7 @@ def result_of(*sequences, name=NAME, reading=None, **changed):
         for k, n in enumerate(sequences)
     ]
     result = {"name": name, "reading": reading, "config": config, "weights": 156}
+    result |= {"seconds": 1.0, "environment": {"commit": "abc"}}
     return copy.deepcopy(result) | {"trials": trials} | changed
 
 
@@ -171,9 +173,57 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     (run / "result.json").write_text(json.dumps(result))
     with pytest.raises(ConfigError, match="the paper's 156 weights, got 157"):
         keep(run)
+    for commits in ([None], ["abc-dirty"], ["abc", "def-dirty"]):
+        environment, *resumed = ({"commit": commit} for commit in commits)
+        changed = {"environment": environment, "resumed": resumed}
+        (run / "result.json").write_text(json.dumps(result_of(*GOOD, **changed)))
+        with pytest.raises(ConfigError, match=f"committed, got {commits[-1]}"):
+            keep(run)
     path.rename(path.with_name("no-such.json"))
     with pytest.raises(ConfigError, match="no reading `no-such`"):
         outcomes(NAME)
+
+
+def test_whole_runs_are_kept_of_the_seed_of_their_config(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    run = tmp_path / "run"
+    for trials, reading, is_kept in (
+        (FEW, None, True),
+        (GOOD, None, False),
+        (GOOD, "gru", True),
+    ):
+        result = result_of(*trials, reading=reading)
+        result["config"]["seed"] = 1
+        write_run(run, result)
+        refused = pytest.raises(ConfigError, match="have the seed 0 of its.* got 1")
+        with contextlib.nullcontext() if is_kept else refused:
+            keep(run)
+
+
+def test_what_was_kept_stays_until_a_new_result_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    run = tmp_path / "run"
+    write_run(run, result_of(*GOOD))
+    path = keep(run)
+    before = [file.read_bytes() for file in (path, path.with_suffix(".npz"))]
+    for name, damage in (
+        ("metrics.jsonl", b""),
+        ("metrics.jsonl", b"{"),
+        ("weights.npz", b""),
+        ("weights.npz", b"PK\3\4 half of it"),
+    ):
+        write_run(run, result_of(*SLOW))
+        (run / name).write_bytes(damage)
+        with pytest.raises(ConfigError, match=f"{name} is damaged"):
+            keep(run)
+        after = [file.read_bytes() for file in (path, path.with_suffix(".npz"))]
+        assert after == before
+    write_run(run, result_of(*SLOW))
+    keep(run)
+    assert sorted(file.suffix for file in path.parent.iterdir()) == [".json", ".npz"]
+    write_run(run, result_of(*[0] * 20))
+    keep(run)
+    assert [file.suffix for file in path.parent.iterdir()] == [".json"]
 
 
 def test_weights_are_those_of_the_first_trials_that_succeeded(tmp_path, monkeypatch):

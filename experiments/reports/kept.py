@@ -4,16 +4,24 @@ Beside a result's own file, `READING.npz` has the weights of the first trials th
 succeeded, at their last stopping point: so many as fit into 2,000 numbers, but one.
 """
 
-import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
-from experiments.folder import METRICS, RESULT, WEIGHTS, read_result, to_json, write
-from experiments.reports.tables import changes
-from experiments.settings.reading import config_path, readings
+from experiments.folder import (
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    read_metrics,
+    read_result,
+    to_json,
+)
+from experiments.reports.tables import changes, commits, reached
+from experiments.settings.reading import config_path, read_config, readings
 from experiments.settings.rules import ConfigError
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -51,8 +59,9 @@ class Outcome(NamedTuple):
     def solved_of(self) -> str:
         """How many trials reached each stopping point, as `'9 / 3 of 20'`."""
         trials = self.result["trials"]
-        reached = [sum(n > 0 for n in point) for point in self._sequences()]
-        return f"{' / '.join(map(str, reached))} of {len(trials)}"
+        points = range(len(trials[0]["sequences"]))
+        counts = [str(len(reached(trials, point))) for point in points]
+        return f"{' / '.join(counts)} of {len(trials)}"
 
     @property
     def is_whole(self) -> bool:
@@ -66,12 +75,8 @@ class Outcome(NamedTuple):
 
     def mean(self, point: int = -1) -> float | None:
         """Mean of the sequences until a stopping point, of trials that reached it."""
-        sequences = [n for n in self._sequences()[point] if n > 0]
+        sequences = reached(self.result["trials"], point)
         return statistics.mean(sequences) if sequences else None
-
-    def _sequences(self) -> list[tuple[int, ...]]:
-        """Returns all trials' sequences until each stopping point; 0: not reached."""
-        return list(zip(*(trial["sequences"] for trial in self.result["trials"])))
 
     @property
     def is_reproduced(self) -> bool:
@@ -123,28 +128,15 @@ def keep(folder: Path) -> Path:
       folder: of the run.
 
     Raises:
-      ConfigError: a run of other values than the config's, the number of trials apart;
-        or of fewer trials than what is kept; or of another number of weights than
-        the paper's, where the reading is no departure.
+      ConfigError: a run of other values than the config's, the number of trials apart,
+        and the seed, if they are fewer than the paper's or the reading is a baseline;
+        or of fewer trials than what is kept; or of another number of weights than the
+        paper's, where the reading is no departure; or of code that is not committed; or
+        a damaged file.
     """
     result = read_result(folder / RESULT)
-    # A few trials show whether a reading is worth more.
-    changed = [
-        change for change in changes(result) if not change.startswith("trials =")
-    ]
-    if changed:
-        raise ConfigError(
-            f"`{folder}` must be as its config says, got {', '.join(changed)}."
-        )
-    kind, weights = "literal", result["config"]["paper"]["weights"]
-    if result["reading"] is not None:
-        kind = readings(config_path(result["name"]))[result["reading"]].kind
-    if kind not in ("departure", "baseline") and result["weights"] != weights:
-        raise ConfigError(
-            f"`{folder}` must have the paper's {weights} weights, got "
-            f"{result['weights']}."
-        )
-    kept = RESULTS / result["name"] / f"{result['reading'] or LITERAL}.json"
+    kept = RESULTS / result["name"] / f"{result.get('reading') or LITERAL}.json"
+    _check(folder, result)
     count = len(result["trials"])
     before = len(read_result(kept)["trials"]) if kept.is_file() else 0
     if count < before:
@@ -153,19 +145,62 @@ def keep(folder: Path) -> Path:
         )
     result["curve"] = curve(folder / METRICS, count)
     solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
+    few = solved[: max(1, NUMBERS // result["weights"])]
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.with_suffix(".npz").unlink(missing_ok=True)
-    if solved and (folder / WEIGHTS).is_file():
-        few = solved[: max(1, NUMBERS // result["weights"])]
-        _keep_weights(folder / WEIGHTS, kept.with_suffix(".npz"), few)
-    write(kept, to_json(result) + "\n")
+    weights = kept.with_suffix(".npz")
+    # What was kept stays until all is written.
+    new, new_weights = kept.with_suffix(".json.new"), kept.with_suffix(".npz.new")
+    new.write_text(to_json(result) + "\n")
+    if few and (folder / WEIGHTS).is_file():
+        _keep_weights(folder / WEIGHTS, new_weights, few)
+        os.replace(new_weights, weights)
+    else:
+        weights.unlink(missing_ok=True)
+    os.replace(new, kept)
     return kept
 
 
+def _check(folder: Path, result: dict[str, Any]) -> None:
+    """Checks that a result is the config's, and of code that is known."""
+    # A few trials show whether a reading is worth more.
+    changed = [
+        change for change in changes(result) if not change.startswith("trials =")
+    ]
+    if changed:
+        raise ConfigError(
+            f"`{folder}` must be as its config says, got {', '.join(changed)}."
+        )
+    path, reading = config_path(result["name"]), result.get("reading")
+    kind = "literal" if reading is None else readings(path)[reading].kind
+    seed, paper = result["config"]["seed"], result["config"]["paper"]
+    its_seed = read_config(path, reading).seed
+    is_whole = len(result["trials"]) >= paper["trials"]
+    if is_whole and kind != "baseline" and seed != its_seed:
+        raise ConfigError(
+            f"`{folder}` must have the seed {its_seed} of its config, as it has the "
+            f"paper's {paper['trials']} trials, got {seed}."
+        )
+    if kind not in ("departure", "baseline") and result["weights"] != paper["weights"]:
+        raise ConfigError(
+            f"`{folder}` must have the paper's {paper['weights']} weights, got "
+            f"{result['weights']}."
+        )
+    for commit in commits(result):
+        if commit is None or commit.endswith("-dirty"):
+            raise ConfigError(
+                f"`{folder}` must be of code that is committed, got {commit}."
+            )
+
+
 def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:
-    with np.load(source) as arrays:
-        chosen = {name: leaf[..., trials] for name, leaf in arrays.items()}
-    np.savez_compressed(target, **chosen)
+    try:
+        # NumPy leaves a damaged file open that it opens itself.
+        with source.open("rb") as file, np.load(file) as arrays:
+            chosen = {name: leaf[..., trials] for name, leaf in arrays.items()}
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise ConfigError(f"{source} is damaged: {error}.") from error
+    with target.open("wb") as file:
+        np.savez_compressed(file, **chosen)
 
 
 def curve(metrics: Path, trials: int) -> dict[str, list[float]]:
@@ -178,7 +213,7 @@ def curve(metrics: Path, trials: int) -> dict[str, list[float]]:
     Returns:
       Lists under `sequences`, `low`, `median` and `high`, at most `POINTS` long.
     """
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    lines = read_metrics(metrics)
     at = np.unique(np.geomspace(1, len(lines), POINTS).round().astype(int)) - 1
     now, rows = np.full(trials, np.nan), []
     for line in lines:

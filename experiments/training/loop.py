@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments.folder import METRICS, STATE
 from experiments.settings.config import CHUNK
+from experiments.settings.rules import ConfigError
 from experiments.training import checkpoint
 from experiments.training.progress import Progress
 from experiments.training.trainer import Trainer, Trials, first_reached, trials_at
@@ -63,8 +64,14 @@ class Run:
             return
         state = checkpoint.load(path, self._state())
         vars(self).update(state)
+        metrics = self.folder / METRICS
+        if not metrics.is_file() or metrics.stat().st_size < self.size:
+            raise ConfigError(
+                f"{metrics} is damaged: it is shorter than {self.size} bytes; give "
+                "--overwrite to start anew."
+            )
         # Lines behind the state are written again.
-        os.truncate(self.folder / METRICS, self.size)
+        os.truncate(metrics, self.size)
 
     def train(self) -> None:
         """Presents sequences until every trial has succeeded or the cap is reached."""
@@ -80,10 +87,15 @@ class Run:
                 # many trials side by side.
                 now = self._without_those_over(now)
                 if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                    self._put(now)
-                    checkpoint.save(self.folder / STATE, self._state())
+                    self._save(now)
                     saved = time.monotonic()
+        self._save(now)
+
+    def _save(self, now: Trials) -> None:
+        """Writes the state, and before it the lines whose size it holds."""
         self._put(now)
+        with (self.folder / METRICS).open("a") as file:
+            os.fsync(file.fileno())
         checkpoint.save(self.folder / STATE, self._state())
 
     def _count(self, cap: int) -> int:

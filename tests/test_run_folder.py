@@ -1,0 +1,128 @@
+"""A run's folder: what is gone on with, what is refused, and what is never lost."""
+
+import dataclasses
+import json
+import os
+
+import pytest
+
+from experiments import environment
+from experiments.environment import describe_environment
+from experiments.folder import (
+    CONFIG,
+    ENVIRONMENT,
+    METRICS,
+    RESULT,
+    STATE,
+    to_json,
+)
+from experiments.run import run
+from experiments.settings.reading import config_path, read_config, to_dict
+from experiments.settings.rules import ConfigError
+from experiments.training.loop import Run
+from experiments.training.trainer import Trainer
+
+NAME = "temporal-order-6a"
+
+
+@pytest.fixture(scope="module")
+def config():
+    literal = read_config(config_path(NAME))
+    learning = dataclasses.replace(literal.learning, max_sequences=6)
+    return dataclasses.replace(literal, trials=2, test_sequences=4, learning=learning)
+
+
+@pytest.fixture
+def folder(tmp_path, config):
+    """Holds a run that was broken off before its result was written."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / CONFIG).write_text(to_json(to_dict(config)))
+    (folder / ENVIRONMENT).write_text(to_json([describe_environment()]))
+    Run(Trainer(config), folder).train()
+    return folder
+
+
+def result_in(folder):
+    return json.loads((folder / RESULT).read_text())
+
+
+def test_result_names_what_it_began_with_and_what_it_went_on_with(
+    folder, config, monkeypatch
+):
+    began = describe_environment()
+    for commit in ("abc", "abc", "def"):
+        now = began | {"commit": commit, "python": "3.99.0"}
+        monkeypatch.setattr(environment, "describe_environment", lambda now=now: now)
+        noted = environment.note_environment(folder)
+    run(config, folder, NAME, None)
+    result = result_in(folder)
+    assert result["environment"] == began
+    assert [one["commit"] for one in result["resumed"]] == ["abc", "def"]
+    assert noted == [result["environment"], *result["resumed"]]
+    assert not (folder / ENVIRONMENT).exists()
+
+
+@pytest.mark.parametrize("name", ["jax", "jaxlib", "flax", "optax", "numpy", "device"])
+def test_run_does_not_go_on_where_it_may_round_otherwise(name, folder, config):
+    began = describe_environment()
+    before = [began | {name: "0.1"}]
+    (folder / ENVIRONMENT).write_text(to_json(before))
+    message = f"was begun with {name} 0.1, now .*give --overwrite to start anew"
+    with pytest.raises(ConfigError, match=message):
+        run(config, folder, NAME, None)
+    assert json.loads((folder / ENVIRONMENT).read_text()) == before
+    # Nothing is left of what it was begun with.
+    (folder / STATE).unlink()
+    run(config, folder, NAME, None)
+    assert (result_in(folder)["environment"], result_in(folder)["resumed"]) == (
+        began,
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "file, damage",
+    [
+        (STATE, lambda path: path.write_bytes(b"of another run")),
+        (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        (METRICS, lambda path: path.unlink()),
+        (ENVIRONMENT, lambda path: path.write_text("[]")),
+        (ENVIRONMENT, lambda path: path.write_text('[{"commit": "abc"}]')),
+        (ENVIRONMENT, lambda path: path.unlink()),
+    ],
+)
+def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, config):
+    damage(folder / file)
+    with pytest.raises(ConfigError, match=f"{file} is .*give --overwrite"):
+        run(config, folder, NAME, None)
+    assert not (folder / RESULT).exists()
+    run(config, folder, NAME, None, overwrite=True)
+    assert result_in(folder)["presented"] == 6
+
+
+def test_curves_that_do_not_read_are_named(folder, config):
+    size = (folder / METRICS).stat().st_size
+    (folder / METRICS).write_bytes(bytes(size))
+    with pytest.raises(ConfigError, match="metrics.jsonl is damaged"):
+        run(config, folder, NAME, None)
+
+
+def test_result_is_not_lost_without_overwrite(folder, config):
+    run(config, folder, NAME, None)
+    before = (folder / RESULT).read_bytes()
+    other = dataclasses.replace(config, seed=1)
+    with pytest.raises(ConfigError, match="is not empty: give --overwrite"):
+        run(other, folder, NAME, None)
+    assert (folder / RESULT).read_bytes() == before
+    run(other, folder, NAME, None, overwrite=True)
+    assert result_in(folder)["config"]["seed"] == 1
+
+
+def test_lines_are_on_disk_before_the_state_that_counts_on_them(
+    tmp_path, config, monkeypatch
+):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    Run(Trainer(config), tmp_path).train()
+    assert synced == [(tmp_path / name).stat().st_ino for name in (METRICS, STATE)]
