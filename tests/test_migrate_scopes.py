@@ -40,7 +40,7 @@ CASES = {
         f"{LOAD}cell = nn.GRUCell()\n\n\ndef f():\n    return nn.LSTMCell(4)\n",
         f"{LOAD}{NO_WIDTH}cell = nn.GRUCell()\n\n\ndef f():\n"
         "    return nn.LSTMCell(4)\n",
-        f"{LOAD}{OF_OTHER}{NO_WIDTH}cell = nn.GRUCell()\n\n\ndef f():\n    {OF_OTHER}"
+        f"{LOAD}{NO_WIDTH}{OF_OTHER}cell = nn.GRUCell()\n\n\ndef f():\n    {OF_OTHER}"
         "    return nn.LSTMCell(4)\n",
     ),
     "a module that is None at first": (
@@ -57,7 +57,7 @@ CASES = {
         f"        import flax.linen as nn\n    load()\n    {NO_WIDTH}"
         "    return nn.GRUCell()\n",
         "def f():\n    nn = None\n    def load():\n        nonlocal nn\n"
-        f"        import flax.linen as nn\n    load()\n    {OF_OTHER}    {NO_WIDTH}"
+        f"        import flax.linen as nn\n    load()\n    {NO_WIDTH}    {OF_OTHER}"
         "    return nn.GRUCell()\n",
     ),
     "a name of the file within a function with another": (

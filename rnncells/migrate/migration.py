@@ -3,8 +3,7 @@
 import ast
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply
@@ -16,7 +15,7 @@ from rnncells.migrate.rules import (
     own_cells,
     rewrites,
 )
-from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.finding import IN_STRING, ONLY_MARKED, Finding
 
 # A file without any of these has nothing to do with cells.
 WORDS = re.compile(
@@ -84,17 +83,16 @@ def migrate(
     # What was left once stays, until a person has looked at it.
     rest = [f for f in rest if f.why or f.rule != "RC01" or not is_marked(program, f)]
     found += rest
+    if to == "rnncells":
+        found += chosen(program, imports.to_rnncells(program), rules)
     if not found:
         return Migration(data)
-    edits = [edit for finding in rest for edit in finding.edits]
-    edits += marks(program, [finding for finding in rest if finding.why])
-    new = apply(program.source, edits)
-    try:
-        ast.parse(new)
-    except SyntaxError as error:
-        raise ValueError(
-            f"its rewriting is no Python, {error}: please report"
-        ) from error
+    new = rewritten(program, rest)
+    if to == "rnncells":
+        # Last: names move in copies too, and notes have the lines of the file before.
+        program = Program(Source(new))
+        moved = chosen(program, imports.to_rnncells(program), rules)
+        new = rewritten(program, moved)
     notes = dict.fromkeys(Note(f.node.lineno, f.rule, f.why) for f in found)
     return Migration(
         data if new == data else new, tuple(sorted(notes, key=lambda n: n.line))
@@ -104,29 +102,53 @@ def migrate(
 def chosen(
     program: Program, found: Iterable[Finding], rules: Collection[str] | None
 ) -> list[Finding]:
-    """Returns the findings that a user wants."""
+    """Returns the findings that a user wants, without edits in f-strings."""
+    source = program.source
     return [
-        finding
+        replace(finding, edits=[], why=IN_STRING)
+        if source.is_in_string(finding.node) and finding.rule not in ONLY_MARKED
+        else finding
         for finding in found
         if (rules is None or finding.rule in rules)
         # A size that leaves RNN goes to the cell.
         and (finding.rule != "RC04" or rules is None or "RC01" in rules)
-        and not program.source.is_skipped(finding.node)
+        and not source.is_skipped(finding.node)
     ]
 
 
+def rewritten(program: Program, found: list[Finding]) -> bytes:
+    """Returns a file by what was found in it.
+
+    Raises:
+      ValueError: it is no Python.
+    """
+    edits = [edit for finding in found for edit in finding.edits]
+    edits += marks(program, [finding for finding in found if finding.why])
+    new = apply(program.source, edits)
+    try:
+        ast.parse(new)
+    except SyntaxError as error:
+        raise ValueError(
+            f"its rewriting is no Python, {error}: please report"
+        ) from error
+    return new
+
+
 def findings(program: Program, to: str) -> list[Finding]:
-    """Returns what all rules find; edits at one place in the order in which they go."""
-    by_name = partial(findings_by_name, to=to)
-    return [*imports.of_stars(program, by_name), *by_name(program)]
+    """Returns what all rules find, but for names that move to this library."""
+
+    def by_name(named: Program) -> list[Finding]:
+        moved = imports.to_rnncells(named) if to == "rnncells" else ()
+        return [*of_rules(named), *moved]
+
+    return [*imports.of_stars(program, by_name), *of_rules(program)]
 
 
-def findings_by_name(program: Program, to: str) -> list[Finding]:
-    """Returns what rules find that follow names to where they are imported."""
+def of_rules(program: Program) -> list[Finding]:
+    """Returns what rules find; edits at one place in the order in which they go."""
     widths = Widths(program)
     return [
         *(finding for rule in RENAMINGS for finding in rule(program)),
-        *(imports.to_rnncells(program) if to == "rnncells" else ()),
         *own_cells.classes(program),
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),

@@ -147,7 +147,7 @@ class Program:
 
     def is_known_at(self, node: ast.expr, place: ast.AST) -> bool:
         """Says whether an expression has the same value at a place of the file."""
-        if not self.is_pure(node):
+        if not self.is_pure(node) or self.source.is_in_string(node):
             return False
         is_at_once = self.source.statement(node) is self.source.statement(place)
         changed = frozenset() if is_at_once else self.names.changed

@@ -18,6 +18,8 @@ BETWEEN_LINES = (
     *(tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,
 )
+# Literals with code in them.
+F_STRINGS = (ast.JoinedStr, getattr(ast, "TemplateStr", ast.JoinedStr))
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Source:
         except UnicodeDecodeError as error:
             raise SyntaxError(f"not {self.encoding}: {error}") from error
         self.tree = ast.parse(text)
+        for node in self.nodes:
+            if isinstance(node, F_STRINGS):
+                # Before Python 3.12, what is in it has places that are not true.
+                for part in ast.walk(node):
+                    ast.copy_location(part, node)
         # Positions in the tree count bytes of UTF-8.
         self.data = text.encode()
         ends = [match.end() for match in NEWLINE.finditer(self.data)]
@@ -69,6 +76,10 @@ class Source:
             if isinstance(node, kinds):
                 return node
         return None
+
+    def is_in_string(self, node: ast.AST) -> bool:
+        """Says whether a node is code in an f-string, whose text is not known."""
+        return self.around(node, *F_STRINGS) is not None
 
     def statement(self, node: ast.AST) -> ast.stmt:
         return node if isinstance(node, ast.stmt) else self.around(node, ast.stmt)
@@ -161,6 +172,12 @@ class Source:
         return [(at, at + len(string.encode()), string) for at, string in found]
 
     @cached_property
+    def code(self) -> list[tuple[int, int, str]]:
+        """The tokens that are no comments, and an empty one at the end."""
+        end = len(self.data)
+        return [t for t in self.tokens if not t[2].startswith("#")] + [(end, end, "")]
+
+    @cached_property
     def _logical_lines(self) -> dict[int, tuple[int, int]]:
         """The first and last of the lines that are one for Python, by each of them."""
         found, first = {}, None
@@ -183,6 +200,9 @@ class Source:
     def tokens_between(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
         first, last = (bisect_left(self.tokens, (at,)) for at in (start, end))
         yield from self.tokens[first:last]
+
+    def has_comment(self, start: int, end: int) -> bool:
+        return any(t[2].startswith("#") for t in self.tokens_between(start, end))
 
 
 def apply(source: Source, edits: list[Edit]) -> bytes:

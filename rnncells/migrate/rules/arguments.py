@@ -6,127 +6,133 @@ from bisect import bisect_left
 from rnncells.migrate.code.carry_calls import CarryCall
 from rnncells.migrate.code.cells import CONVOLUTIONAL
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.source import Edit
+from rnncells.migrate.code.source import Edit, Source
+
+# What a star binds to as it binds to a name.
+ATOMS = (
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant),
+    *(ast.Tuple, ast.List, ast.ListComp),
+)
 
 
 def to_shape(program: Program, call: CarryCall) -> list[Edit]:
-    """Returns the edits that make one shape of `batch_dims` and `size`."""
-    source = program.source
-    batch, size = call.arguments["batch_dims"], call.size
-    keywords = {k.arg: k for k in call.node.keywords}
-    order = sorted(call.arguments.values(), key=source.start)
-    if order.index(size) != order.index(batch) + 1:
-        return _apart(program, call)
+    """Returns the edits that make one shape of `batch_dims` and `size`.
+
+    The batch stays where it is, with all that stands in it; the size goes there.
+    """
+    source, node = program.source, call.node
     edits = []
-    if "batch_dims" in keywords:
-        at = source.start(keywords["batch_dims"])
-        edits.append(Edit(at, at + len("batch_dims"), "input_shape"))
-    start, end = outer(program, batch)
-    elements, close = batch.elts if isinstance(batch, ast.Tuple) else None, ")"
-    if elements is None:
-        # A star binds closer than operators.
-        is_atom = isinstance(batch, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
-        edits.append(Edit(start, start, "(*" if is_atom else "(*("))
-        last = end
-        if not is_atom:
-            edits.append(Edit(end, end, ")"))
-    elif elements:
-        _, last = outer(program, elements[-1])
-    else:
-        edits.append(Edit(start, end, "("))
-        last, close = end, ",)"
-    at = size if "size" not in keywords else keywords["size"]
-    first, _ = outer(program, size)
-    first = first if at is size else source.start(size)
-    # From the last of the batch to the size, but for comments.
-    if any(t[2].startswith("#") for t in source.tokens_between(last, first)):
-        edits.append(Edit(last, end, ""))
-        if at is not size:
-            edits.append(Edit(source.start(at), first, ""))
-        if elements == []:
-            comma = next(t for t in source.tokens_between(end, first) if t[2] == ",")
-            edits.append(Edit(comma[0], comma[1], ""))
-    else:
-        edits.append(Edit(last, first, "" if elements == [] else ", "))
-    edits += _size_edits(program, call, size, close)
-    if "init_fn" in call.arguments:
-        edits += taken_out(program, call.node, [call.arguments["init_fn"]])
-    return edits
+    for keyword in node.keywords:
+        if keyword.arg == "batch_dims":
+            name = source.code[bisect_left(source.code, (source.start(keyword),))]
+            edits.append(Edit(*name[:2], "input_shape"))
+    edits += _with_size(program, call.arguments["batch_dims"], *_sizes(program, call))
+    gone = [call.arguments[n] for n in ("size", "init_fn") if n in call.arguments]
+    return [*edits, *taken_out(program, node, gone)]
 
 
-def _size_edits(
-    program: Program, call: CarryCall, size: ast.expr, close: str
-) -> list[Edit]:
-    start, end = outer(program, size)
-    if isinstance(size, ast.Tuple):
-        inner, outer_end = program.source.start(size) + 1, program.source.end(size)
-        return [Edit(start, inner, ""), Edit(outer_end, end, "")]
+def _sizes(program: Program, call: CarryCall) -> tuple[str, bool]:
+    """Returns the last numbers of a shape, and whether they are several."""
+    start, end = _core(program, call.size)
+    text = program.source.data[start:end].decode()
     made = program.constructor(call.receiver)
     cell = call.of_class if made is None else program.cell_class(made.func)
     is_image = cell is not None and cell.name in CONVOLUTIONAL
-    star = [Edit(start, start, "*")] if is_image else []
-    return [*star, Edit(end, end, close)]
+    if isinstance(call.size, ast.Tuple):
+        return text, len(call.size.elts) > 1
+    if is_image:
+        text = f"*{text}" if isinstance(call.size, ATOMS) else f"*({text})"
+    return text, False
 
 
-def _apart(program: Program, call: CarryCall) -> list[Edit]:
-    """Returns the edits where `size` does not stand right behind `batch_dims`."""
+def _with_size(
+    program: Program, batch: ast.expr, sizes: str, are_several: bool
+) -> list[Edit]:
+    """Returns the edits that put numbers behind those of a batch."""
     source = program.source
-    batch, size = call.arguments["batch_dims"], call.size
-    keywords = {k.arg: k for k in call.node.keywords}
-    elements = [f"*({source.text(batch)})"]
-    if isinstance(batch, ast.Tuple):
-        elements = [source.text(element) for element in batch.elts]
-    text = source.text(size)
-    sizes = [text[1:-1] if isinstance(size, ast.Tuple) else text]
-    shape = ", ".join([*elements, *sizes]) + ("" if elements else ",")
-    name = "input_shape=" if "batch_dims" in keywords else ""
-    start, end = outer(program, batch)
-    start = source.start(keywords["batch_dims"]) if name else start
-    gone = [
-        call.arguments[name] for name in ("size", "init_fn") if name in call.arguments
-    ]
-    edits = taken_out(program, call.node, gone)
-    return [Edit(start, end, f"{name}({shape})"), *edits]
+    if not sizes:
+        return []
+    if not isinstance(batch, ast.Tuple):
+        start, end = outer(program, batch)
+        # A star binds closer than operators.
+        is_closed = isinstance(batch, ATOMS) or start < source.start(batch)
+        before, behind = ("(*", "") if is_closed else ("(*(", ")")
+        return [Edit(start, start, before), Edit(end, end, f"{behind}, {sizes})")]
+    at, close = source.start(batch) + 1, source.end(batch) - 1
+    text = sizes if are_several else f"{sizes},"
+    if batch.elts:
+        at, text = outer(program, batch.elts[-1])[1], f", {sizes}"
+    # A comma of one number goes, but comments stay.
+    return [Edit(at, at if source.has_comment(at, close) else close, text)]
 
 
 def taken_out(program: Program, call: ast.Call, values: list[ast.expr]) -> list[Edit]:
-    """Returns the edits that take arguments out of a call, each with a comma."""
+    """Returns the edits that take arguments out of a call, each with a comma.
+
+    Comments around a value stay; those in it are where it is copied to.
+    """
     source, edits, used = program.source, [], set()
-    tokens = source.tokens
     for value in sorted(values, key=source.start):
         keyword = next((k for k in call.keywords if k.value is value), None)
         first, last = outer(program, value)
         first = first if keyword is None else source.start(keyword)
-        before = bisect_left(tokens, (first,)) - 1
-        while tokens[before][2].startswith("#"):
-            before -= 1
-        comma = tokens[before]
-        if comma[2] != "," or comma[0] in used:
-            comma = tokens[bisect_left(tokens, (last,))]
-        used.add(comma[0])
-        edits += [Edit(first, last, ""), Edit(comma[0], comma[1], "")]
-        # The space between them, if that is all there is.
-        gap = (comma[1], first) if comma[1] <= first else (comma[1], comma[1] + 1)
-        if not source.data[slice(*gap)].strip():
-            edits.append(Edit(*gap, ""))
+        comma = source.code[bisect_left(source.code, (first,)) - 1]
+        behind = source.code[bisect_left(source.code, (last,))]
+        is_behind = (
+            comma[2] != "," or comma in used or source.has_comment(comma[1], first)
+        )
+        if is_behind and behind[2] == ",":
+            comma = behind
+            last = source.tokens[bisect_left(source.tokens, (comma[1],))][0]
+        elif comma[2] == "," and comma not in used:
+            first = comma[0]
+        used.add(comma)
+        start, end = _core(program, value)
+        edits += [
+            *_without(source, first, start),
+            Edit(start, end, ""),
+            *_without(source, end, last),
+        ]
     return edits
+
+
+def _without(source: Source, start: int, end: int) -> list[Edit]:
+    """Returns the edits that take out a part of a call, but for comments."""
+    edits, at, stop = [], start, start
+    for first, last, token in source.tokens_between(start, end):
+        if not token.startswith("#"):
+            at = first if at is None else at
+        elif at is not None:
+            edits.append(Edit(at, stop, ""))
+            at = None
+        stop = last
+    return edits if at is None else [*edits, Edit(at, end, "")]
+
+
+def _core(program: Program, node: ast.expr) -> tuple[int, int]:
+    """Returns where an argument starts and ends; of a tuple, what is in it."""
+    start, end = program.source.start(node), program.source.end(node)
+    if not isinstance(node, ast.Tuple):
+        return start, end
+    if not node.elts:
+        return start + 1, start + 1
+    return outer(program, node.elts[0])[0], outer(program, node.elts[-1])[1]
 
 
 def outer(program: Program, node: ast.expr) -> tuple[int, int]:
     """Returns where an argument of a call starts and ends, with its parentheses."""
     source = program.source
     start, end = source.start(node), source.end(node)
-    tokens = source.tokens
-    left = bisect_left(tokens, (start,)) - 1
-    right = bisect_left(tokens, (end,))
+    code = source.code
+    left, right = bisect_left(code, (start,)) - 1, bisect_left(code, (end,))
     parent = source.parents[node]
     parent = source.parents[parent] if isinstance(parent, ast.keyword) else parent
     least = source.end(parent.func) if isinstance(parent, ast.Call) else 0
     # The first parenthesis behind a function is that of the call.
-    first = bisect_left(tokens, (least,))
-    while tokens[first][2] == ")":
+    first = bisect_left(code, (least,))
+    while code[first][2] == ")":
         first += 1
-    while left > first and tokens[left][2] == "(" and tokens[right][2] == ")":
-        start, end = tokens[left][0], tokens[right][1]
+    while left > first and code[left][2] == "(" and code[right][2] == ")":
+        start, end = code[left][0], code[right][1]
         left, right = left - 1, right + 1
     return start, end

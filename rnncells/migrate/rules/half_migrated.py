@@ -23,6 +23,9 @@ def batch_alone(program: Program) -> Iterator[Finding]:
         shape = argument(call, "sample_input") or argument(call, "input_shape", 1)
         if made is None or not isinstance(shape, ast.Tuple) or len(shape.elts) != 1:
             continue
+        is_image = program.cell_class(made.func).has_features
+        if is_image and isinstance(shape.elts[0], ast.Starred):
+            continue
         features = argument(made, "features", 0)
         last = program.source.text(shape.elts[0])
         if features is None or program.source.text(features) == last:

@@ -8,7 +8,7 @@ from rnncells.migrate.code.cells import linen_name
 from rnncells.migrate.code.names import Binding, bindings
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply
-from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.finding import IN_STRING, Finding
 
 # What is here under the names that Flax has.
 MOVED = {
@@ -90,6 +90,8 @@ def _as_attribute(
     for place in (node, *modules):
         if any(b.imported != "flax" for b in names.lookup("flax", place)):
             why = why or "`flax` stands for something else here"
+    if any(source.is_in_string(use) for use in modules):
+        why = why or IN_STRING
     if _is_used_without(program):
         why = why or "another function of the file relies on it"
     if why:
@@ -266,6 +268,8 @@ def _attributes(program: Program) -> Iterator[Finding]:
         beside = _imports_needed(program, node)
         if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
             yield Finding("RC09", node, why="comments stand within the name")
+        elif source.is_in_string(node):
+            yield Finding("RC09", node, why=IN_STRING)
         elif node.attr in replaced:
             why = f"another `{node.attr}` is put in the place of it"
             yield Finding("RC09", node, why=why)

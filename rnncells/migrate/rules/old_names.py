@@ -7,7 +7,7 @@ from rnncells.migrate.code.cells import PARTIAL, lifting, linen_name
 from rnncells.migrate.code.names import FUNCTIONS, Binding
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit
-from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.finding import IN_STRING, Finding
 
 OLD, END = "ConvLSTM", "Cell"
 # What is made within them may be made while a compact method runs.
@@ -71,6 +71,9 @@ def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
         # What an old Flax falls back to is no old code.
         if program.source.around(statement, ast.Try) is None:
             yield Finding("RC05", alias, why=f"`{name}` stands for something else too")
+        return
+    if any(program.source.is_in_string(use) for use in uses):
+        yield Finding("RC05", alias, why=IN_STRING)
         return
     kept = [node for use in uses for node in _kept(program, use)]
     kept = kept if uses else [alias]

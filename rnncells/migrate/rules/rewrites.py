@@ -9,7 +9,7 @@ from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carr
 from rnncells.migrate.code.cells import CONVOLUTIONAL, taken_from
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
-from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.program import PURE, Program
 from rnncells.migrate.code.source import Edit
 from rnncells.migrate.code.widths import (
     METHODS,
@@ -24,6 +24,8 @@ from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
 from rnncells.migrate.rules.finding import Finding
 
 LIBRARIES = ("jax", "flax", "rnncells")
+# Their functions have no effects, and are no cells.
+COMPUTING = ("jax", "math", "numpy")
 # Names of classes of cells, which come from elsewhere.
 CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
 LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional)s?$")
@@ -90,13 +92,10 @@ def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
         starts += [program.source.start(keyword) for keyword in call.keywords]
         at = min(starts)
         return Edit(at, at, f"{text}, ")
-    at = next(
-        end
-        for start, end, token in program.source.tokens_between(
-            program.source.end(call.func), program.source.end(call)
-        )
-        if token == "("
-    )
+    last = program.source.end(call)
+    tokens = program.source.tokens_between(program.source.end(call.func), last)
+    # What stands in an f-string has no tokens, and stays.
+    at = next((end for _, end, token in tokens if token == "("), last)
     return Edit(at, at, text)
 
 
@@ -188,6 +187,11 @@ def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
         return "`carry_init` belongs to the constructor of the cell"
     if init_fn is not None and not _takes_dtype(program, init_fn):
         return "`carry_init` is called with a dtype too, which this may not take"
+    if init_fn is not None and not _only_computes(program, init_fn):
+        return "the expression for `init_fn` would be computed earlier"
+    is_image = call.of_class is not None and call.of_class.name in CONVOLUTIONAL
+    if isinstance(size, ast.Tuple) and call.of_class is not None and not is_image:
+        return "a cell of one number of features has a tuple for its size"
     if call.of_class is None:
         return _why_not_of(program, widths, call)
     return ""
@@ -221,6 +225,16 @@ def _takes_dtype(program: Program, node: ast.expr) -> bool:
         node = node.func
     qualified = program.names.qualified(node) or ""
     return ".initializers." in qualified and qualified.split(".")[0] in LIBRARIES
+
+
+def _only_computes(program: Program, node: ast.expr) -> bool:
+    """Says whether all calls in an expression, but itself, are of plain functions."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and part is not node:
+            named = program.names.qualified(part.func) or last_name(part.func)
+            if named not in PURE and named.split(".")[0] not in COMPUTING:
+                return False
+    return True
 
 
 def _instance(program: Program, call: CarryCall) -> str | None:
@@ -293,6 +307,8 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             or widths.of(made, kind) == program.source.text(size)
         ):
             why = "the cell is made elsewhere, or of another size: give it this one"
+        elif not program.is_pure(size):
+            why = "the expression for the size would not be computed"
         edits = [] if why else taken_out(program, call, [size])
         yield Finding("RC04", call, edits, why)
 
