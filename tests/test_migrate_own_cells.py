@@ -71,26 +71,28 @@ REWRITTEN = {
     ),
     "annotations, and an initialiser over lines": (
         "class Own(nn.RNNCellBase):\n    a: int = 1\n    @staticmethod\n"
-        "    def initialize_carry(\n        rng: jax.Array,\n        dims: tuple,\n"
+        "    def initialize_carry(\n        rng: jax.Array,\n"
+        "        batch_dims: tuple,\n"
         "        size: int,\n        init=nn.initializers.ones,\n    ) -> tuple:\n"
-        "        return init(rng, dims + (size,))\n\n",
+        "        return init(rng, batch_dims + (size,))\n\n",
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{FIELD}"
         "    carry_init: object = nn.initializers.ones\n    @nn.nowrap\n"
         "    def initialize_carry(\n        self, rng: jax.Array, input_shape,\n"
-        "    ) -> tuple:\n        dims, size = input_shape[:-1], self.features\n"
-        f"        init = self.carry_init\n        return init(rng, dims + (size,))\n"
-        f"{AXES}\n",
+        "    ) -> tuple:\n        batch_dims, size = input_shape[:-1], self.features\n"
+        "        init = self.carry_init\n"
+        f"        return init(rng, batch_dims + (size,))\n{AXES}\n",
     ),
     "an initialiser in parentheses": (
         "class Own(nn.RNNCellBase):\n    a: int = 1\n    @staticmethod\n"
-        "    def initialize_carry(r, dims, size, init=(nn\n .initializers.ones)):\n"
-        "        return init(r, dims + (size,))\n\n",
+        "    def initialize_carry(r, batch_dims, size, init=(nn\n"
+        " .initializers.ones)):\n"
+        "        return init(r, batch_dims + (size,))\n\n",
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{FIELD}"
         "    carry_init: object = ((nn\n .initializers.ones))\n    @nn.nowrap\n"
         "    def initialize_carry(self, r, input_shape):\n"
-        "        dims, size = input_shape[:-1], self.features\n"
-        f"        init = self.carry_init\n        return init(r, dims + (size,))\n"
-        f"{AXES}\n",
+        "        batch_dims, size = input_shape[:-1], self.features\n"
+        "        init = self.carry_init\n"
+        f"        return init(r, batch_dims + (size,))\n{AXES}\n",
     ),
     "a first statement with a decorator": (
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{STATIC}        @jax.jit\n"
