@@ -82,6 +82,11 @@ MARKED = {
         "rnn = nn.RNN(cell, 4)",
         ["RC01", "RC04"],
     ),
+    "a dtype by position, and a carry": (
+        "cell = nn.GRUCell(nn.tanh, nn.tanh, i, i, i, None, jnp.bfloat16)\n"
+        "c = cell.initialize_carry(k, (2,), 4)\nrnn = nn.RNN(cell, 4)",
+        ["RC01", "RC03", "RC04"],
+    ),
     "a mask that may be None": (
         "rnn = nn.RNN(nn.GRUCell(4))\ny = rnn(x, segmentation_mask=m if use else None)",
         ["RC07"],
@@ -244,6 +249,11 @@ REWRITTEN = {
         "    return rnn(x, segmentation_mask=m)",
         "rnn = nn.RNN(nn.GRUCell(4))\n\n\ndef f(x, m=None):\n"
         "    return rnn(x, seq_lengths=None if m is None else m.sum(-1))",
+    ),
+    "a width of a carry beside what is marked": (
+        "h, c = start(), nn.GRUCell.initialize_carry(k, (), 4)\ny = nn.GRUCell()(h, x)",
+        "h, c = start(), nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
+        "y = nn.GRUCell(h.shape[-1])(h, x)",
     ),
     "a size in two parentheses": (
         "cell = nn.ConvLSTM(5, (3, 3))\n"

@@ -81,6 +81,8 @@ class Program:
             return True
         if isinstance(node, ast.Constant | ast.BinOp | ast.UnaryOp):
             return False
+        if isinstance(node, ast.Subscript) and last_name(node.value) == "shape":
+            return False
         if isinstance(node, ast.Call):
             made = self.names.qualified(node.func) or getattr(node.func, "id", "")
             return True if made in PARTIAL else False if made in PURE else None

@@ -43,6 +43,8 @@ class Widths:
             return used
         target = self.program.target(call)
         uses = [] if target is None else self.names.reads(target)
+        if any(self._keeps_size(use, call) for use in uses):
+            return None
         found = {self._of_use(use, call, cell): None for use in uses}
         found.pop(None, None)
         sizes = [text for text in found if not text.endswith(".shape[-1]")]
@@ -76,6 +78,16 @@ class Widths:
                 return None
             return self._of_size(cell_size(parent), place)
         return None
+
+    def _keeps_size(self, use: ast.expr, place: ast.Call) -> bool:
+        """Says whether a use is in an `RNN` whose size cannot go to the cell."""
+        parent = self.source.parents[use]
+        is_layer = isinstance(parent, ast.Call) and (
+            self.program.linen(parent.func) == "RNN"
+        )
+        if not is_layer or cell_size(parent) is None:
+            return False
+        return bool(size_stays(self.program, parent, place))
 
     def _of_size(self, size: ast.expr | None, place: ast.Call) -> str | None:
         if size is None or isinstance(size, ast.Tuple):
