@@ -17,6 +17,14 @@ PROGRAMS = {
     path.stem: path.read_text()
     for path in sorted((Path(__file__).parent / "old_programs").glob("*.py"))
 }
+# Of programs with a cell of their own: imports, and one step.
+HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
+CALL = """\
+    @nn.compact
+    def __call__(self, carry, x):
+        carry = nn.tanh(nn.Dense(carry.shape[-1])(x) + carry)
+        return carry, carry
+"""
 
 
 def run(name: str, source: str) -> Any:

@@ -1,17 +1,10 @@
 """Users' own cells: rewritten to the same, with the bytes around them, or marked."""
 
 import pytest
-from programs import assert_same, run, with_imports_of
+from programs import CALL, HEAD, assert_same, run, with_imports_of
 
 from rnncells.migrate.migration import migrate
 
-HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
-CALL = """\
-    @nn.compact
-    def __call__(self, carry, x):
-        carry = nn.tanh(nn.Dense(carry.shape[-1])(x) + carry)
-        return carry, carry
-"""
 END = """
 
 key = jax.random.PRNGKey(0)

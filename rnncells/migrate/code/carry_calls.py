@@ -59,6 +59,9 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     is_old = len(node.args) > 2 or set(OLD_NAMES[1:]) & set(keywords)
     if kind.cell_class is None and not is_old:
         return None
+    if not program.has_linen and "flax.nnx" in program.imported:
+        # Cells of nnx have a method of the same name, with three arguments today.
+        return None
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
         return CarryCall(node, kind.cell_class, {})
     arguments = {**dict(zip(OLD_NAMES, node.args, strict=False)), **keywords}

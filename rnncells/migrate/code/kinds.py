@@ -15,7 +15,7 @@ from rnncells.migrate.code.cells import (
     linen_name,
     own_cell,
 )
-from rnncells.migrate.code.names import Binding, Names, last_name
+from rnncells.migrate.code.names import Binding, Names, is_none, last_name
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")
@@ -100,7 +100,7 @@ class Kinds:
         return linen_name(self.names.qualified(self.names.value(node)))
 
     def _any_of(self, nodes: list[ast.expr]) -> Kind:
-        kinds = [self.of(node) for node in nodes if not _is_none(node)]
+        kinds = [self.of(node) for node in nodes if not is_none(node)]
         return reduce(Kind.__or__, kinds) if kinds else OPEN
 
     def _of(self, node: ast.expr) -> Kind:
@@ -247,11 +247,6 @@ def _of_qualified(qualified: str) -> Kind:
         cell = CellClass(name, {**PARTS, **CONVOLUTIONAL}[name])
         return Kind(frozenset({cell}))
     return OTHER
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    """Says whether a value is None, which stands where the value is not there yet."""
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def elements(node: ast.expr) -> list[ast.expr]:

@@ -38,12 +38,12 @@ class Binding:
     @property
     def is_optional(self) -> bool:
         """Whether it is a parameter that is None by default."""
-        return isinstance(self.default, ast.Constant) and self.default.value is None
+        return is_none(self.default)
 
     @property
     def is_none(self) -> bool:
         """Whether it is set to None, as where an import fails."""
-        return isinstance(self.value, ast.Constant) and self.value.value is None
+        return is_none(self.value)
 
 
 @dataclass(eq=False)
@@ -364,6 +364,11 @@ def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | Non
             return keyword.value
     is_given = at is not None and at < len(call.args)
     return call.args[at] if is_given else None
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Says whether an expression is None, which stands where no value is there yet."""
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def last_name(node: ast.AST | None) -> str:

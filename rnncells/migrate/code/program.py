@@ -25,7 +25,7 @@ SIMPLE = (
 SIZE = re.compile(
     r"size|feature|hidden|dim|width|unit|channel|num|(^|_)n(_|$)|^[nh]$", re.IGNORECASE
 )
-IMPORTED = ("flax.linen.", "rnncells.", "flax.")
+IMPORTED = ("flax.linen.", "rnncells.")
 
 
 class Program:
@@ -116,12 +116,18 @@ class Program:
     def has_linen(self) -> bool:
         """Whether the file imports recurrent cells: from Flax's linen, or from here."""
         return any(
-            binding.imported is not None
-            and (f"{binding.imported}.").startswith(IMPORTED)
+            name == "flax" or f"{name}.".startswith(IMPORTED) for name in self.imported
+        )
+
+    @cached_property
+    def imported(self) -> set[str | None]:
+        """Qualified names of all that the file imports; None of what it does not."""
+        return {
+            binding.imported
             for scope in self.names.scopes.values()
             for found in scope.names.values()
             for binding in found
-        )
+        }
 
     def _is_of_a_library(self, node: ast.expr) -> bool:
         return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES

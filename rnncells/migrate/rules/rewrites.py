@@ -9,7 +9,7 @@ from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carr
 from rnncells.migrate.code.cells import CONVOLUTIONAL, taken_from
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
-from rnncells.migrate.code.program import PURE, Program
+from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
 from rnncells.migrate.code.widths import (
     METHODS,
@@ -23,7 +23,6 @@ from rnncells.migrate.code.widths import (
 from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
 from rnncells.migrate.rules.finding import Finding
 
-LIBRARIES = ("jax", "flax", "rnncells")
 # Their functions have no effects, and are no cells.
 COMPUTING = ("jax", "math", "numpy")
 # Names of classes of cells, which come from elsewhere.
@@ -261,8 +260,9 @@ def _instance(program: Program, call: CarryCall) -> str | None:
 
 def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
     """Returns `features` and `kernel_size` of the one convolutional cell of a file."""
-    found = set()
-    for other in program.calls:
+    found, size = set(), program.names.value(call.size)
+    last = size.elts[-1] if isinstance(size, ast.Tuple) and size.elts else None
+    for other in program.calls if last is not None else ():
         cell = program.cell_class(other.func)
         if cell is None or cell.name not in CONVOLUTIONAL:
             continue
@@ -272,9 +272,7 @@ def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
         ):
             return None
         texts = [program.source.text(node) for node in wanted]
-        size = program.names.value(call.size)
-        last = size.elts[-1] if isinstance(size, ast.Tuple) and size.elts else None
-        if last is None or program.source.text(last) != texts[0]:
+        if program.source.text(last) != texts[0]:
             return None
         found.add(f"{texts[0]}, kernel_size={texts[1]}")
     return found.pop() if len(found) == 1 else None
