@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rnncells.migrate.code.cells import CellClass, stays
 from rnncells.migrate.code.kinds import OTHER
@@ -75,6 +76,13 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
         )
     )
     return CarryCall(node, kind.cell_class, arguments, is_sure)
+
+
+@lru_cache(maxsize=1)
+def old_carry_calls(program: Program) -> list[CarryCall]:
+    """Returns all calls of a file in the old form."""
+    calls = (old_carry_call(program, node) for node in program.calls)
+    return [call for call in calls if call is not None]
 
 
 def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:

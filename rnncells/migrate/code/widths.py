@@ -8,6 +8,7 @@ from rnncells.migrate.code.carry_calls import (
     CarryCall,
     is_carry_call,
     old_carry_call,
+    old_carry_calls,
 )
 from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.names import Binding, argument, last_name
@@ -31,8 +32,6 @@ class Widths:
     def __init__(self, program: Program):
         self.program = program
         self.source, self.names = program.source, program.names
-        carries = (old_carry_call(program, call) for call in program.calls)
-        self.carries: list[CarryCall] = [call for call in carries if call is not None]
 
     def of(self, call: ast.Call, cell: CellClass) -> str | None:
         """Returns an expression for the width of a cell that a call makes."""
@@ -227,7 +226,7 @@ class Widths:
         for scope in filter(None, (self.program.function(call), of_class)):
             carries = [
                 carry
-                for carry in self.carries
+                for carry in old_carry_calls(self.program)
                 if self.source.holds(scope, carry.node) and self._may_be(carry, cell)
             ]
             sizes = {self.source.text(carry.size) for carry in carries if carry.size}

@@ -5,7 +5,11 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from rnncells.migrate.code.carry_calls import CarryCall, is_carry_call, old_carry_call
+from rnncells.migrate.code.carry_calls import (
+    CarryCall,
+    is_carry_call,
+    old_carry_calls,
+)
 from rnncells.migrate.code.cells import CONVOLUTIONAL, taken_from
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
@@ -117,20 +121,16 @@ def has_features(program: Program, call: ast.Call) -> bool:
 @lru_cache(maxsize=1)
 def is_old(program: Program) -> bool:
     """Says whether a file has old forms for sure: carries, or cells of no width."""
-    return any(
-        (carry := old_carry_call(program, call)) is not None
-        and carry.is_sure
-        or (program.cell_class(call.func) is not None and not call.args + call.keywords)
+    return any(call.is_sure for call in old_carry_calls(program)) or any(
+        program.cell_class(call.func) is not None and not call.args + call.keywords
         for call in program.calls
     )
 
 
 def carries(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC02 and RC03: carries of classes, and of instances by three arguments."""
-    for node in program.calls:
-        call = old_carry_call(program, node)
-        if call is None:
-            continue
+    for call in old_carry_calls(program):
+        node = call.node
         kind = program.kinds.of(call.receiver)
         rule = "RC02" if kind.is_class else "RC03"
         if not call.is_sure:
