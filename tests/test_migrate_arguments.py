@@ -194,6 +194,10 @@ KEPT = {
         "rnn = nn.RNN(nn.ConvLSTMCell(4, (3,)), size())",
         "RC04: the expression for the size would not be computed",
     ),
+    "an image's size with a comment": (
+        "rnn = nn.RNN(nn.ConvLSTMCell(4, (3,)), (8,  # wide\n  4))",
+        "RC04: comments stand within the size",
+    ),
 }
 
 

@@ -169,6 +169,10 @@ MARKED = {
         "rnn = nn.RNN(nn.LSTMCell(), *sizes)",
         ["RC01", "RC04"],
     ),
+    "a size for a new cell in a lifted layer": (
+        "rnn = nn.remat(nn.RNN)(nn.GRUCell(4), 4)",
+        ["RC12"],
+    ),
     "a layer that comes in": (
         "def f(rnn, x, m):\n    return rnn(x, segmentation_mask=m)",
         ["RC07"],
@@ -263,6 +267,10 @@ REWRITTEN = {
     "the size of an image by a name": (
         "cell = nn.ConvLSTM(5, (3, 3))\nc = cell.initialize_carry(k, (2,), size)",
         "cell = nn.ConvLSTMCell(5, (3, 3))\nc = cell.initialize_carry(k, (2, *size))",
+    ),
+    "a layer that is lifted": (
+        "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(), 4)",
+        "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(4))",
     ),
 }
 MARK = "# TODO(rnncells): "

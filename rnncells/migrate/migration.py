@@ -110,8 +110,7 @@ def chosen(
         else finding
         for finding in found
         if (rules is None or finding.rule in rules)
-        # A size that leaves RNN goes to the cell.
-        and (finding.rule != "RC04" or rules is None or "RC01" in rules)
+        and (rules is None or set(finding.needs) <= set(rules))
         and not source.is_skipped(finding.node)
     ]
 

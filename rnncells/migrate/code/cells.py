@@ -123,18 +123,31 @@ class OwnCell:
 
 def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
     """Returns a class of cells that has the old form; None of any other class."""
-    known = ("RNNCellBase", *FLAX)
-    bases = [b for b in node.bases if linen_name(names.qualified(b)) in known]
+    bases = [base for base in node.bases if _is_cell(names, base, ())]
     found = names.scopes[node].names.get("initialize_carry", ())
     methods = [b.node for b in found if _has_no_instance(names, b.node)]
     if not bases or not methods:
         return None
+    of_flax = linen_name(names.qualified(bases[0])) is not None
     linen = bases[0].value if isinstance(bases[0], ast.Attribute) else None
-    text = "" if linen is None else names.source.text(linen)
+    text = names.source.text(linen) if of_flax and linen is not None else ""
     cell = OwnCell(node, methods[0], text)
     if len(found) > 1:
         return replace(cell, why_not="the class has several `initialize_carry`")
     return replace(cell, why_not=next(_obstacles(names, cell), ""))
+
+
+def _is_cell(names: Names, base: ast.expr, seen: tuple[ast.AST, ...]) -> bool:
+    """Says whether a base is a class of cells, of Flax or one of those derived."""
+    if linen_name(names.qualified(base)) in ("RNNCellBase", *FLAX):
+        return True
+    found = names.only(names.value(base))
+    node = None if found is None else found.node
+    return (
+        isinstance(node, ast.ClassDef)
+        and node not in seen
+        and any(_is_cell(names, inner, (*seen, node)) for inner in node.bases)
+    )
 
 
 def _has_no_instance(names: Names, method: ast.AST) -> bool:
@@ -168,6 +181,8 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     node, method = cell.node, cell.method
     if names.source.is_skipped(method):
         yield "it is skipped"
+    if [linen_name(names.qualified(base)) for base in node.bases] != ["RNNCellBase"]:
+        yield "its bases may have fields of the same names"
     if not cell.linen:
         yield "`nowrap` is to be imported for a method of the instance"
     if method not in node.body or not _is_plain(method):
@@ -176,8 +191,6 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     inside = names.source.tokens_between(*signature(names.source, method))
     if any(token.startswith("#") for _, _, token in inside):
         yield "comments stand between its arguments"
-    if [linen_name(names.qualified(base)) for base in node.bases] != ["RNNCellBase"]:
-        yield "its bases may have fields of the same names"
     bound = {*cell.fields, *names.scopes[node].names}
     for name in ("features", "carry_init", "__init__", "__post_init__"):
         if name in bound:
@@ -365,13 +378,22 @@ def stays(names: Names, node: ast.expr) -> bool:
     return False
 
 
-def _lifted(names: Names, node: ast.expr) -> ast.AST | None:
-    """Returns the class in the file that an expression is a transformation of."""
+def unlifted(names: Names, node: ast.expr) -> ast.expr:
+    """Returns the class that an expression is a transformation of; or the expression.
+
+    Both are what their names were set to.
+    """
     node, seen = names.value(node), []
     while isinstance(node, ast.Call) and node.args and node not in seen:
         if lifting(names, node.func)[0] is None:
-            return None
+            break
         seen.append(node)
         node = names.value(node.args[0])
-    found = names.only(node) if seen else None
+    return node
+
+
+def _lifted(names: Names, node: ast.expr) -> ast.AST | None:
+    """Returns the class in the file that an expression is a transformation of."""
+    inner = unlifted(names, node)
+    found = None if inner is names.value(node) else names.only(inner)
     return None if found is None else found.node

@@ -14,6 +14,7 @@ from rnncells.migrate.code.cells import (
     lifting,
     linen_name,
     own_cell,
+    unlifted,
 )
 from rnncells.migrate.code.names import Binding, Names, is_none, last_name
 
@@ -96,8 +97,8 @@ class Kinds:
         return self._known[node]
 
     def linen(self, node: ast.expr) -> str | None:
-        """Returns the name in `flax.linen` of what an expression is."""
-        return linen_name(self.names.qualified(self.names.value(node)))
+        """Returns the name in `flax.linen` of what an expression is, lifted or not."""
+        return linen_name(self.names.qualified(unlifted(self.names, node)))
 
     def _any_of(self, nodes: list[ast.expr]) -> Kind:
         kinds = [self.of(node) for node in nodes if not is_none(node)]

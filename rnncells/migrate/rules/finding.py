@@ -34,9 +34,11 @@ class Finding:
       node: the place.
       edits: what makes it new; none where a person has to look.
       why: the reason that nothing is edited.
+      needs: rules without which the edits are wrong.
     """
 
     rule: str
     node: ast.AST
     edits: list[Edit] = field(default_factory=list)
     why: str = ""
+    needs: tuple[str, ...] = ()

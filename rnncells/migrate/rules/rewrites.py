@@ -10,7 +10,7 @@ from rnncells.migrate.code.carry_calls import (
     is_carry_call,
     old_carry_calls,
 )
-from rnncells.migrate.code.cells import CONVOLUTIONAL, taken_from
+from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass, taken_from
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
@@ -68,7 +68,12 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
             edit = _last_argument(program, call, f"features={width}")
         else:
             edit = _first_argument(program, call, width)
-        yield Finding("RC01", call, [edit])
+        yield Finding("RC01", call, [edit], needs=_field(cell))
+
+
+def _field(cell: CellClass | None) -> tuple[str, ...]:
+    """Returns the rule that gives a class of the file its `features`, if it is one."""
+    return ("RC06",) if cell is not None and cell.is_own else ()
 
 
 def is_some_class(program: Program, node: ast.expr) -> bool:
@@ -152,7 +157,7 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
         if made is not None:
             at = program.source.end(call.receiver)
             edits = [Edit(at, at, f"({made})"), *edits]
-        yield Finding(rule, node, edits)
+        yield Finding(rule, node, edits, needs=_field(call.of_class))
 
 
 def references(program: Program) -> Iterator[Finding]:
@@ -307,8 +312,11 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             why = "the cell is made elsewhere, or of another size: give it this one"
         elif not program.is_pure(size):
             why = "the expression for the size would not be computed"
+        elif program.source.has_comment(*outer(program, size)):
+            why = "comments stand within the size"
         edits = [] if why else taken_out(program, call, [size])
-        yield Finding("RC04", call, edits, why)
+        # The size goes to the cell.
+        yield Finding("RC04", call, edits, why, needs=("RC01", *_field(kind)))
 
 
 def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
