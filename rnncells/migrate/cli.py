@@ -204,9 +204,8 @@ def _sum_up(looked: list[Looked], options: argparse.Namespace) -> None:
         for note in one.migration.notes:
             (left if note.why else done)[note.rule] += 1
             if note.why:
-                print(
-                    f"{one.path}:{note.line}: {note.rule} {note.why}", file=sys.stderr
-                )
+                line = note.line_after if options.write else note.line
+                print(f"{one.path}:{line}: {note.rule} {note.why}", file=sys.stderr)
     changed = sum(one.is_changed for one in looked)
     verb = "changed" if options.write else "would change"
     print(f"{changed} of {len(looked)} files {verb}", file=sys.stderr)

@@ -4,9 +4,10 @@ import ast
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.source import Edit, Source, apply
+from rnncells.migrate.code.source import Edit, Source, apply, lines_after
 from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
     half_migrated,
@@ -24,9 +25,9 @@ WORDS = re.compile(
 )
 LIBRARY = re.compile(rb"flax|rnncells")
 MARK = "TODO(rnncells)"
-# They go first, each by itself: other rules look at the names that they change, and no
-# line becomes two.
-RENAMINGS = (old_names.conv_lstm, imports.from_shim)
+# What the shim runs, and Flax does not.
+OLD_FORMS = {f"RC0{number}" for number in range(1, 8)}
+STILL_OLD = "old forms are left in the file, which the shim alone runs"
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,13 @@ class Note:
       line: of the file before.
       rule: a name in `RULES`.
       why: why a person has to look; empty where the file was changed.
+      line_after: of the file that it becomes.
     """
 
     line: int
     rule: str
     why: str
+    line_after: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,12 @@ class Migration:
     Attributes:
       data: its bytes; the same object where nothing changes.
       notes: what was found.
+      cells: names of classes of cells that get `features`, and a carry by an instance.
     """
 
     data: bytes
     notes: tuple[Note, ...] = ()
+    cells: tuple[str, ...] = ()
 
 
 def migrate(
@@ -72,30 +77,38 @@ def migrate(
     """
     if not (WORDS.search(data) and LIBRARY.search(data)):
         return Migration(data)
-    program, found = Program(Source(data)), []
-    for rule in RENAMINGS:
+    program, found, gone = Program(Source(data)), [], set()
+    # They go first, each by itself: other rules look at the names that they change, and
+    # no line becomes two.
+    for rule in (old_names.conv_lstm, partial(of_shim, rules=rules)):
         renamed = [f for f in chosen(program, rule(program), rules) if f.edits]
         if renamed:
+            gone |= marks_done(program, renamed)
             edits = [edit for finding in renamed for edit in finding.edits]
             program = Program(Source(apply(program.source, edits)))
             found += renamed
-    rest = chosen(program, findings(program, to), rules)
-    # What was left once stays, until a person has looked at it.
-    rest = [f for f in rest if f.why or f.rule != "RC01" or not is_marked(program, f)]
+    rest = chosen(program, findings(program, to, rules), rules)
+    rest = [f for f in rest if not is_left(program, f)]
     found += rest
+    gone |= marks_done(program, rest)
     if to == "rnncells":
         found += chosen(program, imports.to_rnncells(program), rules)
     if not found:
         return Migration(data)
-    new = rewritten(program, rest)
+    new, lines = rewritten(program, rest, gone)
     if to == "rnncells":
         # Last: names move in copies too, and notes have the lines of the file before.
         program = Program(Source(new))
         moved = chosen(program, imports.to_rnncells(program), rules)
-        new = rewritten(program, moved)
-    notes = dict.fromkeys(Note(f.node.lineno, f.rule, f.why) for f in found)
+        new, then = rewritten(program, moved, marks_done(program, moved))
+        lines = [then[line - 1] for line in lines]
+    notes = dict.fromkeys(
+        Note(f.node.lineno, f.rule, f.why, lines[f.node.lineno - 1]) for f in found
+    )
     return Migration(
-        data if new == data else new, tuple(sorted(notes, key=lambda n: n.line))
+        data if new == data else new,
+        tuple(sorted(notes, key=lambda note: note.line)),
+        tuple(f.of_class for f in found if f.edits and f.of_class),
     )
 
 
@@ -115,13 +128,28 @@ def chosen(
     ]
 
 
-def rewritten(program: Program, found: list[Finding]) -> bytes:
-    """Returns a file by what was found in it.
+def is_left(program: Program, finding: Finding) -> bool:
+    """Says whether a place was left once, and stays until a person has looked at it."""
+    is_edited = finding.rule == "RC01" and not finding.why
+    return is_edited and mark_of(program, finding) > 0
+
+
+def rewritten(
+    program: Program, found: list[Finding], gone: Collection[int]
+) -> tuple[bytes, list[int]]:
+    """Returns a file by what was found in it, and the new number of each line.
+
+    Args:
+      program: the file.
+      found: what was found.
+      gone: lines that go.
 
     Raises:
       ValueError: it is no Python.
     """
-    edits = [edit for finding in found for edit in finding.edits]
+    starts = [*program.source.line_starts, len(program.source.data)]
+    edits = [Edit(starts[number - 1], starts[number], "") for number in gone]
+    edits += [edit for finding in found for edit in finding.edits]
     edits += marks(program, [finding for finding in found if finding.why])
     new = apply(program.source, edits)
     try:
@@ -130,24 +158,39 @@ def rewritten(program: Program, found: list[Finding]) -> bytes:
         raise ValueError(
             f"its rewriting is no Python, {error}: please report"
         ) from error
-    return new
+    return new, lines_after(program.source, edits)
 
 
-def findings(program: Program, to: str) -> list[Finding]:
+def findings(program: Program, to: str, rules: Collection[str] | None) -> list[Finding]:
     """Returns what all rules find, but for names that move to this library."""
 
     def by_name(named: Program) -> list[Finding]:
         moved = imports.to_rnncells(named) if to == "rnncells" else ()
-        return [*of_rules(named), *moved]
+        return [*of_cells(named), *of_shim(named, rules), *moved]
 
-    return [*imports.of_stars(program, by_name), *of_rules(program)]
+    stars = imports.of_stars(program, by_name)
+    return [*stars, *of_cells(program), *of_shim(program, rules)]
 
 
-def of_rules(program: Program) -> list[Finding]:
+def of_shim(program: Program, rules: Collection[str] | None) -> list[Finding]:
+    """Returns what becomes of the shim's names: they stay while old forms do."""
+    found = list(imports.from_shim(program))
+    if not found:
+        return []
+    old = [finding for finding in of_cells(program) if finding.rule in OLD_FORMS]
+    new = [
+        f for f in chosen(program, old, rules) if f.edits and not is_left(program, f)
+    ]
+    if len(new) == len(old):
+        return found
+    return [replace(f, edits=[], why=f.why or STILL_OLD) for f in found]
+
+
+def of_cells(program: Program) -> list[Finding]:
     """Returns what rules find; edits at one place in the order in which they go."""
     widths = Widths(program)
     return [
-        *(finding for rule in RENAMINGS for finding in rule(program)),
+        *old_names.conv_lstm(program),
         *own_cells.classes(program),
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),
@@ -160,14 +203,20 @@ def of_rules(program: Program) -> list[Finding]:
     ]
 
 
-def is_marked(program: Program, finding: Finding) -> bool:
-    """Says whether a mark of a finding's rule stands above its statement."""
+def mark_of(program: Program, finding: Finding) -> int:
+    """Returns the line of the mark of a finding's rule above its statement; or 0."""
     source, number = program.source, line_of_mark(program, finding.node) - 1
     while source.line(number).lstrip().startswith("#"):
         if f"{MARK}: {finding.rule}" in source.line(number):
-            return True
+            return number
         number -= 1
-    return False
+    return 0
+
+
+def marks_done(program: Program, found: list[Finding]) -> set[int]:
+    """Returns the lines of marks above what is rewritten now."""
+    done = {mark_of(program, finding) for finding in found if finding.edits}
+    return done - {mark_of(program, finding) for finding in found if finding.why} - {0}
 
 
 def line_of_mark(program: Program, node: ast.AST) -> int:
@@ -180,7 +229,7 @@ def marks(program: Program, found: list[Finding]) -> list[Edit]:
     """Returns the edits that put comments above statements, but for those there."""
     source, made = program.source, {}
     for finding in found:
-        if not is_marked(program, finding):
+        if not mark_of(program, finding):
             number = line_of_mark(program, finding.node)
             made.setdefault((number, finding.rule), finding.why)
     edits = []

@@ -8,6 +8,7 @@ import io
 import re
 import tokenize
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -216,3 +217,20 @@ def apply(source: Source, edits: list[Edit]) -> bytes:
         at = edit.end
     parts.append(data[at:])
     return b"".join(parts).decode().encode(source.encoding)
+
+
+def lines_after(source: Source, edits: list[Edit]) -> list[int]:
+    """Returns the number that each line has when edits are made.
+
+    Lines that go have that of the next one.
+    """
+    numbers, shift = [], 0
+    left = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
+    for number, start in enumerate(source.line_starts, 1):
+        # What is put in goes before the line that starts there.
+        while left and (left[0].start < start or left[0].end == start):
+            edit = left.popleft()
+            shift += len(NEWLINE.findall(edit.text.encode()))
+            shift -= len(NEWLINE.findall(source.data[edit.start : edit.end]))
+        numbers.append(number + shift)
+    return numbers

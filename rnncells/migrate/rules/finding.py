@@ -35,6 +35,7 @@ class Finding:
       edits: what makes it new; none where a person has to look.
       why: the reason that nothing is edited.
       needs: rules without which the edits are wrong.
+      of_class: the class of cells that becomes another; empty: none.
     """
 
     rule: str
@@ -42,3 +43,4 @@ class Finding:
     edits: list[Edit] = field(default_factory=list)
     why: str = ""
     needs: tuple[str, ...] = ()
+    of_class: str = ""

@@ -16,7 +16,9 @@ def classes(program: Program) -> Iterator[Finding]:
             cell = own_cell(program.names, node)
             if cell is not None:
                 edits = [] if cell.why_not else _edits(program, cell)
-                yield Finding("RC06", cell.method, edits, cell.why_not)
+                yield Finding(
+                    "RC06", cell.method, edits, cell.why_not, of_class=node.name
+                )
 
 
 def _edits(program: Program, cell: OwnCell) -> list[Edit]:
