@@ -71,6 +71,18 @@ class Source:
             child: node for node in self.nodes for child in ast.iter_child_nodes(node)
         }
 
+    @cached_property
+    def blocks(self) -> dict[ast.stmt, list[ast.stmt]]:
+        """The statements that are run one by one, by each of them."""
+        return {
+            statement: block
+            for node in self.nodes
+            for _, block in ast.iter_fields(node)
+            if isinstance(block, list)
+            for statement in block
+            if isinstance(statement, ast.stmt)
+        }
+
     def around(self, node: ast.AST, *kinds: type) -> ast.AST | None:
         """Returns the nearest node of a kind around a node, itself left out."""
         while (node := self.parents.get(node)) is not None:
