@@ -27,8 +27,9 @@ CASES = {
     ),
     "initialiser of two arguments": (
         "nn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
-        "# TODO(rnncells): RC02: `carry_init` is called with a dtype too, which this "
-        "may not take\nnn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
+        "# TODO(rnncells): RC02: if `lambda k, s: k` takes a dtype too, write "
+        "`carry_init=lambda k, s: k`\n"
+        "nn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
     ),
     "arguments that are unpacked": (
         "cell = nn.LSTMCell(**options)",
@@ -38,8 +39,8 @@ CASES = {
     "a size that the cell cannot be given": (
         "rnn = nn.RNN(nn.LSTMCell(), size())",
         "# TODO(rnncells): RC01: no carry tells `features` where the cell is made\n"
-        "# TODO(rnncells): RC04: the cell is made elsewhere, or of another size: give "
-        "it this one\nrnn = nn.RNN(nn.LSTMCell(), size())",
+        "# TODO(rnncells): RC04: a cell made elsewhere, of another size or of a class "
+        "that is marked\nrnn = nn.RNN(nn.LSTMCell(), size())",
     ),
     "a gate function in parentheses": (
         "y = nn.LSTMCell((nn.relu))(carry, x) if carry else 0\ncarry = f()",
@@ -100,7 +101,8 @@ CASES = {
     "half migrated: RNN with a size": (
         "rnn = nn.RNN(nn.LSTMCell(8), 8)",
         "# TODO(rnncells): RC12: the cell has `features` already, and the size sets "
-        "`time_major`\nrnn = nn.RNN(nn.LSTMCell(8), 8)",
+        "`time_major`: drop it, or write `time_major=True`\n"
+        "rnn = nn.RNN(nn.LSTMCell(8), 8)",
     ),
     "time major by position": (
         "rnn = nn.RNN(nn.LSTMCell(8), True)",
@@ -156,7 +158,7 @@ CASES["an automatic name in checkpoints"] = (
     CONV.format("pass").replace(
         "        return",
         "        # TODO(rnncells): RC05: its automatic name is in checkpoints: give "
-        "`name=` as it was\n        return",
+        "`name=` as it was, `ConvLSTM_0`\n        return",
     ),
 )
 

@@ -196,7 +196,7 @@ def test_files_may_end_within_an_own_cell(old, new):
 
 IMAGE = "`size` may be that of an image: `num_feature_axes` is not 1"
 ITSELF = "the class calls it itself, by an instance of any size"
-SIGNATURE = "it is not a plain (rng, batch_dims, size, init_fn)"
+SIGNATURE = "it is no plain static method (rng, batch_dims, size, init_fn)"
 BASES = "its bases may have fields of the same names"
 MORE = "`Of` is derived from it, and has more of its own"
 OWN = f"class Own(nn.RNNCellBase):\n{STATIC}{BODY}"
@@ -310,7 +310,7 @@ MARKED = {
     ),
     "no name for the module": (
         "from flax.linen import RNNCellBase\n" + OWN.replace("nn.RNN", "RNN"),
-        "`nowrap` is to be imported for a method of the instance",
+        "`import flax.linen as nn` first, for its `nn.nowrap`",
     ),
     "a carry of its lifted class": (
         OWN.replace("    @", "    a: int\n    @", 1)

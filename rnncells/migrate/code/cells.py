@@ -9,6 +9,7 @@ from rnncells.migrate.code.source import Source
 
 # Where the names of Flax are: as they were, and on the way to today.
 PACKAGES = ("flax.linen", "rnncells.legacy", "rnncells")
+LINEN = PACKAGES[:2]
 # Parts of their carries.
 PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = {"ConvLSTMCell": 2, "ConvLSTM": 2}
@@ -40,7 +41,7 @@ class CellClass:
       parts: of its carry.
       lifts: names of the transformations that it went through, innermost first.
       keeps_last_axis: whether its carry's last axis is that of the cell.
-      is_own: whether it is a class of the file, with a static `initialize_carry`.
+      method: its `initialize_carry`, if it is a class of the file with a static one.
       is_required: whether one of those cannot be made without arguments.
     """
 
@@ -48,8 +49,12 @@ class CellClass:
     parts: int
     lifts: tuple[str, ...] = ()
     keeps_last_axis: bool = True
-    is_own: bool = False
+    method: ast.AST | None = None
     is_required: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        return self.method is not None
 
     @property
     def has_features(self) -> bool:
@@ -128,13 +133,23 @@ def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
     methods = [b.node for b in found if _has_no_instance(names, b.node)]
     if not bases or not methods:
         return None
-    of_flax = linen_name(names.qualified(bases[0])) is not None
-    linen = bases[0].value if isinstance(bases[0], ast.Attribute) else None
-    text = names.source.text(linen) if of_flax and linen is not None else ""
-    cell = OwnCell(node, methods[0], text)
+    cell = OwnCell(node, methods[0], _linen(names, node, bases[0]))
     if len(found) > 1:
         return replace(cell, why_not="the class has several `initialize_carry`")
     return replace(cell, why_not=next(_obstacles(names, cell), ""))
+
+
+def _linen(names: Names, node: ast.ClassDef, base: ast.expr) -> str:
+    """Returns how the file names `flax.linen` at a class; empty: not at all."""
+    while isinstance(base, ast.Attribute):
+        base = base.value
+        if names.qualified(base) in LINEN:
+            return names.source.text(base)
+    for name, found in names.scopes[names.source.tree].names.items():
+        is_linen = all(binding.imported in LINEN for binding in found)
+        if is_linen and names.lookup(name, node) is found:
+            return name
+    return ""
 
 
 def _is_cell(names: Names, base: ast.expr, seen: tuple[ast.AST, ...]) -> bool:
@@ -153,7 +168,8 @@ def _is_cell(names: Names, base: ast.expr, seen: tuple[ast.AST, ...]) -> bool:
 def _has_no_instance(names: Names, method: ast.AST) -> bool:
     """Says whether a method is called on a class, with arguments as of old.
 
-    It is static, of the class, or has no `self`; what comes from elsewhere may be.
+    It is static, of the class, or has no `self`; what comes from elsewhere may be. One
+    of an instance with those arguments is no better.
     """
     function, made = method, set()
     if isinstance(method, ast.Assign | ast.AnnAssign):
@@ -171,7 +187,8 @@ def _has_no_instance(names: Names, method: ast.AST) -> bool:
     args = function.args
     given = [*args.posonlyargs, *args.args, *args.kwonlyargs]
     if not is_static:
-        return len(given) > 2 and given[0].arg != "self"
+        has_self = bool(given) and given[0].arg == "self"
+        return len(given) > (3 + len(args.defaults) if has_self else 2)
     # A key and a shape: that is today's form, static or not.
     return len(given) - ("classmethod" in made) != 2 or args.vararg is not None
 
@@ -179,14 +196,14 @@ def _has_no_instance(names: Names, method: ast.AST) -> bool:
 def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     """Yields why a class cannot be rewritten."""
     node, method = cell.node, cell.method
-    if names.source.is_skipped(method):
+    if names.source.is_skipped(method) or names.source.is_skipped(node):
         yield "it is skipped"
     if [linen_name(names.qualified(base)) for base in node.bases] != ["RNNCellBase"]:
         yield "its bases may have fields of the same names"
     if not cell.linen:
-        yield "`nowrap` is to be imported for a method of the instance"
+        yield "`import flax.linen as nn` first, for its `nn.nowrap`"
     if method not in node.body or not _is_plain(method):
-        yield "it is not a plain (rng, batch_dims, size, init_fn)"
+        yield "it is no plain static method (rng, batch_dims, size, init_fn)"
         return
     inside = names.source.tokens_between(*signature(names.source, method))
     if any(token.startswith("#") for _, _, token in inside):

@@ -188,8 +188,8 @@ class Kinds:
     def _of_subclass(self, node: ast.ClassDef) -> Kind:
         own = own_cell(self.names, node)
         if own is not None and not own.why_not:
-            made = CellClass(node.name, 0, is_own=True, is_required=own.is_required)
-            return Kind(frozenset({made}))
+            known = {"method": own.method, "is_required": own.is_required}
+            return Kind(frozenset({CellClass(node.name, 0, **known)}))
         bases = reduce(Kind.__or__, map(self.of, node.bases), Kind())
         fields = {
             getattr(statement.target, "id", "")

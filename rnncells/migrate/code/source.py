@@ -115,6 +115,10 @@ class Source:
         """Returns what stands in the file for a node, without parentheses around it."""
         return self.data[self.start(node) : self.end(node)].decode()
 
+    def name_of(self, keyword: ast.keyword) -> tuple[int, int]:
+        """Returns where the name of an argument starts and ends."""
+        return self.code[bisect_left(self.code, (self.start(keyword),))][:2]
+
     def line(self, number: int) -> str:
         """Returns a line, counted from 1; empty outside of the file."""
         if not 1 <= number <= len(self.line_starts):

@@ -34,7 +34,7 @@ class Finding:
       node: the place.
       edits: what makes it new; none where a person has to look.
       why: the reason that nothing is edited.
-      needs: rules without which the edits are wrong.
+      needs: rules, and where they edit: without that these edits are wrong.
       of_class: the class of cells that becomes another; empty: none.
     """
 
@@ -42,5 +42,5 @@ class Finding:
     node: ast.AST
     edits: list[Edit] = field(default_factory=list)
     why: str = ""
-    needs: tuple[str, ...] = ()
+    needs: tuple[tuple[str, ast.AST], ...] = ()
     of_class: str = ""
