@@ -21,49 +21,63 @@ from rnncells.migrate.migration import migrate
 
 GUIDE = (Path(__file__).resolve().parent.parent / "docs" / "migration.md").read_text()
 HEAD = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
-PATTERNS = {
-    title: (before, after)
-    for title, before, after in re.findall(
-        r"## (\d+\. .*?)\n.*?```python\n(.*?)```\n\nbecomes\n\n```python\n(.*?)```",
-        GUIDE,
-        re.DOTALL,
+
+
+def sides(diff):
+    """Returns what stands before and after, of a diff that shows whole files."""
+    lines = diff.splitlines()
+    return tuple(
+        "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign))
+        for sign in "+-"
     )
+
+
+DIFFS = [sides(diff) for diff in re.findall(r"```diff\n(.*?)```", GUIDE, re.S)]
+TITLES = re.findall(r"^### (\d+)\. ", GUIDE, re.MULTILINE)
+PATTERNS = {
+    title: (HEAD + before, HEAD + after)
+    for title, (before, after) in zip(TITLES, DIFFS, strict=True)
 }
-RUN = [
-    title for title, (before, _) in PATTERNS.items() if "result = None" not in before
-]
-END = "\n\ndef run():\n    return result\n"
+RUN = [title for title, (_, after) in PATTERNS.items() if "TODO" not in after]
 
 
 def test_guide_shows_all_patterns():
-    assert [int(title.partition(".")[0]) for title in PATTERNS] == list(range(1, 20))
+    assert TITLES == [str(number) for number in range(1, 20)]
     assert len(RUN) == 17
 
 
 @pytest.mark.parametrize("title", PATTERNS)
 def test_what_is_shown_is_what_the_command_makes(title):
-    before, after = (HEAD + part for part in PATTERNS[title])
+    before, after = PATTERNS[title]
     made = migrate(before.encode()).data.decode()
     # The guide is formatted, lines that got long too.
     assert ast.unparse(ast.parse(made)) == ast.unparse(ast.parse(after))
     assert re.findall(r"#.*", made) == re.findall(r"#.*", after)
 
 
+def program(code):
+    """Returns code as a program that gives what the last statement sets."""
+    names = ast.unparse(ast.parse(code).body[-1].targets[0])
+    return f"{code}\n\ndef run():\n    return {names}\n"
+
+
 @pytest.mark.parametrize("title", RUN)
 def test_what_is_shown_runs_as_it_did(title):
-    before, after = (HEAD + part + END for part in PATTERNS[title])
+    before, after = map(program, PATTERNS[title])
     assert_same(
         run("after", after), run("before", with_imports_of("old_linen", before))
     )
 
 
 def test_guide_is_formatted(tmp_path):
-    for k, code in enumerate(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)):
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    blocks += [side for diff in DIFFS for side in diff]
+    for k, code in enumerate(blocks):
         (tmp_path / f"block_{k}.py").write_text(code)
     words = ["-m", "ruff", "format", "--isolated", "--diff", str(tmp_path)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{k + 1} files already formatted" in done.stderr
+    assert f"{len(blocks)} files already formatted" in done.stderr
 
 
 # What stands for what in the section on other old code, in its order.
