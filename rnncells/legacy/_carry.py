@@ -11,11 +11,10 @@ import jax
 
 from rnncells.base import RNNCellBase
 from rnncells.carry import Carry
-from rnncells.legacy._notice import notice, written
+from rnncells.legacy._notice import Advice, notice, written
 
 KEYWORDS = {"batch_dims", "size", "init_fn"}
 Size = int | tuple[int, ...]
-ZEROS = nn.initializers.zeros_init()
 
 
 def old_carry(
@@ -23,7 +22,7 @@ def old_carry(
     rng: jax.Array,
     batch_dims: tuple[int, ...],
     size: Size,
-    init_fn: Callable = ZEROS,
+    init_fn: Callable | None = None,
 ) -> Carry:
     """Returns a carry as Flax <= 0.6.11 made it; see `InitializeCarry`.
 
@@ -36,6 +35,7 @@ def old_carry(
             "`batch_dims` of `initialize_carry` must be a tuple of sizes, got "
             f"{batch_dims!r}."
         )
+    init_fn = nn.initializers.zeros_init() if init_fn is None else init_fn
     shape = (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
     if parts == 1:
         return init_fn(rng, shape)
@@ -61,7 +61,7 @@ class InitializeCarry:
             rng: jax.Array,
             batch_dims: tuple[int, ...],
             size: Size,
-            init_fn: Callable = ZEROS,
+            init_fn: Callable | None = None,
         ) -> Carry:
             """Returns a carry as up to Flax 0.6.11: of float32, of any `param_dtype`.
 
@@ -69,9 +69,9 @@ class InitializeCarry:
               rng: random key.
               batch_dims: shape of the batch.
               size: number of features, or the shape of an image with its features.
-              init_fn: initialiser, called without a dtype.
+              init_fn: initialiser, called without a dtype; zeros if None.
             """
-            notice(_old_form(made, init_fn is not ZEROS))
+            notice(_advice(made, init_fn is not None))
             return old_carry(self.parts, rng, batch_dims, size, init_fn)
 
         @wraps(RNNCellBase.initialize_carry)
@@ -97,25 +97,27 @@ def features_of(cell: type, size: str) -> str:
     return f"{size}[-1]" if hasattr(cell, "state_shape") else size
 
 
-def _old_form(made: nn.Module | type, has_init_fn: bool) -> str:
-    """Returns what is old about a call on a cell or a class, and what to write."""
+def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
+    """Returns what to write in place of a call on a cell or a class."""
     is_class = isinstance(made, type)
     cls = made if is_class else type(made)
     features = features_of(cls, "size")
     call = f"initialize_carry(key, (*batch_dims, {'*' * (features != 'size')}size))"
     if not is_class:
         also = " and `carry_init=init_fn`" * has_init_fn
-        return (
-            "`cell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: "
-            f"write `cell.{call}`, of a cell made with `features={features}`{also}."
+        return Advice(
+            "`cell.initialize_carry(key, batch_dims, size)`",
+            "0.6.11",
+            f"`cell.{call}`, of a cell made with `features={features}`{also}",
         )
     fields = [features] + ["kernel_size"] * (features != "size")
     fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
     name = written(cls).__name__
     today = {"ConvLSTM": "ConvLSTMCell"}.get(name, name)
-    return (
-        f"`{name}.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: write "
-        f"`{today}({', '.join(fields)}).{call}`."
+    return Advice(
+        f"`{name}.initialize_carry(key, batch_dims, size)`",
+        "0.6.11",
+        f"`{today}({', '.join(fields)}).{call}`",
     )
 
 

@@ -19,7 +19,7 @@ from rnncells.legacy._carry import (
     features_of,
     make_old_carry,
 )
-from rnncells.legacy._notice import how_made, notice, written
+from rnncells.legacy._notice import Advice, how_made, notice, written
 from rnncells.legacy._step import OldStep
 
 # Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
@@ -45,9 +45,9 @@ class OldForms:
         def noticed(self, *args, **kwargs):
             args, kwargs = self._named(args, kwargs)
             init(self, *args, **kwargs)
-            form = self._old_form()
-            if form is not None and not fields <= set(kwargs):
-                notice(form)
+            advice = self._advice()
+            if advice is not None and not fields <= set(kwargs):
+                notice(advice)
 
         cls.__init__ = noticed
 
@@ -56,14 +56,15 @@ class OldForms:
         """Returns arguments as today's constructor takes them."""
         return args, kwargs
 
-    def _old_form(self) -> str | None:
-        """Returns what is old about this module, and what to write: here of a cell."""
+    def _advice(self) -> Advice | None:
+        """Returns what to write in place of this module: here of a cell."""
         if self.features is not None:
             return None
         name, of = how_made(type(self))
-        return (
-            f"`{name}()`{of} without `features` is of Flax <= 0.6.11: write "
-            f"`{name}(features=size)`, the `size` of its carry."
+        return Advice(
+            f"`{name}()`{of} without `features`",
+            "0.6.11",
+            f"`{name}(features=size)`, the `size` of its carry",
         )
 
 
@@ -120,11 +121,12 @@ class ConvLSTM(OldForms, ConvLSTMCell):
     """`ConvLSTMCell` under its name of Flax <= 0.6.3, which is in old checkpoints."""
 
     @nn.nowrap
-    def _old_form(self) -> str:
-        return (
-            "`ConvLSTM(features, kernel_size)` is of Flax <= 0.6.3: write "
+    def _advice(self) -> Advice:
+        return Advice(
+            "`ConvLSTM(features, kernel_size)`",
+            "0.6.3",
             "`ConvLSTMCell(features, kernel_size)`, in a compact method with the name "
-            "that it has in checkpoints, as name='ConvLSTM_0'."
+            "that it has in checkpoints, as name='ConvLSTM_0'",
         )
 
 
@@ -159,7 +161,7 @@ class RNN(OldForms, rnn.RNN):
     _named = staticmethod(without_cell_size)
 
     @nn.nowrap
-    def _old_form(self) -> str | None:
+    def _advice(self) -> Advice | None:
         if self.cell_size is None:
             return None
         if isinstance(carry_method(self.cell), staticmethod):
@@ -174,9 +176,8 @@ class RNN(OldForms, rnn.RNN):
             features = features_of(type(self.cell), "cell_size")
             how = f"of a cell made with `features={features}`"
         name, of = how_made(type(self))
-        return (
-            f"`{name}(cell, cell_size)`{of} is of Flax <= 0.6.11: write "
-            f"`{name}(cell)`, {how}."
+        return Advice(
+            f"`{name}(cell, cell_size)`{of}", "0.6.11", f"`{name}(cell)`, {how}"
         )
 
     @nn.nowrap
@@ -243,10 +244,8 @@ def with_lengths(
         raise TypeError(
             "give `seq_lengths`, or else `segmentation_mask`, its old form."
         )
-    notice(
-        "`segmentation_mask` is of Flax <= 0.6.9: write "
-        "`seq_lengths=segmentation_mask.sum(-1)`."
-    )
+    new = "`seq_lengths=segmentation_mask.sum(-1)`"
+    notice(Advice("`segmentation_mask`", "0.6.9", new))
     mask = jnp.asarray(segmentation_mask)
     sizes = sizes_of(layer, inputs, mask.ndim, options)
     if mask.shape != sizes:
