@@ -10,6 +10,7 @@ import old_linen
 import pytest
 from programs import assert_same, run_python
 
+import rnncells
 from rnncells import legacy
 
 KEY = jax.random.PRNGKey(0)
@@ -57,6 +58,18 @@ def test_forms_at_one_line_are_noticed_each():
         "`RNN(cell, cell_size)`",
         "`GRUCell.initialize_carry(key, batch_dims, size)`",
     ]
+
+
+def test_notices_end_in_few_words_of_when_old_forms_go():
+    with pytest.warns(DeprecationWarning) as caught:
+        legacy.GRUCell.initialize_carry(KEY, (2,), 4)
+    with legacy.strict(), pytest.raises(TypeError) as raised:
+        legacy.GRUCell.initialize_carry(KEY, (2,), 4)
+    advice, end = str(raised.value), str(caught[0].message)
+    assert end.startswith(f"{advice} (") and len(end) - len(advice) < 60
+    assert f"rnncells {legacy.REMOVAL_VERSION}" in end
+    assert eval(re.search(r"help\((.*?)\)", end)[1], {"rnncells": rnncells}) is legacy
+    assert "`rnncells migrate` rewrites" in legacy.__doc__
 
 
 def test_strict_mode_may_be_set_from_outside():

@@ -51,10 +51,8 @@ def notice(advice: Advice) -> None:
         frame = frame.f_back
     if _is_strict:
         raise TypeError(str(advice))
-    text = (
-        f"{advice} (`rnncells.legacy` goes with rnncells {REMOVAL_VERSION}, not before "
-        f"{REMOVAL_DATE}; `rnncells migrate` rewrites files.)"
-    )
+    removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
+    text = f"{advice} {removal}"
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     line = frame.f_lineno
     form, said = (advice.old, line), (text, DeprecationWarning, line)
