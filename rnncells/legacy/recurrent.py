@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnncells import base
 from rnncells.carry import Carry, PyTree
 from rnncells.cells import conv, gru, lstm, simple
 from rnncells.layers import bidirectional, rnn
@@ -130,6 +131,15 @@ class ConvLSTM(OldForms, ConvLSTMCell):
         )
 
 
+def takes_shape(cell: nn.Module) -> bool:
+    """Says whether a cell is derived from one here, with a carry of the user's own."""
+    method = carry_method(cell)
+    own = base.RNNCellBase.initialize_carry
+    is_users = not isinstance(method, InitializeCarry) and method is not own
+    is_derived = isinstance(cell, RNNCellBase) and isinstance(cell, base.RNNCellBase)
+    return is_users and is_derived
+
+
 def without_cell_size(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple, dict[str, Any]]:
@@ -211,12 +221,15 @@ class RNN(OldForms, rnn.RNN):
     def _own_carry(
         self, init_key: jax.Array | None, inputs: PyTree, axis: int
     ) -> Carry:
-        if self.cell_size is None:
+        is_new = self.cell_size is None
+        if is_new and not takes_shape(self.cell):
             return super()._own_carry(init_key, inputs, axis)
-        shape = jax.tree.leaves(inputs)[0].shape
-        batch = shape[: len(shape) - self._feature_dims()]
         key = jax.random.key(0) if init_key is None else init_key
-        batch_dims = batch[:axis] + batch[axis + 1 :]
+        shape = jax.tree.leaves(inputs)[0].shape
+        shape = shape[:axis] + shape[axis + 1 :]
+        if is_new:
+            return self.cell.initialize_carry(key, shape)
+        batch_dims = shape[: len(shape) - self._feature_dims()]
         return make_old_carry(self.cell, key, batch_dims, self.cell_size)
 
 
