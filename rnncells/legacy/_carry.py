@@ -1,5 +1,6 @@
 """`initialize_carry` in its old form, beside today's."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import wraps
@@ -126,6 +127,61 @@ def carry_method(cell: nn.Module) -> Any:
     return inspect.getattr_static(type(cell), "initialize_carry", None)
 
 
+def _own_arguments(cell: nn.Module) -> list[str] | None:
+    """Returns names of what a user's old `initialize_carry` takes; None of others.
+
+    One that takes whatever it is given, for a cell within, counts as old.
+    """
+    method = carry_method(cell)
+    if method is None or isinstance(method, InitializeCarry):
+        return None
+    try:
+        signature = inspect.signature(cell.initialize_carry)
+        signature.bind(None, batch_dims=0, size=0)
+    except TypeError:
+        return None
+    return list(signature.parameters)
+
+
+def advice_on_cell(cell: nn.Module, cell_size: Size) -> str:
+    """Returns what a cell is to be whose RNN is given no `cell_size`."""
+    arguments = _own_arguments(cell)
+    if arguments is None:
+        features = features_of(type(cell), "cell_size")
+        return f"of a cell made with `features={features}`"
+    own = written(type(cell)).__name__
+    is_image = isinstance(cell_size, tuple | list)
+    axes, kind = (len(cell_size), "tuple") if is_image else (1, "int")
+    counts = f"a property `num_feature_axes` that returns {axes}"
+    if "size" not in arguments:
+        return f"where {own} has {counts}, and the cell in it is made with `features`"
+    # It may have features that are not the size of its carry.
+    is_free = getattr(cell, "features", None) in (None, cell_size)
+    size = "features" if is_free else "cell_size"
+    has_field = size in (field.name for field in dataclasses.fields(cell))
+    added = counts if has_field else f"a field `{size}: {kind} = None` and {counts}"
+    return (
+        f"of a cell made with `{size}=cell_size`. For that, add to {own} {added}, and "
+        f"make its `initialize_carry` {_method_of_today(cell, arguments, axes, size)}"
+    )
+
+
+def _method_of_today(
+    cell: nn.Module, arguments: list[str], axes: int, size: str
+) -> str:
+    """Returns how a user's old `initialize_carry` is to be written."""
+    key, *more = (name for name in arguments if name not in ("batch_dims", "size"))
+    takes = ", ".join(["self", key, "input_shape", *["..."] * bool(more)])
+    # Of what the method's code reads.
+    read = {"batch_dims": f"input_shape[:-{axes}]", "size": f"self.{size}"}
+    if isinstance(carry_method(cell), classmethod):
+        read["cls"] = "type(self)"
+    return (
+        f"a method of the instance: `def initialize_carry({takes})`, which begins with "
+        f"`{', '.join(read)} = {', '.join(read.values())}`"
+    )
+
+
 def make_old_carry(
     cell: nn.Module, key: jax.Array, batch_dims: tuple[int, ...], size: Size
 ) -> Any:
@@ -137,12 +193,10 @@ def make_old_carry(
     method = carry_method(cell)
     if isinstance(method, InitializeCarry):
         return old_carry(method.parts, key, batch_dims, size)
-    try:
-        inspect.signature(cell.initialize_carry).bind(key, batch_dims=0, size=0)
-    except TypeError as error:
+    if _own_arguments(cell) is None:
         raise TypeError(
             "`cell_size` of RNN is for cells with `initialize_carry(rng, batch_dims, "
             f"size)`, as up to Flax 0.6.11; that of {type(cell).__name__} takes other "
             "arguments: write RNN(cell)."
-        ) from error
+        )
     return cell.initialize_carry(key, batch_dims=batch_dims, size=size)

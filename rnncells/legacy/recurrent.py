@@ -16,11 +16,11 @@ from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._carry import (
     InitializeCarry,
     Size,
+    advice_on_cell,
     carry_method,
-    features_of,
     make_old_carry,
 )
-from rnncells.legacy._notice import Advice, how_made, notice, written
+from rnncells.legacy._notice import Advice, how_made, notice
 from rnncells.legacy._step import OldStep
 
 # Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
@@ -174,21 +174,9 @@ class RNN(OldForms, rnn.RNN):
     def _advice(self) -> Advice | None:
         if self.cell_size is None:
             return None
-        if isinstance(carry_method(self.cell), staticmethod):
-            own = written(type(self.cell)).__name__
-            how = (
-                f"and have `initialize_carry` of {own} be a method of the instance, "
-                "`(self, rng, input_shape)`, decorated by `flax.linen.nowrap`, which "
-                f"knows the size from a field of {own}, beside the property "
-                "`num_feature_axes`"
-            )
-        else:
-            features = features_of(type(self.cell), "cell_size")
-            how = f"of a cell made with `features={features}`"
         name, of = how_made(type(self))
-        return Advice(
-            f"`{name}(cell, cell_size)`{of}", "0.6.11", f"`{name}(cell)`, {how}"
-        )
+        new = f"`{name}(cell)`, {advice_on_cell(self.cell, self.cell_size)}"
+        return Advice(f"`{name}(cell, cell_size)`{of}", "0.6.11", new)
 
     @nn.nowrap
     def _feature_dims(self) -> int:
