@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
+from typing import NamedTuple
 
 import flax.linen
 import jax
@@ -22,12 +23,25 @@ _INTERNAL = tuple(
 _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
 
 
-def notice(text: str) -> None:
-    """Warns of an old form, once for each place in the user's code that has it.
+class Advice(NamedTuple):
+    """What is to be written in place of an old form.
 
-    Args:
-      text: what is old, and what to write instead; not of what values come, which
-        are others each time that the place is run.
+    Attributes:
+      old: the form, which is the same whatever values it is given.
+      last: the version of Flax that had it last.
+      new: code, and what else is to be changed for it.
+    """
+
+    old: str
+    last: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.old} is of Flax <= {self.last}: write {self.new}."
+
+
+def notice(advice: Advice) -> None:
+    """Warns of an old form, once for each place in the user's code that has it.
 
     Raises:
       TypeError: in strict mode.
@@ -36,13 +50,16 @@ def notice(text: str) -> None:
     while frame.f_back is not None and _is_internal(frame):
         frame = frame.f_back
     if _is_strict:
-        raise TypeError(text)
-    text = (
-        f"{text} (`rnncells.legacy` goes with rnncells {REMOVAL_VERSION}, not before "
-        f"{REMOVAL_DATE}; `rnncells migrate` rewrites files.)"
-    )
+        raise TypeError(str(advice))
+    removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
+    text = f"{advice} {removal}"
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     line = frame.f_lineno
+    form, said = (advice.old, line), (text, DeprecationWarning, line)
+    if form in registry:
+        # It may have been noticed in other words. `warnings` looks for the text, when
+        # it has emptied a registry that is older than the filters.
+        registry[said] = True
     warnings.warn_explicit(
         text,
         DeprecationWarning,
@@ -52,7 +69,7 @@ def notice(text: str) -> None:
         registry=registry,
     )
     # Filters like "always" would repeat it each time that the line is run.
-    registry[text, DeprecationWarning, line] = True
+    registry[form] = registry[said] = True
 
 
 def written(cls: type) -> type:
