@@ -111,6 +111,13 @@ REWRITTEN = {
         f"{NEW}{SET}{BODY}\n",
     ),
 }
+REWRITTEN["a base by its name"] = tuple(
+    f"from flax.linen import RNNCellBase\n\n\n{text.replace('(nn.RNN', '(RNN')}"
+    for text in REWRITTEN["a docstring"]
+)
+REWRITTEN["a base of an inner module"] = tuple(
+    text.replace("nn.RNN", "nn.recurrent.RNN") for text in REWRITTEN["a docstring"]
+)
 REWRITTEN["tabs"] = tuple(
     text.replace("    ", "\t") for text in REWRITTEN["no fields, and comments"]
 )
@@ -308,9 +315,9 @@ MARKED = {
         with_arguments("self, batch_dims, size"),
         "`self` or `input_shape` is another name in it",
     ),
-    "no name for the module": (
-        "from flax.linen import RNNCellBase\n" + OWN.replace("nn.RNN", "RNN"),
-        "`import flax.linen as nn` first, for its `nn.nowrap`",
+    "an instance's method": (
+        OWN.replace("    @staticmethod\n", "").replace("(rng", "(self, rng"),
+        SIGNATURE,
     ),
     "a carry of its lifted class": (
         OWN.replace("    @", "    a: int\n    @", 1)
@@ -331,6 +338,17 @@ def test_own_cells_that_are_marked_stay(old, why, to):
     kept = "".join(line for line in lines if "TODO(rnncells)" not in line)
     assert to == "rnncells" or kept == f"{HEAD}{old}"
     assert migrate(migration.data, to).data is migration.data
+
+
+def test_an_own_cell_is_marked_until_the_file_has_a_name_for_the_module():
+    old = "from flax.linen import RNNCellBase\n\n\n" + OWN.replace("nn.RNN", "RNN")
+    marked = migrate(old.encode())
+    why = "`import flax.linen as nn` first, for its `nn.nowrap`"
+    assert [note.why for note in marked.notes] == [why]
+    new = migrate(b"import flax.linen as nn\n" + marked.data)
+    assert [note.why for note in new.notes] == [""]
+    # The mark is gone.
+    assert b"TODO(rnncells)" not in new.data and b"@nn.nowrap" in new.data
 
 
 def test_an_own_cell_that_is_skipped_stays_with_its_calls():
