@@ -100,6 +100,16 @@ MARKED = {
         "    carry = cell.initialize_carry(key, (2,), size)\n",
         "cell = nn.GRUCell()",
     ),
+    "a size of a list that grows": (
+        "sizes = [4]\ncell = nn.GRUCell()\nsizes.append(6)\n"
+        "carry = cell.initialize_carry(key, (2,), sizes[-1])\n",
+        "cell = nn.GRUCell()",
+    ),
+    "a size that is set by its name": (
+        "cell = nn.GRUCell()\nsetattr(config, 'hidden', 6)\n"
+        "carry = cell.initialize_carry(key, (2,), config.hidden)\n",
+        "cell = nn.GRUCell()",
+    ),
     "a size within unpacked arguments": (
         "args = (4, True)\nrnn = nn.RNN(nn.LSTMCell(), *args)\n",
         "nn.LSTMCell(), *args",
