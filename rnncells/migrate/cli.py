@@ -131,7 +131,8 @@ def run(options: argparse.Namespace) -> int:
     """Looks at all files, prints or writes what they become, and sums up."""
     if options.jobs < 1:
         raise ValueError(f"`--jobs` must be at least 1, got {options.jobs}.")
-    files = python_files(options.paths)
+    unread: list[OSError] = []
+    files = python_files(options.paths, unread.append)
     rules = (options.select or frozenset(RULES)) - options.ignore
     looked = []
     for one in look_at_all(files, options.to, rules, options.jobs):
@@ -143,8 +144,8 @@ def run(options: argparse.Namespace) -> int:
     changed = [one for one in looked if one.is_changed]
     if options.write:
         _write(changed, options.allow_dirty, options.backup)
-    _sum_up(looked, options)
-    if any(one.migration is None for one in looked):
+    _sum_up(looked, unread, options)
+    if unread or any(one.migration is None for one in looked):
         return 2
     return 1 if options.check and changed else 0
 
@@ -165,8 +166,8 @@ def _write(changed: list[Looked], allow_dirty: bool, backup: bool) -> None:
 
 def diff(looked: Looked) -> bytes:
     """Returns a unified diff of one file, from the working folder if it is in it."""
-    path = Path(os.path.abspath(looked.path))
-    here = Path.cwd()
+    # Tools refuse paths by links.
+    path, here = looked.path.resolve(), Path.cwd()
     # Tools refuse paths with `..`; from the root they take all others.
     name = path.relative_to(here if path.is_relative_to(here) else path.anchor)
     # They take what is behind a space for a date, but for a tab.
@@ -190,8 +191,12 @@ def _show_progress(done: int, total: int) -> None:
         print(f"\r{done}/{total} files", end=end, file=sys.stderr, flush=True)
 
 
-def _sum_up(looked: list[Looked], options: argparse.Namespace) -> None:
+def _sum_up(
+    looked: list[Looked], unread: list[OSError], options: argparse.Namespace
+) -> None:
     """Prints what a person has to look at, and how often each rule was applied."""
+    for error in unread:
+        print(f"{error.filename}: not looked into, {error.strerror}", file=sys.stderr)
     done, left = Counter(), Counter()
     for one in looked:
         if one.migration is None:

@@ -46,7 +46,7 @@ class Source:
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         try:
             text = data.decode(self.encoding)
-        except UnicodeDecodeError as error:
+        except (UnicodeError, LookupError) as error:
             raise SyntaxError(f"not {self.encoding}: {error}") from error
         self.tree = ast.parse(text)
         for node in self.nodes:
