@@ -12,6 +12,7 @@ from rnncells import __version__
 from rnncells.migrate import params
 from rnncells.migrate.files import Looked, look_at_all, not_in_git, python_files, write
 from rnncells.migrate.rules.finding import RULES
+from rnncells.migrate.uses import with_uses
 
 STATUS = """\
 exit status:
@@ -144,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
     changed = [one for one in looked if one.is_changed]
     if options.write:
         _write(changed, options.allow_dirty, options.backup)
-    _sum_up(looked, unread, options)
+    _sum_up(with_uses(looked, options.write), unread, options)
     if unread or any(one.migration is None for one in looked):
         return 2
     return 1 if options.check and changed else 0
