@@ -334,6 +334,16 @@ def test_many_files_are_looked_at_by_several_processes(tmp_path, capsys):
     assert new == {migrate(PROGRAMS["setup"].encode()).data.decode()}
 
 
+def test_usage_says_how_the_command_is_called(capsys):
+    words = [sys.executable, "-m", "rnncells.migrate", "src/"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: python -m rnncells.migrate [-h]")
+    with pytest.raises(SystemExit):
+        main(["src/"])
+    assert capsys.readouterr().err.startswith("usage: rnncells [-h]")
+
+
 def test_user_code_is_never_run(tmp_path):
     path = tmp_path / "setup.py"
     path.write_text("raise SystemExit('run!')\n" + PROGRAMS["setup"])

@@ -24,16 +24,17 @@ exit status:
 SHOWN = 5
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
     """Runs a command line and returns its exit status.
 
     Args:
       argv: the words after `rnncells`; None takes the process's own.
+      prog: how the command is called, as usage says it.
 
     Returns:
       0, 1 or 2, as `--help` says; 130 after an interrupt.
     """
-    parser = _parser()
+    parser = _parser(prog)
     options = parser.parse_args(argv)
     try:
         if options.verb == "migrate-params":
@@ -51,9 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rnncells")
-    version = f"%(prog)s {__version__}"
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog)
+    version = f"rnncells {__version__}"
     parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(dest="verb", required=True)
     rules = "\n".join(f"  {name}  {what}" for name, what in RULES.items())
