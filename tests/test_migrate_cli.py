@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -181,6 +182,22 @@ def test_files_that_git_does_not_track_are_refused(is_ignored, tree, capsys):
     assert main(["migrate", ".", "--write"]) == 2
     assert "could not bring back what is in local/[x] é*.py:" in capsys.readouterr().err
     assert main(["migrate", "setup.py", "--write"]) == 0
+
+
+def test_files_that_are_read_only_are_refused(project, capsys):
+    """So is what a link leads to; files that would not change may be so."""
+    (project / "link.py").symlink_to("setup.py")
+    (project / "new.py").chmod(0o444)
+    before = contents(project)
+    (project / "setup.py").chmod(0o444)
+    for given, name in ((".", "setup.py"), ("link.py", "link.py")):
+        assert main(["migrate", given, "--write", "--allow-dirty"]) == 2
+        error = f"error: no file is written: read-only: {name}.\n"
+        assert capsys.readouterr().err == error
+        assert contents(project) == before
+    (project / "setup.py").chmod(0o640)
+    assert main(["migrate", ".", "--write"]) == 0
+    assert stat.S_IMODE((project / "setup.py").stat().st_mode) == 0o640
 
 
 def test_names_may_be_any_bytes(tree, capsysbinary):

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import io
 import os
+import stat
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,8 @@ exit status:
 """
 # So many files are named.
 SHOWN = 5
+# By anyone.
+WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
 def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
@@ -153,17 +156,26 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(changed: list[Looked], allow_dirty: bool, backup: bool) -> None:
-    """Writes files, or none of them if git could not bring all back."""
-    dirty = [] if allow_dirty else not_in_git([one.path for one in changed])
+    """Writes files; none if one is read-only, or git could not bring all back."""
+    paths = [one.path for one in changed]
+    # A file that is replaced need not be writable for that.
+    closed = [path for path in paths if not path.stat().st_mode & WRITABLE]
+    if closed:
+        raise ValueError(f"no file is written: read-only: {_few(closed)}.")
+    dirty = [] if allow_dirty else not_in_git(paths)
     if dirty:
-        names = [str(path) for path in dirty[:SHOWN]]
-        names += [f"{len(dirty) - SHOWN} more"] if len(dirty) > SHOWN else []
         raise ValueError(
             "no file is written: git could not bring back what is in "
-            f"{', '.join(names)}: commit that, or give --allow-dirty."
+            f"{_few(dirty)}: commit that, or give --allow-dirty."
         )
     for one in changed:
         write(one, backup)
+
+
+def _few(paths: list[Path]) -> str:
+    names = [str(path) for path in paths[:SHOWN]]
+    names += [f"{len(paths) - SHOWN} more"] if len(paths) > SHOWN else []
+    return ", ".join(names)
 
 
 def diff(looked: Looked) -> bytes:
