@@ -46,7 +46,7 @@ class Source:
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         try:
             text = data.decode(self.encoding)
-        except UnicodeDecodeError as error:
+        except (UnicodeError, LookupError) as error:
             raise SyntaxError(f"not {self.encoding}: {error}") from error
         self.tree = ast.parse(text)
         for node in self.nodes:
@@ -238,15 +238,23 @@ def apply(source: Source, edits: list[Edit]) -> bytes:
 def lines_after(source: Source, edits: list[Edit]) -> list[int]:
     """Returns the number that each line has when edits are made.
 
-    Lines that go have that of the next one.
+    Lines that go have that of the next one; those within what is replaced, that of the
+    same line of what stands for it, or of its last one.
     """
     numbers, shift = [], 0
     left = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
     for number, start in enumerate(source.line_starts, 1):
         # What is put in goes before the line that starts there.
-        while left and (left[0].start < start or left[0].end == start):
+        while left and left[0].end <= start:
             edit = left.popleft()
-            shift += len(NEWLINE.findall(edit.text.encode()))
-            shift -= len(NEWLINE.findall(source.data[edit.start : edit.end]))
+            shift += _newlines(edit.text.encode())
+            shift -= _newlines(source.data[edit.start : edit.end])
         numbers.append(number + shift)
+        if left and left[0].start < start:
+            lines = _newlines(source.data[left[0].start : start])
+            numbers[-1] -= max(0, lines - _newlines(left[0].text.encode()))
     return numbers
+
+
+def _newlines(data: bytes) -> int:
+    return len(NEWLINE.findall(data))
