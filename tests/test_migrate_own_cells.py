@@ -340,17 +340,6 @@ def test_own_cells_that_are_marked_stay(old, why, to):
     assert migrate(migration.data, to).data is migration.data
 
 
-def test_an_own_cell_is_marked_until_the_file_has_a_name_for_the_module():
-    old = "from flax.linen import RNNCellBase\n\n\n" + OWN.replace("nn.RNN", "RNN")
-    marked = migrate(old.encode())
-    why = "`import flax.linen as nn` first, for its `nn.nowrap`"
-    assert [note.why for note in marked.notes] == [why]
-    new = migrate(b"import flax.linen as nn\n" + marked.data)
-    assert [note.why for note in new.notes] == [""]
-    # The mark is gone.
-    assert b"TODO(rnncells)" not in new.data and b"@nn.nowrap" in new.data
-
-
 def test_an_own_cell_that_is_skipped_stays_with_its_calls():
     old = OWN.replace("size):", "size):  # rnncells: skip")
     old = f"{HEAD}{old}\n\nrnn = nn.RNN(Own(), 4)  # rnncells: skip\n"
