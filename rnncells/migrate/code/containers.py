@@ -22,7 +22,7 @@ def container(program: Program, cell: ast.Call) -> ast.Name | ast.Attribute | No
         node = around
 
 
-def taken_from(program: Program, node: ast.expr) -> ast.expr | None:
+def holder(program: Program, node: ast.expr) -> ast.expr | None:
     """Returns the container that an expression is an element of, if it is one."""
     if isinstance(node, ast.Subscript):
         return node.value

@@ -13,10 +13,10 @@ from rnncells.migrate.code.cells import (
     CellClass,
     lifting,
     linen_name,
-    own_cell,
     unlifted,
 )
 from rnncells.migrate.code.names import Binding, Names, is_none, last_name
+from rnncells.migrate.code.own_cells import own_cell
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")

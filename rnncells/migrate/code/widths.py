@@ -11,7 +11,7 @@ from rnncells.migrate.code.carry_calls import (
     old_carry_calls,
 )
 from rnncells.migrate.code.cells import CellClass
-from rnncells.migrate.code.containers import container, gives_out, taken_from
+from rnncells.migrate.code.containers import container, gives_out, holder
 from rnncells.migrate.code.names import Binding, argument, last_name
 from rnncells.migrate.code.program import Program
 
@@ -251,7 +251,7 @@ class Widths:
         reads = [] if held is None else self.names.reads(held)
         of_cell, of_any = [], []
         for carry in old_carry_calls(self.program):
-            taken = taken_from(self.program, carry.receiver)
+            taken = holder(self.program, carry.receiver)
             if carry.of_class is not None:
                 of_cell += [carry] if carry.of_class.name == cell.name else []
             elif any(taken is read for read in reads):

@@ -10,9 +10,10 @@ from rnncells.migrate.code.carry_calls import (
     is_carry_call,
     old_carry_calls,
 )
-from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass, taken_from
+from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
+from rnncells.migrate.code.own_cells import taken_from
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
 from rnncells.migrate.code.widths import (
