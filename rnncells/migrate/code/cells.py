@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rnncells.migrate.code.names import Names, last_name, stored
+from rnncells.migrate.code.bindings import stored
+from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
 
 # Where the names of Flax are: as they were, and on the way to today.
