@@ -173,6 +173,16 @@ MARKED = {
         "rnn = nn.remat(nn.RNN)(nn.GRUCell(4), 4)",
         ["RC12"],
     ),
+    "a size that a comprehension sets again": (
+        "size = 4\ncell = nn.GRUCell()\nother = [(size := n) for n in (5, 6)]\n"
+        "c = cell.initialize_carry(k, (2,), size)",
+        ["RC01", "RC03"],
+    ),
+    "a size that a comprehension sets too late": (
+        "def f():\n    cell = nn.GRUCell()\n    other = [(size := n) for n in (5, 6)]\n"
+        "    return cell.initialize_carry(k, (2,), size)",
+        ["RC01", "RC03"],
+    ),
     "a layer that comes in": (
         "def f(rnn, x, m):\n    return rnn(x, segmentation_mask=m)",
         ["RC07"],
@@ -267,6 +277,13 @@ REWRITTEN = {
     "the size of an image by a name": (
         "cell = nn.ConvLSTM(5, (3, 3))\nc = cell.initialize_carry(k, (2,), size)",
         "cell = nn.ConvLSTMCell(5, (3, 3))\nc = cell.initialize_carry(k, (2, *size))",
+    ),
+    "a size that a comprehension sets": (
+        "def f():\n    other = [(size := n) for n in (5, 6)]\n    cell = nn.GRUCell()\n"
+        "    return cell.initialize_carry(k, (2,), size)",
+        "def f():\n    other = [(size := n) for n in (5, 6)]\n"
+        "    cell = nn.GRUCell(size)\n"
+        "    return cell.initialize_carry(k, (2, size))",
     ),
     "a layer that is lifted": (
         "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(), 4)",

@@ -120,9 +120,13 @@ class Names:
 
     def _find_scope_node(self, node: ast.AST) -> ast.AST:
         parents = self.source.parents
+        # What `:=` sets in a comprehension is of the scope around it.
+        passed = SCOPES[5:] if isinstance(node, ast.NamedExpr) else ()
         child, node = node, parents.get(node)
         while node is not None and not (
-            isinstance(node, SCOPES) and _inside(node, child)
+            isinstance(node, SCOPES)
+            and not isinstance(node, passed)
+            and _inside(node, child)
         ):
             child, node = node, parents.get(node)
         return child if node is None else node
