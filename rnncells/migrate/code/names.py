@@ -12,6 +12,8 @@ SCOPES = (
     *(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
+# The modules of Flax that came before those of linen.
+BEFORE_LINEN = "flax.nn."
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +175,9 @@ class Names:
             return None
         found = self.lookup(node.id, node)
         imported = {binding.imported for binding in found if not binding.is_none}
+        # What is taken where an import fails, and no Flax has any longer.
+        today = {name for name in imported if not f"{name}.".startswith(BEFORE_LINEN)}
+        imported = today or imported
         if len(imported) == 1 and None not in imported:
             return imported.pop()
         value = self.value(node)
