@@ -148,10 +148,6 @@ MARKED = {
         "cell = make()\nc = cell.initialize_carry(k, (2,), 4)",
         ["RC03"],
     ),
-    "axes of vmap that may be the last": (
-        "V = nn.vmap(nn.LSTMCell, in_axes=(1, 1), out_axes=1)\ncell = V()(h, x)",
-        ["RC01"],
-    ),
     "a size that changes": (
         "cell = nn.GRUCell()\nc = cell.initialize_carry(k, (2,), config.size)\n"
         "config.size = 5",
@@ -188,6 +184,17 @@ MARKED = {
         ["RC07"],
     ),
 }
+for what, axes in {
+    "that may be the last": "in_axes=(1, 1), out_axes=1",
+    "by position": "{}, {}, 1, 1",
+    "in a tuple": "*axes",
+    "in a dict": "**axes",
+}.items():
+    lifted = f"V = nn.vmap(nn.GRUCell, {axes})"
+    MARKED[f"axes of vmap {what}"] = (
+        f"{lifted}\n\n\ndef f(h, x):\n    return V()(h, x)",
+        ["RC01"],
+    )
 # Code that is new already, or has nothing to do with cells.
 NOT_MARKED = {
     "a new class with its own carry": (
@@ -284,6 +291,12 @@ REWRITTEN = {
         "def f():\n    other = [(size := n) for n in (5, 6)]\n"
         "    cell = nn.GRUCell(size)\n"
         "    return cell.initialize_carry(k, (2, size))",
+    ),
+    "the first axis of vmap": (
+        "V = nn.vmap(nn.GRUCell, in_axes=(0, None), out_axes=0)\n\n\ndef f(h, x):\n"
+        "    return V()(h, x)",
+        "V = nn.vmap(nn.GRUCell, in_axes=(0, None), out_axes=0)\n\n\ndef f(h, x):\n"
+        "    return V(h.shape[-1])(h, x)",
     ),
     "a layer that is lifted": (
         "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(), 4)",

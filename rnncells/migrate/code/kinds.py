@@ -235,8 +235,12 @@ class Kinds:
         cell = inner.cell_class
         if cell is None or lift not in LIFTS:
             return SOME_CLASS if inner.classes else OPEN
+        # Behind the class and two dicts, axes are given by position.
+        by_position = len(node.args) > 3 or any(
+            isinstance(argument, ast.Starred) for argument in node.args
+        )
         keeps = cell.keeps_last_axis and not (
-            lift == "vmap" and any(may_be_last_axis(option) for option in options)
+            lift == "vmap" and (by_position or any(map(may_be_last_axis, options)))
         )
         lifts = (*cell.lifts, lift)
         return Kind(frozenset({replace(cell, lifts=lifts, keeps_last_axis=keeps)}))
@@ -261,7 +265,8 @@ def elements(node: ast.expr) -> list[ast.expr]:
 
 def may_be_last_axis(option: ast.keyword) -> bool:
     """Says whether axes given to a transformation may have the last one among them."""
-    if option.arg not in ("in_axes", "out_axes"):
+    # Those of a dict that is unpacked have no name here.
+    if option.arg not in ("in_axes", "out_axes", None):
         return False
     # Of a carry with a batch, axis 1 and those behind it can be the last.
     return not all(
