@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from programs import MARK, assert_marked
 
 from rnncells.migrate.migration import migrate
 
@@ -303,7 +304,6 @@ REWRITTEN = {
         "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(4))",
     ),
 }
-MARK = "# TODO(rnncells): "
 REWRITTEN["two cells and the carry of one"] = (
     "enc, h = nn.LSTMCell(), nn.LSTMCell.initialize_carry(k, (2,), 4)\n"
     "dec = nn.LSTMCell()\ny = dec(get(enc, h), x)",
@@ -316,13 +316,7 @@ REWRITTEN["two cells and the carry of one"] = (
 
 @pytest.mark.parametrize("code, rules", MARKED.values(), ids=MARKED)
 def test_what_may_be_several_things_is_marked(code, rules):
-    once = migrate((HEAD + code).encode())
-    lines = once.data.decode().splitlines()
-    marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
-    assert [mark.removeprefix(MARK)[:4] for mark in marks] == rules
-    rest = [line for line in lines if not line.strip().startswith(MARK)]
-    assert rest == (HEAD + code).splitlines()
-    assert migrate(once.data).data is once.data
+    assert_marked(HEAD + code, rules)
 
 
 @pytest.mark.parametrize("code", NOT_MARKED.values(), ids=NOT_MARKED)

@@ -11,6 +11,7 @@ from rnncells.migrate.code.cells import (
     PARTIAL,
     PARTS,
     CellClass,
+    class_of,
     lifting,
     linen_name,
     own_cell,
@@ -112,8 +113,7 @@ class Kinds:
         if isinstance(node, ast.NamedExpr):
             return self.of(node.value)
         if isinstance(node, ast.Subscript):
-            held = elements(self.names.value(node.value))
-            return self._any_of(held) if held else OPEN
+            return self._of_element(node.value)
         if isinstance(node, ast.Call):
             return self._of_call(node)
         if isinstance(node, ast.Name | ast.Attribute):
@@ -128,16 +128,27 @@ class Kinds:
             found = self.names.lookup(node.id, node)
             kinds = [self._of_binding(b) for b in found if not b.is_none]
             return reduce(Kind.__or__, kinds) if kinds else OPEN
-        if self.names.is_self(node.value):
-            return self._of_attribute(node)
-        return OPEN
+        return self._of_attribute(node) if self._is_of_class(node) else OPEN
+
+    def _is_of_class(self, node: ast.expr) -> bool:
+        """Says whether an expression is an attribute of `self`, or of a class."""
+        return isinstance(node, ast.Attribute) and (
+            self.names.is_self(node.value)
+            or self.names.class_named(node.value) is not None
+            or class_of(self.names, node.value) is not None
+        )
 
     def _of_attribute(self, node: ast.Attribute) -> Kind:
-        """Returns the kind of an attribute of `self`."""
+        """Returns the kind of an attribute of `self`, or of a class."""
         values = self.names.attribute_values(node)
         kind = self._any_of(values) if values else Kind()
         for field in self.names.fields(node):
-            kind |= self._of_typed(field.annotation, field.value)
+            if field.annotation is not None:
+                kind |= self._of_typed(field.annotation, field.value)
+                continue
+            set_to = self._of_binding(field)
+            # Of a class that is derived from it, another class of cells.
+            kind |= replace(set_to, is_open=set_to.is_open or bool(set_to.classes))
         return OPEN if kind == Kind() else kind
 
     def _of_binding(self, binding: Binding) -> Kind:
@@ -151,9 +162,20 @@ class Kinds:
             return self._of_typed(binding.annotation, binding.default)
         is_loop = isinstance(binding.node, ast.For | ast.comprehension)
         if is_loop and isinstance(binding.node.target, ast.Name):
-            held = elements(self.names.value(binding.node.iter))
-            return self._any_of(held) if held else OPEN
+            return self._of_element(binding.node.iter)
         return OPEN
+
+    def _of_element(self, node: ast.expr) -> Kind:
+        """Returns the kind of what a list, tuple, set or dict holds."""
+        values, is_open = [self.names.value(node)], False
+        if self._is_of_class(node):
+            fields = self.names.fields(node)
+            values = self.names.attribute_values(node) + [f.value for f in fields]
+            is_open = bool(fields)
+        displays = [elements(value) for value in values]
+        held = [element for display in displays for element in display]
+        kind = self._any_of(held) if held else OPEN
+        return kind if all(displays) and not is_open else kind | OPEN
 
     def _of_typed(self, annotation: ast.expr | None, default: ast.expr | None) -> Kind:
         """Returns the kind of what comes in: by its annotation, and by its default."""

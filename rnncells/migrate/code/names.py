@@ -46,6 +46,11 @@ class Binding:
         """Whether it is set to None, as where an import fails."""
         return is_none(self.value)
 
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class of the file."""
+        return isinstance(self.node, ast.ClassDef)
+
 
 @dataclass(eq=False)
 class Scope:
@@ -186,27 +191,47 @@ class Names:
     def is_self(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"
 
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        """Returns the class of the file that an expression names, if it is one."""
+        found = self.only(self.value(node))
+        return found.node if found is not None and found.is_class else None
+
     def classes(self, node: ast.AST) -> list[ast.ClassDef]:
-        """Returns the class around a node, and those of the file that it is made of."""
-        found = [self.source.around(node, ast.ClassDef)]
+        """Returns the class around a node, and those of the file that it is made of.
+
+        Of an attribute of a class, that class and those.
+        """
+        named = getattr(node, "value", None)
+        found = [self.class_named(named) or self.source.around(node, ast.ClassDef)]
         for around in found:
             for base in around.bases if around else ():
-                of_base = self.only(self.value(base))
-                made = None if of_base is None else of_base.node
-                if isinstance(made, ast.ClassDef) and made not in found:
+                made = self.class_named(base)
+                if made is not None and made not in found:
                     found.append(made)
         return [around for around in found if around is not None]
 
-    def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
-        """Returns the fields that an attribute of `self` is, in the class around it."""
-        return [
-            statement
-            for around in self.classes(node)
-            for statement in around.body
-            if isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.target.id == node.attr
-        ]
+    def fields(self, node: ast.Attribute) -> list[Binding]:
+        """Returns what an attribute of `self`, or of a class, is set to in the class.
+
+        That is: fields, whatever their default, and what has no annotation but a value.
+        """
+        found = []
+        for around in self.classes(node):
+            typed = [
+                statement
+                for statement in around.body
+                if isinstance(statement, ast.AnnAssign)
+                and getattr(statement.target, "id", "") == node.attr
+            ]
+            found += [Binding(s, s.value, annotation=s.annotation) for s in typed]
+            found += [
+                binding
+                for binding in self.scopes[around].names.get(node.attr, ())
+                if binding.node not in typed
+                and (binding.value or binding.imported or binding.is_class)
+                and not binding.is_none
+            ]
+        return found
 
     def is_set_once(self, node: ast.Attribute) -> bool:
         """Says whether an attribute of `self` has one value, whoever sets it.
