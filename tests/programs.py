@@ -12,11 +12,14 @@ import jax
 import numpy as np
 
 import rnncells
+from rnncells.migrate.migration import migrate
 
 PROGRAMS = {
     path.stem: path.read_text()
     for path in sorted((Path(__file__).parent / "old_programs").glob("*.py"))
 }
+# What comments start with that the command puts above lines.
+MARK = "# TODO(rnncells): "
 # Of programs with a cell of their own: imports, and one step.
 HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
 CALL = """\
@@ -52,6 +55,16 @@ def assert_same(actual: Any, expected: Any) -> None:
         is_exact = "params" in keys and not any(key.startswith("Jit") for key in keys)
         tolerance = 0 if is_exact else 1e-6
         np.testing.assert_allclose(new, old, rtol=0, atol=tolerance, err_msg=str(path))
+
+
+def assert_marked(code: str, rules: list[str]) -> None:
+    """Fails unless marks of these rules are all that comes to a file, and only once."""
+    once = migrate(code.encode()).data
+    lines = once.decode().splitlines(keepends=True)
+    marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
+    assert [mark.removeprefix(MARK)[:4] for mark in marks] == rules
+    assert "".join(line for line in lines if line.strip() not in marks) == code
+    assert migrate(once).data is once
 
 
 def with_imports_of(module: str, source: str) -> str:

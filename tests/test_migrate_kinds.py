@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from programs import MARK, assert_marked
 
 from rnncells.migrate.migration import migrate
 
@@ -148,10 +149,6 @@ MARKED = {
         "cell = make()\nc = cell.initialize_carry(k, (2,), 4)",
         ["RC03"],
     ),
-    "axes of vmap that may be the last": (
-        "V = nn.vmap(nn.LSTMCell, in_axes=(1, 1), out_axes=1)\ncell = V()(h, x)",
-        ["RC01"],
-    ),
     "a size that changes": (
         "cell = nn.GRUCell()\nc = cell.initialize_carry(k, (2,), config.size)\n"
         "config.size = 5",
@@ -173,11 +170,32 @@ MARKED = {
         "rnn = nn.remat(nn.RNN)(nn.GRUCell(4), 4)",
         ["RC12"],
     ),
+    "a size that a comprehension sets again": (
+        "size = 4\ncell = nn.GRUCell()\nother = [(size := n) for n in (5, 6)]\n"
+        "c = cell.initialize_carry(k, (2,), size)",
+        ["RC01", "RC03"],
+    ),
+    "a size that a comprehension sets too late": (
+        "def f():\n    cell = nn.GRUCell()\n    other = [(size := n) for n in (5, 6)]\n"
+        "    return cell.initialize_carry(k, (2,), size)",
+        ["RC01", "RC03"],
+    ),
     "a layer that comes in": (
         "def f(rnn, x, m):\n    return rnn(x, segmentation_mask=m)",
         ["RC07"],
     ),
 }
+for what, axes in {
+    "that may be the last": "in_axes=(1, 1), out_axes=1",
+    "by position": "{}, {}, 1, 1",
+    "in a tuple": "*axes",
+    "in a dict": "**axes",
+}.items():
+    lifted = f"V = nn.vmap(nn.GRUCell, {axes})"
+    MARKED[f"axes of vmap {what}"] = (
+        f"{lifted}\n\n\ndef f(h, x):\n    return V()(h, x)",
+        ["RC01"],
+    )
 # Code that is new already, or has nothing to do with cells.
 NOT_MARKED = {
     "a new class with its own carry": (
@@ -268,12 +286,24 @@ REWRITTEN = {
         "cell = nn.ConvLSTM(5, (3, 3))\nc = cell.initialize_carry(k, (2,), size)",
         "cell = nn.ConvLSTMCell(5, (3, 3))\nc = cell.initialize_carry(k, (2, *size))",
     ),
+    "a size that a comprehension sets": (
+        "def f():\n    other = [(size := n) for n in (5, 6)]\n    cell = nn.GRUCell()\n"
+        "    return cell.initialize_carry(k, (2,), size)",
+        "def f():\n    other = [(size := n) for n in (5, 6)]\n"
+        "    cell = nn.GRUCell(size)\n"
+        "    return cell.initialize_carry(k, (2, size))",
+    ),
+    "the first axis of vmap": (
+        "V = nn.vmap(nn.GRUCell, in_axes=(0, None), out_axes=0)\n\n\ndef f(h, x):\n"
+        "    return V()(h, x)",
+        "V = nn.vmap(nn.GRUCell, in_axes=(0, None), out_axes=0)\n\n\ndef f(h, x):\n"
+        "    return V(h.shape[-1])(h, x)",
+    ),
     "a layer that is lifted": (
         "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(), 4)",
         "Layer = nn.remat(nn.RNN)\nrnn = Layer(nn.GRUCell(4))",
     ),
 }
-MARK = "# TODO(rnncells): "
 REWRITTEN["two cells and the carry of one"] = (
     "enc, h = nn.LSTMCell(), nn.LSTMCell.initialize_carry(k, (2,), 4)\n"
     "dec = nn.LSTMCell()\ny = dec(get(enc, h), x)",
@@ -286,13 +316,7 @@ REWRITTEN["two cells and the carry of one"] = (
 
 @pytest.mark.parametrize("code, rules", MARKED.values(), ids=MARKED)
 def test_what_may_be_several_things_is_marked(code, rules):
-    once = migrate((HEAD + code).encode())
-    lines = once.data.decode().splitlines()
-    marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
-    assert [mark.removeprefix(MARK)[:4] for mark in marks] == rules
-    rest = [line for line in lines if not line.strip().startswith(MARK)]
-    assert rest == (HEAD + code).splitlines()
-    assert migrate(once.data).data is once.data
+    assert_marked(HEAD + code, rules)
 
 
 @pytest.mark.parametrize("code", NOT_MARKED.values(), ids=NOT_MARKED)

@@ -18,6 +18,9 @@ CONV = LOAD.replace("import flax.linen as nn", "from flax.linen import ConvLSTM"
 CONV = CONV.replace("global nn", "global ConvLSTM")
 NEW_CONV = CONV.replace("import ConvLSTM", "import ConvLSTMCell as ConvLSTM")
 MADE_CONV = "cell = ConvLSTM(4, (3,))\n"
+OLDEST = (
+    "try:\n    import flax.linen as nn\nexcept ImportError:\n    from flax import nn\n"
+)
 # What is below `import flax.linen as nn`, and what it becomes; empty: the same.
 UNPACKED = {
     "a tuple": (
@@ -89,6 +92,27 @@ CASES = {
         "cell = C()\n",
         f"{HEAD}import rnncells\ndef f():\n    global C\n    C = rnncells.GRUCell\n\n\n"
         f"f()\n{UNKNOWN}cell = C()\n",
+    ),
+    "a module in the place of an older one": (
+        f"{OLDEST}y = nn.GRUCell()(h, x)\n"
+        "c = nn.GRUCell.initialize_carry(k, (2,), 4)\n",
+        f"{OLDEST}{NO_WIDTH}y = nn.GRUCell()(h, x)\n"
+        "c = nn.GRUCell(4, parent=None).initialize_carry(k, (2, 4))\n",
+        OLDEST.replace(" nn\n", " nn\n    import rnncells\n")
+        + f"{NO_WIDTH}y = rnncells.GRUCell()(h, x)\n"
+        "c = rnncells.GRUCell(4, parent=None).initialize_carry(k, (2, 4))\n",
+    ),
+    "a class in the place of an older one": (
+        "try:\n    from flax.linen import GRUCell\nexcept ImportError:\n"
+        "    from flax.nn import GRUCell\ncell = GRUCell()\n",
+        "try:\n    from flax.linen import GRUCell\nexcept ImportError:\n"
+        f"    from flax.nn import GRUCell\n{NO_WIDTH}cell = GRUCell()\n",
+        "try:\n    from rnncells import GRUCell\nexcept ImportError:\n"
+        f"    from flax.nn import GRUCell\n{NO_WIDTH}cell = GRUCell()\n",
+    ),
+    "a module of another library": (
+        f"{OLDEST.replace('flax import', 'torch import')}cell = nn.GRUCell()\n",
+        *2 * ("",),
     ),
     "old code by all names": (
         "from flax.linen import *\ncell = GRUCell()\n",

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rnncells.migrate.code.names import Names, last_name, stored
+from rnncells.migrate.code.bindings import stored
+from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
 from rnncells.migrate.files import Looked
 from rnncells.migrate.migration import Note

@@ -86,6 +86,16 @@ def old_carry_calls(program: Program) -> list[CarryCall]:
     return [call for call in calls if call is not None]
 
 
+def _is_instance(program: Program, node: ast.expr) -> bool:
+    """Says whether what has an attribute is no class, whose attributes may be too."""
+    node = program.names.value(node)
+    if isinstance(node, ast.Call):
+        return last_name(node.func) != "type"
+    name = last_name(node)
+    is_class = name in ("cls", "__class__") or name[:1].isupper()
+    return not is_class and program.names.class_named(node) is None
+
+
 def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:
     """Says whether an expression is a cell by its name, one that the class holds.
 
@@ -96,7 +106,7 @@ def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:
     if not CELL.search(last_name(node)):
         return False
     if isinstance(node, ast.Attribute):
-        return True
+        return _is_instance(program, node.value)
     found = program.names.only(node)
     # A loop over cells that are held elsewhere.
     return isinstance(getattr(found, "node", None), ast.For | ast.comprehension) and (

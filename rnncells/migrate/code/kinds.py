@@ -16,7 +16,7 @@ from rnncells.migrate.code.cells import (
     unlifted,
 )
 from rnncells.migrate.code.names import Binding, Names, is_none, last_name
-from rnncells.migrate.code.own_cells import own_cell
+from rnncells.migrate.code.own_cells import class_of, own_cell
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")
@@ -112,8 +112,7 @@ class Kinds:
         if isinstance(node, ast.NamedExpr):
             return self.of(node.value)
         if isinstance(node, ast.Subscript):
-            held = elements(self.names.value(node.value))
-            return self._any_of(held) if held else OPEN
+            return self._of_element(node.value)
         if isinstance(node, ast.Call):
             return self._of_call(node)
         if isinstance(node, ast.Name | ast.Attribute):
@@ -128,16 +127,27 @@ class Kinds:
             found = self.names.lookup(node.id, node)
             kinds = [self._of_binding(b) for b in found if not b.is_none]
             return reduce(Kind.__or__, kinds) if kinds else OPEN
-        if self.names.is_self(node.value):
-            return self._of_attribute(node)
-        return OPEN
+        return self._of_attribute(node) if self._is_of_class(node) else OPEN
+
+    def _is_of_class(self, node: ast.expr) -> bool:
+        """Says whether an expression is an attribute of `self`, or of a class."""
+        return isinstance(node, ast.Attribute) and (
+            self.names.is_self(node.value)
+            or self.names.class_named(node.value) is not None
+            or class_of(self.names, node.value) is not None
+        )
 
     def _of_attribute(self, node: ast.Attribute) -> Kind:
-        """Returns the kind of an attribute of `self`."""
+        """Returns the kind of an attribute of `self`, or of a class."""
         values = self.names.attribute_values(node)
         kind = self._any_of(values) if values else Kind()
         for field in self.names.fields(node):
-            kind |= self._of_typed(field.annotation, field.value)
+            if field.annotation is not None:
+                kind |= self._of_typed(field.annotation, field.value)
+                continue
+            set_to = self._of_binding(field)
+            # Of a class that is derived from it, another class of cells.
+            kind |= replace(set_to, is_open=set_to.is_open or bool(set_to.classes))
         return OPEN if kind == Kind() else kind
 
     def _of_binding(self, binding: Binding) -> Kind:
@@ -151,9 +161,20 @@ class Kinds:
             return self._of_typed(binding.annotation, binding.default)
         is_loop = isinstance(binding.node, ast.For | ast.comprehension)
         if is_loop and isinstance(binding.node.target, ast.Name):
-            held = elements(self.names.value(binding.node.iter))
-            return self._any_of(held) if held else OPEN
+            return self._of_element(binding.node.iter)
         return OPEN
+
+    def _of_element(self, node: ast.expr) -> Kind:
+        """Returns the kind of what a list, tuple, set or dict holds."""
+        values, is_open = [self.names.value(node)], False
+        if self._is_of_class(node):
+            fields = self.names.fields(node)
+            values = self.names.attribute_values(node) + [f.value for f in fields]
+            is_open = bool(fields)
+        displays = [elements(value) for value in values]
+        held = [element for display in displays for element in display]
+        kind = self._any_of(held) if held else OPEN
+        return kind if all(displays) and not is_open else kind | OPEN
 
     def _of_typed(self, annotation: ast.expr | None, default: ast.expr | None) -> Kind:
         """Returns the kind of what comes in: by its annotation, and by its default."""
@@ -235,8 +256,12 @@ class Kinds:
         cell = inner.cell_class
         if cell is None or lift not in LIFTS:
             return SOME_CLASS if inner.classes else OPEN
+        # Behind the class and two dicts, axes are given by position.
+        by_position = len(node.args) > 3 or any(
+            isinstance(argument, ast.Starred) for argument in node.args
+        )
         keeps = cell.keeps_last_axis and not (
-            lift == "vmap" and any(may_be_last_axis(option) for option in options)
+            lift == "vmap" and (by_position or any(map(may_be_last_axis, options)))
         )
         lifts = (*cell.lifts, lift)
         return Kind(frozenset({replace(cell, lifts=lifts, keeps_last_axis=keeps)}))
@@ -261,7 +286,8 @@ def elements(node: ast.expr) -> list[ast.expr]:
 
 def may_be_last_axis(option: ast.keyword) -> bool:
     """Says whether axes given to a transformation may have the last one among them."""
-    if option.arg not in ("in_axes", "out_axes"):
+    # Those of a dict that is unpacked have no name here.
+    if option.arg not in ("in_axes", "out_axes", None):
         return False
     # Of a carry with a batch, axis 1 and those behind it can be the last.
     return not all(

@@ -2,10 +2,10 @@
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from rnncells.migrate.code.bindings import bindings
 from rnncells.migrate.code.source import Source
 
 SCOPES = (
@@ -15,7 +15,8 @@ SCOPES = (
 # Methods that change what they are called on.
 CHANGING = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
 CHANGING |= {"update", "setdefault", "popitem"}
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+# The modules of Flax that came before those of linen.
+BEFORE_LINEN = "flax.nn."
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,11 @@ class Binding:
     def is_none(self) -> bool:
         """Whether it is set to None, as where an import fails."""
         return is_none(self.value)
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class of the file."""
+        return isinstance(self.node, ast.ClassDef)
 
 
 @dataclass(eq=False)
@@ -124,9 +130,13 @@ class Names:
 
     def _find_scope_node(self, node: ast.AST) -> ast.AST:
         parents = self.source.parents
+        # What `:=` sets in a comprehension is of the scope around it.
+        passed = SCOPES[5:] if isinstance(node, ast.NamedExpr) else ()
         child, node = node, parents.get(node)
         while node is not None and not (
-            isinstance(node, SCOPES) and _inside(node, child)
+            isinstance(node, SCOPES)
+            and not isinstance(node, passed)
+            and _inside(node, child)
         ):
             child, node = node, parents.get(node)
         return child if node is None else node
@@ -173,6 +183,9 @@ class Names:
             return None
         found = self.lookup(node.id, node)
         imported = {binding.imported for binding in found if not binding.is_none}
+        # What is taken where an import fails, and no Flax has any longer.
+        today = {name for name in imported if not f"{name}.".startswith(BEFORE_LINEN)}
+        imported = today or imported
         if len(imported) == 1 and None not in imported:
             return imported.pop()
         value = self.value(node)
@@ -181,27 +194,47 @@ class Names:
     def is_self(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"
 
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        """Returns the class of the file that an expression names, if it is one."""
+        found = self.only(self.value(node))
+        return found.node if found is not None and found.is_class else None
+
     def classes(self, node: ast.AST) -> list[ast.ClassDef]:
-        """Returns the class around a node, and those of the file that it is made of."""
-        found = [self.source.around(node, ast.ClassDef)]
+        """Returns the class around a node, and those of the file that it is made of.
+
+        Of an attribute of a class, that class and those.
+        """
+        named = getattr(node, "value", None)
+        found = [self.class_named(named) or self.source.around(node, ast.ClassDef)]
         for around in found:
             for base in around.bases if around else ():
-                of_base = self.only(self.value(base))
-                made = None if of_base is None else of_base.node
-                if isinstance(made, ast.ClassDef) and made not in found:
+                made = self.class_named(base)
+                if made is not None and made not in found:
                     found.append(made)
         return [around for around in found if around is not None]
 
-    def fields(self, node: ast.Attribute) -> list[ast.AnnAssign]:
-        """Returns the fields that an attribute of `self` is, in the class around it."""
-        return [
-            statement
-            for around in self.classes(node)
-            for statement in around.body
-            if isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.target.id == node.attr
-        ]
+    def fields(self, node: ast.Attribute) -> list[Binding]:
+        """Returns what an attribute of `self`, or of a class, is set to in the class.
+
+        That is: fields, whatever their default, and what has no annotation but a value.
+        """
+        found = []
+        for around in self.classes(node):
+            typed = [
+                statement
+                for statement in around.body
+                if isinstance(statement, ast.AnnAssign)
+                and getattr(statement.target, "id", "") == node.attr
+            ]
+            found += [Binding(s, s.value, annotation=s.annotation) for s in typed]
+            found += [
+                binding
+                for binding in self.scopes[around].names.get(node.attr, ())
+                if binding.node not in typed
+                and (binding.value or binding.imported or binding.is_class)
+                and not binding.is_none
+            ]
+        return found
 
     def is_set_once(self, node: ast.Attribute) -> bool:
         """Says whether an attribute of `self` has one value, whoever sets it.
@@ -303,76 +336,6 @@ def _inside(scope: ast.AST, child: ast.AST) -> bool:
     return True
 
 
-def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
-    """Yields a node whose scope gets a name, the name, and what is known of it."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            top = alias.name.partition(".")[0]
-            name = alias.asname or top
-            yield node, name, {"imported": alias.name if alias.asname else top}
-    elif isinstance(node, ast.ImportFrom):
-        for alias in node.names:
-            full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
-            yield node, alias.asname or alias.name, {"imported": full}
-    elif isinstance(node, FUNCTIONS):
-        body = node.body if isinstance(node, ast.Lambda) else node.body[0]
-        defaults = defaults_of(node.args)
-        for arg in ast.walk(node.args):
-            if isinstance(arg, ast.arg):
-                default, annotation = defaults.get(arg.arg), arg.annotation
-                known = {"default": default, "annotation": annotation}
-                yield body, arg.arg, {"is_parameter": True, **known}
-        if not isinstance(node, ast.Lambda):
-            yield node, node.name, {}
-    elif isinstance(node, ast.ClassDef):
-        yield node, node.name, {}
-    elif isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from ((node, *bound) for bound in _unpacked(target, node.value))
-    elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-        if isinstance(node.target, ast.Name):
-            yield node, node.target.id, {"value": node.value}
-    elif isinstance(node, ast.AugAssign):
-        yield from ((node, name, {}) for name in stored(node.target))
-    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        yield from ((node.target, name, {}) for name in stored(node.target))
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        names = stored(node.optional_vars)
-        yield from ((node.optional_vars, name, {}) for name in names)
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        yield node, node.name, {}
-    elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
-        yield node, node.name, {}
-    elif isinstance(node, ast.MatchMapping) and node.rest:
-        yield node, node.rest, {}
-
-
-def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, dict]]:
-    """Yields the names in a target, and what is known of the values that they get."""
-    displays = ast.Tuple | ast.List
-    if isinstance(target, ast.Name):
-        yield target.id, {"value": value}
-    elif (
-        isinstance(target, displays)
-        and isinstance(value, displays)
-        and len(target.elts) == len(value.elts)
-        and not any(isinstance(e, ast.Starred) for e in target.elts + value.elts)
-    ):
-        for inner, part in zip(target.elts, value.elts, strict=True):
-            yield from _unpacked(inner, part)
-    else:
-        yield from ((name, {}) for name in stored(target))
-
-
-def defaults_of(args: ast.arguments) -> dict[str, ast.expr | None]:
-    """Returns the defaults of parameters by their names."""
-    plain = [*args.posonlyargs, *args.args]
-    behind = plain[len(plain) - len(args.defaults) :]
-    pairs = [*zip(behind, args.defaults, strict=True)]
-    pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
-    return {arg.arg: default for arg, default in pairs}
-
-
 def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | None:
     """Returns an argument of a call, by its keyword or by its position, if given."""
     for keyword in call.keywords:
@@ -390,12 +353,3 @@ def is_none(node: ast.expr | None) -> bool:
 def last_name(node: ast.AST | None) -> str:
     """Returns the name that an expression ends with, as `size` of `self.size`."""
     return getattr(node, "attr", getattr(node, "id", ""))
-
-
-def stored(target: ast.AST) -> list[str]:
-    """Returns the names in the target of an assignment."""
-    return [
-        node.id
-        for node in ast.walk(target)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]

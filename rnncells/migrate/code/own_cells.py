@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from rnncells.migrate.code.bindings import stored
 from rnncells.migrate.code.cells import (
     FLAX,
     LINEN,
@@ -11,7 +12,7 @@ from rnncells.migrate.code.cells import (
     linen_name,
     unlifted,
 )
-from rnncells.migrate.code.names import Names, last_name, stored
+from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
 
 # Names that a method of an instance has.

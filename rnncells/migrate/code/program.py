@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
+from rnncells.migrate.code.bindings import FUNCTIONS
 from rnncells.migrate.code.cells import PARTIAL, CellClass
 from rnncells.migrate.code.kinds import Kinds, elements
-from rnncells.migrate.code.names import FUNCTIONS, SCOPES, Binding, Names, last_name
+from rnncells.migrate.code.names import SCOPES, Binding, Names, last_name
 from rnncells.migrate.code.source import Source
 
 # Whose names are functions, where a cell may have `features`.

@@ -4,8 +4,9 @@ import ast
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
+from rnncells.migrate.code.bindings import bindings
 from rnncells.migrate.code.cells import linen_name
-from rnncells.migrate.code.names import Binding, bindings
+from rnncells.migrate.code.names import Binding
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply
 from rnncells.migrate.rules.finding import IN_STRING, Finding

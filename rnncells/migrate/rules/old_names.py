@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from rnncells.migrate.code.bindings import FUNCTIONS
 from rnncells.migrate.code.cells import PARTIAL, lifting, linen_name
-from rnncells.migrate.code.names import FUNCTIONS, Binding
+from rnncells.migrate.code.names import Binding
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit
 from rnncells.migrate.rules.finding import IN_STRING, Finding
