@@ -31,6 +31,32 @@ CASES = {
         "`carry_init=lambda k, s: k`\n"
         "nn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
     ),
+    "an initialiser that comes in": (
+        "def f(init):\n    return nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def f(init):\n    # TODO(rnncells): RC02: if `init` takes a dtype too, write "
+        "`carry_init=init`\n"
+        "    return nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+    ),
+    "an initialiser that comes in, of JAX by default": (
+        "def f(k, b, n, init=nn.initializers.ones):\n"
+        "    return nn.GRUCell.initialize_carry(k, b, n, init)",
+        "def f(k, b, n, init=nn.initializers.ones):\n"
+        "    return nn.GRUCell(n, carry_init=init, parent=None).initialize_carry("
+        "k, (*b, n))",
+    ),
+    "an initialiser with a dtype": (
+        "def init(k, shape, dtype=None):\n    return k\n\n\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def init(k, shape, dtype=None):\n    return k\n\n\n"
+        "c = nn.GRUCell(4, carry_init=init, parent=None).initialize_carry(key, (2, 4))",
+    ),
+    "an initialiser without a dtype": (
+        "def init(k, shape):\n    return k\n\n\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def init(k, shape):\n    return k\n\n\n"
+        "# TODO(rnncells): RC02: if `init` takes a dtype too, write `carry_init=init`\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+    ),
     "arguments that are unpacked": (
         "cell = nn.LSTMCell(**options)",
         "# TODO(rnncells): RC01: `features` may be among the arguments that are "
@@ -39,8 +65,8 @@ CASES = {
     "a size that the cell cannot be given": (
         "rnn = nn.RNN(nn.LSTMCell(), size())",
         "# TODO(rnncells): RC01: no carry tells `features` where the cell is made\n"
-        "# TODO(rnncells): RC04: a cell made elsewhere, of another size or of a class "
-        "that is marked\nrnn = nn.RNN(nn.LSTMCell(), size())",
+        "# TODO(rnncells): RC04: its cell is made elsewhere, of another size or of a "
+        "marked class\nrnn = nn.RNN(nn.LSTMCell(), size())",
     ),
     "a gate function in parentheses": (
         "y = nn.LSTMCell((nn.relu))(carry, x) if carry else 0\ncarry = f()",

@@ -256,10 +256,15 @@ def _why_not_by(
 
 
 def _takes_dtype(program: Program, node: ast.expr) -> bool:
-    """Says whether an initialiser is one of JAX, or a function of three arguments."""
-    function = getattr(program.names.only(node), "node", None)
-    if isinstance(function, ast.FunctionDef):
-        return len(function.args.posonlyargs + function.args.args) > 2
+    """Says whether an initialiser is one of JAX, or a function of three arguments.
+
+    What comes in is taken for what it is by default.
+    """
+    found = program.names.only(node)
+    if found is not None and found.is_parameter:
+        return found.default is not None and _takes_dtype(program, found.default)
+    if found is not None and isinstance(found.node, ast.FunctionDef):
+        return len(found.node.args.posonlyargs + found.node.args.args) > 2
     if isinstance(node, ast.Call):
         if len(node.args) > 1 or argument(node, "dtype") is not None:
             return False
@@ -349,7 +354,7 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             or kind.has_features
             or widths.of(made, kind) == program.source.text(size)
         ):
-            why = "a cell made elsewhere, of another size or of a class that is marked"
+            why = "its cell is made elsewhere, of another size or of a marked class"
         elif not program.is_pure(size):
             why = "the expression for the size would not be computed"
         elif program.source.has_comment(*outer(program, size)):
