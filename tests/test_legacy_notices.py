@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import flax.linen as nn
 import jax
@@ -70,6 +71,22 @@ def test_notices_end_in_few_words_of_when_old_forms_go():
     assert f"rnncells {legacy.REMOVAL_VERSION}" in end
     assert eval(re.search(r"help\((.*?)\)", end)[1], {"rnncells": rnncells}) is legacy
     assert "`rnncells migrate` rewrites" in legacy.__doc__
+
+
+def test_strict_blocks_are_of_their_own_thread():
+    """Others go on as they were, whichever block ends first."""
+
+    def run_old():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return legacy.GRUCell.initialize_carry(None, (2,), 4)
+
+    with ThreadPoolExecutor(1) as pool:
+        with legacy.strict():
+            assert pool.submit(run_old).result().shape == (2, 4)
+            with pytest.raises(TypeError):
+                run_old()
+        assert run_old().shape == (2, 4)
 
 
 def test_strict_mode_may_be_set_from_outside():

@@ -1,6 +1,7 @@
 """How old forms are answered: by a warning at the user's line, or by an error."""
 
 import contextlib
+import contextvars
 import datetime
 import os
 import sys
@@ -21,6 +22,8 @@ _INTERNAL = tuple(
     for file in (os.path.dirname(__file__), flax.__file__, jax.__file__)
 )
 _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
+# Of this thread, or task.
+_is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
 
 
 class Advice(NamedTuple):
@@ -49,7 +52,7 @@ def notice(advice: Advice) -> None:
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame):
         frame = frame.f_back
-    if _is_strict:
+    if _is_strict or _is_strict_here.get():
         raise TypeError(str(advice))
     removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
     text = f"{advice} {removal}"
@@ -107,7 +110,7 @@ def set_strict(is_strict: bool = True) -> None:
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """Has old forms raise `TypeError` inside of a `with` block.
+    """Has old forms raise `TypeError` inside of a `with` block, not in other threads.
 
     >>> import jax, rnncells.legacy as nn
     >>> with nn.strict():
@@ -116,9 +119,8 @@ def strict() -> Iterator[None]:
     TypeError: `GRUCell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: \
 write `GRUCell(size, parent=None).initialize_carry(key, (*batch_dims, size))`.
     """
-    before = _is_strict
-    set_strict()
+    before = _is_strict_here.set(True)
     try:
         yield
     finally:
-        set_strict(before)
+        _is_strict_here.reset(before)
