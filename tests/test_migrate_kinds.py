@@ -325,15 +325,6 @@ def test_new_code_stays(code):
     assert migrate(data).data is data
 
 
-def test_code_of_nnx_stays():
-    """Without linen, a cell of three arguments is one of today."""
-    data = (
-        b"from flax import nnx\n\n\ndef f(cells, x, rngs):\n"
-        b"    return [cell.initialize_carry(x.shape, rngs, init) for cell in cells]\n"
-    )
-    assert migrate(data).data is data
-
-
 @pytest.mark.parametrize("old, new", REWRITTEN.values(), ids=REWRITTEN)
 def test_what_is_one_thing_is_rewritten(old, new):
     once = migrate((HEAD + old).encode())

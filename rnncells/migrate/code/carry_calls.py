@@ -60,8 +60,8 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     is_old = len(node.args) > 2 or set(OLD_NAMES[1:]) & set(keywords)
     if kind.cell_class is None and not is_old:
         return None
-    if not program.has_linen and "flax.nnx" in program.imported:
-        # Cells of nnx have a method of the same name, with three arguments today.
+    if program.has_nnx and not program.has_linen:
+        # Its cells have a method of the same name, with three arguments today.
         return None
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
         return CarryCall(node, kind.cell_class, {})
@@ -72,6 +72,7 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
         or (
             not kind.classes
             and program.has_linen
+            and not program.has_nnx
             and _is_named_as_a_cell(program, receiver)
         )
     )

@@ -4,7 +4,7 @@ import ast
 import re
 from functools import cached_property
 
-from rnncells.migrate.code.bindings import FUNCTIONS
+from rnncells.migrate.code.bindings import FUNCTIONS, bindings
 from rnncells.migrate.code.cells import PARTIAL, CellClass
 from rnncells.migrate.code.kinds import Kinds, elements
 from rnncells.migrate.code.names import SCOPES, Binding, Names, last_name
@@ -26,7 +26,9 @@ SIMPLE = (
 SIZE = re.compile(
     r"size|feature|hidden|dim|width|unit|channel|num|(^|_)n(_|$)|^[nh]$", re.IGNORECASE
 )
-IMPORTED = ("flax.linen.", "rnncells.")
+# Modules of cells: those of before and of today, and those that are new.
+LINEN = ("flax.linen.", "rnncells.")
+NNX = ("flax.nnx.", "flax.experimental.nnx.")
 
 
 class Program:
@@ -115,20 +117,26 @@ class Program:
 
     @cached_property
     def has_linen(self) -> bool:
-        """Whether the file imports recurrent cells: from Flax's linen, or from here."""
-        return any(
-            name == "flax" or f"{name}.".startswith(IMPORTED) for name in self.imported
-        )
+        """Whether the file has recurrent cells: from Flax's linen, or from here."""
+        return any(f"{name}.".startswith(LINEN) for name in self._taken)
 
     @cached_property
-    def imported(self) -> set[str | None]:
-        """Qualified names of all that the file imports; None of what it does not."""
-        return {
-            binding.imported
-            for scope in self.names.scopes.values()
-            for found in scope.names.values()
-            for binding in found
-        }
+    def has_nnx(self) -> bool:
+        """Whether the file has what is of Flax's nnx."""
+        return any(f"{name}.".startswith(NNX) for name in self._taken)
+
+    @cached_property
+    def _taken(self) -> set[str | None]:
+        """Full names of what the file imports, and takes as attributes of that."""
+        found: set[str | None] = set()
+        for node in self.source.nodes:
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {known["imported"] for _, _, known in bindings(node)}
+            elif isinstance(node, ast.Attribute):
+                found.add(self.names.qualified(node))
+        return found
 
     def _is_of_a_library(self, node: ast.expr) -> bool:
         return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES
