@@ -69,6 +69,11 @@ MARKED = {
         "        self.size = 8",
         ["RC01", "RC03"],
     ),
+    "a subclass with features, and a carry of the class": (
+        "class F(nn.LSTMCell):\n    features: int = 8\n\n\n"
+        "c = F.initialize_carry(k, (2,), 8)\ncell = F()",
+        ["RC03"],
+    ),
     "an initialiser with a dtype": (
         "c = nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(dtype=d))",
         ["RC02"],
@@ -203,6 +208,10 @@ NOT_MARKED = {
         "    def initialize_carry(self, rng, input_shape):\n"
         "        return nn.LSTMCell.initialize_carry(self, rng, input_shape)\n\n\n"
         "cell = New()"
+    ),
+    "a new class with a width": (
+        "class New(nn.LSTMCell):\n    features: int = 8\n\n\ncell = New()\n"
+        "c = cell.initialize_carry(key, (2, 8))\nS = nn.scan(New)\nd = S()"
     ),
     "time-major by a name": "rnn = nn.RNN(nn.LSTMCell(8), time_major)",
     "time-major by a default": (

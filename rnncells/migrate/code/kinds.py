@@ -218,9 +218,12 @@ class Kinds:
             for statement in node.body
             if isinstance(statement, ast.AnnAssign)
         }
-        if not bases.classes or "features" in fields:
+        if not bases.classes:
             return OTHER
         changes = CHANGES & set(self.names.scopes[node].names)
+        if "features" in fields:
+            # A carry of the class itself may be an old one.
+            return OTHER if "initialize_carry" in changes else OTHER | OPEN
         if changes or len(node.bases) > 1:
             return SOME_CLASS
         return Kind(bases.classes)
