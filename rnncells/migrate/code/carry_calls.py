@@ -8,14 +8,13 @@ from functools import lru_cache
 from rnncells.migrate.code.cells import CellClass, stays
 from rnncells.migrate.code.kinds import OTHER
 from rnncells.migrate.code.names import last_name
-from rnncells.migrate.code.program import PURE, Program
+from rnncells.migrate.code.program import COUNT, PURE, Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
 # Names of instances of cells, which are made elsewhere.
 CELL = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)s?$")
 # Names of other arguments, where those were a batch and a size.
 KEY = re.compile(r"(^|_|prng)(key|rng)s?\d*$", re.IGNORECASE)
-COUNT = re.compile(r"(^|_)(n|num|size|count)(_|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
