@@ -69,6 +69,11 @@ MARKED = {
         "        self.size = 8",
         ["RC01", "RC03"],
     ),
+    "a subclass with features, and a carry of the class": (
+        "class F(nn.LSTMCell):\n    features: int = 8\n\n\n"
+        "c = F.initialize_carry(k, (2,), 8)\ncell = F()",
+        ["RC03"],
+    ),
     "an initialiser with a dtype": (
         "c = nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(dtype=d))",
         ["RC02"],
@@ -204,6 +209,10 @@ NOT_MARKED = {
         "        return nn.LSTMCell.initialize_carry(self, rng, input_shape)\n\n\n"
         "cell = New()"
     ),
+    "a new class with a width": (
+        "class New(nn.LSTMCell):\n    features: int = 8\n\n\ncell = New()\n"
+        "c = cell.initialize_carry(key, (2, 8))\nS = nn.scan(New)\nd = S()"
+    ),
     "time-major by a name": "rnn = nn.RNN(nn.LSTMCell(8), time_major)",
     "time-major by a default": (
         "def f(t=False):\n    return nn.RNN(nn.LSTMCell(8), t)"
@@ -322,15 +331,6 @@ def test_what_may_be_several_things_is_marked(code, rules):
 @pytest.mark.parametrize("code", NOT_MARKED.values(), ids=NOT_MARKED)
 def test_new_code_stays(code):
     data = (HEAD + code).encode()
-    assert migrate(data).data is data
-
-
-def test_code_of_nnx_stays():
-    """Without linen, a cell of three arguments is one of today."""
-    data = (
-        b"from flax import nnx\n\n\ndef f(cells, x, rngs):\n"
-        b"    return [cell.initialize_carry(x.shape, rngs, init) for cell in cells]\n"
-    )
     assert migrate(data).data is data
 
 

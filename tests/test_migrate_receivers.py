@@ -164,3 +164,36 @@ def test_other_attributes_by_getattr_stay():
     lines += ["hasattr(nn.LSTMCell, 'initialize_carry')", "getattr()"]
     old = HEAD + "\n".join(lines)
     assert left(old) == ([], old)
+
+
+# Arguments of a method of what is a cell by its name alone, and those that are old.
+OF_OTHER_METHODS = [
+    *("2, 4, key", "2, n, rng", "(2,), 4, key", "key, rngs, init"),
+    *("key, batch_size, 4", "key, x.shape[0], 4", "key, len(x), 4", "key, 2 * n, 4"),
+    *("key, count, 4", "key, dims, keys[0]", "key, dims, jax.random.split(key)[0]"),
+    *("key, dims, self.make_rng('carry')", "key, batch_dims=2, size=4"),
+]
+OF_CELLS_FOR_SURE = [
+    *("key, dims, 4", "rng, (2,), n", "rng, x.shape[:-1], n", "key, dims + (2,), n"),
+    *("key, batch_dims=dims, size=n", "rng, (batch_size,), key_size"),
+]
+BY_NAME = """\
+class Agent:
+    def __init__(self):
+        self.core = make_core()
+
+    def zero(self, x, key, dims, n, count: int):
+        return self.core.initialize_carry({})
+"""
+
+
+@pytest.mark.parametrize("arguments", OF_OTHER_METHODS)
+def test_other_arguments_than_those_of_old_are_marked(arguments):
+    code = f"import jax\n{HEAD}{BY_NAME.format(arguments)}"
+    assert left(code) == (["RC03:"], code)
+
+
+@pytest.mark.parametrize("arguments", OF_CELLS_FOR_SURE)
+def test_arguments_as_of_old_are_those_of_a_cell(arguments):
+    found, kept = left(f"{HEAD}{BY_NAME.format(arguments)}")
+    assert not found and arguments not in kept

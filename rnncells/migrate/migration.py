@@ -17,7 +17,7 @@ from rnncells.migrate.rules import (
     own_cells,
     rewrites,
 )
-from rnncells.migrate.rules.finding import IN_STRING, ONLY_MARKED, Finding
+from rnncells.migrate.rules.finding import IN_STRING, MARK, ONLY_MARKED, Finding
 
 # A file without any of these has nothing to do with cells.
 WORDS = re.compile(
@@ -25,7 +25,6 @@ WORDS = re.compile(
     rb"|rnncells|_select_last"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
-MARK = "TODO(rnncells)"
 # What the shim runs, and Flax does not.
 OLD_FORMS = {f"RC0{number}" for number in range(1, 8)}
 STILL_OLD = "old forms are left in the file, which the shim alone runs"

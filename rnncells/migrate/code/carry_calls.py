@@ -9,11 +9,13 @@ from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.kinds import OTHER
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.own_cells import stays
-from rnncells.migrate.code.program import Program
+from rnncells.migrate.code.program import COUNT, PURE, Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
 # Names of instances of cells, which are made elsewhere.
 CELL = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)s?$")
+# Names of other arguments, where those were a batch and a size.
+KEY = re.compile(r"(^|_|prng)(key|rng)s?\d*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     is_old = len(node.args) > 2 or set(OLD_NAMES[1:]) & set(keywords)
     if kind.cell_class is None and not is_old:
         return None
-    if not program.has_linen and "flax.nnx" in program.imported:
-        # Cells of nnx have a method of the same name, with three arguments today.
+    if program.has_nnx and not program.has_linen:
+        # Its cells have a method of the same name, with three arguments today.
         return None
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
         return CarryCall(node, kind.cell_class, {})
@@ -73,7 +75,9 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
         or (
             not kind.classes
             and program.has_linen
+            and not program.has_nnx
             and _is_named_as_a_cell(program, receiver)
+            and _may_be_old(program, arguments)
         )
     )
     return CarryCall(node, kind.cell_class, arguments, is_sure)
@@ -84,6 +88,40 @@ def old_carry_calls(program: Program) -> list[CarryCall]:
     """Returns all calls of a file in the old form."""
     calls = (old_carry_call(program, node) for node in program.calls)
     return [call for call in calls if call is not None]
+
+
+def _may_be_old(program: Program, arguments: dict[str, ast.expr]) -> bool:
+    """Says whether arguments may be a batch and a size, not those of another method."""
+    batch, size = (arguments.get(name) for name in OLD_NAMES[1:3])
+    has_key = any(_is_key(program, node) for node in (batch, size))
+    return not has_key and not _is_number(program, batch)
+
+
+def _is_key(program: Program, node: ast.expr | None) -> bool:
+    """Says whether an argument is a key of random numbers, by its name."""
+    named = last_name(program.names.value(node))
+    while isinstance(node, ast.Subscript | ast.Call):
+        node = node.value if isinstance(node, ast.Subscript) else node.func
+    is_jax = (program.names.qualified(node) or "").startswith("jax.random.")
+    return is_jax or any(KEY.search(name) for name in (named, last_name(node)))
+
+
+def _is_number(program: Program, node: ast.expr | None) -> bool:
+    """Says whether an argument is one number, by its form, its type or its name."""
+    node = program.names.value(node)
+    if isinstance(node, ast.BinOp):
+        return all(_is_number(program, part) for part in (node.left, node.right))
+    if isinstance(node, ast.Subscript):
+        is_part = not isinstance(node.slice, ast.Slice)
+        return is_part and last_name(node.value) == "shape"
+    if isinstance(node, ast.Call):
+        return getattr(node.func, "id", "") in PURE - {"list", "tuple"}
+    found = program.names.only(node)
+    annotation, default = (getattr(found, n, None) for n in ("annotation", "default"))
+    default = getattr(default, "value", None)
+    is_typed = last_name(annotation) == "int" or isinstance(default, int)
+    is_named = COUNT.search(last_name(node)) is not None
+    return isinstance(node, ast.Constant) or is_typed or is_named
 
 
 def _is_instance(program: Program, node: ast.expr) -> bool:

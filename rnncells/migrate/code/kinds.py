@@ -127,15 +127,8 @@ class Kinds:
             found = self.names.lookup(node.id, node)
             kinds = [self._of_binding(b) for b in found if not b.is_none]
             return reduce(Kind.__or__, kinds) if kinds else OPEN
-        return self._of_attribute(node) if self._is_of_class(node) else OPEN
-
-    def _is_of_class(self, node: ast.expr) -> bool:
-        """Says whether an expression is an attribute of `self`, or of a class."""
-        return isinstance(node, ast.Attribute) and (
-            self.names.is_self(node.value)
-            or self.names.class_named(node.value) is not None
-            or class_of(self.names, node.value) is not None
-        )
+        is_known = self.names.is_of_class(node) or class_of(self.names, node.value)
+        return self._of_attribute(node) if is_known else OPEN
 
     def _of_attribute(self, node: ast.Attribute) -> Kind:
         """Returns the kind of an attribute of `self`, or of a class."""
@@ -167,7 +160,7 @@ class Kinds:
     def _of_element(self, node: ast.expr) -> Kind:
         """Returns the kind of what a list, tuple, set or dict holds."""
         values, is_open = [self.names.value(node)], False
-        if self._is_of_class(node):
+        if self.names.is_of_class(node):
             fields = self.names.fields(node)
             values = self.names.attribute_values(node) + [f.value for f in fields]
             is_open = bool(fields)
@@ -217,9 +210,12 @@ class Kinds:
             for statement in node.body
             if isinstance(statement, ast.AnnAssign)
         }
-        if not bases.classes or "features" in fields:
+        if not bases.classes:
             return OTHER
         changes = CHANGES & set(self.names.scopes[node].names)
+        if "features" in fields:
+            # A carry of the class itself may be an old one.
+            return OTHER if "initialize_carry" in changes else OTHER | OPEN
         if changes or len(node.bases) > 1:
             return SOME_CLASS
         return Kind(bases.classes)

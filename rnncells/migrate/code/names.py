@@ -199,6 +199,12 @@ class Names:
         found = self.only(self.value(node))
         return found.node if found is not None and found.is_class else None
 
+    def is_of_class(self, node: ast.AST) -> bool:
+        """Says whether a node is an attribute of `self`, or of a class by its name."""
+        return isinstance(node, ast.Attribute) and (
+            self.is_self(node.value) or self.class_named(node.value) is not None
+        )
+
     def classes(self, node: ast.AST) -> list[ast.ClassDef]:
         """Returns the class around a node, and those of the file that it is made of.
 
@@ -348,6 +354,10 @@ def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | Non
 def is_none(node: ast.expr | None) -> bool:
     """Says whether an expression is None, which stands where no value is there yet."""
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def is_bool(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
 def last_name(node: ast.AST | None) -> str:

@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from rnncells.migrate.code.bindings import FUNCTIONS
+from rnncells.migrate.code.bindings import FUNCTIONS, bindings
 from rnncells.migrate.code.cells import PARTIAL, CellClass
 from rnncells.migrate.code.kinds import Kinds, elements
 from rnncells.migrate.code.names import SCOPES, Binding, Names, last_name
+from rnncells.migrate.code.sizes import Sizes
 from rnncells.migrate.code.source import Source
 
 # Whose names are functions, where a cell may have `features`.
@@ -27,7 +28,17 @@ SIMPLE = (
 SIZE = re.compile(
     r"size|feature|hidden|dim|width|unit|channel|num|(^|_)n(_|$)|^[nh]$", re.IGNORECASE
 )
-IMPORTED = ("flax.linen.", "rnncells.")
+# What a number of anything is called, and a function of gates, perhaps of several.
+COUNT = re.compile(r"(^|_)(n|num|size|count)(_|$)", re.IGNORECASE)
+FUNCTION = re.compile(
+    r"((^|_)(act|fn|func|function|gate)|activation|nonlin[a-z]*)(?P<rest>(s|_.*)?)$",
+    re.IGNORECASE,
+)
+CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+LAYERS = ("hidden", "unit", "channel")
+# Modules of cells: those of before and of today, and those that are new.
+LINEN = ("flax.linen.", "rnncells.")
+NNX = ("flax.nnx.", "flax.experimental.nnx.")
 
 
 class Program:
@@ -73,12 +84,25 @@ class Program:
 
     def is_function(self, node: ast.expr) -> bool | None:
         """Says whether an argument is a function, not a number; None: not known."""
-        node = self.names.value(node)
-        if isinstance(node, ast.IfExp):
-            return _agreed([self.is_function(node.body), self.is_function(node.orelse)])
-        if isinstance(node, ast.Subscript) and elements(self.names.value(node.value)):
-            held = elements(self.names.value(node.value))
-            return _agreed([self.is_function(element) for element in held])
+        value, parts = self.names.value(node), []
+        if isinstance(value, ast.IfExp):
+            parts = [value.body, value.orelse]
+        elif isinstance(value, ast.Subscript):
+            parts = elements(self.names.value(value.value))
+        if parts:
+            known = _agreed([self.is_function(part) for part in parts])
+        else:
+            known = self._is_function_by_form(value)
+        if known is None and node in self._sizes:
+            return False
+        return known if parts or known is not None else _is_function_by_name(value)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes(self.names, self.kinds)
+
+    def _is_function_by_form(self, node: ast.expr) -> bool | None:
+        """Says the same by what an expression is, or by how a name comes in."""
         if isinstance(node, ast.Lambda):
             return True
         if isinstance(node, ast.Constant | ast.BinOp | ast.UnaryOp):
@@ -88,48 +112,42 @@ class Program:
         if isinstance(node, ast.Call):
             made = self.names.qualified(node.func) or getattr(node.func, "id", "")
             return True if made in PARTIAL else False if made in PURE else None
-        named = last_name(node)
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            named = str(node.slice.value)
-        return self._is_typed_as_function(node, named)
-
-    def _is_typed_as_function(self, node: ast.expr, named: str) -> bool | None:
-        """Says the same by how a name, an attribute or an element comes in."""
         default, annotation = None, None
-        if isinstance(node, ast.Attribute) and self.names.is_self(node.value):
-            for field in self.names.fields(node):
-                default, annotation = field.value, field.annotation
+        for field in self.names.fields(node) if self.names.is_of_class(node) else ():
+            default, annotation = field.value, field.annotation
         found = self.names.only(node)
         if found is not None:
             default, annotation = found.default, found.annotation
             if isinstance(found.node, ast.FunctionDef) and not found.is_parameter:
                 return True
-        if self._is_of_a_library(node) or (
-            default is not None and self._is_of_a_library(default)
-        ):
-            return True
         typed = "" if annotation is None else ast.unparse(annotation)
-        if "Callable" in typed or named.endswith(("_fn", "activation", "gate")):
+        if "Callable" in typed or any(map(self._is_of_a_library, (node, default))):
             return True
-        is_number = typed in ("int", "float") or SIZE.search(named) is not None
-        return False if is_number else None
+        is_number = isinstance(getattr(default, "value", None), int | float)
+        return False if is_number or typed in ("int", "float") else None
 
     @cached_property
     def has_linen(self) -> bool:
-        """Whether the file imports recurrent cells: from Flax's linen, or from here."""
-        return any(
-            name == "flax" or f"{name}.".startswith(IMPORTED) for name in self.imported
-        )
+        """Whether the file has recurrent cells: from Flax's linen, or from here."""
+        return any(f"{name}.".startswith(LINEN) for name in self._taken)
 
     @cached_property
-    def imported(self) -> set[str | None]:
-        """Qualified names of all that the file imports; None of what it does not."""
-        return {
-            binding.imported
-            for scope in self.names.scopes.values()
-            for found in scope.names.values()
-            for binding in found
-        }
+    def has_nnx(self) -> bool:
+        """Whether the file has what is of Flax's nnx."""
+        return any(f"{name}.".startswith(NNX) for name in self._taken)
+
+    @cached_property
+    def _taken(self) -> set[str | None]:
+        """Full names of what the file imports, and takes as attributes of that."""
+        found: set[str | None] = set()
+        for node in self.source.nodes:
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {known["imported"] for _, _, known in bindings(node)}
+            elif isinstance(node, ast.Attribute):
+                found.add(self.names.qualified(node))
+        return found
 
     def _is_of_a_library(self, node: ast.expr) -> bool:
         return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES
@@ -230,3 +248,17 @@ class Program:
 
 def _agreed(answers: list[bool | None]) -> bool | None:
     return answers[0] if len(set(answers)) == 1 else None
+
+
+def _is_function_by_name(node: ast.expr) -> bool | None:
+    """Says whether a name is that of a function, as `hidden_act`, or of a number."""
+    key = getattr(node, "slice", None)
+    is_element = isinstance(key, ast.Constant)
+    named = str(key.value) if is_element else last_name(node)
+    found = FUNCTION.search(CAPITAL.sub("_", named))
+    if found is not None:
+        return None if found["rest"] or COUNT.search(named) else True
+    # `acts["hidden"]`, and what else a table has of a layer.
+    if is_element and (named in LAYERS or FUNCTION.search(last_name(node.value))):
+        return None
+    return False if SIZE.search(named) else None

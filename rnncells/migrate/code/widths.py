@@ -12,7 +12,7 @@ from rnncells.migrate.code.carry_calls import (
 )
 from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.containers import container, gives_out, holder
-from rnncells.migrate.code.names import Binding, argument, last_name
+from rnncells.migrate.code.names import Binding, argument, is_bool, last_name
 from rnncells.migrate.code.program import Program
 
 PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
@@ -308,7 +308,3 @@ def _is_no_sequence(node: ast.expr | None) -> bool:
     """Says whether a value can be unpacked, and has no elements."""
     is_lazy = isinstance(node, ast.Call) and last_name(node.func) in LAZY
     return is_lazy or isinstance(node, ast.GeneratorExp)
-
-
-def is_bool(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, bool)

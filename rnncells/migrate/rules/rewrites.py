@@ -12,7 +12,7 @@ from rnncells.migrate.code.carry_calls import (
 )
 from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
 from rnncells.migrate.code.kinds import OPEN
-from rnncells.migrate.code.names import argument, last_name
+from rnncells.migrate.code.names import argument, is_bool, last_name
 from rnncells.migrate.code.own_cells import taken_from
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
@@ -21,11 +21,10 @@ from rnncells.migrate.code.widths import (
     Widths,
     cell_size,
     has_param_dtype,
-    is_bool,
     size_stays,
 )
 from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
-from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.finding import MARK, Finding
 
 # Their functions have no effects, and are no cells.
 COMPUTING = ("jax", "math", "numpy")
@@ -130,10 +129,17 @@ def has_features(program: Program, call: ast.Call) -> bool:
 
 @lru_cache(maxsize=1)
 def is_old(program: Program) -> bool:
-    """Says whether a file has old forms for sure: carries, or cells of no width."""
-    return any(call.is_sure for call in old_carry_calls(program)) or any(
-        program.cell_class(call.func) is not None and not call.args + call.keywords
-        for call in program.calls
+    """Says whether a file has old forms for sure: carries, or cells of no width.
+
+    Cells that are marked are some still.
+    """
+    return (
+        f"{MARK}: RC01".encode() in program.source.data
+        or any(call.is_sure for call in old_carry_calls(program))
+        or any(
+            program.cell_class(call.func) is not None and not call.args + call.keywords
+            for call in program.calls
+        )
     )
 
 
