@@ -26,6 +26,8 @@ _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)"
 )
 _BODY = re.compile(r"\bbody=%?([\w.\-]+)")
+# The Python line that it is traced from: by a cache of programs, one of another run.
+_FRAME = re.compile(r" ?stack_frame_id=\d+")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -36,7 +38,7 @@ class Instruction:
     Attributes:
       opcode: what it does.
       shapes: of its result, or of the arrays of which that is a tuple.
-      text: the line.
+      text: the line, without the place in Python that it is traced from.
     """
 
     opcode: str
@@ -181,4 +183,4 @@ def _read(line: str) -> Instruction:
         tuple(int(n) for n in dims.split(",") if n)
         for dims in _ARRAY.findall(found["type"])
     )
-    return Instruction(found["opcode"], shapes, line.strip())
+    return Instruction(found["opcode"], shapes, _FRAME.sub("", line.strip()))

@@ -287,6 +287,8 @@ def test_shim_goes_when_it_was_promised_to():
     readme = (Path(rnncells.__file__).parent.parent / "README.md").read_text()
     promise = f"{legacy.REMOVAL_VERSION}, and not before {legacy.REMOVAL_DATE.year}"
     assert promise in readme
+    promise = rf"{legacy.REMOVAL_VERSION} .* not before\s+{legacy.REMOVAL_DATE} "
+    assert re.search(promise, legacy.__doc__)
     version = tuple(map(int, rnncells.__version__.split(".")[:2]))
     is_version = version >= tuple(map(int, legacy.REMOVAL_VERSION.split(".")))
     assert not is_version or datetime.date.today() >= legacy.REMOVAL_DATE

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import flax.linen as nn
 import jax
@@ -10,6 +11,7 @@ import old_linen
 import pytest
 from programs import assert_same, run_python
 
+import rnncells
 from rnncells import legacy
 
 KEY = jax.random.PRNGKey(0)
@@ -29,6 +31,62 @@ def test_a_line_is_noticed_once_until_filters_change():
         assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(DeprecationWarning, match="write `GRUCell"):
         old(1)
+
+
+def test_a_form_is_noticed_once_whatever_is_to_be_written_for_it():
+    cells = legacy.GRUCell(4), legacy.ConvLSTMCell(4, (3,)), legacy.LSTMCell(4)
+    inits = (), (nn.initializers.zeros_init(),), (nn.initializers.normal(),)
+    said = set()
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for cell, init in 2 * list(zip(cells, inits, strict=True)):
+                cell.initialize_carry(KEY, (2,), (5, 4), *init)
+        assert len(caught) == 1
+        said.add(str(caught[0].message))
+        cells, inits = cells[::-1], inits[::-1]
+    assert len(said) == 2
+
+
+def test_forms_at_one_line_are_noticed_each():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            legacy.RNN(legacy.GRUCell(), 4), legacy.GRUCell.initialize_carry(KEY, (), 4)
+    forms = [str(warning.message).partition(" is of ")[0] for warning in caught]
+    assert forms == [
+        "`GRUCell()` without `features`",
+        "`RNN(cell, cell_size)`",
+        "`GRUCell.initialize_carry(key, batch_dims, size)`",
+    ]
+
+
+def test_notices_end_in_few_words_of_when_old_forms_go():
+    with pytest.warns(DeprecationWarning) as caught:
+        legacy.GRUCell.initialize_carry(KEY, (2,), 4)
+    with legacy.strict(), pytest.raises(TypeError) as raised:
+        legacy.GRUCell.initialize_carry(KEY, (2,), 4)
+    advice, end = str(raised.value), str(caught[0].message)
+    assert end.startswith(f"{advice} (") and len(end) - len(advice) < 60
+    assert f"rnncells {legacy.REMOVAL_VERSION}" in end
+    assert eval(re.search(r"help\((.*?)\)", end)[1], {"rnncells": rnncells}) is legacy
+    assert "`rnncells migrate` rewrites" in legacy.__doc__
+
+
+def test_strict_blocks_are_of_their_own_thread():
+    """Others go on as they were, whichever block ends first."""
+
+    def run_old():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return legacy.GRUCell.initialize_carry(None, (2,), 4)
+
+    with ThreadPoolExecutor(1) as pool:
+        with legacy.strict():
+            assert pool.submit(run_old).result().shape == (2, 4)
+            with pytest.raises(TypeError):
+                run_old()
+        assert run_old().shape == (2, 4)
 
 
 def test_strict_mode_may_be_set_from_outside():
@@ -144,6 +202,8 @@ def test_what_is_to_be_written_runs_on_flax_and_is_the_same(form):
     of_old, of_shim, of_flax = (
         names(module, X, size, 6) for module in (old_linen, legacy, nn)
     )
+    # What is to be written is for all values that come.
+    of_shim["init_fn"] = nn.initializers.zeros_init()
     with pytest.warns(DeprecationWarning, match="is of Flax <= 0.6") as caught:
         evaluated(form, of_shim, cell)
     (text,) = (str(warning.message) for warning in caught)

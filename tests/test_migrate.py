@@ -27,8 +27,35 @@ CASES = {
     ),
     "initialiser of two arguments": (
         "nn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
-        "# TODO(rnncells): RC02: `carry_init` is called with a dtype too, which this "
-        "may not take\nnn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
+        "# TODO(rnncells): RC02: if `lambda k, s: k` takes a dtype too, write "
+        "`carry_init=lambda k, s: k`\n"
+        "nn.GRUCell.initialize_carry(key, (2,), 4, lambda k, s: k)",
+    ),
+    "an initialiser that comes in": (
+        "def f(init):\n    return nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def f(init):\n    # TODO(rnncells): RC02: if `init` takes a dtype too, write "
+        "`carry_init=init`\n"
+        "    return nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+    ),
+    "an initialiser that comes in, of JAX by default": (
+        "def f(k, b, n, init=nn.initializers.ones):\n"
+        "    return nn.GRUCell.initialize_carry(k, b, n, init)",
+        "def f(k, b, n, init=nn.initializers.ones):\n"
+        "    return nn.GRUCell(n, carry_init=init, parent=None).initialize_carry("
+        "k, (*b, n))",
+    ),
+    "an initialiser with a dtype": (
+        "def init(k, shape, dtype=None):\n    return k\n\n\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def init(k, shape, dtype=None):\n    return k\n\n\n"
+        "c = nn.GRUCell(4, carry_init=init, parent=None).initialize_carry(key, (2, 4))",
+    ),
+    "an initialiser without a dtype": (
+        "def init(k, shape):\n    return k\n\n\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
+        "def init(k, shape):\n    return k\n\n\n"
+        "# TODO(rnncells): RC02: if `init` takes a dtype too, write `carry_init=init`\n"
+        "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
     ),
     "arguments that are unpacked": (
         "cell = nn.LSTMCell(**options)",
@@ -38,8 +65,8 @@ CASES = {
     "a size that the cell cannot be given": (
         "rnn = nn.RNN(nn.LSTMCell(), size())",
         "# TODO(rnncells): RC01: no carry tells `features` where the cell is made\n"
-        "# TODO(rnncells): RC04: the cell is made elsewhere, or of another size: give "
-        "it this one\nrnn = nn.RNN(nn.LSTMCell(), size())",
+        "# TODO(rnncells): RC04: its cell is made elsewhere, of another size or of a "
+        "marked class\nrnn = nn.RNN(nn.LSTMCell(), size())",
     ),
     "a gate function in parentheses": (
         "y = nn.LSTMCell((nn.relu))(carry, x) if carry else 0\ncarry = f()",
@@ -100,7 +127,8 @@ CASES = {
     "half migrated: RNN with a size": (
         "rnn = nn.RNN(nn.LSTMCell(8), 8)",
         "# TODO(rnncells): RC12: the cell has `features` already, and the size sets "
-        "`time_major`\nrnn = nn.RNN(nn.LSTMCell(8), 8)",
+        "`time_major`: drop it, or write `time_major=True`\n"
+        "rnn = nn.RNN(nn.LSTMCell(8), 8)",
     ),
     "time major by position": (
         "rnn = nn.RNN(nn.LSTMCell(8), True)",
@@ -156,7 +184,7 @@ CASES["an automatic name in checkpoints"] = (
     CONV.format("pass").replace(
         "        return",
         "        # TODO(rnncells): RC05: its automatic name is in checkpoints: give "
-        "`name=` as it was\n        return",
+        "`name=` as it was, `ConvLSTM_0`\n        return",
     ),
 )
 

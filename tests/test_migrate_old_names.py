@@ -23,7 +23,7 @@ def run():
     carry = tuple(jnp.ones((2, 2, 4, 4, 5)))
     return Model().init_with_output(jax.random.PRNGKey(0), carry, x)
 """
-AUTOMATIC = "its automatic name is in checkpoints: give `name=` as it was"
+AUTOMATIC = "its automatic name is in checkpoints: give `name=` as it was, `ConvLSTM_0`"
 OF_CLASS = "what is made of it may be named after it in checkpoints"
 
 

@@ -59,7 +59,7 @@ def test_batches_that_are_tuples_give_what_they_did(own, to):
 
 
 BATCH = "its batch may be a number or a list"
-SIGNATURE = "it is not a plain (rng, batch_dims, size, init_fn)"
+SIGNATURE = "it is no plain static method (rng, batch_dims, size, init_fn)"
 ITSELF = "the class calls it itself, by an instance of any size"
 SUM = "return jnp.ones(batch_dims + (size,))"
 PLAIN = of_body(SUM)

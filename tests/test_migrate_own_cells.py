@@ -111,6 +111,13 @@ REWRITTEN = {
         f"{NEW}{SET}{BODY}\n",
     ),
 }
+REWRITTEN["a base by its name"] = tuple(
+    f"from flax.linen import RNNCellBase\n\n\n{text.replace('(nn.RNN', '(RNN')}"
+    for text in REWRITTEN["a docstring"]
+)
+REWRITTEN["a base of an inner module"] = tuple(
+    text.replace("nn.RNN", "nn.recurrent.RNN") for text in REWRITTEN["a docstring"]
+)
 REWRITTEN["tabs"] = tuple(
     text.replace("    ", "\t") for text in REWRITTEN["no fields, and comments"]
 )
@@ -196,7 +203,7 @@ def test_files_may_end_within_an_own_cell(old, new):
 
 IMAGE = "`size` may be that of an image: `num_feature_axes` is not 1"
 ITSELF = "the class calls it itself, by an instance of any size"
-SIGNATURE = "it is not a plain (rng, batch_dims, size, init_fn)"
+SIGNATURE = "it is no plain static method (rng, batch_dims, size, init_fn)"
 BASES = "its bases may have fields of the same names"
 MORE = "`Of` is derived from it, and has more of its own"
 OWN = f"class Own(nn.RNNCellBase):\n{STATIC}{BODY}"
@@ -308,9 +315,9 @@ MARKED = {
         with_arguments("self, batch_dims, size"),
         "`self` or `input_shape` is another name in it",
     ),
-    "no name for the module": (
-        "from flax.linen import RNNCellBase\n" + OWN.replace("nn.RNN", "RNN"),
-        "`nowrap` is to be imported for a method of the instance",
+    "an instance's method": (
+        OWN.replace("    @staticmethod\n", "").replace("(rng", "(self, rng"),
+        SIGNATURE,
     ),
     "a carry of its lifted class": (
         OWN.replace("    @", "    a: int\n    @", 1)

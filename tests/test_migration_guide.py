@@ -17,53 +17,124 @@ import pytest
 from flax.training.train_state import TrainState
 from programs import assert_same, run, with_imports_of
 
+from rnncells import legacy
+from rnncells.interop import renaming
 from rnncells.migrate.migration import migrate
+from rnncells.migrate.rules.finding import RULES
 
 GUIDE = (Path(__file__).resolve().parent.parent / "docs" / "migration.md").read_text()
 HEAD = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
-PATTERNS = {
-    title: (before, after)
-    for title, before, after in re.findall(
-        r"## (\d+\. .*?)\n.*?```python\n(.*?)```\n\nbecomes\n\n```python\n(.*?)```",
-        GUIDE,
-        re.DOTALL,
+
+
+def sides(diff):
+    """Returns what stands before and after, of a diff that shows whole files."""
+    lines = diff.splitlines()
+    return tuple(
+        "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign))
+        for sign in "+-"
     )
+
+
+SHIM, *DIFFS = (sides(diff) for diff in re.findall(r"```diff\n(.*?)```", GUIDE, re.S))
+TITLES = re.findall(r"^### (\d+)\. ", GUIDE, re.MULTILINE)
+PATTERNS = {
+    title: (HEAD + before, HEAD + after)
+    for title, (before, after) in zip(TITLES, DIFFS, strict=True)
 }
-RUN = [
-    title for title, (before, _) in PATTERNS.items() if "result = None" not in before
-]
-END = "\n\ndef run():\n    return result\n"
+RUN = [title for title, (_, after) in PATTERNS.items() if "TODO" not in after]
+RULE = re.compile(r"^\| (RC\d\d) \| (.+?) \| (.+?) \| .+ \|$", re.MULTILINE)
 
 
 def test_guide_shows_all_patterns():
-    assert [int(title.partition(".")[0]) for title in PATTERNS] == list(range(1, 20))
+    assert TITLES == [str(number) for number in range(1, 20)]
     assert len(RUN) == 17
 
 
 @pytest.mark.parametrize("title", PATTERNS)
 def test_what_is_shown_is_what_the_command_makes(title):
-    before, after = (HEAD + part for part in PATTERNS[title])
+    before, after = PATTERNS[title]
     made = migrate(before.encode()).data.decode()
     # The guide is formatted, lines that got long too.
     assert ast.unparse(ast.parse(made)) == ast.unparse(ast.parse(after))
     assert re.findall(r"#.*", made) == re.findall(r"#.*", after)
 
 
+def program(code):
+    """Returns code as a program that gives what the last statement sets."""
+    names = ast.unparse(ast.parse(code).body[-1].targets[0])
+    return f"{code}\n\ndef run():\n    return {names}\n"
+
+
 @pytest.mark.parametrize("title", RUN)
 def test_what_is_shown_runs_as_it_did(title):
-    before, after = (HEAD + part + END for part in PATTERNS[title])
+    before, after = map(program, PATTERNS[title])
     assert_same(
         run("after", after), run("before", with_imports_of("old_linen", before))
     )
 
 
 def test_guide_is_formatted(tmp_path):
-    for k, code in enumerate(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)):
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    blocks += [side for diff in DIFFS for side in diff]
+    for k, code in enumerate(blocks):
         (tmp_path / f"block_{k}.py").write_text(code)
     words = ["-m", "ruff", "format", "--isolated", "--diff", str(tmp_path)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{k + 1} files already formatted" in done.stderr
+    assert f"{len(blocks)} files already formatted" in done.stderr
+
+
+def test_each_rule_is_told_with_patterns_in_which_it_is_found():
+    found = {
+        title: {note.rule for note in migrate(before.encode()).notes}
+        for title, (before, _) in PATTERNS.items()
+    }
+    rows = RULE.findall(GUIDE)
+    assert {rule: what for rule, what, _ in rows} == RULES
+    named = {rule: re.findall(r"\d+", patterns) for rule, _, patterns in rows}
+    for rule, titles in named.items():
+        assert all(rule in found[title] for title in titles), rule
+    assert {title for titles in named.values() for title in titles} == set(PATTERNS)
+    assert {rule for rule in RULES if not named[rule]} == {"RC08", "RC09"}
+
+
+def test_imports_of_the_shim_work_and_are_taken_back():
+    before, after = SHIM
+    exec(after, {})
+    assert migrate(after.encode(), rules=["RC09"]).data.decode() == before
+
+
+def test_the_shim_goes_when_the_guide_says():
+    when = f"version {legacy.REMOVAL_VERSION}, and not before {legacy.REMOVAL_DATE}"
+    assert when in GUIDE
+
+
+def test_a_cell_mended_by_rc13_gives_its_number_back():
+    _, marked = PATTERNS["19"]
+    old = "nn.GRUCell(4).initialize_carry"
+    mended = marked.replace(old, "nn.GRUCell(4, parent=None).initialize_carry")
+    params = [
+        run("model", program(f"{code}\n\nparams = Model().init(key, x)\n"))
+        for code in (marked, mended)
+    ]
+    moved = {"params/GRUCell_1": "params/GRUCell_0"}
+    assert renaming.mapping(*params) == moved
+    assert "here `GRUCell_1` becomes `GRUCell_0`." in GUIDE
+
+
+@pytest.mark.parametrize("line", range(-4, 0))
+def test_a_statement_is_skipped_by_its_own_lines_alone(line):
+    call = "carry = nn.GRUCell.initialize_carry(\n    key, (2,), 4\n)\n"
+    lines = f"{HEAD}\n{call}".splitlines()
+    lines[line] += "  # rnncells: skip"
+    code = "\n".join(lines).encode()
+    assert (migrate(code).data == code) == (line > -4)
+
+
+@pytest.mark.parametrize("title, needed", [("11", "RC01"), ("14", "RC06")])
+def test_rules_wait_for_those_that_they_need(title, needed):
+    before = PATTERNS[title][0].encode()
+    assert migrate(before, rules=set(RULES) - {needed}).data == before
 
 
 # What stands for what in the section on other old code, in its order.

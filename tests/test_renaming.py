@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 from flax import serialization, traverse_util
+from flax.core import freeze
 from flax.training.train_state import TrainState
 
 import rnncells
@@ -200,31 +201,49 @@ OPTIMIZERS = {
 }
 
 
+# What a state has as its `params`, of the variables of a model.
+KEPT = {
+    "params": lambda variables: variables["params"],
+    "variables": lambda variables: variables,
+    "frozen": freeze,
+}
+
+
+def start(model, optimizer, kept):
+    variables = KEPT[kept](jax.jit(model.init)(KEY, X))
+    tx = OPTIMIZERS[optimizer]
+    return TrainState.create(apply_fn=model.apply, params=variables, tx=tx)
+
+
+def output(state, params):
+    return state.apply_fn(params if "params" in params else {"params": params}, X)
+
+
+@jax.jit
+def step(state):
+    def loss(params):
+        return jnp.mean((output(state, params) - 1) ** 2)
+
+    return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+
 @pytest.mark.parametrize(
-    "optimizer, like",
-    [(name, "state") for name in OPTIMIZERS]
-    + [("trace", "variables"), ("trace", "params")],
+    "optimizer, kept, new_kept, like",
+    [(name, "params", "params", "state") for name in OPTIMIZERS]
+    + [("trace", kept, kept, like) for kept in KEPT for like in ("variables", "params")]
+    + [("trace", "variables", "variables", "state")]
+    # Of a whole state, the new structure is wanted too.
+    + [("trace", "variables", "params", "state")]
+    + [("trace", "params", "variables", "state")],
 )
-def test_training_goes_on_under_other_names(optimizer, like):
-    def start(model):
-        params = jax.jit(model.init)(KEY, X)["params"]
-        return TrainState.create(
-            apply_fn=model.apply, params=params, tx=OPTIMIZERS[optimizer]
-        )
-
-    @jax.jit
-    def step(state):
-        def loss(params):
-            return jnp.mean((state.apply_fn({"params": params}, X) - 1) ** 2)
-
-        return state.apply_gradients(grads=jax.grad(loss)(state.params))
-
-    old, new = step(step(start(Compact()))), start(Setup())
-    known = serialization.to_state_dict(new)
+def test_training_goes_on_under_other_names(optimizer, kept, new_kept, like):
+    old = step(step(start(Compact(), optimizer, kept)))
+    new = start(Setup(), optimizer, new_kept)
+    variables = jax.eval_shape(Setup().init, KEY, X)
     known = {
-        "state": known,
-        "variables": {"params": new.params},
-        "params": new.params,
+        "state": serialization.to_state_dict(new),
+        "variables": freeze(variables) if kept == "frozen" else variables,
+        "params": variables["params"],
     }[like]
 
     moved = renaming.rename(serialization.to_state_dict(old), known)
@@ -232,8 +251,7 @@ def test_training_goes_on_under_other_names(optimizer, like):
 
     old = step(old)
     assert new.step == 3
-    expected = old.apply_fn({"params": old.params}, X)
-    y = new.apply_fn({"params": new.params}, X)
+    expected, y = output(old, old.params), output(new, new.params)
     np.testing.assert_allclose(y, expected, atol=1e-5)
 
 
@@ -250,6 +268,68 @@ STATES = {
         ["params/params/b/w", "mu/params/b/w"],
         ["params/params/b/w", "mu/params/b/w"],
     ),
+    "variables as parameters, of variables": (
+        ["params/params/a/w", "mu/params/a/w"],
+        ["params/b/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+    ),
+    "variables as parameters, of parameters": (
+        ["params/params/a/w", "mu/params/a/w"],
+        ["b/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+    ),
+    "parameters, of variables as parameters": (
+        ["params/a/w", "mu/a/w"],
+        ["params/params/b/w"],
+        ["params/b/w", "mu/b/w"],
+    ),
+    "variables, of variables as parameters": (
+        ["params/a/w", "batch_stats/a/mean"],
+        ["params/params/b/w", "params/batch_stats/b/mean", "mu/params/b/w"],
+        ["params/b/w", "batch_stats/b/mean"],
+    ),
+    "variables as parameters, of other structure": (
+        ["params/params/a/w", "mu/params/a/w"],
+        ["params/b/w", "mu/b/w"],
+        ["params/b/w", "mu/b/w"],
+    ),
+    "parameters, of other structure": (
+        ["params/a/w", "mu/a/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+        ["params/params/b/w", "mu/params/b/w"],
+    ),
+    "variables of several collections as parameters": (
+        ["params/params/a/w", "params/batch_stats/a/mean"]
+        + ["mu/params/a/w", "mu/batch_stats/a/mean"],
+        ["params/b/w", "batch_stats/b/mean"],
+        ["params/params/b/w", "params/batch_stats/b/mean"]
+        + ["mu/params/b/w", "mu/batch_stats/b/mean"],
+    ),
+    "variables as parameters, of more or fewer collections": (
+        ["params/params/a/w", "params/batch_stats/a/mean", "mu/params/a/w"],
+        ["params/b/w", "cache/b/carry"],
+        ["params/params/b/w", "params/batch_stats/a/mean", "mu/params/b/w"],
+    ),
+    "variables of a target network": (
+        ["params/params/a/w", "target/params/a/w"],
+        ["params/b/w"],
+        ["params/params/b/w", "target/params/b/w"],
+    ),
+    "variables of two networks": (
+        ["p/params/params/a/w", "p/mu/params/a/w", "q/params/a/w", "q/mu/a/w"],
+        ["p/params/b/w", "q/params/c/w"],
+        ["p/params/params/b/w", "p/mu/params/b/w", "q/params/c/w", "q/mu/c/w"],
+    ),
+    "variables of a layer": (
+        ["params/params/w", "mu/params/w"],
+        ["params/w"],
+        ["params/params/w", "mu/params/w"],
+    ),
+    "a layer that is called params": (
+        ["params/params/w", "params/a/v", "mu/params/w", "mu/a/v"],
+        ["params/b/w", "params/c/v"],
+        ["params/b/w", "params/c/v", "mu/b/w", "mu/c/v"],
+    ),
     "a state in a checkpoint": (
         ["model/params/a/w", "model/mu/a/w", "data/0"],
         ["params/b/w"],
@@ -259,6 +339,16 @@ STATES = {
         ["params/a/w", "batch_stats/a/mean", "mu/a/w"],
         ["params/b/w", "batch_stats/b/mean"],
         ["params/b/w", "batch_stats/b/mean", "mu/b/w"],
+    ),
+    "collections in a checkpoint": (
+        ["model/params/a/w", "model/batch_stats/a/mean"],
+        ["params/b/w", "batch_stats/b/mean"],
+        ["model/params/b/w", "model/batch_stats/b/mean"],
+    ),
+    "averages of other collections": (
+        ["params/a/w", "batch_stats/a/mean", "ema/batch_stats/a/mean"],
+        ["params/b/w", "batch_stats/b/mean"],
+        ["params/b/w", "batch_stats/b/mean", "ema/batch_stats/b/mean"],
     ),
     "a collection that is new": (
         ["params/a/w"],
@@ -287,6 +377,16 @@ STATES = {
 def test_what_repeats_parameters_follows_them(old, new, expected):
     moved = renaming.rename(leaves(*old), leaves(*new))
     jax.tree.map(np.testing.assert_array_equal, moved, leaves(*expected))
+
+
+@pytest.mark.parametrize("levels", range(3))
+@pytest.mark.parametrize("new_levels", range(3))
+def test_parameters_stay_at_their_level(levels, new_levels):
+    def named(module, levels):
+        return traverse_util.unflatten_dict({("params",) * levels + (module, "w"): X})
+
+    moved = renaming.rename(named("a", levels), named("b", new_levels))
+    jax.tree.map(np.testing.assert_array_equal, moved, named("b", levels))
 
 
 def test_what_has_no_arrays_stays():

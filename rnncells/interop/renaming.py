@@ -33,9 +33,10 @@ A training state, `flax.serialization.to_state_dict(state)`, is renamed as a who
 repeats the names of parameters, as the moments of an optimizer, follows them.
 """
 
+import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flax import traverse_util
@@ -59,14 +60,19 @@ def rename(
 ) -> Params:
     """Returns parameters under the names of another tree.
 
+    Where a state keeps variables as its `params`, and in its moments, as that of
+    `TrainState.create(params=model.init(key, x))`, it does so after, and keeps bare
+    parameters as such. A `like` that is a whole state, with all that `params` has
+    beside its parameters, decides that too: the result is nested as `like` is.
+
     Args:
       params: nested dictionaries of arrays: parameters, variables, or a training state
         that has `params` in it. What is of no module stays, as the number of steps.
       like: a tree with the new names, of arrays or `jax.ShapeDtypeStruct`s, as
         `jax.eval_shape(model.init, key, inputs)` returns it; of a training state, its
-        parameters are enough.
-      names: paths of modules in `params`, and in `like`, where they are to be matched
-        by hand: `{"params/Dense_0": "params/head"}`.
+        parameters are enough, or its variables.
+      names: paths of modules, old and new, where they are to be matched by hand:
+        `{"params/Dense_0": "params/head"}`.
 
     Raises:
       ValueError: modules that have no match, or several; all are named.
@@ -99,23 +105,22 @@ def mapping(
 def _moves(params: Params, like: Params, names: Mapping[str, str]) -> dict[Path, Path]:
     """Returns where each module goes that matches one, or follows one that does."""
     ours, theirs = _collections(params), _collections(like)
-    roots, their_roots = _roots(ours), _roots(theirs)
-    if len(roots) == len(their_roots) == 1:
-        # One file may have parameters alone, and the other those of a training state.
-        theirs[roots[0]] = theirs.pop(their_roots[0])
-    depth = len(roots[0])
-    copies = _copies(ours, roots)
-    following = {copy[:depth] for copy in [*copies, *_copies(theirs, roots)]}
+    if not set(_roots(ours)) < ours.keys() <= theirs.keys():
+        # `like` is no whole state: whether `params` are variables in it says nothing.
+        ours, theirs = _opened(ours), _opened(theirs)
+    roots = _roots(ours)
+    theirs = _placed(theirs, roots)
+    following = {c for tree in (ours, theirs) for c, *_ in _copies(tree, roots)}
     matched = [
         collection
         for collection in ours
         if collection in roots or (collection in theirs and collection not in following)
     ]
     found = _match(_modules(ours, matched), _modules(theirs, matched), names)
-    for copy, module in copies.items():
-        if module in found:
-            place = copy[: len(copy) - len(module) + depth]
-            found[copy] = place + found[module][depth:]
+    for _, place, original, module in _copies(ours, matched):
+        if original + module in found:
+            new = found[original + module][len(original) :]
+            found[place + module] = place + new
     return found
 
 
@@ -137,22 +142,64 @@ def _roots(collections: Iterable[Path]) -> list[Path]:
     return [path for path in collections if path[-1:] in ((), ("params",))]
 
 
-def _copies(collections: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Path]:
-    """Returns the modules outside of `params` that repeat its names, and its own."""
-    found = {}
-    for collection in collections.keys() - set(roots):
+def _opened(collections: dict[Path, Leaves]) -> dict[Path, Leaves]:
+    """Returns collections with those of variables, where those are in `params`."""
+    found = dict(collections)
+    for root in _roots(collections):
+        if _are_variables(collections[root]):
+            for rest, leaf in found.pop(root).items():
+                found.setdefault(root + rest[:1], {})[rest[1:]] = leaf
+    return found
+
+
+def _are_variables(leaves: Leaves) -> bool:
+    """Says whether `params` have `params`, by the paths in them."""
+    inner = [path for path in leaves if path[:1] == ("params",) and path[1:]]
+    # A layer among others may be called `params` too: it has arrays in it.
+    return len(inner) == len(leaves) > 0 or any(len(path) > 2 for path in inner)
+
+
+def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]:
+    """Returns the collections of `like` with `params`, and what is beside, as in ours.
+
+    One file may have parameters alone, and the other those of a training state.
+    """
+    their_roots, found = _roots(theirs), dict(theirs)
+    alone = len(roots) == len(their_roots) == 1
+    for root, other in itertools.product(roots, their_roots):
+        if root != other and (alone or _owner(root) == _owner(other)):
+            for place in [place for place in theirs if place[:-1] == other[:-1]]:
+                moved = root if place == other else root[:-1] + place[-1:]
+                found[moved] = found.pop(place)
+    return found
+
+
+def _owner(root: Path) -> Path:
+    """Returns the path of the network that parameters are of, one of several."""
+    return tuple(name for name in root if name != "params")
+
+
+def _copies(
+    collections: dict[Path, Leaves], originals: list[Path]
+) -> Iterator[tuple[Path, Path, Path, Path]]:
+    """Yields where modules are repeated outside of the collections that they are of.
+
+    These are the collection there, the place in it, the collection that they are of,
+    and the path of the module from either.
+    """
+    for collection in collections.keys() - set(originals):
         for rest in collections[collection]:
             path = collection + rest
             for start in range(1, len(path)):
-                tail = path[start:]
-                fits = [r for r in roots if tail in collections.get(r, {})]
+                place, tail = path[:start], path[start:]
+                fits = [c for c in originals if tail in collections.get(c, {})]
                 if fits:
                     # Of two networks, an optimizer is that of the one beside it.
-                    shared = [os.path.commonprefix([root, path]) for root in fits]
+                    shared = [os.path.commonprefix([other, path]) for other in fits]
                     nearest = fits[shared.index(max(shared, key=len))]
-                    found[_module(path)] = _module(nearest + tail)
+                    module = _module(nearest + tail)[len(nearest) :]
+                    yield collection, place, nearest, module
                     break
-    return found
 
 
 def _modules(collections: dict[Path, Leaves], matched: list[Path]) -> Modules:

@@ -31,8 +31,10 @@ A cell without `features` takes each carry that it took: a list, or one that bro
 With `features` it is as strict as those of `rnncells`.
 
 What a shim cannot see: a positional `gate_fn` as the first argument of a cell raises
-`TypeError`. This module goes with version `REMOVAL_VERSION`, and not before
-`REMOVAL_DATE`.
+`TypeError`.
+
+This module goes with version 2.0 of rnncells (`REMOVAL_VERSION`), and not before
+2028-01-01 (`REMOVAL_DATE`). The command `rnncells migrate` rewrites files.
 """
 
 # All that is public here is what `import *` gives, so files of the shim are private.

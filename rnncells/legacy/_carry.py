@@ -1,5 +1,6 @@
 """`initialize_carry` in its old form, beside today's."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import wraps
@@ -11,11 +12,10 @@ import jax
 
 from rnncells.base import RNNCellBase
 from rnncells.carry import Carry
-from rnncells.legacy._notice import notice, written
+from rnncells.legacy._notice import Advice, notice, written
 
 KEYWORDS = {"batch_dims", "size", "init_fn"}
 Size = int | tuple[int, ...]
-ZEROS = nn.initializers.zeros_init()
 
 
 def old_carry(
@@ -23,7 +23,7 @@ def old_carry(
     rng: jax.Array,
     batch_dims: tuple[int, ...],
     size: Size,
-    init_fn: Callable = ZEROS,
+    init_fn: Callable | None = None,
 ) -> Carry:
     """Returns a carry as Flax <= 0.6.11 made it; see `InitializeCarry`.
 
@@ -36,6 +36,7 @@ def old_carry(
             "`batch_dims` of `initialize_carry` must be a tuple of sizes, got "
             f"{batch_dims!r}."
         )
+    init_fn = nn.initializers.zeros_init() if init_fn is None else init_fn
     shape = (*batch_dims, *(size if isinstance(size, tuple | list) else (size,)))
     if parts == 1:
         return init_fn(rng, shape)
@@ -61,7 +62,7 @@ class InitializeCarry:
             rng: jax.Array,
             batch_dims: tuple[int, ...],
             size: Size,
-            init_fn: Callable = ZEROS,
+            init_fn: Callable | None = None,
         ) -> Carry:
             """Returns a carry as up to Flax 0.6.11: of float32, of any `param_dtype`.
 
@@ -69,9 +70,9 @@ class InitializeCarry:
               rng: random key.
               batch_dims: shape of the batch.
               size: number of features, or the shape of an image with its features.
-              init_fn: initialiser, called without a dtype.
+              init_fn: initialiser, called without a dtype; zeros if None.
             """
-            notice(_old_form(made, init_fn is not ZEROS))
+            notice(_advice(made, init_fn is not None))
             return old_carry(self.parts, rng, batch_dims, size, init_fn)
 
         @wraps(RNNCellBase.initialize_carry)
@@ -97,31 +98,88 @@ def features_of(cell: type, size: str) -> str:
     return f"{size}[-1]" if hasattr(cell, "state_shape") else size
 
 
-def _old_form(made: nn.Module | type, has_init_fn: bool) -> str:
-    """Returns what is old about a call on a cell or a class, and what to write."""
+def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
+    """Returns what to write in place of a call on a cell or a class."""
     is_class = isinstance(made, type)
     cls = made if is_class else type(made)
     features = features_of(cls, "size")
     call = f"initialize_carry(key, (*batch_dims, {'*' * (features != 'size')}size))"
     if not is_class:
         also = " and `carry_init=init_fn`" * has_init_fn
-        return (
-            "`cell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: "
-            f"write `cell.{call}`, of a cell made with `features={features}`{also}."
+        return Advice(
+            "`cell.initialize_carry(key, batch_dims, size)`",
+            "0.6.11",
+            f"`cell.{call}`, of a cell made with `features={features}`{also}",
         )
     fields = [features] + ["kernel_size"] * (features != "size")
     fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
     name = written(cls).__name__
     today = {"ConvLSTM": "ConvLSTMCell"}.get(name, name)
-    return (
-        f"`{name}.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: write "
-        f"`{today}({', '.join(fields)}).{call}`."
+    return Advice(
+        f"`{name}.initialize_carry(key, batch_dims, size)`",
+        "0.6.11",
+        f"`{today}({', '.join(fields)}).{call}`",
     )
 
 
 def carry_method(cell: nn.Module) -> Any:
     """Returns the method `initialize_carry` of a cell as its class has it, or None."""
     return inspect.getattr_static(type(cell), "initialize_carry", None)
+
+
+def _own_arguments(cell: nn.Module) -> list[str] | None:
+    """Returns names of what a user's old `initialize_carry` takes; None of others.
+
+    One that takes whatever it is given, for a cell within, counts as old.
+    """
+    method = carry_method(cell)
+    if method is None or isinstance(method, InitializeCarry):
+        return None
+    try:
+        signature = inspect.signature(cell.initialize_carry)
+        signature.bind(None, batch_dims=0, size=0)
+    except TypeError:
+        return None
+    return list(signature.parameters)
+
+
+def advice_on_cell(cell: nn.Module, cell_size: Size) -> str:
+    """Returns what a cell is to be whose RNN is given no `cell_size`."""
+    arguments = _own_arguments(cell)
+    if arguments is None:
+        features = features_of(type(cell), "cell_size")
+        return f"of a cell made with `features={features}`"
+    own = written(type(cell)).__name__
+    is_image = isinstance(cell_size, tuple | list)
+    axes, kind = (len(cell_size), "tuple") if is_image else (1, "int")
+    counts = f"a property `num_feature_axes` that returns {axes}"
+    if "size" not in arguments:
+        return f"where {own} has {counts}, and the cell in it is made with `features`"
+    # It may have features that are not the size of its carry.
+    is_free = getattr(cell, "features", None) in (None, cell_size)
+    size = "features" if is_free else "cell_size"
+    has_field = size in (field.name for field in dataclasses.fields(cell))
+    added = counts if has_field else f"a field `{size}: {kind} = None` and {counts}"
+    return (
+        f"of a cell made with `{size}=cell_size`. For that, add to {own} {added}, and "
+        f"make its `initialize_carry` {_method_of_today(cell, arguments, axes, size)}"
+    )
+
+
+def _method_of_today(
+    cell: nn.Module, arguments: list[str], axes: int, size: str
+) -> str:
+    """Returns how a user's old `initialize_carry` is to be written."""
+    key, *more = (name for name in arguments if name not in ("batch_dims", "size"))
+    takes = ", ".join(["self", key, "input_shape", *["..."] * bool(more)])
+    # Of what the method's code reads.
+    read = {"batch_dims": f"input_shape[:-{axes}]", "size": f"self.{size}"}
+    if isinstance(carry_method(cell), classmethod):
+        read["cls"] = "type(self)"
+    return (
+        f"a method of the instance: `def initialize_carry({takes})`, which begins with "
+        f"`{', '.join(read)} = {', '.join(read.values())}`"
+    )
 
 
 def make_old_carry(
@@ -135,12 +193,10 @@ def make_old_carry(
     method = carry_method(cell)
     if isinstance(method, InitializeCarry):
         return old_carry(method.parts, key, batch_dims, size)
-    try:
-        inspect.signature(cell.initialize_carry).bind(key, batch_dims=0, size=0)
-    except TypeError as error:
+    if _own_arguments(cell) is None:
         raise TypeError(
             "`cell_size` of RNN is for cells with `initialize_carry(rng, batch_dims, "
             f"size)`, as up to Flax 0.6.11; that of {type(cell).__name__} takes other "
             "arguments: write RNN(cell)."
-        ) from error
+        )
     return cell.initialize_carry(key, batch_dims=batch_dims, size=size)

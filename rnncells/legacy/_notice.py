@@ -1,12 +1,14 @@
 """How old forms are answered: by a warning at the user's line, or by an error."""
 
 import contextlib
+import contextvars
 import datetime
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
+from typing import NamedTuple
 
 import flax.linen
 import jax
@@ -20,14 +22,29 @@ _INTERNAL = tuple(
     for file in (os.path.dirname(__file__), flax.__file__, jax.__file__)
 )
 _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
+# Of this thread, or task.
+_is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
 
 
-def notice(text: str) -> None:
+class Advice(NamedTuple):
+    """What is to be written in place of an old form.
+
+    Attributes:
+      old: the form, which is the same whatever values it is given.
+      last: the version of Flax that had it last.
+      new: code, and what else is to be changed for it.
+    """
+
+    old: str
+    last: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.old} is of Flax <= {self.last}: write {self.new}."
+
+
+def notice(advice: Advice) -> None:
     """Warns of an old form, once for each place in the user's code that has it.
-
-    Args:
-      text: what is old, and what to write instead; not of what values come, which
-        are others each time that the place is run.
 
     Raises:
       TypeError: in strict mode.
@@ -35,14 +52,17 @@ def notice(text: str) -> None:
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame):
         frame = frame.f_back
-    if _is_strict:
-        raise TypeError(text)
-    text = (
-        f"{text} (`rnncells.legacy` goes with rnncells {REMOVAL_VERSION}, not before "
-        f"{REMOVAL_DATE}; `rnncells migrate` rewrites files.)"
-    )
+    if _is_strict or _is_strict_here.get():
+        raise TypeError(str(advice))
+    removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
+    text = f"{advice} {removal}"
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     line = frame.f_lineno
+    form, said = (advice.old, line), (text, DeprecationWarning, line)
+    if form in registry:
+        # It may have been noticed in other words. `warnings` looks for the text, when
+        # it has emptied a registry that is older than the filters.
+        registry[said] = True
     warnings.warn_explicit(
         text,
         DeprecationWarning,
@@ -52,7 +72,7 @@ def notice(text: str) -> None:
         registry=registry,
     )
     # Filters like "always" would repeat it each time that the line is run.
-    registry[text, DeprecationWarning, line] = True
+    registry[form] = registry[said] = True
 
 
 def written(cls: type) -> type:
@@ -90,7 +110,7 @@ def set_strict(is_strict: bool = True) -> None:
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """Has old forms raise `TypeError` inside of a `with` block.
+    """Has old forms raise `TypeError` inside of a `with` block, not in other threads.
 
     >>> import jax, rnncells.legacy as nn
     >>> with nn.strict():
@@ -99,9 +119,8 @@ def strict() -> Iterator[None]:
     TypeError: `GRUCell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: \
 write `GRUCell(size, parent=None).initialize_carry(key, (*batch_dims, size))`.
     """
-    before = _is_strict
-    set_strict()
+    before = _is_strict_here.set(True)
     try:
         yield
     finally:
-        set_strict(before)
+        _is_strict_here.reset(before)

@@ -9,17 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnncells import base
 from rnncells.carry import Carry, PyTree
 from rnncells.cells import conv, gru, lstm, simple
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._carry import (
     InitializeCarry,
     Size,
+    advice_on_cell,
     carry_method,
-    features_of,
     make_old_carry,
 )
-from rnncells.legacy._notice import how_made, notice, written
+from rnncells.legacy._notice import Advice, how_made, notice
 from rnncells.legacy._step import OldStep
 
 # Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
@@ -45,9 +46,9 @@ class OldForms:
         def noticed(self, *args, **kwargs):
             args, kwargs = self._named(args, kwargs)
             init(self, *args, **kwargs)
-            form = self._old_form()
-            if form is not None and not fields <= set(kwargs):
-                notice(form)
+            advice = self._advice()
+            if advice is not None and not fields <= set(kwargs):
+                notice(advice)
 
         cls.__init__ = noticed
 
@@ -56,14 +57,15 @@ class OldForms:
         """Returns arguments as today's constructor takes them."""
         return args, kwargs
 
-    def _old_form(self) -> str | None:
-        """Returns what is old about this module, and what to write: here of a cell."""
+    def _advice(self) -> Advice | None:
+        """Returns what to write in place of this module: here of a cell."""
         if self.features is not None:
             return None
         name, of = how_made(type(self))
-        return (
-            f"`{name}()`{of} without `features` is of Flax <= 0.6.11: write "
-            f"`{name}(features=size)`, the `size` of its carry."
+        return Advice(
+            f"`{name}()`{of} without `features`",
+            "0.6.11",
+            f"`{name}(features=size)`, the `size` of its carry",
         )
 
 
@@ -120,12 +122,22 @@ class ConvLSTM(OldForms, ConvLSTMCell):
     """`ConvLSTMCell` under its name of Flax <= 0.6.3, which is in old checkpoints."""
 
     @nn.nowrap
-    def _old_form(self) -> str:
-        return (
-            "`ConvLSTM(features, kernel_size)` is of Flax <= 0.6.3: write "
+    def _advice(self) -> Advice:
+        return Advice(
+            "`ConvLSTM(features, kernel_size)`",
+            "0.6.3",
             "`ConvLSTMCell(features, kernel_size)`, in a compact method with the name "
-            "that it has in checkpoints, as name='ConvLSTM_0'."
+            "that it has in checkpoints, as name='ConvLSTM_0'",
         )
+
+
+def takes_shape(cell: nn.Module) -> bool:
+    """Says whether a cell is derived from one here, with a carry of the user's own."""
+    method = carry_method(cell)
+    own = base.RNNCellBase.initialize_carry
+    is_users = not isinstance(method, InitializeCarry) and method is not own
+    is_derived = isinstance(cell, RNNCellBase) and isinstance(cell, base.RNNCellBase)
+    return is_users and is_derived
 
 
 def without_cell_size(
@@ -159,25 +171,12 @@ class RNN(OldForms, rnn.RNN):
     _named = staticmethod(without_cell_size)
 
     @nn.nowrap
-    def _old_form(self) -> str | None:
+    def _advice(self) -> Advice | None:
         if self.cell_size is None:
             return None
-        if isinstance(carry_method(self.cell), staticmethod):
-            own = written(type(self.cell)).__name__
-            how = (
-                f"and have `initialize_carry` of {own} be a method of the instance, "
-                "`(self, rng, input_shape)`, decorated by `flax.linen.nowrap`, which "
-                f"knows the size from a field of {own}, beside the property "
-                "`num_feature_axes`"
-            )
-        else:
-            features = features_of(type(self.cell), "cell_size")
-            how = f"of a cell made with `features={features}`"
         name, of = how_made(type(self))
-        return (
-            f"`{name}(cell, cell_size)`{of} is of Flax <= 0.6.11: write "
-            f"`{name}(cell)`, {how}."
-        )
+        new = f"`{name}(cell)`, {advice_on_cell(self.cell, self.cell_size)}"
+        return Advice(f"`{name}(cell, cell_size)`{of}", "0.6.11", new)
 
     @nn.nowrap
     def _feature_dims(self) -> int:
@@ -210,12 +209,15 @@ class RNN(OldForms, rnn.RNN):
     def _own_carry(
         self, init_key: jax.Array | None, inputs: PyTree, axis: int
     ) -> Carry:
-        if self.cell_size is None:
+        is_new = self.cell_size is None
+        if is_new and not takes_shape(self.cell):
             return super()._own_carry(init_key, inputs, axis)
-        shape = jax.tree.leaves(inputs)[0].shape
-        batch = shape[: len(shape) - self._feature_dims()]
         key = jax.random.key(0) if init_key is None else init_key
-        batch_dims = batch[:axis] + batch[axis + 1 :]
+        shape = jax.tree.leaves(inputs)[0].shape
+        shape = shape[:axis] + shape[axis + 1 :]
+        if is_new:
+            return self.cell.initialize_carry(key, shape)
+        batch_dims = shape[: len(shape) - self._feature_dims()]
         return make_old_carry(self.cell, key, batch_dims, self.cell_size)
 
 
@@ -243,10 +245,8 @@ def with_lengths(
         raise TypeError(
             "give `seq_lengths`, or else `segmentation_mask`, its old form."
         )
-    notice(
-        "`segmentation_mask` is of Flax <= 0.6.9: write "
-        "`seq_lengths=segmentation_mask.sum(-1)`."
-    )
+    new = "`seq_lengths=segmentation_mask.sum(-1)`"
+    notice(Advice("`segmentation_mask`", "0.6.9", new))
     mask = jnp.asarray(segmentation_mask)
     sizes = sizes_of(layer, inputs, mask.ndim, options)
     if mask.shape != sizes:

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import io
 import os
+import stat
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,6 +13,7 @@ from rnncells import __version__
 from rnncells.migrate import params
 from rnncells.migrate.files import Looked, look_at_all, not_in_git, python_files, write
 from rnncells.migrate.rules.finding import RULES
+from rnncells.migrate.uses import with_uses
 
 STATUS = """\
 exit status:
@@ -21,18 +23,21 @@ exit status:
 """
 # So many files are named.
 SHOWN = 5
+# By anyone.
+WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
     """Runs a command line and returns its exit status.
 
     Args:
       argv: the words after `rnncells`; None takes the process's own.
+      prog: how the command is called, as usage says it.
 
     Returns:
       0, 1 or 2, as `--help` says; 130 after an interrupt.
     """
-    parser = _parser()
+    parser = _parser(prog)
     options = parser.parse_args(argv)
     try:
         if options.verb == "migrate-params":
@@ -50,9 +55,9 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rnncells")
-    version = f"%(prog)s {__version__}"
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog)
+    version = f"rnncells {__version__}"
     parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(dest="verb", required=True)
     rules = "\n".join(f"  {name}  {what}" for name, what in RULES.items())
@@ -131,7 +136,8 @@ def run(options: argparse.Namespace) -> int:
     """Looks at all files, prints or writes what they become, and sums up."""
     if options.jobs < 1:
         raise ValueError(f"`--jobs` must be at least 1, got {options.jobs}.")
-    files = python_files(options.paths)
+    unread: list[OSError] = []
+    files = python_files(options.paths, unread.append)
     rules = (options.select or frozenset(RULES)) - options.ignore
     looked = []
     for one in look_at_all(files, options.to, rules, options.jobs):
@@ -143,30 +149,39 @@ def run(options: argparse.Namespace) -> int:
     changed = [one for one in looked if one.is_changed]
     if options.write:
         _write(changed, options.allow_dirty, options.backup)
-    _sum_up(looked, options)
-    if any(one.migration is None for one in looked):
+    _sum_up(with_uses(looked, options.write), unread, options)
+    if unread or any(one.migration is None for one in looked):
         return 2
     return 1 if options.check and changed else 0
 
 
 def _write(changed: list[Looked], allow_dirty: bool, backup: bool) -> None:
-    """Writes files, or none of them if git could not bring all back."""
-    dirty = [] if allow_dirty else not_in_git([one.path for one in changed])
+    """Writes files; none if one is read-only, or git could not bring all back."""
+    paths = [one.path for one in changed]
+    # A file that is replaced need not be writable for that.
+    closed = [path for path in paths if not path.stat().st_mode & WRITABLE]
+    if closed:
+        raise ValueError(f"no file is written: read-only: {_few(closed)}.")
+    dirty = [] if allow_dirty else not_in_git(paths)
     if dirty:
-        names = [str(path) for path in dirty[:SHOWN]]
-        names += [f"{len(dirty) - SHOWN} more"] if len(dirty) > SHOWN else []
         raise ValueError(
             "no file is written: git could not bring back what is in "
-            f"{', '.join(names)}: commit that, or give --allow-dirty."
+            f"{_few(dirty)}: commit that, or give --allow-dirty."
         )
     for one in changed:
         write(one, backup)
 
 
+def _few(paths: list[Path]) -> str:
+    names = [str(path) for path in paths[:SHOWN]]
+    names += [f"{len(paths) - SHOWN} more"] if len(paths) > SHOWN else []
+    return ", ".join(names)
+
+
 def diff(looked: Looked) -> bytes:
     """Returns a unified diff of one file, from the working folder if it is in it."""
-    path = Path(os.path.abspath(looked.path))
-    here = Path.cwd()
+    # Tools refuse paths by links.
+    path, here = looked.path.resolve(), Path.cwd()
     # Tools refuse paths with `..`; from the root they take all others.
     name = path.relative_to(here if path.is_relative_to(here) else path.anchor)
     # They take what is behind a space for a date, but for a tab.
@@ -190,8 +205,12 @@ def _show_progress(done: int, total: int) -> None:
         print(f"\r{done}/{total} files", end=end, file=sys.stderr, flush=True)
 
 
-def _sum_up(looked: list[Looked], options: argparse.Namespace) -> None:
+def _sum_up(
+    looked: list[Looked], unread: list[OSError], options: argparse.Namespace
+) -> None:
     """Prints what a person has to look at, and how often each rule was applied."""
+    for error in unread:
+        print(f"{error.filename}: not looked into, {error.strerror}", file=sys.stderr)
     done, left = Counter(), Counter()
     for one in looked:
         if one.migration is None:

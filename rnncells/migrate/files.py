@@ -4,8 +4,9 @@ import ast
 import contextlib
 import os
 import re
+import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -49,31 +50,53 @@ class Looked(NamedTuple):
         return self.migration is not None and self.migration.data != self.before
 
 
-def python_files(paths: list[Path]) -> list[Path]:
-    """Returns the files given, and those named `*.py` in folders, each once, sorted.
+def python_files(paths: list[Path], onerror: Callable[[OSError], object]) -> list[Path]:
+    """Returns the files given, and those named `*.py` in folders, each once.
+
+    Those in a folder are sorted, links behind others: a file goes by its own name.
+
+    Args:
+      paths: files and folders.
+      onerror: is called with the error of each folder that cannot be read.
 
     Raises:
       FileNotFoundError: a path that is not there.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
     for path in paths:
         if path.is_dir():
-            found |= dict.fromkeys(sorted(_within(path)))
+            several = sorted(_within(path, onerror), key=lambda p: (p.is_symlink(), p))
         elif path.is_file():
-            found[path] = None
+            several = [path]
         else:
             raise FileNotFoundError(f"no such file or folder: {path}")
-    return list(found)
+        for one in several:
+            found.setdefault(os.path.realpath(one), one)
+    return list(found.values())
 
 
-def _within(folder: Path) -> Iterator[Path]:
-    for here, folders, names in os.walk(folder):
+def _within(folder: Path, onerror: Callable[[OSError], object]) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder, onerror=onerror):
         folders[:] = [
             name
             for name in folders
             if name not in NOT_LOOKED_INTO and not name.startswith(".")
         ]
-        yield from (Path(here, name) for name in names if name.endswith(".py"))
+        for name in names:
+            path = Path(here, name)
+            if name.endswith(".py") and not name.startswith(".") and _is_there(path):
+                yield path
+
+
+def _is_there(path: Path) -> bool:
+    """Says whether a name in a folder is a file's, not a link's to nothing."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # Why it cannot be read is said when it is looked at.
+        return True
 
 
 def look(path: Path, to: str, rules: frozenset[str] | None) -> Looked:

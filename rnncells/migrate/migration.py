@@ -12,11 +12,12 @@ from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
     half_migrated,
     imports,
+    masks,
     old_names,
     own_cells,
     rewrites,
 )
-from rnncells.migrate.rules.finding import IN_STRING, ONLY_MARKED, Finding
+from rnncells.migrate.rules.finding import IN_STRING, MARK, ONLY_MARKED, Finding
 
 # A file without any of these has nothing to do with cells.
 WORDS = re.compile(
@@ -24,7 +25,6 @@ WORDS = re.compile(
     rb"|rnncells|_select_last"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
-MARK = "TODO(rnncells)"
 # What the shim runs, and Flax does not.
 OLD_FORMS = {f"RC0{number}" for number in range(1, 8)}
 STILL_OLD = "old forms are left in the file, which the shim alone runs"
@@ -88,7 +88,6 @@ def migrate(
             program = Program(Source(apply(program.source, edits)))
             found += renamed
     rest = chosen(program, findings(program, to, rules), rules)
-    rest = [f for f in rest if not is_left(program, f)]
     found += rest
     gone |= marks_done(program, rest)
     if to == "rnncells":
@@ -117,15 +116,20 @@ def chosen(
 ) -> list[Finding]:
     """Returns the findings that a user wants, without edits in f-strings."""
     source = program.source
-    return [
+    kept = [
         replace(finding, edits=[], why=IN_STRING)
         if source.is_in_string(finding.node) and finding.rule not in ONLY_MARKED
         else finding
         for finding in found
         if (rules is None or finding.rule in rules)
-        and (rules is None or set(finding.needs) <= set(rules))
         and not source.is_skipped(finding.node)
+        and not is_left(program, finding)
     ]
+    size = None
+    while size != len(kept):
+        size, done = len(kept), {(f.rule, f.node) for f in kept if f.edits}
+        kept = [f for f in kept if not f.edits or done.issuperset(f.needs)]
+    return kept
 
 
 def is_left(program: Program, finding: Finding) -> bool:
@@ -196,7 +200,7 @@ def of_cells(program: Program) -> list[Finding]:
         *rewrites.carries(program, widths),
         *rewrites.references(program),
         *rewrites.layers(program, widths),
-        *rewrites.masks(program),
+        *masks.masks(program),
         *half_migrated.batch_alone(program),
         *half_migrated.carry_only_cells(program),
         *half_migrated.private_names(program),

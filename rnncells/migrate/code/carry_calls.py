@@ -5,9 +5,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rnncells.migrate.code.cells import CellClass, stays
+from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.kinds import OTHER
 from rnncells.migrate.code.names import last_name
+from rnncells.migrate.code.own_cells import stays
 from rnncells.migrate.code.program import COUNT, PURE, Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")

@@ -11,13 +11,12 @@ from rnncells.migrate.code.cells import (
     PARTIAL,
     PARTS,
     CellClass,
-    class_of,
     lifting,
     linen_name,
-    own_cell,
     unlifted,
 )
 from rnncells.migrate.code.names import Binding, Names, is_none, last_name
+from rnncells.migrate.code.own_cells import class_of, own_cell
 
 # Names that qualify any class of modules in an annotation.
 MODULES = ("Module", "RNNCellBase")
@@ -203,8 +202,8 @@ class Kinds:
     def _of_subclass(self, node: ast.ClassDef) -> Kind:
         own = own_cell(self.names, node)
         if own is not None and not own.why_not:
-            made = CellClass(node.name, 0, is_own=True, is_required=own.is_required)
-            return Kind(frozenset({made}))
+            known = {"method": own.method, "is_required": own.is_required}
+            return Kind(frozenset({CellClass(node.name, 0, **known)}))
         bases = reduce(Kind.__or__, map(self.of, node.bases), Kind())
         fields = {
             getattr(statement.target, "id", "")

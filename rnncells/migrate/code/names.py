@@ -12,6 +12,9 @@ SCOPES = (
     *(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
+# Methods that change what they are called on.
+CHANGING = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
+CHANGING |= {"update", "setdefault", "popitem"}
 # The modules of Flax that came before those of linen.
 BEFORE_LINEN = "flax.nn."
 
@@ -303,7 +306,10 @@ class Names:
 
     @cached_property
     def changed(self) -> frozenset[str]:
-        """Names and attributes of which parts are set: `sizes[0] = 3`, `c.size = 3`."""
+        """Names and attributes of which parts are set.
+
+        As by `sizes[0] = 3`, `sizes.append(3)`, `c.size = 3`, `setattr(c, "size", 3)`.
+        """
         found = set()
         for node in self.source.nodes:
             is_set = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
@@ -312,7 +318,17 @@ class Names:
                     found.add(node.attr)
             elif is_set and isinstance(node, ast.Subscript):
                 found.add(last_name(node.value))
-        return frozenset(found)
+            elif isinstance(node, ast.Call):
+                found.add(_changed_by(node))
+        return frozenset(found - {""})
+
+
+def _changed_by(call: ast.Call) -> str:
+    """Returns the name of what a method or `setattr` changes; empty: nothing."""
+    if last_name(call.func) == "setattr" and len(call.args) > 1:
+        return getattr(call.args[1], "value", "")
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in CHANGING
+    return last_name(call.func.value) if is_method else ""
 
 
 def _inside(scope: ast.AST, child: ast.AST) -> bool:
@@ -338,6 +354,10 @@ def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | Non
 def is_none(node: ast.expr | None) -> bool:
     """Says whether an expression is None, which stands where no value is there yet."""
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def is_bool(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
 
 
 def last_name(node: ast.AST | None) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
 from rnncells.migrate.code.bindings import FUNCTIONS, bindings
@@ -193,7 +194,19 @@ class Program:
         found = self.names.lookup(name.id, name)
         if found != self.names.lookup(name.id, place) or len(found) != 1:
             return self.names.is_self(name) and self._has_self(place)
-        return self.comes_before(found[0], place)
+        # Of the same turn of a loop.
+        return self.comes_before(found[0], place) and all(
+            self.source.holds(loop, name) and self.source.holds(loop, place)
+            for loop in self._loops(found[0])
+        )
+
+    def _loops(self, binding: Binding) -> Iterator[ast.For | ast.While]:
+        """Yields the loops of its function that set a name again at each turn."""
+        node, parents = binding.node, self.source.parents
+        while node is not None and not isinstance(node, SCOPES):
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                yield node
+            node = parents.get(node)
 
     def _has_self(self, place: ast.AST) -> bool:
         around = self.function(place)

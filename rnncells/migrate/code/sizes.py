@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from rnncells.migrate.code.cells import stays
 from rnncells.migrate.code.kinds import OTHER, Kinds
-from rnncells.migrate.code.names import Names, argument
+from rnncells.migrate.code.names import Names, argument, is_bool
+from rnncells.migrate.code.own_cells import stays
 
 
 class Sizes:
@@ -72,10 +72,6 @@ class Sizes:
         if size is not None:
             yield size
         elif cell is not None and all(keyword.arg for keyword in call.keywords):
-            if all(_is_bool(self.names.value(node)) for node in call.args[1:]):
+            if all(is_bool(self.names.value(node)) for node in call.args[1:]):
                 made = self.kinds.of(cell).made - {None}
                 yield from (cell.args[0] for cell in made if cell.args)
-
-
-def _is_bool(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, bool)

@@ -46,7 +46,7 @@ class Source:
         self.encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         try:
             text = data.decode(self.encoding)
-        except UnicodeDecodeError as error:
+        except (UnicodeError, LookupError) as error:
             raise SyntaxError(f"not {self.encoding}: {error}") from error
         self.tree = ast.parse(text)
         for node in self.nodes:
@@ -69,6 +69,18 @@ class Source:
         """The node around each node."""
         return {
             child: node for node in self.nodes for child in ast.iter_child_nodes(node)
+        }
+
+    @cached_property
+    def blocks(self) -> dict[ast.stmt, list[ast.stmt]]:
+        """The statements that are run one by one, by each of them."""
+        return {
+            statement: block
+            for node in self.nodes
+            for _, block in ast.iter_fields(node)
+            if isinstance(block, list)
+            for statement in block
+            if isinstance(statement, ast.stmt)
         }
 
     def around(self, node: ast.AST, *kinds: type) -> ast.AST | None:
@@ -102,6 +114,10 @@ class Source:
     def text(self, node: ast.AST) -> str:
         """Returns what stands in the file for a node, without parentheses around it."""
         return self.data[self.start(node) : self.end(node)].decode()
+
+    def name_of(self, keyword: ast.keyword) -> tuple[int, int]:
+        """Returns where the name of an argument starts and ends."""
+        return self.code[bisect_left(self.code, (self.start(keyword),))][:2]
 
     def line(self, number: int) -> str:
         """Returns a line, counted from 1; empty outside of the file."""
@@ -222,15 +238,23 @@ def apply(source: Source, edits: list[Edit]) -> bytes:
 def lines_after(source: Source, edits: list[Edit]) -> list[int]:
     """Returns the number that each line has when edits are made.
 
-    Lines that go have that of the next one.
+    Lines that go have that of the next one; those within what is replaced, that of the
+    same line of what stands for it, or of its last one.
     """
     numbers, shift = [], 0
     left = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
     for number, start in enumerate(source.line_starts, 1):
         # What is put in goes before the line that starts there.
-        while left and (left[0].start < start or left[0].end == start):
+        while left and left[0].end <= start:
             edit = left.popleft()
-            shift += len(NEWLINE.findall(edit.text.encode()))
-            shift -= len(NEWLINE.findall(source.data[edit.start : edit.end]))
+            shift += _newlines(edit.text.encode())
+            shift -= _newlines(source.data[edit.start : edit.end])
         numbers.append(number + shift)
+        if left and left[0].start < start:
+            lines = _newlines(source.data[left[0].start : start])
+            numbers[-1] -= max(0, lines - _newlines(left[0].text.encode()))
     return numbers
+
+
+def _newlines(data: bytes) -> int:
+    return len(NEWLINE.findall(data))

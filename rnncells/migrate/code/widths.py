@@ -11,7 +11,8 @@ from rnncells.migrate.code.carry_calls import (
     old_carry_calls,
 )
 from rnncells.migrate.code.cells import CellClass
-from rnncells.migrate.code.names import Binding, argument, last_name
+from rnncells.migrate.code.containers import container, gives_out, holder
+from rnncells.migrate.code.names import Binding, argument, is_bool, last_name
 from rnncells.migrate.code.program import Program
 
 PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
@@ -40,10 +41,9 @@ class Widths:
         is_called = isinstance(parent, ast.Call) and parent.func is call
         if used is not None or is_called:
             return used
-        target = self.program.target(call)
-        uses = [] if target is None else self.names.reads(target)
-        if any(self._keeps_size(use, call) for use in uses):
+        if any(size_stays(self.program, layer, call) for layer in self.layers(call)):
             return None
+        uses = self._uses(call)
         found = {self._of_use(use, call, cell): None for use in uses}
         found.pop(None, None)
         sizes = [text for text in found if not text.endswith(".shape[-1]")]
@@ -55,6 +55,23 @@ class Widths:
             # What is given to another function is of any width.
             return next(iter(found), None)
         return self._of_carries(call, cell)
+
+    def layers(self, call: ast.Call) -> list[ast.Call]:
+        """Returns the calls of `RNN` that a cell is given to with a size."""
+        found = []
+        for use in (call, *self._uses(call)):
+            parent = self.source.parents[use]
+            if isinstance(parent, ast.keyword):
+                parent = self.source.parents[parent]
+            is_call = isinstance(parent, ast.Call) and parent.func is not use
+            if is_call and self.program.linen(parent.func) == "RNN":
+                found += [parent] if cell_size(parent) is not None else []
+        return found
+
+    def _uses(self, call: ast.Call) -> list[ast.expr]:
+        """Returns where a cell is read from the name that it is set to."""
+        target = self.program.target(call)
+        return [] if target is None else self.names.reads(target)
 
     def _of_use(self, use: ast.expr, place: ast.Call, cell: CellClass) -> str | None:
         """Returns the width that one use of a cell tells."""
@@ -78,18 +95,8 @@ class Widths:
             return self._of_size(cell_size(parent), place)
         return None
 
-    def _keeps_size(self, use: ast.expr, place: ast.Call) -> bool:
-        """Says whether a use is in an `RNN` whose size cannot go to the cell."""
-        parent = self.source.parents[use]
-        is_layer = isinstance(parent, ast.Call) and (
-            self.program.linen(parent.func) == "RNN"
-        )
-        if not is_layer or cell_size(parent) is None:
-            return False
-        return bool(size_stays(self.program, parent, place))
-
     def _of_size(self, size: ast.expr | None, place: ast.Call) -> str | None:
-        if size is None or isinstance(size, ast.Tuple):
+        if size is None or isinstance(size, ast.Tuple | ast.Starred):
             return None
         return self.source.text(size) if self.program.is_known_at(size, place) else None
 
@@ -161,7 +168,7 @@ class Widths:
         before = [
             binding
             for binding in found
-            if source.parents.get(binding.node) is source.parents[statement]
+            if source.blocks.get(binding.node) is source.blocks[statement]
             and source.end(binding.node) <= source.start(statement)
         ]
         last = max(before, key=lambda b: source.end(b.node), default=None)
@@ -207,28 +214,18 @@ class Widths:
         cell = self.program.cell_class(call.func)
         return None if cell is None else cell.name
 
-    def _may_be(self, carry: CarryCall, cell: CellClass) -> bool:
-        """Says whether a carry may be of cells of a class that are held by no name.
-
-        It is of the class, or of a cell in a loop.
-        """
-        if carry.of_class is not None:
-            return carry.of_class.name == cell.name
-        found = self.names.only(carry.receiver)
-        return isinstance(getattr(found, "node", None), ast.For | ast.comprehension)
-
     def _of_carries(self, call: ast.Call, cell: CellClass) -> str | None:
         """Returns the one size of carries of a class, where it is made at one place.
 
         Looks in the function around the cell, then in the class.
         """
+        held = container(self.program, call)
+        if not self._stays(call, held):
+            return None
         of_class = self.source.around(call, ast.ClassDef)
+        of_cell, of_any = self._carries(cell, held)
         for scope in filter(None, (self.program.function(call), of_class)):
-            carries = [
-                carry
-                for carry in old_carry_calls(self.program)
-                if self.source.holds(scope, carry.node) and self._may_be(carry, cell)
-            ]
+            carries = [c for c in of_cell if self.source.holds(scope, c.node)]
             sizes = {self.source.text(carry.size) for carry in carries if carry.size}
             texts = {self._of_size(carry.size, call) for carry in carries}
             if len(sizes) != 1 or None in texts:
@@ -240,8 +237,41 @@ class Widths:
             ]
             # Cells of one list or dict are alike.
             places = {self.source.parents[other] for other in made}
-            return texts.pop() if len(places) == 1 else None
+            is_one = (
+                len(places) == 1
+                and {self._of_size(carry.size, call) for carry in of_any} <= texts
+            )
+            return texts.pop() if is_one else None
         return None
+
+    def _carries(
+        self, cell: CellClass, held: ast.expr | None
+    ) -> tuple[list[CarryCall], list[CarryCall]]:
+        """Returns the carries of a class or a container, and those of some cell."""
+        reads = [] if held is None else self.names.reads(held)
+        of_cell, of_any = [], []
+        for carry in old_carry_calls(self.program):
+            taken = holder(self.program, carry.receiver)
+            if carry.of_class is not None:
+                of_cell += [carry] if carry.of_class.name == cell.name else []
+            elif any(taken is read for read in reads):
+                of_cell.append(carry)
+            elif self.program.constructor(carry.receiver) is None:
+                of_any.append(carry)
+        return of_cell, of_any
+
+    def _stays(self, call: ast.Call, held: ast.expr | None) -> bool:
+        """Says whether a cell is used in its function or class alone."""
+        if isinstance(self.names.scope_node(call), ast.ClassDef):
+            return False
+        if held is not None:
+            return all(gives_out(self.program, use) for use in self.names.reads(held))
+        parents = self.source.parents
+        return self.program.target(call) is not None and all(
+            isinstance(parents[use], ast.Attribute)
+            or getattr(parents[use], "func", None) is use
+            for use in self._uses(call)
+        )
 
 
 def has_width(cell: CellClass) -> bool:
@@ -278,7 +308,3 @@ def _is_no_sequence(node: ast.expr | None) -> bool:
     """Says whether a value can be unpacked, and has no elements."""
     is_lazy = isinstance(node, ast.Call) and last_name(node.func) in LAZY
     return is_lazy or isinstance(node, ast.GeneratorExp)
-
-
-def is_bool(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, bool)

@@ -24,8 +24,7 @@ def to_shape(program: Program, call: CarryCall) -> list[Edit]:
     edits = []
     for keyword in node.keywords:
         if keyword.arg == "batch_dims":
-            name = source.code[bisect_left(source.code, (source.start(keyword),))]
-            edits.append(Edit(*name[:2], "input_shape"))
+            edits.append(Edit(*source.name_of(keyword), "input_shape"))
     edits += _with_size(program, call.arguments["batch_dims"], *_sizes(program, call))
     gone = [call.arguments[n] for n in ("size", "init_fn") if n in call.arguments]
     return [*edits, *taken_out(program, node, gone)]

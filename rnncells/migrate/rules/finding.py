@@ -21,6 +21,8 @@ RULES = {
 }
 # Those of them that edit nothing.
 ONLY_MARKED = {"RC08", "RC11", "RC12", "RC13"}
+# What stands in a comment above a line that a person has to look at, before the rule.
+MARK = "TODO(rnncells)"
 # Its text has quotes that others must not meet, and no places before Python 3.12.
 IN_STRING = "it stands in an f-string: take it out of there"
 
@@ -34,7 +36,7 @@ class Finding:
       node: the place.
       edits: what makes it new; none where a person has to look.
       why: the reason that nothing is edited.
-      needs: rules without which the edits are wrong.
+      needs: rules, and where they edit: without that these edits are wrong.
       of_class: the class of cells that becomes another; empty: none.
     """
 
@@ -42,5 +44,5 @@ class Finding:
     node: ast.AST
     edits: list[Edit] = field(default_factory=list)
     why: str = ""
-    needs: tuple[str, ...] = ()
+    needs: tuple[tuple[str, ast.AST], ...] = ()
     of_class: str = ""

@@ -10,8 +10,13 @@ from rnncells.migrate.code.program import Program
 from rnncells.migrate.rules.finding import Finding
 from rnncells.migrate.rules.rewrites import is_compact
 
-# What the size of a batch is called.
-BATCH = re.compile(r"batch|env|actor|shape\[0\]|len\(|(^|\.)(b|bs|n)$", re.IGNORECASE)
+# What the size of a batch is called, and what it is not.
+BATCH = re.compile(
+    r"(?!.*(feature|hidden|embed))(.*batch|.*(env|agent|actor|worker|rollout)s?$|"
+    r".*shape\[0\]|len\(|(.*[._])?(b|bs|bsz|n)$)",
+    re.IGNORECASE | re.DOTALL,
+)
+BATCH_SHAPE = re.compile(r"shape\[:-?1\]$")
 
 
 def batch_alone(program: Program) -> Iterator[Finding]:
@@ -21,20 +26,27 @@ def batch_alone(program: Program) -> Iterator[Finding]:
             continue
         made = program.constructor(call.func.value)
         shape = argument(call, "sample_input") or argument(call, "input_shape", 1)
-        if made is None or not isinstance(shape, ast.Tuple) or len(shape.elts) != 1:
+        features = None if made is None else argument(made, "features", 0)
+        if features is None or shape is None:
             continue
-        is_image = program.cell_class(made.func).has_features
-        if is_image and isinstance(shape.elts[0], ast.Starred):
-            continue
-        features = argument(made, "features", 0)
-        last = program.source.text(shape.elts[0])
-        if features is None or program.source.text(features) == last:
-            continue
-        if BATCH.search(last):
+        if _is_of_a_batch(program, program.names.value(shape), features):
             why = (
                 "the last number of a shape is that of features: the carry has no batch"
             )
             yield Finding("RC11", call, why=why)
+
+
+def _is_of_a_batch(program: Program, shape: ast.expr, features: ast.expr) -> bool:
+    """Says whether a shape is that of a batch, by what it is called."""
+    text = program.source.text
+    if isinstance(shape, ast.Subscript):
+        return BATCH_SHAPE.search(text(shape)) is not None
+    if not isinstance(shape, ast.Tuple | ast.List) or len(shape.elts) != 1:
+        return False
+    last = shape.elts[0]
+    if isinstance(last, ast.Starred) or text(last) == text(features):
+        return False
+    return BATCH.match(text(last)) is not None
 
 
 def carry_only_cells(program: Program) -> Iterator[Finding]:

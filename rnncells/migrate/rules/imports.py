@@ -311,7 +311,7 @@ def _imports_needed(program: Program, node: ast.Attribute) -> list[ast.stmt] | N
     scopes = [names.scope_node(statement) for statement in imports]
     for binding in found:
         is_sure = source.parents[binding.node] is names.scope_node(binding.node)
-        is_beside = all(binding.node in _block(source, i) for i in imports)
+        is_beside = all(binding.node in source.blocks[i] for i in imports)
         is_before = source.end(binding.node) <= source.start(node)
         if is_before and (is_sure or is_beside):
             return []
@@ -338,17 +338,9 @@ def _is_of_other(program: Program, statement: ast.stmt) -> bool:
 
 def _last_of_imports(source: Source, statement: ast.stmt) -> ast.stmt:
     """Returns the last of the imports that follow each other from one on."""
-    block = _block(source, statement)
+    block = source.blocks[statement]
     for following in block[block.index(statement) :]:
         if not isinstance(following, ast.Import | ast.ImportFrom):
             break
         statement = following
     return statement
-
-
-def _block(source: Source, statement: ast.stmt) -> list[ast.stmt]:
-    """Returns the statements that are run one by one, of which one is given."""
-    fields = ast.iter_fields(source.parents[statement])
-    return next(
-        block for _, block in fields if isinstance(block, list) and statement in block
-    )

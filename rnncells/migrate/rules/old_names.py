@@ -13,7 +13,7 @@ from rnncells.migrate.rules.finding import IN_STRING, Finding
 OLD, END = "ConvLSTM", "Cell"
 # What is made within them may be made while a compact method runs.
 LATER = (*FUNCTIONS, ast.GeneratorExp)
-WHY = "its automatic name is in checkpoints: give `name=` as it was"
+WHY = "its automatic name is in checkpoints: give `name=` as it was, `ConvLSTM_0`"
 WHY_CLASS = "what is made of it may be named after it in checkpoints"
 
 

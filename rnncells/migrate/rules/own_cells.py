@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from rnncells.migrate.code.cells import OwnCell, own_cell, signature
+from rnncells.migrate.code.own_cells import OwnCell, own_cell, signature
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source
 from rnncells.migrate.rules.finding import Finding

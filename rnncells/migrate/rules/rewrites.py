@@ -10,28 +10,26 @@ from rnncells.migrate.code.carry_calls import (
     is_carry_call,
     old_carry_calls,
 )
-from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass, taken_from
+from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
 from rnncells.migrate.code.kinds import OPEN
-from rnncells.migrate.code.names import argument, last_name
+from rnncells.migrate.code.names import argument, is_bool, last_name
+from rnncells.migrate.code.own_cells import taken_from
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
 from rnncells.migrate.code.widths import (
-    METHODS,
     PARAM_DTYPE,
     Widths,
     cell_size,
     has_param_dtype,
-    is_bool,
     size_stays,
 )
 from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
-from rnncells.migrate.rules.finding import Finding
+from rnncells.migrate.rules.finding import MARK, Finding
 
 # Their functions have no effects, and are no cells.
 COMPUTING = ("jax", "math", "numpy")
 # Names of classes of cells, which come from elsewhere.
 CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
-LAYER = re.compile(r"(^|_)(rnn|lstm|gru|bidirectional)s?$")
 UNKNOWN_ARGUMENT = "whether its first argument is `features` or a function is not known"
 UNKNOWN_CLASS = "which class it is, is not known"
 
@@ -44,11 +42,14 @@ def is_compact(program: Program, function: ast.FunctionDef) -> bool:
 def features(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC01: cells without `features`."""
     for call in program.calls:
+        factory = argument(call, "default_factory")
+        if factory is not None and program.kinds.of(factory).is_class:
+            yield Finding("RC01", call, why="its cell is made without `features`")
         cell = program.cell_class(call.func)
         if cell is None and not call.args and is_some_class(program, call.func):
             if not any(keyword.arg in ("features", None) for keyword in call.keywords):
                 yield Finding("RC01", call, why=UNKNOWN_CLASS)
-        if cell is None or cell.has_features or has_features(program, call):
+        if cell is None or _is_wide(program, call):
             continue
         if any(isinstance(arg, ast.Starred) for arg in call.args) or any(
             keyword.arg is None for keyword in call.keywords
@@ -68,12 +69,15 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
             edit = _last_argument(program, call, f"features={width}")
         else:
             edit = _first_argument(program, call, width)
-        yield Finding("RC01", call, [edit], needs=_field(cell))
+        # A size that leaves an RNN, and one that stays there, would be two.
+        layers = (("RC04", layer) for layer in widths.layers(call))
+        needs = (*layers, *_fields(cell))
+        yield Finding("RC01", call, [edit], needs=needs)
 
 
-def _field(cell: CellClass | None) -> tuple[str, ...]:
-    """Returns the rule that gives a class of the file its `features`, if it is one."""
-    return ("RC06",) if cell is not None and cell.is_own else ()
+def _fields(cell: CellClass) -> tuple[tuple[str, ast.AST], ...]:
+    """Returns what gives a class of the file its `features`, if it is one."""
+    return (("RC06", cell.method),) if cell.is_own else ()
 
 
 def is_some_class(program: Program, node: ast.expr) -> bool:
@@ -125,10 +129,17 @@ def has_features(program: Program, call: ast.Call) -> bool:
 
 @lru_cache(maxsize=1)
 def is_old(program: Program) -> bool:
-    """Says whether a file has old forms for sure: carries, or cells of no width."""
-    return any(call.is_sure for call in old_carry_calls(program)) or any(
-        program.cell_class(call.func) is not None and not call.args + call.keywords
-        for call in program.calls
+    """Says whether a file has old forms for sure: carries, or cells of no width.
+
+    Cells that are marked are some still.
+    """
+    return (
+        f"{MARK}: RC01".encode() in program.source.data
+        or any(call.is_sure for call in old_carry_calls(program))
+        or any(
+            program.cell_class(call.func) is not None and not call.args + call.keywords
+            for call in program.calls
+        )
     )
 
 
@@ -146,7 +157,11 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
         if call.of_class is not None:
             made = _instance(program, call)
             if made is None:
-                why = "not all arguments of the cell are known here"
+                why = "not all arguments of the cell are known here" + (
+                    "; any `kernel_size` makes the same carry"
+                    if call.of_class.name in CONVOLUTIONAL
+                    else ""
+                )
                 yield Finding(rule, node, why=why)
                 continue
         why = _why_not(program, widths, call)
@@ -157,7 +172,20 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
         if made is not None:
             at = program.source.end(call.receiver)
             edits = [Edit(at, at, f"({made})"), *edits]
-        yield Finding(rule, node, edits, needs=_field(call.of_class))
+        yield Finding(rule, node, edits, needs=_made_by(program, call))
+
+
+def _made_by(program: Program, call: CarryCall) -> tuple[tuple[str, ast.AST], ...]:
+    """Returns what gives `features` to the class, or the cells, of a carry."""
+    if call.of_class is not None:
+        return _fields(call.of_class)
+    made = program.kinds.of(call.receiver).made - {None}
+    return tuple(("RC01", cell) for cell in made if not _is_wide(program, cell))
+
+
+def _is_wide(program: Program, made: ast.Call) -> bool:
+    """Says whether a cell is made with `features` already."""
+    return program.cell_class(made.func).has_features or has_features(program, made)
 
 
 def references(program: Program) -> Iterator[Finding]:
@@ -190,7 +218,8 @@ def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
     if init_fn is not None and call.of_class is None:
         return "`carry_init` belongs to the constructor of the cell"
     if init_fn is not None and not _takes_dtype(program, init_fn):
-        return "`carry_init` is called with a dtype too, which this may not take"
+        init_fn = program.source.text(init_fn)
+        return f"if `{init_fn}` takes a dtype too, write `carry_init={init_fn}`"
     if init_fn is not None and not _only_computes(program, init_fn):
         return "the expression for `init_fn` would be computed earlier"
     is_image = call.of_class is not None and call.of_class.name in CONVOLUTIONAL
@@ -203,9 +232,19 @@ def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
 
 def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
     """Returns why an instance would not give the same carry; empty if it does."""
-    made = program.constructor(call.receiver)
-    if made is None:
-        return ""
+    kind = program.kinds.of(call.receiver)
+    if kind.is_cell and None not in kind.made:
+        whys = (_why_not_by(program, widths, call, made) for made in kind.made)
+        return next(filter(None, whys), "")
+    # It may be any of the file.
+    cells = (made for made in program.calls if program.cell_class(made.func))
+    return PARAM_DTYPE if any(map(has_param_dtype, cells)) else ""
+
+
+def _why_not_by(
+    program: Program, widths: Widths, call: CarryCall, made: ast.Call
+) -> str:
+    """Returns the same of a cell that one call makes."""
     if has_param_dtype(made):
         return PARAM_DTYPE
     cell = program.cell_class(made.func)
@@ -223,6 +262,15 @@ def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
 
 
 def _takes_dtype(program: Program, node: ast.expr) -> bool:
+    """Says whether an initialiser is one of JAX, or a function of three arguments.
+
+    What comes in is taken for what it is by default.
+    """
+    found = program.names.only(node)
+    if found is not None and found.is_parameter:
+        return found.default is not None and _takes_dtype(program, found.default)
+    if found is not None and isinstance(found.node, ast.FunctionDef):
+        return len(found.node.args.posonlyargs + found.node.args.args) > 2
     if isinstance(node, ast.Call):
         if len(node.args) > 1 or argument(node, "dtype") is not None:
             return False
@@ -300,7 +348,10 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
         if made is not None and not kind.has_features and has_features(program, made):
             if not _is_size(program, size, made):
                 continue
-            why = "the cell has `features` already, and the size sets `time_major`"
+            why = (
+                "the cell has `features` already, and the size sets `time_major`: drop "
+                "it, or write `time_major=True`"
+            )
             yield Finding("RC12", call, why=why)
             continue
         why = "" if made is None else size_stays(program, call, made)
@@ -309,14 +360,16 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             or kind.has_features
             or widths.of(made, kind) == program.source.text(size)
         ):
-            why = "the cell is made elsewhere, or of another size: give it this one"
+            why = "its cell is made elsewhere, of another size or of a marked class"
         elif not program.is_pure(size):
             why = "the expression for the size would not be computed"
         elif program.source.has_comment(*outer(program, size)):
             why = "comments stand within the size"
         edits = [] if why else taken_out(program, call, [size])
         # The size goes to the cell.
-        yield Finding("RC04", call, edits, why, needs=("RC01", *_field(kind)))
+        is_given = made is not None and not kind.has_features
+        needs = (("RC01", made),) if is_given else ()
+        yield Finding("RC04", call, edits, why, needs=needs)
 
 
 def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
@@ -338,57 +391,3 @@ def _is_time_major(program: Program, node: ast.expr) -> bool:
         or (isinstance(annotation, ast.Name) and annotation.id == "bool")
         or last_name(node) == "time_major"
     )
-
-
-def masks(program: Program) -> Iterator[Finding]:
-    """RC07: `segmentation_mask`, integers, 1 at the first steps of each row."""
-    for call in program.calls:
-        for keyword in call.keywords:
-            is_layer = keyword.arg == "segmentation_mask" and _is_layer(program, call)
-            if is_layer is False:
-                continue
-            is_plain = isinstance(keyword.value, ast.Name | ast.Attribute)
-            why = ""
-            if is_layer is None:
-                why = "whether it is a layer of Flax is not known"
-            elif not is_plain and not _is_array(program, keyword.value):
-                why = "it may be None, and without a mask there are no lengths"
-            edits = [] if why else _to_lengths(program, keyword)
-            yield Finding("RC07", keyword.value, edits, why)
-
-
-def _is_layer(program: Program, call: ast.Call) -> bool | None:
-    """Says whether a call is that of an RNN, or one of its methods; None: perhaps."""
-    layer = call.func
-    if isinstance(layer, ast.Attribute) and layer.attr in METHODS:
-        layer = layer.value
-    layers = [program.names.value(layer)]
-    if isinstance(layer, ast.Attribute) and program.names.is_self(layer.value):
-        layers = program.names.attribute_values(layer)
-    made = [m.func for m in layers if isinstance(m, ast.Call)]
-    if len(made) == len(layers) > 0:
-        if all(program.linen(m) in ("RNN", "Bidirectional") for m in made):
-            return True
-    is_another = any(last_name(function)[:1].isupper() for function in made)
-    return None if LAYER.search(last_name(layer)) and not is_another else False
-
-
-def _is_array(program: Program, node: ast.expr) -> bool:
-    """Says whether a value is an array for sure, not None."""
-    node = program.names.value(node)
-    if isinstance(node, ast.Call):
-        is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
-        function = program.names.qualified(node.func) or ""
-        return is_method or function.startswith("jax.")
-    return isinstance(node, ast.Compare | ast.BinOp | ast.UnaryOp)
-
-
-def _to_lengths(program: Program, keyword: ast.keyword) -> list[Edit]:
-    start, (at, end) = program.source.start(keyword), outer(program, keyword.value)
-    edits = [Edit(start, start + len("segmentation_mask"), "seq_lengths")]
-    if not _is_array(program, keyword.value):
-        text = program.source.text(keyword.value)
-        edits.append(Edit(at, at, f"None if {text} is None else "))
-    if isinstance(keyword.value, ast.Name | ast.Attribute | ast.Call):
-        return [*edits, Edit(end, end, ".sum(-1)")]
-    return [*edits, Edit(at, at, "("), Edit(end, end, ").sum(-1)")]

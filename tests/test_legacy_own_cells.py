@@ -1,0 +1,197 @@
+"""Users' own cells on the shim, as they were, and written anew as notices say."""
+
+import re
+import warnings
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import old_linen
+import pytest
+from programs import CALL, assert_same
+
+import rnncells
+from rnncells import legacy
+
+KEY = jax.random.PRNGKey(0)
+X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
+IMAGES = jnp.sin(jnp.arange(120.0)).reshape(2, 5, 4, 3)
+quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
+
+STATIC = f"""
+class Cell(nn.RNNCellBase):
+    rate: float = 0.5
+
+{CALL}
+    @staticmethod
+    def initialize_carry(rng, batch_dims, size):
+        return jax.random.normal(rng, (*batch_dims, size))
+"""
+WITH_INITIALISER = f"""
+class Cell(nn.RNNCellBase):
+{CALL}
+    @staticmethod
+    def initialize_carry(
+        key, batch_dims, size, init_fn=nn.initializers.normal(), scale=2
+    ):
+        return scale * init_fn(key, (*batch_dims, size))
+"""
+OF_CLASS = f"""
+class Cell(nn.RNNCellBase):
+    start = 3.0
+
+{CALL}
+    @classmethod
+    def initialize_carry(cls, rng, batch_dims, size):
+        return cls.start + jax.random.normal(rng, (*batch_dims, size))
+"""
+OF_INSTANCE = f"""
+class Cell(nn.RNNCellBase):
+    start: float = 0.0
+
+{CALL}
+    def initialize_carry(self, rng, batch_dims, size):
+        return self.start + jax.random.normal(rng, (*batch_dims, size))
+"""
+WITH_FEATURES = """
+class Cell(nn.RNNCellBase):
+    features: int = 6
+
+    @nn.compact
+    def __call__(self, carry, x):
+        carry = nn.tanh(nn.Dense(carry.shape[-1])(x) + carry)
+        return carry, nn.Dense(self.features)(carry)
+
+    def initialize_carry(self, rng, batch_dims, size):
+        return jax.random.normal(rng, (*batch_dims, size))
+"""
+OF_IMAGES = f"""
+class Cell(nn.RNNCellBase):
+{CALL}
+    @staticmethod
+    def initialize_carry(rng, batch_dims, size):
+        return jax.random.normal(rng, (*batch_dims, *size))
+"""
+DERIVED = """
+class Cell(nn.LSTMCell):
+    @staticmethod
+    def initialize_carry(rng, batch_dims, size):
+        carry = jax.random.normal(rng, (*batch_dims, size))
+        return carry, -carry
+"""
+AROUND = """
+class Cell(nn.RNNCellBase):
+    cell: nn.Module
+
+    def __call__(self, carry, x):
+        carry, y = self.cell(carry, x)
+        return carry, y + x.mean(-1, keepdims=True)
+
+    def initialize_carry(self, key, batch_dims, size):
+        return self.cell.initialize_carry(key, batch_dims, size)
+"""
+AROUND_ANY = AROUND.replace("(self, key, batch_dims, size)", "(self, *args, **kwargs)")
+AROUND_ANY = AROUND_ANY.replace("(key, batch_dims, size)", "(*args, **kwargs)")
+
+# Cells for Flax <= 0.6.11, how they are made, by further fields too, and their size.
+CELLS = {
+    "static": (STATIC, "Cell(rate=0.25, {})", 4),
+    "with an initialiser": (WITH_INITIALISER, "Cell({})", 4),
+    "of the class": (OF_CLASS, "Cell({})", 4),
+    "of the instance": (OF_INSTANCE, "Cell(start=2.0, {})", 4),
+    "with features that are others": (WITH_FEATURES, "Cell({})", 4),
+    "with features that are the size": (WITH_FEATURES, "Cell({})", 6),
+    "of images": (OF_IMAGES, "Cell({})", (4, 3)),
+    "derived": (DERIVED, "Cell({})", 4),
+    "around another": (AROUND, "Cell(nn.GRUCell(), {})", 4),
+    "around any": (AROUND_ANY, "Cell(nn.GRUCell())", 4),
+}
+
+
+def program(source, cell):
+    return f"{source}\ncell = {cell}\nrnn = nn.RNN(cell, cell_size)\n"
+
+
+def results(module, code, size):
+    """Returns what the `rnn` of a program gives."""
+    names = {"nn": module, "jax": jax, "jnp": jnp, "size": size, "cell_size": size}
+    exec(compile(code, "program.py", "exec"), names)
+    rnn = names["rnn"].copy(return_carry=True)
+    x = IMAGES if isinstance(size, tuple) else X
+    return rnn.init_with_output(KEY, x, init_key=jax.random.key(1))
+
+
+@quiet
+@pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
+def test_own_cells_run_as_they_did(source, cell, size):
+    code = program(source, cell.format(""))
+    assert_same(results(legacy, code, size), results(old_linen, code, size))
+
+
+def told(text, words):
+    """Returns the code that stands behind some words of a text, or None."""
+    found = re.search(rf"{words} ?`([^`]+)`", text)
+    return found and found[1]
+
+
+def written_as_told(source, text):
+    """Returns a cell's source, changed as a notice of its RNN says."""
+    method = told(text, "a method of the instance:")
+    if method is not None:
+        old = (
+            r"(?:    @\w+\n)?    def initialize_carry\(.*?\bsize\b(?:, )?(.*?)\s*\):\n"
+        )
+        found = re.search(old, source, re.DOTALL)
+        new = f"    {method.replace('...', found[1])}:\n"
+        new += f"        {told(text, 'begins with')}\n"
+        source = source.replace(found[0], new)
+    field = told(text, "a field")
+    if field is not None:
+        assert f"    {field.partition(':')[0]}:" not in source
+        source += f"    {field}\n"
+    name, axes = re.search(r"a property `(\w+)` that returns (\d+)", text).groups()
+    return f"{source}\n    @property\n    def {name}(self):\n        return {axes}\n"
+
+
+@pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
+def test_own_cells_written_as_told_are_the_same(source, cell, size):
+    old = program(source, cell.format(""))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results(legacy, old, size)
+    said = [str(warning.message) for warning in caught]
+    (text,) = (text for text in said if text.startswith("`RNN("))
+    new = written_as_told(source, text)
+    new = program(new, cell.format(told(text, "made with")))
+    for text in said:
+        new = new.replace(told(text, "^"), told(text, "write"))
+    expected = results(old_linen, old, size)
+    with legacy.strict():
+        assert_same(results(legacy, new, size), expected)
+    assert_same(results(nn, new, size), expected)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "SimpleCell"])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_carries_of_derived_cells_are_of_a_shape_as_in_flax(name, time_major):
+    def results(module):
+        class Cell(getattr(module, name)):
+            def initialize_carry(self, rng, input_shape):
+                carry = jax.random.normal(rng, (*input_shape[:-1], self.features))
+                return (carry, -carry) if name == "LSTMCell" else carry
+
+        rnn = module.RNN(Cell(4), time_major=time_major, return_carry=True)
+        return rnn.init_with_output(KEY, X, init_key=jax.random.key(1))
+
+    assert_same(results(legacy), results(nn))
+
+
+def test_carries_of_cells_of_the_library_are_of_a_sample():
+    class Cell(rnncells.LSTMCell):
+        def initialize_carry(self, key, sample_input):
+            return super().initialize_carry(key, sample_input.shape)
+
+    assert_same(
+        legacy.RNN(Cell(4)).init_with_output(KEY, X),
+        legacy.RNN(rnncells.LSTMCell(4)).init_with_output(KEY, X),
+    )

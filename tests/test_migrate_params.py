@@ -1,0 +1,90 @@
+"""`rnncells migrate-params`: files that it reads and writes, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax import serialization
+from test_migrate_cli import contents
+
+from rnncells.migrate.cli import main
+
+
+def saved(path, **modules):
+    params = {
+        name: {"kernel": np.arange(6.0).reshape(shape)}
+        for name, shape in modules.items()
+    }
+    # As `flax.training.checkpoints` wrote a state before Orbax.
+    opt_state = {"0": {"count": np.int32(5), "trace": params}, "1": {}}
+    state = {"step": 5, "params": params, "opt_state": opt_state}
+    path.write_bytes(serialization.to_bytes(state))
+    return state
+
+
+@pytest.fixture
+def checkpoints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "noise.npz").write_bytes(b"\xc1 no")
+    (tmp_path / "list").write_bytes(serialization.msgpack_serialize([1, 2]))
+    (tmp_path / "orbax").mkdir()
+    saved(tmp_path / "wide", b=(3, 2))
+    saved(tmp_path / "two", a=(2, 3), b=(2, 3))
+    saved(tmp_path / "like", head=(2, 3))
+    return saved(tmp_path / "checkpoint_10", a=(2, 3))
+
+
+@pytest.mark.parametrize("name", ["checkpoint_0", "checkpoint_0.5", "x.msgpack"])
+def test_checkpoints_are_read_and_written_by_any_name(name, checkpoints, capsys):
+    words = ["migrate-params", "checkpoint_10", "--like", "like"]
+    assert main(words) == 0
+    moves = "opt_state/0/trace/a -> opt_state/0/trace/head\nparams/a -> params/head\n"
+    assert capsys.readouterr().out == moves
+    assert main([*words, "--write", name]) == 0
+    params = {"head": checkpoints["params"]["a"]}
+    opt_state = {"0": {"count": np.int32(5), "trace": params}, "1": {}}
+    expected = {"step": 5, "params": params, "opt_state": opt_state}
+    written = serialization.msgpack_restore(Path(name).read_bytes())
+    np.testing.assert_equal(written, expected)
+
+
+def test_files_that_are_there_are_replaced_by_force_alone(checkpoints, capsys):
+    words = ["migrate-params", "checkpoint_10", "--like", "like", "--write"]
+    for name in ("checkpoint_10", "like", "./noise.npz"):
+        before = Path(name).read_bytes()
+        assert main([*words, name]) == 2
+        error = capsys.readouterr().err
+        assert error == f"error: {Path(name)} is there: give --force to replace it.\n"
+        assert Path(name).read_bytes() == before
+    assert main([*words, "checkpoint_10", "--force"]) == 0
+    assert main([*words[:-1]]) == 0
+    assert capsys.readouterr().out.endswith("all names stay\n")
+    assert not [path for path in Path().iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("none --like none", "No such file or directory: 'none'"),
+        ("noise.npz --like like", "noise.npz is no file of Flax's bytes"),
+        ("list --like like", "list is no file of Flax's bytes, as"),
+        ("orbax --like like", "orbax is a folder: give a file in it; what Orbax"),
+        ("like --like like --name b", "`--name` must be OLD=NEW, got 'b'"),
+        ("like --like like --name b=c", "got 'b'; there are params/head."),
+        (
+            "like --like like --write x.safetensors",
+            "x.safetensors: safetensors keep arrays alone, and ",
+        ),
+        (
+            "wide --like like",
+            "params/b has kernel (3, 2), and params/head of `like` kernel (2, 3)",
+        ),
+        ("two --like like", "as `--name params/a=params/head`"),
+    ],
+)
+def test_mistakes_with_parameters_say_what_came(words, message, checkpoints, capsys):
+    before = contents(Path())
+    assert main(["migrate-params", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error
+    assert contents(Path()) == before

@@ -1,0 +1,148 @@
+"""Other files that use a cell which is rewritten are named, line by line."""
+
+import re
+
+import pytest
+
+from rnncells.migrate.cli import main
+
+CELL = """\
+import flax.linen as nn
+import jax.numpy as jnp
+
+
+class {0}(nn.RNNCellBase):
+    @staticmethod
+    def initialize_carry(rng, batch_dims, size):
+        return jnp.zeros(batch_dims + (size,))
+
+
+carry = {0}.initialize_carry(key, (2,), 4)
+named = {{"{0}": {0}}}
+"""
+# Lines that end with `# !` use the cell `Own` of another file.
+USES = {
+    "models.py": """\
+from cells import (
+    Own,
+)
+import flax.linen as nn
+
+__all__ = ["Own"]
+
+
+class Model(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        # Own, in a comment
+        cell = nn.LSTMCell(**options)
+        other = nn.LSTMCell(**options)
+        carry = Own.initialize_carry(key, (2,), 4), Own  # !
+        another = nn.LSTMCell(**options)
+        return f(
+            Own(),  # !
+        )
+
+
+class Of(Own):  # !
+    '''An Own.'''
+""",
+    "main.py": """\
+import cells
+from models import Own as Cell, Model
+carry = cells.Own.initialize_carry(key, (2,), 4)  # !
+cell = Cell()  # !
+cell = getattr(cells, "Own")()  # !
+skipped = Cell()  # rnncells: skip
+""",
+    "stars.py": "from cells import *\ncell = Own()  # !\n",
+    "ways.py": """\
+try:
+    from cells import Own
+except ImportError:
+    from .cells import Own
+cell = Own()  # !
+""",
+    "others.py": """\
+import flax.linen as nn
+from flax.linen import Own as Cell
+class Own:
+    pass
+def f(Own):
+    return Own
+made = Own(), nn.Own(), Cell(), OwnMore, Their.Owner
+""",
+    "unrelated.py": "print('hello')\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cells.py").write_text(CELL.format("Own"))
+    for name, text in USES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def named(error):
+    """Returns what is said of files and lines, by RC06."""
+    return sorted(re.findall(r"^(.*\.py):(\d+): RC06 (.*)$", error, re.MULTILINE))
+
+
+@pytest.mark.parametrize("way", [[], ["--check"], ["--write"]])
+def test_uses_in_other_files_are_named(way, folder, capsys):
+    main(["migrate", ".", *way])
+    error = capsys.readouterr().err
+    # With --write, these are the lines of what is written.
+    expected = [
+        (name, str(number))
+        for name in USES
+        for number, line in enumerate((folder / name).read_text().split("\n"), 1)
+        if line.endswith("# !")
+    ]
+    assert [(name, number) for name, number, _ in named(error)] == sorted(expected)
+    assert {why for _, _, why in named(error)} == {
+        "`Own`, of cells.py, has `features` now, and its carry is made by an "
+        "instance: see RC01, RC02"
+    }
+    assert f"RC06      1 rewritten, {len(expected):5} to look at" in error
+    lines = re.findall(r"^models\.py:(\d+): ", error, re.MULTILINE)
+    assert lines == sorted(lines, key=int) and len(lines) == 6
+
+
+def test_uses_are_named_when_the_cell_is_rewritten(folder, capsys):
+    main(["migrate", ".", "--ignore", "RC06"])
+    main(["migrate", "main.py", "models.py"])
+    assert not named(capsys.readouterr().err)
+    main(["migrate", ".", "--write"])
+    assert named(capsys.readouterr().err)
+    main(["migrate", ".", "--write"])
+    assert not named(capsys.readouterr().err)
+
+
+def test_cells_of_one_name_are_told_apart_where_they_are(folder, capsys):
+    """A file that has its own uses that; others may use any."""
+    (folder / "more.py").write_text(CELL.format("Own"))
+    main(["migrate", "cells.py", "more.py", "stars.py"])
+    (found,) = named(capsys.readouterr().err)
+    assert (
+        found[:2] == ("stars.py", "2") and "`Own`, of cells.py, more.py, " in found[2]
+    )
+
+
+def test_names_of_flax_are_not_taken_for_cells_of_other_files(folder, capsys):
+    (folder / "cells.py").write_text(CELL.format("RNN"))
+    text = "import flax.linen as nn\nlayer = nn.RNN(nn.GRUCell(4))\n"
+    (folder / "layers.py").write_text(text)
+    main(["migrate", ".", "--write"])
+    error = capsys.readouterr().err
+    assert "RC06      1 rewritten," in error and not named(error)
+
+
+def test_files_that_are_not_python_may_use_a_cell(folder, capsys):
+    (folder / "old.py").write_text("from cells import Own\nprint 'Own'\n")
+    main(["migrate", ".", "--write"])
+    error = capsys.readouterr().err
+    assert "old.py: whether it uses `Own` is not known, SyntaxError: " in error
+    assert named(error)
