@@ -180,6 +180,12 @@ MARKED = {
         "c = cell.initialize_carry(k, (2,), size)",
         ["RC01", "RC03"],
     ),
+    "a size that a comprehension sets at each turn": (
+        "def f(ns):\n    for n in ns:\n        other = [(size := m) for m in (n,)]\n"
+        "        cell = nn.GRUCell()\n        cells.append(cell)\n"
+        "    return cell.initialize_carry(k, (2,), size)",
+        ["RC01", "RC03"],
+    ),
     "a size that a comprehension sets too late": (
         "def f():\n    cell = nn.GRUCell()\n    other = [(size := n) for n in (5, 6)]\n"
         "    return cell.initialize_carry(k, (2,), size)",

@@ -193,6 +193,13 @@ def test_other_arguments_than_those_of_old_are_marked(arguments):
     assert left(code) == (["RC03:"], code)
 
 
+@pytest.mark.parametrize("arguments", OF_OTHER_METHODS)
+def test_a_size_among_other_arguments_is_no_width(arguments):
+    carry = BY_NAME.replace("return", "carry =").format(arguments)
+    code = f"import jax\n{HEAD}{carry}        return nn.GRUCell()(carry, x)\n"
+    assert left(code) == (["RC03:", "RC01:"], code)
+
+
 @pytest.mark.parametrize("arguments", OF_CELLS_FOR_SURE)
 def test_arguments_as_of_old_are_those_of_a_cell(arguments):
     found, kept = left(f"{HEAD}{BY_NAME.format(arguments)}")

@@ -69,18 +69,17 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
         return CarryCall(node, kind.cell_class, {})
     arguments = {**dict(zip(OLD_NAMES, node.args, strict=False)), **keywords}
+    if kind.cell_class is not None or kind.is_cell:
+        return CarryCall(node, kind.cell_class, arguments)
+    if not _may_be_old(program, arguments):
+        return CarryCall(node, None, {}, is_sure=False)
     is_sure = (
-        kind.cell_class is not None
-        or kind.is_cell
-        or (
-            not kind.classes
-            and program.has_linen
-            and not program.has_nnx
-            and _is_named_as_a_cell(program, receiver)
-            and _may_be_old(program, arguments)
-        )
+        not kind.classes
+        and program.has_linen
+        and not program.has_nnx
+        and _is_named_as_a_cell(program, receiver)
     )
-    return CarryCall(node, kind.cell_class, arguments, is_sure)
+    return CarryCall(node, None, arguments, is_sure)
 
 
 @lru_cache(maxsize=1)

@@ -203,7 +203,8 @@ class Program:
     def _loops(self, binding: Binding) -> Iterator[ast.For | ast.While]:
         """Yields the loops of its function that set a name again at each turn."""
         node, parents = binding.node, self.source.parents
-        while node is not None and not isinstance(node, SCOPES):
+        # What `:=` sets in a comprehension is of the scope around it.
+        while node is not None and not isinstance(node, SCOPES[:5]):
             if isinstance(node, ast.For | ast.AsyncFor | ast.While):
                 yield node
             node = parents.get(node)
