@@ -78,6 +78,7 @@ PLACES = {
 OTHERS = {
     "another method": "self.net.start(k, (2,), {})",
     "a method that stays": "self.initialize_carry(2, 4, {})",
+    "a layer with its size": "nn.RNN(nn.GRUCell({}), 4)",
     "a layer with what is unpacked": "nn.RNN(nn.GRUCell({}), **options)",
     "what comes in": "other(d={})",
 }
