@@ -64,16 +64,19 @@ def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]
     Returns:
       its name in `flax.linen`, None if it is none, and the options given with it.
     """
-    node = names.value(node)
-    name = linen_name(names.qualified(node))
-    if name in LIFTS + OTHER_LIFTS:
-        return name, []
-    is_partial = isinstance(node, ast.Call) and (
-        (names.qualified(node.func) or getattr(node.func, "id", "")) in PARTIAL
-    )
-    if is_partial and node.args:
-        name, options = lifting(names, node.args[0])
-        return name, [*options, *node.keywords]
+    options, seen = [], []
+    while (node := names.value(node)) not in seen:
+        name = linen_name(names.qualified(node))
+        if name in LIFTS + OTHER_LIFTS:
+            return name, options
+        is_partial = isinstance(node, ast.Call) and (
+            (names.qualified(node.func) or getattr(node.func, "id", "")) in PARTIAL
+        )
+        if not (is_partial and node.args):
+            break
+        # A name may be set to a partial of itself.
+        seen.append(node)
+        node, options = node.args[0], [*node.keywords, *options]
     return None, []
 
 

@@ -52,6 +52,7 @@ class Program:
         self.source = source
         self.names = Names(source)
         self.kinds = Kinds(self.names)
+        self._functions: dict[ast.expr, bool | None] = {}
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -84,6 +85,13 @@ class Program:
 
     def is_function(self, node: ast.expr) -> bool | None:
         """Says whether an argument is a function, not a number; None: not known."""
+        if node not in self._functions:
+            # What is made of itself says nothing.
+            self._functions[node] = None
+            self._functions[node] = self._is_function(node)
+        return self._functions[node]
+
+    def _is_function(self, node: ast.expr) -> bool | None:
         value, parts = self.names.value(node), []
         if isinstance(value, ast.IfExp):
             parts = [value.body, value.orelse]
