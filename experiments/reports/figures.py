@@ -200,12 +200,13 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
         next(iter(of_row.values())).result["config"]["paper"]["sequences"][-1]
         for of_row in rows.values()
     ]
-    axes.plot(papers, range(len(rows)), "|", color=PAPERS, label="the paper's mean")
+    shown = {"color": PAPERS, "markersize": 12, "markeredgewidth": 2}
+    axes.plot(papers, range(len(rows)), "|", label="the paper's mean", **shown)
     axes.set_yticks(range(len(rows)), rows, fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("training sequences until success, mean of trials that succeeded")
-    axes.legend(fontsize=7, ncols=3)
+    figure.legend(fontsize=7, ncols=4, loc="outside upper center")
     return figure
 
 
