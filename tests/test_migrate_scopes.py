@@ -37,9 +37,10 @@ UNPACKED = {
         "",
     ),
 }
-# Names of a class that are set to what is made of them; no byte of it changes.
+# Names of a class that are set to what is made of them; marks alone are put in.
 CIRCLES = {
     "a transform": "lift = partial(lift)\n    L = lift(nn.GRUCell)\n    cell = L()",
+    "a builtin": "print = partial(print)\n    L = print(nn.GRUCell)\n    cell = L()",
     "a class": "C = nn.scan(C)\n    cell = C()",
     "two classes": "A = B\n    B = A\n    cell = A()\n    layer = nn.RNN(A, B)",
     "a gate function": "act = act if act else nn.relu\n    cell = nn.LSTMCell(act)",

@@ -32,6 +32,7 @@ from experiments.tasks import temporal_order
 from experiments.training.trainer import Trainer
 
 OURS, PAPERS = "C0", "C3"
+OF_PAPER = {"marker": "|", "ls": "", "color": PAPERS, "ms": 14, "mew": 3}
 SIX_A = "temporal-order-6a"
 
 
@@ -67,9 +68,9 @@ def draw_sequences(shown: dict[str, Outcome]) -> Figure:
         paper = outcome.result["config"]["paper"]["sequences"][-1]
         axes.plot(ours, [k] * len(ours), ".", color=OURS, alpha=0.5)
         axes.plot(np.mean(ours) if ours else np.nan, k, "|", color=OURS, markersize=14)
-        axes.plot(paper, k, "|", color=PAPERS, markersize=14, markeredgewidth=3)
+        axes.plot(paper, k, **OF_PAPER)
     axes.plot([], [], ".", color=OURS, label="a trial of ours; mean")
-    axes.plot([], [], "|", color=PAPERS, label="the paper's mean")
+    axes.plot([], [], **OF_PAPER, label="the paper's mean")
     labels = [
         f"{name}, {outcome.reading}: {outcome.solved_of}"
         for name, outcome in shown.items()
@@ -200,8 +201,7 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
         next(iter(of_row.values())).result["config"]["paper"]["sequences"][-1]
         for of_row in rows.values()
     ]
-    shown = {"color": PAPERS, "markersize": 12, "markeredgewidth": 2}
-    axes.plot(papers, range(len(rows)), "|", label="the paper's mean", **shown)
+    axes.plot(papers, range(len(rows)), **OF_PAPER, label="the paper's mean")
     axes.set_yticks(range(len(rows)), rows, fontsize=7)
     axes.invert_yaxis()
     axes.set_xscale("log")
