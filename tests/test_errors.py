@@ -72,7 +72,7 @@ OLD_SPELLINGS = {
     "class in place of a cell": (
         lambda: rnncells.RNN(rnncells.GRUCell),
         TypeError,
-        r"must be an instance, as GRUCell\(features\)",
+        r"must be an instance such as GRUCell\(features\)",
     ),
 }
 MISTAKES = {
@@ -184,7 +184,7 @@ MISTAKES = {
     "bidirectional reversed": (
         lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=True),
         ValueError,
-        "`reverse` of Bidirectional needs `keep_order`",
+        "`reverse` of Bidirectional needs `keep_order=True`",
     ),
     "bidirectional flag of a call": (
         lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=1),
@@ -201,17 +201,17 @@ MISTAKES = {
     "reset_carry of another shape": (
         lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=jnp.ones(4)),
         ValueError,
-        r"`reset_carry` must be as the carry .*real\(2, 4\), got real\(4,\)",
+        r"`reset_carry` must have the .* carry, real\(2, 4\), got real\(4,\)",
     ),
     "reset_carry of another structure": (
         lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=(jnp.ones((2, 4)),)),
         ValueError,
-        "`reset_carry` must be as the carry",
+        "`reset_carry` must have the structure and shapes of the initial carry",
     ),
     "reset_carry without resets": (
         lambda: run(reset_carry=jnp.ones((2, 4))),
         ValueError,
-        "no `resets` at which to use it",
+        "`reset_carry` needs `resets`, got None",
     ),
     "lengths that wrap around in 32 bits": (
         lambda: run(seq_lengths=np.array([2**32 + 3, 1])),

@@ -457,7 +457,7 @@ ERRORS = {
     "dropout without a word": (
         lambda: lstm(num_layers=2, dropout=0.3).init(KEY, X),
         ValueError,
-        "`deterministic` of LSTM must be True or False with `dropout` 0.3",
+        "`deterministic` of LSTM must be True or False with dropout=0.3",
     ),
     "input size first": (
         lambda: rnncells.LSTM(3, FEATURES),
@@ -489,21 +489,21 @@ ERRORS = {
     "step of both directions": (
         lambda: apply(None, X[:, 0], layer=lstm(bidirectional=True), method="step"),
         ValueError,
-        "`step` of LSTM needs `bidirectional` False",
+        "`step` of LSTM needs `bidirectional=False`, got True",
     ),
     "step of a reversed RNN": (
         lambda: rnncells.RNN(rnncells.GRUCell(4), reverse=True).init(
             KEY, None, X[:, 0], method="step"
         ),
         ValueError,
-        "`step` of RNN needs `reverse` False",
+        "`step` of RNN needs `reverse=False`, got True",
     ),
     "step of a stack": (
         lambda: rnncells.Stack([nn.RNN(nn.GRUCell(4))]).init(
             KEY, None, X[:, 0], method="step"
         ),
         ValueError,
-        "`step` of Stack needs layers that have single steps, got RNN",
+        "`step` of Stack needs layers with a method `step`, got RNN",
     ),
     "learnt states without parameters": (
         lambda: lstm(learn_states=True).initialize_carry(KEY, X[:, 0]),
@@ -513,7 +513,7 @@ ERRORS = {
     "empty stack": (
         lambda: rnncells.Stack([]),
         ValueError,
-        r"`layers` of Stack must be a list, got \[\]",
+        r"`layers` of Stack must be a list with at least one layer, got \[\]",
     ),
     "class in a stack": (
         lambda: rnncells.Stack([rnncells.GRUCell]),
@@ -528,7 +528,7 @@ ERRORS = {
     "carries of a stack": (
         lambda: rnncells.Stack(STACK).init(KEY, X, initial_carry=(STATES,)),
         ValueError,
-        "`initial_carry` of Stack must have one for each of 2 recurrent layers",
+        "`initial_carry` of Stack must be a tuple with one carry for each of the 2",
     ),
 }
 
@@ -540,5 +540,5 @@ def test_mistake_has_its_error(call, kind, message):
 
 
 def test_dropout_of_one_layer_warns():
-    with pytest.warns(UserWarning, match="`dropout` of LSTM is between layers"):
+    with pytest.warns(UserWarning, match="`dropout` of LSTM is applied between layers"):
         lstm(dropout=0.5)

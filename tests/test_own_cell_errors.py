@@ -124,29 +124,31 @@ MISTAKES = {
             own(project=lambda cell, x: cell.affine(x, "i").reshape(-1, 4)),
         ),
         ValueError,
-        r"`project` of MyCell .* of 7 steps it must return \(7, 2, 4\), got \(14, 4\)",
+        r"`project` of MyCell .* 7 steps it must return \(7, 2, 4\), got \(14, 4\)",
     ),
     "mean over time": (
         lambda: outputs(
             own(project=lambda cell, x: cell.affine(x, "i").mean(0, keepdims=True)),
         ),
         ValueError,
-        "must treat every axis but those of features as a batch axis",
+        "must treat every axis except the feature axes as a batch axis",
     ),
     "memory without the fast loop": (
         lambda: outputs(nn.LSTMCell(4), memory="sqrt"),
         ValueError,
-        "`memory` of RNN is for the fast loop, .* LSTMCell is no RNNCellBase.*'sqrt'",
+        r"memory='sqrt' of RNN needs the fast loop, .* got flax\.linen\..*LSTMCell\. .*"
+        "`memory` must be 'full'",
     ),
     "projection without the fast loop": (
         lambda: outputs(own(__call__=of_calls), projection=Chunk(3)),
         ValueError,
-        "`projection` of RNN is for the fast loop, .* MyCell overrides `__call__`",
+        r"projection=Chunk\(steps=3\) of RNN needs the fast loop, .* MyCell overrides "
+        "`__call__`",
     ),
     "memory of the plain loop": (
         lambda: rnncells.RNN(OwnCell(4), memory="sqrt", implementation="scan"),
         ValueError,
-        "`memory` of RNN is for the fast loop, which implementation='scan' is not",
+        "memory='sqrt' of RNN needs the fast loop, but implementation='scan'",
     ),
     "memory unknown": (
         lambda: rnncells.RNN(OwnCell(4), memory="half"),
@@ -173,7 +175,7 @@ MISTAKES = {
     "width in place of a cell": (
         lambda: rnncells.RNN(4),
         TypeError,
-        "`cell` of RNN must be a cell, got 4",
+        "`cell` of RNN must be a flax.linen module .*, got 4",
     ),
     "layer in place of a cell": (
         lambda: outputs(nn.Dense(4)),

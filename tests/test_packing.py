@@ -373,14 +373,18 @@ ONE, TWO = np.ones((1, 3)), np.ones((2, 3))
         (lambda: packing.pack([], 4), ValueError, "at least one sequence"),
         (lambda: packing.pack([ONE, 1.0], 4), ValueError, r"got \(\) in sequence 1"),
         (lambda: packing.pack([{}], 4), ValueError, "in sequence 0"),
-        (lambda: packing.pack([(ONE, TWO)], 4), ValueError, "one length"),
+        (lambda: packing.pack([(ONE, TWO)], 4), ValueError, "with the same length"),
         (lambda: packing.pack([ONE, ONE.T], 4), ValueError, r"float64\(1,\) in sequ"),
         (
             lambda: packing.pack([ONE, ONE > 0], 4),
             ValueError,
             r"got bool\(3,\) in sequ",
         ),
-        (lambda: packing.pack([ONE, (ONE,)], 4), ValueError, "steps as the first"),
+        (
+            lambda: packing.pack([ONE, (ONE,)], 4),
+            ValueError,
+            "feature shape of the first",
+        ),
         (lambda: packing.unpack(BATCH, PLAN), ValueError, r"`rows` .* \(2, 4, '...'\)"),
         (
             lambda: PLAN.pack(IN_ROWS),

@@ -1,1 +1,1 @@
-"""Layers over sequences, made of cells; users import them from `rnncells`."""
+"""Layers that run cells over sequences; import them from `rnncells`."""

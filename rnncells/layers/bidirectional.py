@@ -1,4 +1,4 @@
-"""A layer that runs two others over a sequence, one in each direction."""
+"""A layer that runs two layers over a sequence, one in each direction."""
 
 import warnings
 from collections.abc import Callable
@@ -30,19 +30,19 @@ class Bidirectional(nn.Module):
     (2, 5, 10)
 
     Attributes:
-      forward_rnn: layer for the direction of time, as `RNN`.
-      backward_rnn: layer for the other direction; both outputs are in the order of the
-        inputs when they are merged.
-      merge_fn: makes one output of the two, array by array; concatenation on the last
-        axis by default.
+      forward_rnn: layer that runs from the first step to the last, such as `RNN`.
+      backward_rnn: layer that runs from the last step to the first. Its outputs are
+        returned to the order of the inputs before they are merged.
+      merge_fn: merges a forward and a backward array; default: concatenation on the
+        last axis.
       time_major: inputs and outputs are `(time, *batch, *features)`.
       return_carry: returns `((forward, backward) carries, outputs)`.
-      return_all_carries: the same with the carries after every step, in the order of
-        the inputs.
+      return_all_carries: returns the carries after every step, in the order of the
+        inputs, instead of the final carries.
 
-    Source: `flax.linen.Bidirectional`, which ignores `reverse` and `keep_order`, and
-    computes carries that nobody asked for. Here `reverse` swaps the directions: the
-    forward layer goes from right to left.
+    Source: `flax.linen.Bidirectional`. Differences: Flax ignores `reverse` and
+    `keep_order`; here `reverse` swaps the two directions. Flax always computes carries;
+    here only on request.
     """
 
     forward_rnn: nn.Module
@@ -56,7 +56,7 @@ class Bidirectional(nn.Module):
         for name in ("forward_rnn", "backward_rnn"):
             if isinstance(getattr(self, name), nn.RNNCellBase):
                 raise TypeError(
-                    f"`{name}` of Bidirectional must be a layer over sequences, as "
+                    f"`{name}` of Bidirectional must be a layer over sequences such as "
                     f"RNN(cell), got the cell {type(getattr(self, name)).__name__}."
                 )
         check_bools(
@@ -83,32 +83,32 @@ class Bidirectional(nn.Module):
         reset_carry: tuple[Carry, Carry] | None = None,
         return_all_carries: bool | None = None,
     ) -> Any:
-        """Applies both layers; the arguments are those of `RNN`.
+        """Applies both layers; see `RNN` for the arguments.
 
         Args:
           inputs: pytree of `(*batch, time, *features)`.
           initial_carry: `(forward, backward)` carries.
-          init_key: split in two, a key for each direction.
+          init_key: key that is split into one for each direction.
           seq_lengths: integers `(*batch,)` in `[0, time]`.
-          return_carry: overrides the field, as does `time_major`.
-          time_major: whether time is the first axis.
-          reverse: swaps the directions; needs `keep_order`.
-          keep_order: outputs are in the order of the inputs in any case.
-          mask: booleans `(*batch, time)`, false at steps to pass over.
+          return_carry: overrides the field.
+          time_major: overrides the field.
+          reverse: swaps the directions; needs `keep_order=True`.
+          keep_order: accepted for Flax; outputs are always in the order of the inputs.
+          mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
-          reset_carry: `(forward, backward)` carries at resets.
+          reset_carry: `(forward, backward)` carries after a reset.
           return_all_carries: overrides the field.
 
         Returns:
-          The merged outputs, or `((forward, backward), outputs)` with carries.
+          The merged outputs, or `((forward, backward) carries, outputs)`.
 
         Raises:
-          ValueError: `reverse` without `keep_order`; shapes or lengths that do not fit.
+          ValueError: `reverse` without `keep_order`, or a shape or length does not fit.
         """
         if self.forward_rnn is self.backward_rnn:
             warnings.warn(
-                "`forward_rnn` and `backward_rnn` are one object, so they share their "
-                "parameters.",
+                "`forward_rnn` and `backward_rnn` are the same object, so they share "
+                "their parameters. Pass two layers for separate parameters.",
                 stacklevel=2,
             )
         reverse = False if reverse is None else reverse
@@ -116,8 +116,8 @@ class Bidirectional(nn.Module):
         check_bools("Bidirectional", reverse=reverse, keep_order=keep_order)
         if reverse and not keep_order:
             raise ValueError(
-                "`reverse` of Bidirectional needs `keep_order`: both directions are in "
-                "the order of the inputs when they are merged."
+                "`reverse` of Bidirectional needs `keep_order=True`, because both "
+                "directions are merged in the order of the inputs."
             )
         flags = resolve_flags(
             self,
@@ -137,8 +137,8 @@ class Bidirectional(nn.Module):
             given = shared | {name: pair[side] for name, pair in pairs.items()}
             return _run(rnn, inputs, given, flags, reverse)
 
-        # Two loops: measured on CPU, one loop over both directions takes 0.93 to 1.4
-        # times as long, and less (0.87) only over thousands of steps, kernels stacked.
+        # Two loops: on CPU, one loop over both directions takes 0.93 to 1.4 times as
+        # long. With stacked kernels and thousands of steps it takes 0.87 times as long.
         forward = run(0, self.forward_rnn, reverse)
         backward = run(1, self.backward_rnn, not reverse)
         if not (flags["return_carry"] or flags["return_all_carries"]):
@@ -154,10 +154,10 @@ def _run(
     flags: dict[str, bool],
     reverse: bool,
 ) -> Any:
-    """Applies one direction; the outputs are in the order of the inputs."""
+    """Applies one direction; returns the outputs in the order of the inputs."""
     arguments = {name: value for name, value in given.items() if value is not None}
     arguments |= {name: flags[name] for name in ("return_carry", "time_major")}
-    # Flax's layers do not know this argument: they get it only if it is asked for.
+    # Flax's layers do not have this argument, so pass it to them only on request.
     if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):
         arguments["return_all_carries"] = flags["return_all_carries"]
     return rnn(inputs, **arguments, reverse=reverse, keep_order=True)

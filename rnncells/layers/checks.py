@@ -1,4 +1,4 @@
-"""Checks of what callers pass to layers over sequences."""
+"""Checks of the arguments of layers over sequences."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ def check_bools(layer: str, **flags: Any) -> None:
             hint = ""
             if name == "time_major" and layer == "RNN":
                 hint = (
-                    " (The second argument was `cell_size` up to Flax 0.6.11; the size "
-                    "belongs to the cell now: RNN(LSTMCell(features)).)"
+                    " (Up to Flax 0.6.11, the second argument was `cell_size`. Pass "
+                    "the size to the cell: RNN(LSTMCell(features)).)"
                 )
             raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
 
 
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
-    """Returns the flags of a call: the argument where given, else the layer's field.
+    """Returns the flags of a call; an argument of None takes the layer's field.
 
     Raises:
       TypeError: a flag is not a bool.
@@ -51,11 +51,11 @@ def check_sequences(
     Args:
       inputs: pytree of arrays, `(*batch, time, *features)` or time first; the first
         leaf has `feature_dims` feature axes, the others any number.
-      feature_dims: of the cell.
+      feature_dims: the cell's number of feature axes.
       time_major: whether time is the first axis.
       seq_lengths: see `check_lengths`.
-      mask: booleans over batch and time.
-      resets: booleans over batch and time.
+      mask: booleans, `(*batch, time)` or time first.
+      resets: booleans, `(*batch, time)` or time first.
     """
     sizes = check_layout(inputs, feature_dims)
     axis = 0 if time_major else len(sizes) - 1
@@ -69,7 +69,7 @@ def check_sequences(
 
 
 def check_layout(inputs: PyTree, feature_dims: int) -> tuple[int, ...]:
-    """Returns the sizes of the batch and time axes, which all inputs must share."""
+    """Returns the sizes of the batch and time axes; all inputs must share them."""
     leaves = jax.tree.leaves(inputs)
     if not leaves:
         raise ValueError("`inputs` must have at least one array, got none.")
@@ -83,14 +83,14 @@ def check_layout(inputs: PyTree, feature_dims: int) -> tuple[int, ...]:
     for leaf in leaves:
         if leaf.shape[:count] != sizes:
             raise ValueError(
-                f"all `inputs` must have the same batch and time axes {sizes}, got the "
+                f"All `inputs` must have the same batch and time axes {sizes}, got the "
                 f"shape {leaf.shape}."
             )
     return sizes
 
 
 def check_steps(name: str, steps: Any, sizes: tuple[int, ...]) -> jax.Array | None:
-    """Returns a mask over batch and time as an array, once it is seen to be one."""
+    """Returns a boolean mask over batch and time as an array, after checking it."""
     if steps is None:
         return None
     steps = jnp.asarray(steps)
@@ -109,13 +109,13 @@ def check_lengths(
 ) -> jax.Array | None:
     """Returns lengths as an array in `[0, steps]`.
 
-    Values are checked where they are known; under a transformation such as `jit` they
-    are not, and a length outside the range is clipped to it.
+    A known length outside the range raises an error. Under a transformation such as
+    `jit` values are not known, and lengths are clipped to the range.
     """
     if seq_lengths is None:
         return None
     is_known = not isinstance(seq_lengths, jax.core.Tracer)
-    # NumPy keeps wide integers as they are: none may slip in by wrapping around.
+    # NumPy keeps 64-bit integers, so a large length cannot wrap around into the range.
     lengths = np.asarray(seq_lengths) if is_known else seq_lengths
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"`seq_lengths` must be integers, got {lengths.dtype}.")
@@ -137,7 +137,7 @@ def check_lengths(
 
 
 def check_pair(name: str, pair: Any) -> None:
-    """Raises unless `pair` is a tuple or list of two: forward and backward."""
+    """Raises ValueError unless `pair` is a tuple or list (forward, backward)."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(
             f"`{name}` of Bidirectional must be a pair (forward, backward), got "
@@ -148,13 +148,13 @@ def check_pair(name: str, pair: Any) -> None:
 def check_states(
     layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
 ) -> tuple[jax.Array, ...]:
-    """Returns states before the first step as a tuple of arrays.
+    """Returns initial states as a tuple of arrays.
 
     Args:
       layer: name of the layer.
       states: an array, or a pair of arrays if there are two shapes.
-      shapes: what they must have.
-      dtype: what they must have.
+      shapes: the shapes that the arrays must have.
+      dtype: the dtype that the arrays must have.
     """
     expected = shapes if len(shapes) > 1 else shapes[0]
     is_tuple = isinstance(states, tuple | list)
@@ -168,13 +168,13 @@ def check_states(
         if part.dtype != dtype:
             raise TypeError(
                 f"`states` of {layer} must have the dtype of its parameters, {dtype}, "
-                f"got {part.dtype}."
+                f"got {part.dtype}. Convert them with `astype`."
             )
     return parts
 
 
 def describe(carry: Carry) -> PyTree:
-    """Returns what must not change of each part of a carry: shape, real or complex."""
+    """Returns, for each leaf of a carry, its shape and whether it is complex."""
 
     def kind(leaf):
         is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
@@ -184,26 +184,28 @@ def describe(carry: Carry) -> PyTree:
 
 
 def is_alike(carry: Carry, other: Carry) -> bool:
-    """Says whether two carries are alike but for values and precision."""
+    """Says whether two carries differ only in values and precision."""
     return jax.tree.flatten(describe(carry)) == jax.tree.flatten(describe(other))
 
 
 def check_kept(cell: str, new: Carry, old: Carry) -> None:
-    """Raises unless a step kept its carry: structure, shapes, real or complex."""
+    """Raises ValueError if a step changed the structure or shapes of its carry."""
     if not is_alike(new, old):
         raise ValueError(
-            f"`initial_carry` does not fit the inputs: {cell} takes {describe(old)} "
-            f"and returns {describe(new)}; structure, shapes, and real or complex must "
-            "stay."
+            f"`initial_carry` does not fit the inputs: {cell} got the carry "
+            f"{describe(old)} and returned {describe(new)}. A step must keep the "
+            "carry's structure, its shapes, and whether it is real or complex."
         )
 
 
 def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> None:
-    """Raises unless the carry at resets is as the one before the first step."""
+    """Raises ValueError unless `reset_carry` has the form of the initial carry."""
     if not has_resets:
-        raise ValueError("`reset_carry` is given, but no `resets` at which to use it.")
+        raise ValueError(
+            "`reset_carry` needs `resets`, got None. Pass both or neither."
+        )
     if not is_alike(reset_carry, carry):
         raise ValueError(
-            f"`reset_carry` must be as the carry before the first step, "
+            "`reset_carry` must have the structure and shapes of the initial carry, "
             f"{describe(carry)}, got {describe(reset_carry)}."
         )

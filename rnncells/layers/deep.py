@@ -28,10 +28,10 @@ States = Any
 
 
 class DeepRNN(nn.Module, kw_only=True):
-    """Base of `LSTM`, `GRU` and `ElmanRNN`: what they have in common.
+    """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
-    Of other cells, whose carry is h or (c, h), a class with `cell` and `widths` makes
-    the same:
+    To use another cell whose carry is h or (c, h), derive a class that defines `cell`
+    and `widths`:
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
     >>> class PeepholeLSTM(rnncells.DeepRNN):
@@ -50,28 +50,27 @@ class DeepRNN(nn.Module, kw_only=True):
 
     Attributes:
       features: number of units in each layer and direction, PyTorch's `hidden_size`.
-      num_layers: number of layers, each of which gets the outputs of the one before.
-      bidirectional: whether each layer runs in both directions, their outputs side by
-        side.
-      dropout: share of the outputs of each layer but the last that is dropped in
-        training, in [0, 1). Needs the random stream `dropout`.
-      use_bias: whether there are biases.
+      num_layers: number of layers; each takes the outputs of the previous one.
+      bidirectional: runs each layer in both directions and concatenates their outputs.
+      dropout: dropout rate of the outputs of each layer except the last, in [0, 1).
+        Needs the random stream `dropout`.
+      use_bias: whether the cells have biases.
       time_major: inputs and outputs are `(time, *batch, features)`, as in PyTorch with
         `batch_first=False`.
-      learn_states: whether the states before the first step, and at resets, are
-        parameters (`h_0`, `c_0`: `(layers * directions, features)`, zeros at first)
-        instead of zeros.
-      deterministic: no dropout; must be said here or at the call if `dropout` is not 0.
-      kernel_init: initialiser of the weights of inputs.
-      recurrent_kernel_init: of the weights of states.
+      learn_states: makes the initial states parameters (`h_0`, `c_0`: `(layers *
+        directions, features)`, initially zeros) instead of zeros. Resets use them too.
+      deterministic: disables dropout. Required here or in the call if `dropout` is not
+        0.
+      kernel_init: initialiser of the input weights.
+      recurrent_kernel_init: initialiser of the recurrent weights.
       bias_init: initialiser of the biases.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the states.
-      memory: what is kept for the gradient, see `RNN`.
+      memory: residuals that are kept for the gradient, see `RNN`.
       implementation: see `RNN`.
     """
 
-    # The one argument by position: PyTorch's first is the width of the inputs.
+    # The only positional argument: PyTorch's first argument is the width of the inputs.
     features: int = dataclasses.field(kw_only=False)
     num_layers: int = 1
     bidirectional: bool = False
@@ -97,7 +96,8 @@ class DeepRNN(nn.Module, kw_only=True):
         check_rate(name, "dropout", self.dropout)
         if self.dropout and self.num_layers == 1:
             warnings.warn(
-                f"`dropout` of {name} is between layers, and there is one only.",
+                f"`dropout` of {name} is applied between layers, so it has no effect "
+                "with `num_layers=1`.",
                 stacklevel=3,
             )
         flags = ("bidirectional", "use_bias", "time_major", "learn_states")
@@ -108,7 +108,7 @@ class DeepRNN(nn.Module, kw_only=True):
 
     @nn.nowrap
     def cell(self) -> RNNCellBase:
-        """Returns a cell of one layer and direction."""
+        """Returns the cell of one layer and direction."""
         raise NotImplementedError(f"{type(self).__name__} must define `cell`.")
 
     @property
@@ -118,7 +118,7 @@ class DeepRNN(nn.Module, kw_only=True):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments that all cells take."""
+        """The arguments that `LSTMCell`, `GRUCell` and `SimpleCell` have in common."""
         names = ("kernel_init", "recurrent_kernel_init", "bias_init")
         names += ("dtype", "param_dtype", "use_bias")
         return {name: getattr(self, name) for name in names}
@@ -166,31 +166,31 @@ class DeepRNN(nn.Module, kw_only=True):
         """Applies all layers to sequences.
 
         Args:
-          inputs: `(*batch, time, features_in)`, any number of batch axes, also none.
-          states: before the first step, `(layers * directions, *batch, features)`: h,
-            or for LSTM the pair (h, c), as this call returns them. The states of a
-            layer's two directions follow each other. None: zeros, or what was learnt.
-          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs behind are 0.
-          mask: booleans `(*batch, time)`, false at steps to pass over; outputs there
-            are 0.
+          inputs: `(*batch, time, features_in)` with any number of batch axes.
+          states: initial states, `(layers * directions, *batch, features)`: h, or for
+            LSTM the pair (h, c), in the form that this call returns. The forward and
+            backward states of a layer are adjacent. Default: zeros, or the learned
+            states.
+          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0.
+          mask: booleans `(*batch, time)`, false at steps to skip. Outputs of skipped
+            steps are 0.
           resets: booleans `(*batch, time)`, true at the first step of each new
-            sequence, where all layers start from zeros, or from what was learnt.
-          deterministic: no dropout; overrides the field.
+            sequence. All layers restart there from zeros or from the learned states.
+          deterministic: overrides the field.
           time_major: overrides the field.
-          return_all_states: whether to return the states after every step too.
+          return_all_states: also returns the states after every step.
 
         Returns:
-          `(outputs, states)`: outputs of the last layer, `(*batch, time, directions *
-          features)`, and the states of all layers after the last step (of the
-          direction). With `return_all_states`, `(outputs, states, all_states)`:
-          the states after every step, in the order of the inputs, `(layers *
-          directions, *batch, time, features)`, or `(layers * directions, time, *batch,
-          features)` if time is first.
+          `(outputs, states)`: the outputs of the last layer, `(*batch, time, directions
+          * features)`, and the final states of all layers. With `return_all_states`,
+          `(outputs, states, all_states)`: `all_states` are the states after every step,
+          in the order of the inputs, `(layers * directions, *batch, time, features)`,
+          or `(layers * directions, time, *batch, features)` with `time_major`.
 
         Raises:
-          ValueError: inputs, states or lengths that do not fit; `dropout`, and no word
-            of whether it is on.
-          TypeError: states of another dtype, lengths that are no integers.
+          ValueError: inputs, states or lengths do not fit; `dropout` is set, but not
+            `deterministic`.
+          TypeError: the states have another dtype; lengths are not integers.
         """
         time_major = resolve_flags(self, time_major=time_major)["time_major"]
         check_bools(type(self).__name__, return_all_states=return_all_states)
@@ -234,21 +234,22 @@ class DeepRNN(nn.Module, kw_only=True):
     ) -> tuple[States, jax.Array]:
         """Applies all layers to one step: `states, output = layer.step(states, x_t)`.
 
-        It equals the call on sequences, step by step, with the same parameters.
+        It takes the same parameters and returns the same values as the call on whole
+        sequences.
 
         Args:
-          states: as the call takes and returns them; None before the first step.
+          states: states in the form of the call; None before the first step.
           inputs: `(*batch, features_in)`.
-          deterministic: no dropout; overrides the field.
+          deterministic: overrides the field.
 
         Raises:
-          ValueError: a layer that is bidirectional, which has no single steps; states
-            that do not fit.
+          ValueError: the layer is bidirectional, or the states do not fit.
         """
         if self.bidirectional:
             raise ValueError(
-                f"`step` of {type(self).__name__} needs `bidirectional` False: the "
-                "backward direction begins at the end of the sequence."
+                f"`step` of {type(self).__name__} needs `bidirectional=False`, got "
+                "True: the backward direction starts at the end of the sequence. Call "
+                "the layer on the whole sequence."
             )
         output = jnp.asarray(inputs)
         carries = []
@@ -262,23 +263,23 @@ class DeepRNN(nn.Module, kw_only=True):
     def initialize_carry(
         self, key: jax.Array | None = None, sample_input: Any = None
     ) -> States:
-        """Returns the states before the first step: zeros, or what was learnt.
+        """Returns the initial states: zeros, or the learned states.
 
-        With `learn_states`, by `layer.apply(params, None, x_t,
+        With `learn_states`, call `layer.apply(params, None, x_t,
         method="initialize_carry")`.
 
         Args:
-          key: not used; as all `initialize_carry` have it.
-          sample_input: one step of input, `(*batch, features_in)`: an array, a
+          key: not used; every `initialize_carry` takes a key.
+          sample_input: one time step's input, `(*batch, features_in)`: an array, a
             `jax.ShapeDtypeStruct`, or a shape.
 
         Raises:
-          ValueError: `learn_states` without parameters.
+          ValueError: the layer has `learn_states`, but is called without parameters.
         """
         if self.learn_states and self.scope is None:
             raise ValueError(
                 f"`initialize_carry` of {type(self).__name__} with `learn_states` "
-                "needs parameters: layer.apply(params, None, x_t, "
+                "needs parameters. Call layer.apply(params, None, x_t, "
                 "method='initialize_carry')."
             )
         sample = sample_structs(sample_input)
@@ -292,7 +293,8 @@ class DeepRNN(nn.Module, kw_only=True):
         if deterministic is None:
             raise ValueError(
                 f"`deterministic` of {type(self).__name__} must be True or False with "
-                f"`dropout` {self.dropout}, as a field or at the call, got None."
+                f"dropout={self.dropout}, got None. Set the field, or pass it to the "
+                "call."
             )
         check_bools(type(self).__name__, deterministic=deterministic)
         return self.between(outputs, deterministic=deterministic)
@@ -300,7 +302,7 @@ class DeepRNN(nn.Module, kw_only=True):
     def _carries(
         self, states: States | None, batch: tuple[int, ...], inputs: jax.Array
     ) -> list[Carry]:
-        """Returns, for each layer, its cell's carry, or the pair of two directions."""
+        """Returns a carry for each layer, or a pair of carries if bidirectional."""
         count, name = self.num_layers * self.directions, type(self).__name__
         dtype = carry_dtype(self.param_dtype, inputs)
         shapes = tuple((count, *batch, width) for width in self.widths)
@@ -320,14 +322,14 @@ class DeepRNN(nn.Module, kw_only=True):
         return carries
 
     def _states(self, carries: list[Carry]) -> States:
-        """Returns the carries of all layers as states."""
+        """Converts the carries of all layers to states."""
         if self.bidirectional:
             carries = [carry for pair in carries for carry in pair]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries)
         return stacked[::-1] if isinstance(stacked, tuple) else stacked
 
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
-        """Returns the carry after the last step, of the carries in order of inputs."""
+        """Returns the final carry from the carries in the order of the inputs."""
 
         def last(index):
             def pick(leaf, start):
@@ -343,5 +345,5 @@ class DeepRNN(nn.Module, kw_only=True):
 
 
 def _carry(states: list[jax.Array]) -> Carry:
-    """Returns a cell's carry, h or (c, h), of its states h or (h, c)."""
+    """Converts the states h or (h, c) to a cell's carry, h or (c, h)."""
     return states[0] if len(states) == 1 else tuple(states[::-1])

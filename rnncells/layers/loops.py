@@ -1,4 +1,4 @@
-"""The loop over time of a cell that is a Flax module: any cell's, and the fast one."""
+"""The loops over time of a cell: the plain loop for any cell, and the fast loop."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ from rnncells.recurrence.trees import structs
 
 
 def general_loop(rnn: nn.Module, axis: int) -> Callable:
-    """Returns the loop that calls the cell at each step, differentiated by JAX."""
+    """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
     def loop(body, fresh, carry, xs):
         def one_step(cell, carry, x):
@@ -43,15 +43,15 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
 
 
 def choose_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> Callable:
-    """Returns `fast_loop` where that can run the layer, else `general_loop`.
+    """Returns `fast_loop` if it can run the layer, else `general_loop`.
 
     Args:
       rnn: the layer.
-      carry: before the first step.
+      carry: carry before the first step.
       inputs: `(time, *batch, *features)`.
 
     Raises:
-      ValueError: a choice of `memory` or `projection`, which the general loop lacks.
+      ValueError: `memory` or `projection` is set, but the fast loop cannot run.
     """
     is_empty = jax.tree.leaves(inputs)[0].shape[0] == 0
     if rnn.implementation == "scan" or rnn.is_initializing() or is_empty:
@@ -59,44 +59,58 @@ def choose_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> Callable:
     reason = _why_not_fast(rnn, carry, inputs)
     if reason is None:
         return fast_loop
-    check_no_choice(rnn, f"which this layer has not: {reason}")
+    check_no_choice(rnn, f"which {reason}")
     return general_loop
 
 
 def check_no_choice(rnn: nn.Module, why: str) -> None:
-    """Raises if a layer without the fast loop is asked for what only that has."""
+    """Raises ValueError if an option of the fast loop is set and it cannot run."""
     for name, default in (("memory", "full"), ("projection", "auto")):
         value = getattr(rnn, name)
         if value != default:
             raise ValueError(
-                f"`{name}` of RNN is for the fast loop, {why}; got {value!r}."
+                f"{name}={value!r} of RNN needs the fast loop, {why} Without the fast "
+                f"loop, `{name}` must be {default!r}."
             )
 
 
 def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
-    """Returns why the cell is not a projection and a recurrence with params alone."""
+    """Returns why the fast loop cannot run the cell, or None if it can."""
     cell = rnn.cell
     name, own = type(cell).__name__, {"params"}
     if not isinstance(cell, RNNCellBase):
-        return f"{name} is no RNNCellBase."
+        return (
+            "needs a cell derived from rnncells.RNNCellBase; got "
+            f"{type(cell).__module__}.{name}."
+        )
     if type(cell).__call__ is not RNNCellBase.__call__:
-        return f"{name} overrides `__call__`."
+        return f"needs RNNCellBase's own `__call__`; {name} overrides `__call__`."
     lifts = rnn.variable_broadcast, rnn.variable_carry
     if lifts != ("params", False) or rnn.variable_axes:
-        return "it lifts collections."
+        return (
+            "needs the default `variable_axes`, `variable_broadcast` and "
+            f"`variable_carry`; got {dict(rnn.variable_axes)}, {lifts[0]!r} and "
+            f"{lifts[1]!r}."
+        )
     if not all(isinstance(stream, str) for stream in rnn.streams):
-        return "its random streams are not given by name."
+        return f"needs the names of random streams; got {list(rnn.streams)}."
     if set(cell.variables) - own:
-        return f"{name} has the collections {sorted(cell.variables)}."
+        return (
+            "needs a cell whose only collection is 'params'; "
+            f"{name} has the collections {sorted(cell.variables)}."
+        )
     if has_mesh_types((cell.variables, carry, inputs)):
-        return "its arrays have types of a mesh."
+        return (
+            "does not support arrays with mesh types, as in explicit sharding or "
+            "`shard_map` with `check_vma`."
+        )
     return _why_not_pure(rnn, carry, structs(inputs, drop_axis=True))
 
 
 def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
-    """Returns why a step is not a function of params, carry, inputs and keys alone.
+    """Returns why a step depends on more than params, carry, inputs and keys.
 
-    Of keys, a projection has those that are the same at each step.
+    `project` gets only the keys that are the same at each step.
     """
     name, is_mutable = type(rnn.cell).__name__, bool(rnn.cell.scope.root.mutable)
     streams = streams_of(rnn, 1)
@@ -119,20 +133,23 @@ def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
         if streams.stepwise and getattr(cell, "features", 0) is not None:
             jax.eval_shape(project, variables, inputs, streams.fixed)
     except FlaxError:
-        # Of variables or random streams, which the general loop has, or misses too.
+        # A missing variable or random stream. The plain loop has it or raises, too.
         return (
-            f"{name} needs more than its own params (as those of a cell within it, if "
-            "both are made in nn.compact: make them in setup)."
+            f"needs a cell that uses only its own params; {name} uses others. If it "
+            "contains a cell and nn.compact creates both, create them in `setup`."
         )
     if is_mutable and jax.tree.leaves(written):
-        return f"{name} writes to a collection."
+        return f"needs a cell that writes to no collection; {name} writes to one."
     if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
-        return f"{name} holds, or closes over, arrays that are being traced."
+        return (
+            f"needs a cell without traced arrays; {name} holds or closes over some. "
+            "Pass them as parameters or inputs."
+        )
     return None
 
 
 def fast_loop(rnn: nn.Module, axis: int) -> Callable:
-    """Returns the loop of the engine, for a cell of `project` and `recur`."""
+    """Returns the fast loop, for a cell that defines `project` and `recur`."""
     cell, variables = rnn.cell.unbind()
     params = variables.get("params", {})
 
@@ -148,7 +165,7 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
             own, x_t = rnn.cell.scope.rng_counters, structs(inputs, drop_axis=True)
             count = partial(count_draws, cell)
             counters = count(own, variables, state, x_t, streams.like)
-            # What draws next goes on where flax.linen.scan leaves off.
+            # Later draws continue with the counters that flax.linen.scan leaves.
             left = count(counters, variables, state, x_t, streams.like)
             count_from(left, own)
         own_project, recur = functions_of(cell, state, counters)
@@ -178,7 +195,7 @@ def _projected(name: str, project: Callable, params: PyTree, inputs: PyTree) -> 
     """Returns shapes and dtypes of the projected inputs of a sequence.
 
     Raises:
-      ValueError: they are not, step for step, those of one step.
+      ValueError: they differ from the shapes of a single step.
     """
     whole = jax.eval_shape(project, params, inputs)
     step = jax.eval_shape(project, params, structs(inputs, drop_axis=True))
@@ -187,8 +204,8 @@ def _projected(name: str, project: Callable, params: PyTree, inputs: PyTree) -> 
     expected = jax.tree.map(lambda leaf: (steps, *leaf.shape), step)
     if shapes != expected:
         raise ValueError(
-            f"`project` of {name} must treat every axis but those of features as a "
-            f"batch axis: of {steps} steps it must return {expected}, got {shapes}."
+            f"`project` of {name} must treat every axis except the feature axes as a "
+            f"batch axis: for {steps} steps it must return {expected}, got {shapes}."
         )
     return whole
 
@@ -198,12 +215,13 @@ def functions_of(
 ) -> tuple[Callable, Callable]:
     """Returns `project` and `recur` of an unbound cell, as pure functions.
 
-    `(params, inputs, rngs)` and `(params, carry, projected, rngs)` are their arguments.
+    Their arguments are `(params, inputs, rngs)` and `(params, carry, projected, rngs)`.
 
     Args:
       cell: the cell.
-      carry: a carry, whose width a cell with `features=None` takes.
-      counters: of random draws before a step; `project` must be called first then.
+      carry: a carry; a cell with `features=None` takes its width.
+      counters: counters of random draws before a step. If given, call `project` before
+        `recur`.
     """
     shape = jnp.shape(jax.tree.leaves(carry)[-1])
     counted = {"project": counters or {}, "recur": {}}
@@ -214,7 +232,7 @@ def functions_of(
             count_from(counted[method], cell.scope.rng_counters)
             result = getattr(cell, method)(*args)
             if method == "project":
-                # In a step it comes before `recur`, which must not draw the same again.
+                # `recur` follows in the same step and must not repeat these draws.
                 counted["recur"] = copied(cell.scope.rng_counters)
             return result
 
@@ -231,14 +249,14 @@ def functions_of(
 
 
 def step_of(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
-    """Returns one step of any cell, as loops take it."""
+    """Applies one step of any cell and keeps the dtypes of the carry."""
     return _keep_types(type(cell).__name__, cell, carry, inputs)
 
 
 def _keep_types(
     name: str, step: Callable, carry: Carry, inputs: PyTree
 ) -> tuple[Carry, PyTree]:
-    """Applies a step of any cell; the carry keeps its dtypes, or an error says why."""
+    """Applies a step of any cell; casts the new carry to the dtypes of the old one."""
     new, output = step(carry, inputs)
     check_kept(name, new, carry)
     return cast_like(new, carry), output

@@ -1,4 +1,4 @@
-"""Layers that users of PyTorch know: `LSTM`, `GRU` and `ElmanRNN`."""
+"""Multi-layer recurrent layers, as in PyTorch: `LSTM`, `GRU` and `ElmanRNN`."""
 
 import flax.linen as nn
 
@@ -13,7 +13,7 @@ NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
 
 
 class LSTM(DeepRNN, kw_only=True):
-    """Layers of `LSTMCell`, or of `ProjectedLSTMCell`, over sequences.
+    """Multi-layer LSTM over sequences, made of `LSTMCell` or `ProjectedLSTMCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> layer = rnncells.LSTM(features=4, num_layers=3, bidirectional=True)
@@ -22,23 +22,24 @@ class LSTM(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape, c_n.shape
     ((2, 5, 8), (6, 2, 4), (6, 2, 4))
 
-    With `return_all_states` it gives what Caffe2's operator does, of all layers:
+    `return_all_states` also returns the states of all layers after every step:
 
     >>> y, (h_n, c_n), (h_all, c_all) = layer.apply(params, x, return_all_states=True)
     >>> h_all.shape
     (6, 2, 5, 4)
 
-    (Caffe2's `hidden_all` and `cell_all` are `h_all[-1]` and `c_all[-1]` of a layer in
-    one direction, `hidden_last` and `cell_last` are `h_n` and `c_n`.)
+    (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
+    `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)
 
-    Attributes, beside those of `DeepRNN` (`features`, `num_layers`, `bidirectional`,
-    `dropout`, `use_bias`, `time_major`, `learn_states`, `deterministic`, initialisers,
-    dtypes, `memory`, `implementation`):
-      proj_features: width of h if it is projected (PyTorch's `proj_size`), less than
-        `features`; None: not projected.
+    Attributes, in addition to those of `DeepRNN` (`features`, `num_layers`,
+    `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
+    `deterministic`, initialisers, dtypes, `memory`, `implementation`):
+      proj_features: width of the projected h (PyTorch's `proj_size`), less than
+        `features`; None: no projection.
 
-    Source: `torch.nn.LSTM`, whose numbers these are; it has two biases where one is
-    enough, and other initial values (`rnncells.initializers.pytorch` has those).
+    Source: `torch.nn.LSTM`, with the same values. Differences: PyTorch has two biases,
+    which add up to the one here, and other initial values
+    (`rnncells.initializers.pytorch` provides them).
     """
 
     proj_features: int | None = None
@@ -65,7 +66,7 @@ class LSTM(DeepRNN, kw_only=True):
 
 
 class GRU(DeepRNN, kw_only=True):
-    """Layers of `GRUCell` over sequences.
+    """Multi-layer GRU over sequences, made of `GRUCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> layer = rnncells.GRU(features=4, num_layers=2)
@@ -74,11 +75,10 @@ class GRU(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((2, 5, 4), (2, 2, 4))
 
-    Attributes, beside those of `DeepRNN` (see `LSTM`):
-      reset_after: whether the reset gate acts after the recurrent product, as in
-        PyTorch.
+    Attributes, in addition to those of `DeepRNN` (see `LSTM`):
+      reset_after: applies the reset gate after the recurrent product, as in PyTorch.
 
-    Source: `torch.nn.GRU`, whose numbers these are.
+    Source: `torch.nn.GRU`, with the same values.
     """
 
     reset_after: bool = True
@@ -89,7 +89,7 @@ class GRU(DeepRNN, kw_only=True):
 
 
 class ElmanRNN(DeepRNN, kw_only=True):
-    """Layers of `SimpleCell` over sequences.
+    """Multi-layer Elman RNN over sequences, made of `SimpleCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> layer = rnncells.ElmanRNN(features=4, nonlinearity="relu")
@@ -98,10 +98,10 @@ class ElmanRNN(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((5, 4), (1, 4))
 
-    Attributes, beside those of `DeepRNN` (see `LSTM`):
+    Attributes, in addition to those of `DeepRNN` (see `LSTM`):
       nonlinearity: `'tanh'` or `'relu'`.
 
-    Source: `torch.nn.RNN`, whose numbers these are.
+    Source: `torch.nn.RNN`, with the same values.
     """
 
     nonlinearity: str = "tanh"

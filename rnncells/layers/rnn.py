@@ -37,10 +37,10 @@ from rnncells.recurrence.memory import MEMORY, PROJECTION, check_choice
 class RNN(nn.Module):
     """Runs a cell over the time axis of its inputs.
 
-    The cell may be one of ours, of Flax or your own: a module that is called as
-    `carry, output = cell(carry, inputs)`, with `num_feature_dims` (or Flax's
-    `num_feature_axes`) and `initialize_carry`. Inputs, outputs and carries may be
-    pytrees; there may be any number of batch axes, also none.
+    The cell can come from rnncells, from Flax or from you. It is a module that is
+    called as `carry, output = cell(carry, inputs)` and has `initialize_carry` and
+    `num_feature_dims` (or Flax's `num_feature_axes`). Inputs, outputs and carries are
+    pytrees of arrays with any number of batch axes, including none.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> rnn = rnncells.RNN(rnncells.LSTMCell(features=4), return_carry=True)
@@ -52,58 +52,58 @@ class RNN(nn.Module):
     >>> y.shape, h.shape
     ((2, 5, 4), (2, 4))
 
-    Which steps count. A step counts if it lies before its row's `seq_lengths` and the
-    `mask` is true there. The others leave the carry as it was, to the bit, and what
-    their inputs hold, nan included, reaches neither values nor gradients of steps that
-    count (the one exception: see `padded_outputs`). The final carry is that after the
-    last step that counts (after none: the initial one); it is selected inside the loop,
-    so memory does not grow with it.
+    Padding and masks. A step is valid if it lies before its row's `seq_lengths` and its
+    `mask` is true. The other steps leave the carry bit-identical, and their inputs,
+    even NaN, never affect the values or gradients of valid steps (`padded_outputs` has
+    one exception). The final carry is the carry after the last valid step, or the
+    initial carry if a row has no valid step.
 
     Attributes:
       cell: the cell.
-      time_major: inputs and outputs are `(time, *batch, *features)` instead of
-        `(*batch, time, *features)`; masks and resets likewise.
+      time_major: inputs, outputs, masks and resets have time as their first axis,
+        `(time, *batch, *features)` instead of `(*batch, time, *features)`.
       return_carry: returns `(final carry, outputs)` instead of the outputs.
-      reverse: goes through time from right to left. The outputs are then in the order
-        of processing, padding after `seq_lengths` last, unless `keep_order`.
-      keep_order: puts the outputs of `reverse` in the order of the inputs.
-      unroll: steps in one iteration of the loop.
+      reverse: runs from the last step to the first. Outputs are in the order of
+        processing, followed by the padding, unless `keep_order` is true.
+      keep_order: returns the outputs of `reverse` in the order of the inputs.
+      unroll: number of steps in one iteration of the loop.
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
-      split_rngs: for `flax.linen.scan`: the random streams that the cell gets, and
-        whether each differs by step. A cell with dropout needs
-        `{"params": False, "dropout": True}`; a stream that is named neither here nor by
-        the cell (as `ZoneoutCell` and `VariationalDropout` do: `streams`) is not there.
-      return_all_carries: returns `(carries, outputs)`, the carry after every step, its
-        time axis where that of the outputs is; instead of the final carry.
-      padded_outputs: what the outputs hold at steps that do not count. `'run'`: as in
-        flax.linen, what the cell computes when it runs on from the last step before
-        `seq_lengths`, and from the held carry where the mask is false; nan and infinite
-        inputs are taken as 0. `'zero'`: zeros. `'hold'`: the last output that counts,
-        or zeros before the first. With the last two the cell sees zeros there. (With
-        `'run'` a cell whose state is not bounded can overflow in long padding, and
-        0 * inf then makes the gradients nan; with the last two it cannot.)
-      memory: what is kept for the gradient if the cell is of `project` and `recur`; the
-        gradient is the same to rounding. `'full'`: all that the way back reads, the
-        fastest choice. `'recompute'`: the carries, from which gates are formed again, a
-        chunk at once. `'sqrt'`: the carries before chunks of about sqrt(time) steps,
-        from which each chunk is run again; `Chunk(k)`: the same with chunks of about k.
-      projection: how many steps are projected at once: `'auto'`, `'whole'` for all, or
-        `Chunk(k)`. (Where `memory` makes chunks, those.)
-      implementation: `'auto'`: the fast loop where the cell is of `project` and `recur`
-        and a function of params, carry, inputs and random streams alone, else a loop
-        over the cell's calls. It differentiates in reverse mode (of any order; forward
-        over reverse too). `'scan'`: always the loop over calls, differentiated by JAX:
-        in forward mode too, under `grad` of a `vmap` whose axis the cell names, and for
-        `jax.debug_nans` (the fast loop also runs a step on zeros, to look at it).
+      split_rngs: for `flax.linen.scan`: the random streams that the cell receives. True
+        draws a new key for each step, False uses one key for all steps. A cell with
+        dropout needs `{"params": False, "dropout": True}`. Cells with a `streams`
+        attribute (`ZoneoutCell`, `VariationalDropout`) declare their own streams.
+      return_all_carries: returns `(carries, outputs)` with the carry after every step
+        instead of the final carry. Carries and outputs have the same time axis.
+      padded_outputs: values of the outputs at padded and masked steps. `'run'`: the
+        cell's own outputs, as in flax.linen. Past `seq_lengths` the state runs on; at
+        masked steps the cell sees the last valid carry; NaN and infinite inputs are
+        replaced by 0. `'zero'`: zeros. `'hold'`: the last valid output, or zeros before
+        the first one. With `'zero'` and `'hold'` the cell sees zero inputs there.
+        (Exception: with `'run'`, an unbounded state can overflow in long padding, and
+        0 * inf makes the gradients NaN. With `'zero'` and `'hold'` it cannot.)
+      memory: residuals that the fast loop keeps for the gradient. All choices give the
+        same gradient to rounding. `'full'`: all residuals; the fastest. `'recompute'`:
+        the carries; the gates are recomputed, one chunk at a time. `'sqrt'`: the carry
+        before each chunk of about sqrt(time) steps; each chunk is run again.
+        `Chunk(k)`: like `'sqrt'`, with chunks of about k steps.
+      projection: number of steps that the fast loop projects at once: `'auto'`,
+        `'whole'` for all, or `Chunk(k)`. `'sqrt'` and `Chunk` in `memory` override it.
+      implementation: `'auto'` takes the fast loop if the cell defines `project` and
+        `recur` and depends only on its params, carry, inputs and random streams;
+        otherwise the plain loop, which calls the cell at every step. The fast loop
+        supports reverse mode of any order and forward over reverse. `'scan'` always
+        takes the plain loop, which JAX differentiates. Use it for forward mode, for
+        `grad` of a `vmap` whose axis name the cell uses, and for `jax.debug_nans` (the
+        fast loop also runs a step on zeros).
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
-    parameter tree and values. Different on purpose: a length of 0 gives the initial
-    carry; lengths outside `[0, time]` raise (under `jit`: are clipped); lengths with
-    `return_carry` work for any number of batch axes; inputs may be pytrees; the carry
-    keeps its dtype from step to step, so that cells in half precision can be scanned,
-    and is complex for complex inputs; flags that are no bools raise.
+    parameter tree and values. Differences: a length of 0 returns the initial carry;
+    lengths outside `[0, time]` raise an error (under `jit` they are clipped); lengths
+    with `return_carry` work for any number of batch axes; inputs can be pytrees; the
+    carry keeps its dtype from step to step, so cells in half precision can be scanned;
+    the carry is complex for complex inputs; flags that are not bools raise an error.
     """
 
     cell: nn.Module
@@ -125,11 +125,14 @@ class RNN(nn.Module):
     def __post_init__(self):
         if isinstance(self.cell, type):
             raise TypeError(
-                f"`cell` of RNN must be an instance, as "
+                f"`cell` of RNN must be an instance such as "
                 f"{self.cell.__name__}(features), got the class."
             )
         if not isinstance(self.cell, nn.Module):
-            raise TypeError(f"`cell` of RNN must be a cell, got {self.cell!r}.")
+            raise TypeError(
+                "`cell` of RNN must be a flax.linen module such as LSTMCell(features), "
+                f"got {self.cell!r}."
+            )
         check_bools(
             "RNN",
             time_major=self.time_major,
@@ -155,7 +158,7 @@ class RNN(nn.Module):
         check_choice("memory", self.memory, MEMORY)
         check_choice("projection", self.projection, PROJECTION)
         if self.implementation == "scan":
-            check_no_choice(self, "which implementation='scan' is not")
+            check_no_choice(self, "but implementation='scan' selects the plain loop.")
         super().__post_init__()
 
     def __call__(
@@ -179,30 +182,32 @@ class RNN(nn.Module):
         Args:
           inputs: pytree of `(*batch, time, *features)`; the first array has the cell's
             number of feature axes.
-          initial_carry: carry before the first step; the cell's own if None.
-          init_key: key of the cell's own carry, `jax.random.key(0)` if None.
-          seq_lengths: integers `(*batch,)` in `[0, time]`, the steps of each row that
-            are not padding.
-          return_carry: overrides the field, as do the next three.
-          time_major: whether time is the first axis.
-          reverse: whether to go from right to left.
-          keep_order: whether reversed outputs are put in the order of the inputs.
-          mask: booleans `(*batch, time)`, false at steps to pass over; holes allowed.
+          initial_carry: carry before the first step; default: the cell's
+            `initialize_carry`.
+          init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
+          seq_lengths: integers `(*batch,)` in `[0, time]`: the number of steps of each
+            row before its padding.
+          return_carry: overrides the field.
+          time_major: overrides the field.
+          reverse: overrides the field.
+          keep_order: overrides the field.
+          mask: booleans `(*batch, time)`, false at steps to skip, anywhere in a row.
           resets: booleans `(*batch, time)`, true at the first step of each new
-            sequence: the carry starts anew there (in reverse: between that step and the
-            one before it). A reset at a step that does not count acts at the row's next
-            step that does, on the way that the layer goes: in reverse, one in trailing
-            padding, said by the mask, acts before the last step. (Steps after
-            `seq_lengths` are not run, and their resets do nothing.)
-          reset_carry: carry at resets; the cell's own if None, never `initial_carry`.
+            sequence. The carry is reset before that step; with `reverse`, between that
+            step and the one before it. A reset at a masked step takes effect at the
+            next valid step in the direction of processing. Resets after `seq_lengths`
+            have no effect.
+          reset_carry: carry after a reset; default: the cell's `initialize_carry`, even
+            if `initial_carry` is given.
           return_all_carries: overrides the field.
 
         Returns:
-          The outputs, or `(carry, outputs)`, or `(carries, outputs)`.
+          `outputs`, `(carry, outputs)` with `return_carry`, or `(carries, outputs)`
+          with `return_all_carries`.
 
         Raises:
-          ValueError: shapes, or known lengths, that do not fit.
-          TypeError: lengths that are no integers, masks that are not boolean.
+          ValueError: a shape does not fit, or a known length is out of range.
+          TypeError: `seq_lengths` are not integers, or a mask is not boolean.
         """
         flags = resolve_flags(
             self,
@@ -265,8 +270,8 @@ class RNN(nn.Module):
     ) -> tuple[Carry, PyTree]:
         """Applies the cell to one step: `carry, output = rnn.step(carry, x_t)`.
 
-        It equals the call on sequences, step by step, with the same parameters: for
-        data that come one step at a time.
+        Use it for data that arrive one step at a time. It takes the same parameters
+        and returns the same values as the call on whole sequences.
 
         >>> import jax, jax.numpy as jnp, rnncells
         >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
@@ -278,17 +283,17 @@ class RNN(nn.Module):
         True
 
         Args:
-          carry: as the step before returned it; None before the first: the cell's own.
+          carry: the carry that the previous step returned; None before the first step.
           inputs: pytree of `(*batch, *features)`.
-          init_key: key of the cell's own carry, `jax.random.key(0)` if None.
+          init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
 
         Raises:
-          ValueError: a layer that is `reverse`; a carry that does not fit.
+          ValueError: the layer has `reverse=True`, or the carry does not fit.
         """
         if self.reverse:
             raise ValueError(
-                "`step` of RNN needs `reverse` False: going backward begins at the end "
-                "of the sequence."
+                "`step` of RNN needs `reverse=False`, got True: a reversed layer "
+                "starts at the end of the sequence. Call it on the whole sequence."
             )
         inputs = jax.tree.map(jnp.asarray, inputs)
         if carry is None:
@@ -298,17 +303,17 @@ class RNN(nn.Module):
 
     @property
     def streams(self) -> dict[PRNGSequenceFilter, bool]:
-        """The random streams of the cell: what it asks for, and `split_rngs`."""
+        """The random streams that the cell declares, and those in `split_rngs`."""
         return {**getattr(self.cell, "streams", {}), **self.split_rngs}
 
     def initialize_carry(
         self, key: jax.Array | None = None, sample_input: PyTree = None
     ) -> Carry:
-        """Returns the carry before the first step, for `step`: that of the cell.
+        """Returns the cell's initial carry, for `step`.
 
         Args:
-          key: random key; `jax.random.key(0)` if None.
-          sample_input: one step of input, `(*batch, *features)`; see
+          key: random key; default: `jax.random.key(0)`.
+          sample_input: one time step's input, `(*batch, *features)`; see
             `RNNCellBase.initialize_carry`.
         """
         sample = sample_structs(sample_input)
@@ -318,7 +323,7 @@ class RNN(nn.Module):
         return self._own_carry(key, batched, 0)
 
     def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
-        """Returns the cell's initial carry; of a foreign cell from a shape."""
+        """Returns the cell's initial carry; foreign cells get a shape, as in Flax."""
         key = jax.random.key(0) if key is None else key
         sample = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(

@@ -15,7 +15,7 @@ from rnncells.layers.rnn import RNN
 
 
 class Stack(nn.Module):
-    """Runs cells, layers and functions one after the other over sequences.
+    """Applies cells, layers and functions to sequences, one after the other.
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
     >>> stack = rnncells.Stack(
@@ -27,8 +27,8 @@ class Stack(nn.Module):
     >>> y.shape, jax.tree.map(jnp.shape, carry)
     ((2, 7, 5), (((2, 4), (2, 4)), (2, 5)))
 
-    The layers run over the whole sequence in turn, so that each projects its inputs
-    ahead of its loop; a step of all of them at a time is `step`:
+    Each layer runs over the whole sequence before the next one starts. `step` applies
+    all layers to one time step:
 
     >>> carry, y_t = stack.apply(params, None, x[:, 0], method="step")
     >>> bool(jnp.allclose(y_t, y[:, 0], atol=1e-6))
@@ -36,21 +36,21 @@ class Stack(nn.Module):
 
     Attributes:
       layers: cells; layers over sequences (`RNN`, `Bidirectional`, `Stack`, `LSTM`,
-        ...); or anything that is called with outputs and gives outputs, of any leading
-        axes, as `nn.relu` or `nn.Dense(3)`. One that stands here twice is one set of
-        parameters, used twice.
-      skip_connections: each recurrent layer but the first gets the inputs of the stack
-        too, behind the outputs of the one before, and the output is that of all
-        recurrent layers, side by side. All layers must be recurrent.
+        ...); or functions of an array with any leading axes, such as `nn.relu` or
+        `nn.Dense(3)`. An instance that is listed twice shares its parameters.
+      skip_connections: concatenates the inputs of the stack to the inputs of each
+        recurrent layer after the first, and returns the concatenated outputs of all
+        layers. All layers must be recurrent.
       time_major: inputs and outputs are `(time, *batch, *features)`.
-      return_carry: returns `(carries, outputs)`: the final carries of the recurrent
-        layers, a tuple with one for each.
+      return_carry: returns `(carries, outputs)`, where `carries` is a tuple with the
+        final carry of each recurrent layer.
 
     Raises:
-      ValueError: no layers; `skip_connections` with a layer that is not recurrent.
+      ValueError: `layers` is empty, or `skip_connections` is set and a layer is not
+        recurrent.
 
-    Source: `haiku.DeepRNN` and `haiku.deep_rnn_with_skip_connections`, which are cells:
-    they take the carries of all layers through one loop.
+    Source: `haiku.DeepRNN` and `haiku.deep_rnn_with_skip_connections`. They are cells
+    and run all layers in one loop; here each layer has its own loop.
     """
 
     layers: Sequence[nn.Module | Callable]
@@ -66,7 +66,10 @@ class Stack(nn.Module):
             return_carry=self.return_carry,
         )
         if not isinstance(self.layers, Sequence) or not self.layers:
-            raise ValueError(f"`layers` of Stack must be a list, got {self.layers!r}.")
+            raise ValueError(
+                "`layers` of Stack must be a list with at least one layer, got "
+                f"{self.layers!r}."
+            )
         for layer in self.layers:
             if isinstance(layer, type) or not callable(layer):
                 raise TypeError(
@@ -97,20 +100,20 @@ class Stack(nn.Module):
 
         Args:
           inputs: `(*batch, time, *features)`.
-          initial_carry: one for each recurrent layer; None for their own.
-          init_key: split into one for each.
+          initial_carry: one carry for each recurrent layer; default: their own.
+          init_key: key that is split into one for each recurrent layer.
           return_carry: overrides the field.
           time_major: overrides the field.
-          seq_lengths: as `RNN` takes them, as the next two; for all recurrent layers.
-          mask: steps that count.
-          resets: first steps.
-          reset_carry: one for each recurrent layer; None for their own.
+          seq_lengths: integers `(*batch,)` in `[0, time]`, for all recurrent layers.
+          mask: booleans `(*batch, time)`, false at steps to skip.
+          resets: booleans `(*batch, time)`, true at the first step of each sequence.
+          reset_carry: one carry for each recurrent layer; default: their own.
 
         Returns:
-          The outputs, or `(carries, outputs)`.
+          `outputs`, or `(carries, outputs)` with `return_carry`.
 
         Raises:
-          ValueError: carries that are not one for each recurrent layer.
+          ValueError: there is not one carry for each recurrent layer.
         """
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
         count = sum(map(_is_recurrent, self.layers))
@@ -136,11 +139,11 @@ class Stack(nn.Module):
         """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
 
         Args:
-          carries: as the call returns them; None before the first step.
+          carries: carries in the form of the call; None before the first step.
           inputs: `(*batch, *features)`.
 
         Raises:
-          ValueError: a layer that runs backward; carries that do not fit.
+          ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
         """
         carries = _each("carries", carries, sum(map(_is_recurrent, self.layers)))
 
@@ -158,7 +161,7 @@ class Stack(nn.Module):
     def _compose(
         self, run: Callable, inputs: PyTree
     ) -> tuple[tuple[Carry, ...], PyTree]:
-        """Applies all layers, the recurrent ones by `run(number, index, inputs)`."""
+        """Applies all layers; recurrent ones by `run(number, index, inputs)`."""
         carries, everything, outputs = [], [], inputs
         for index, layer in enumerate(self.layers):
             if not _is_recurrent(layer):
@@ -190,8 +193,8 @@ def _run(layer: nn.Module, inputs: PyTree, **arguments: Any) -> tuple[Carry, PyT
     states = given.pop("initial_carry", None)
     if "reset_carry" in given:
         raise ValueError(
-            f"`reset_carry` must be None for {type(layer).__name__}, which starts anew "
-            "from zeros, or from what was learnt."
+            f"`reset_carry` must be None for {type(layer).__name__}, which restarts "
+            "from zeros or from its learned states."
         )
     outputs, states = layer(inputs, states, **given)
     return states, outputs
@@ -202,19 +205,20 @@ def _step(layer: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree
     if isinstance(layer, Stack | DeepRNN | RNN):
         return layer.step(carry, inputs)
     raise ValueError(
-        f"`step` of Stack needs layers that have single steps, got "
-        f"{type(layer).__name__}."
+        f"`step` of Stack needs layers with a method `step`, got "
+        f"{type(layer).__name__}. Call the stack on the whole sequence."
     )
 
 
 def _each(name: str, carries: Any, count: int) -> Sequence[Any]:
-    """Returns one carry for each recurrent layer, None for all if none is given."""
+    """Returns one carry, or None, for each recurrent layer."""
     if carries is None:
         return [None] * count
     if not isinstance(carries, tuple | list) or len(carries) != count:
         raise ValueError(
-            f"`{name}` of Stack must have one for each of {count} recurrent layers, "
-            f"got {type(carries).__name__} {jax.tree.map(jnp.shape, carries)}."
+            f"`{name}` of Stack must be a tuple with one carry for each of the {count} "
+            f"recurrent layers, got {type(carries).__name__} "
+            f"{jax.tree.map(jnp.shape, carries)}."
         )
     return carries
 

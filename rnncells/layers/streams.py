@@ -1,4 +1,4 @@
-"""Random streams of a cell that is looped over, as arrays that a loop can take."""
+"""Random streams of a cell, as arrays that a loop over time can take."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ KeyData = dict[str, jax.Array]
 
 
 class Streams(NamedTuple):
-    """The random streams that `RNN.streams` names, where they are there.
+    """The available random streams among those that `RNN.streams` names.
 
-    They give the keys that `flax.linen.scan` gives. Keys are raw data, since the arrays
-    of a loop must be numbers.
+    They yield the same keys as `flax.linen.scan`. Keys are stored as raw key data,
+    because the arrays of the loop must be numeric.
 
     Attributes:
       fixed: keys of the streams that are the same at each step.
-      stepwise: keys of those that differ, `(time, ...)`.
-      like: by name, the stream as Flax has it outside of the loop.
+      stepwise: keys of the streams that differ at each step, `(time, ...)`.
+      like: Flax's streams outside the loop, by name.
     """
 
     fixed: KeyData
@@ -28,7 +28,7 @@ class Streams(NamedTuple):
     like: Mapping[str, LazyRng]
 
     def rngs(self, *data: KeyData) -> dict[str, LazyRng]:
-        """Returns keys of one step as streams for `apply`."""
+        """Converts the keys of one step to streams for `apply`."""
         streams = {}
         for name, raw in (item for keys in data for item in keys.items()):
             like = self.like[name]
@@ -40,7 +40,7 @@ class Streams(NamedTuple):
 
 
 def streams_of(rnn: nn.Module, steps: int) -> Streams:
-    """Returns the streams of a layer's cell for so many steps."""
+    """Returns the streams of a layer's cell for `steps` steps."""
     fixed, stepwise, like = {}, {}, {}
     for name, is_split in rnn.streams.items():
         if name == "params" or name not in rnn.cell.scope.rngs:
@@ -57,11 +57,10 @@ def streams_of(rnn: nn.Module, steps: int) -> Streams:
 def count_draws(
     cell: nn.Module, counters: dict, variables: Any, carry: Any, inputs: Any, rngs: Any
 ) -> dict:
-    """Returns the counters of a cell's draws after one step from `counters`.
+    """Returns the counters of a cell's random draws after one step from `counters`.
 
-    Each draw has a number, which `flax.linen.scan` begins to count when it looks at the
-    step for the first time, and goes on with when it looks for the second. To draw the
-    same, so do we.
+    `flax.linen.scan` traces a step twice and keeps counting draws from the first trace
+    to the second. Drawing the same numbers needs the same counts.
     """
     counted = {}
 
@@ -79,7 +78,7 @@ def count_draws(
 
 
 def count_from(counters: dict, own: dict) -> None:
-    """Sets a scope's own counters in place: submodules may have theirs by now."""
+    """Sets a scope's counters in place, because submodules may refer to them."""
     for key, value in counters.items():
         if isinstance(value, dict):
             count_from(value, own.setdefault(key, {}))
@@ -88,7 +87,7 @@ def count_from(counters: dict, own: dict) -> None:
 
 
 def copied(counters: dict) -> dict:
-    """Returns counters, those of submodules within, that may be counted on."""
+    """Returns a deep copy of counters, including those of submodules."""
     return {
         key: copied(value) if isinstance(value, dict) else value
         for key, value in counters.items()

@@ -1,9 +1,9 @@
-"""Many sequences in few rows: the steps of a padded batch without most of its padding.
+"""Sequence packing: several sequences in each row, to save most of the padding.
 
-Sequences of many lengths in one batch `(batch, time, *features)` are padded to the
-longest, and a layer runs the padding too. Packed, they stand one after another in rows
-of one length, and `resets` tell `RNN` where each begins. One concept, the `Plan`, says
-which sequence goes where; it serves lists of sequences, on the host,
+A padded batch `(batch, time, *features)` is as long as its longest sequence, and a
+layer computes the padding too. A packed batch puts several sequences into each row, one
+after another, and `resets` tell `RNN` where each begins. A `Plan` assigns each sequence
+to a place. It packs lists of sequences on the host,
 
 >>> import jax, jax.numpy as jnp, numpy as np, rnncells
 >>> from rnncells import packing
@@ -27,16 +27,16 @@ and padded batches, under any transformation:
 >>> last_outputs(params, plan, jnp.ones((4, 6, 3))).shape
 (4, 5)
 
-`Bidirectional` takes the same arguments. With `reverse=True`, give `keep_order=True`:
-rows are unpacked in the order of the inputs. Each sequence begins with the cell's own
-carry; for another one, give the same to `reset_carry` and `initial_carry` (a full row
-is entered in reverse without a reset). A random stream is that of a row, so sequences
-of one row have the same masks where those are of a row (`VariationalDropout`).
+`Bidirectional` takes the same arguments. With `reverse=True`, also pass
+`keep_order=True`, because rows are unpacked in the order of the inputs. Each sequence
+starts with the cell's initial carry. To start with another carry, pass it as both
+`reset_carry` and `initial_carry` (in reverse, a full row starts without a reset).
+`VariationalDropout` draws one mask for each row, so all sequences of a row share it.
 
-Sources: PyTorch's `PackedSequence` interleaves sequences step by step, and its shapes
-follow the lengths; here they are fixed, so that programs are compiled once. Segment ids
-are those of T5 (Raffel et al., 2020, https://arxiv.org/abs/1910.10683); where its
-attention is masked to keep sequences apart, the carry is reset.
+Sources: segment ids as in T5 (Raffel et al., 2020, https://arxiv.org/abs/1910.10683),
+which masks attention between sequences; here the carry is reset. PyTorch's
+`PackedSequence` interleaves sequences, and its shapes depend on the lengths; here the
+shapes are fixed, so programs are compiled once.
 """
 
 from rnncells.packing.lists import Packed as Packed

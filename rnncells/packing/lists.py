@@ -1,4 +1,4 @@
-"""Lists of sequences, packed into rows and taken out of them, on the host."""
+"""Packing of lists of sequences into rows, and unpacking, on the host."""
 
 from typing import Any, NamedTuple
 
@@ -11,11 +11,11 @@ from rnncells.packing.plans import Plan, check_axes, end_to_end, plan
 
 
 class Packed(NamedTuple):
-    """Sequences in rows, and their plan, whose `mask` and `resets` it has too.
+    """Packed sequences and their plan, with the plan's `mask` and `resets`.
 
     Attributes:
       inputs: pytree of `(rows, row_length, *features)`, 0 at padding.
-      plan: where each sequence is.
+      plan: the place of each sequence.
     """
 
     inputs: PyTree
@@ -33,8 +33,8 @@ class Packed(NamedTuple):
 def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
     """Packs sequences of different lengths into rows.
 
-    For the host: of known arrays it makes NumPy arrays, without compiling for every
-    set of lengths. Within transformations it makes JAX's, and is differentiable.
+    It runs on the host: known arrays give NumPy arrays, and nothing is compiled for new
+    lengths. Traced arrays give JAX arrays and can be differentiated.
 
     Args:
       sequences: list or tuple, for each sequence an array `(length, *features)`, or a
@@ -43,13 +43,13 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
       rows: number of rows; as many as needed if None. See `plan`.
 
     Raises:
-      ValueError: a sequence longer than a row; sequences that do not fit into `rows`;
-        shapes or dtypes that differ.
-      TypeError: `sequences` is no list.
+      ValueError: a sequence is longer than a row; the sequences do not fit into `rows`;
+        their shapes or dtypes differ.
+      TypeError: `sequences` is not a list or tuple.
     """
     sequences, lengths = _check_sequences(sequences)
     where = plan(lengths, row_length, rows)
-    # The steps of all sequences, end to end, and one of padding before them.
+    # `index` points into the concatenated sequences, with one step of padding first.
     first = 1 + end_to_end(where.seq_lengths)
     index = np.where(where.mask, first[where.seq_ids] + where.positions, 0)
 
@@ -62,20 +62,21 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
 
 
 def unpack(rows: PyTree, plan: Plan) -> list[PyTree]:
-    """Returns rows as a list of sequences, in the order in which `pack` got them.
+    """Unpacks rows into a list of sequences, in the order that `pack` received.
 
     Args:
       rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-      plan: where each sequence is; known values (else take `Plan.unpack`).
+      plan: the place of each sequence. Its values must be known; for a traced plan, use
+        `Plan.unpack`.
 
     Raises:
-      ValueError: shapes that do not fit.
-      TypeError: a traced plan.
+      ValueError: a shape does not fit.
+      TypeError: `plan` is traced.
     """
     if isinstance(plan.seq_lengths, jax.core.Tracer):
         raise TypeError(
-            "`plan` must be known to `unpack`, as lengths are shapes, got a traced "
-            "one. (Within jit, Plan.unpack makes a padded batch.)"
+            "`plan` must be known, because its lengths become shapes, got a traced "
+            "plan. Under jit, use Plan.unpack, which returns a padded batch."
         )
     rows = jax.tree.map(_to_numpy, rows)
     check_axes("rows", rows, plan.segment_ids.shape)
@@ -95,7 +96,7 @@ def _check_sequences(sequences: Any) -> tuple[list[PyTree], list[int]]:
     if not isinstance(sequences, list | tuple):
         raise TypeError(
             "`sequences` must be a list of arrays (length, *features), got "
-            f"{type(sequences).__name__}. (Plan.pack packs a padded batch.)"
+            f"{type(sequences).__name__}. For a padded batch, use Plan.pack."
         )
     if not sequences:
         raise ValueError("`sequences` must have at least one sequence, got none.")
@@ -109,13 +110,13 @@ def _check_sequences(sequences: Any) -> tuple[list[PyTree], list[int]]:
         sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(sequence)}
         if len(sizes) != 1 or sizes == {()}:
             raise ValueError(
-                "every sequence must be of arrays (length, *features) of one length, "
-                f"got {jax.tree.map(np.shape, sequence)} in sequence {k}."
+                "All arrays of a sequence must be (length, *features) with the same "
+                f"length, got {jax.tree.map(np.shape, sequence)} in sequence {k}."
             )
         if jax.tree.flatten(steps[k]) != jax.tree.flatten(steps[0]):
             raise ValueError(
-                f"every sequence must have steps as the first, {steps[0]}, got "
-                f"{steps[k]} in sequence {k}."
+                "All sequences must have the dtype and feature shape of the first, "
+                f"{steps[0]}, got {steps[k]} in sequence {k}."
             )
         lengths += sizes.pop()
     return sequences, lengths

@@ -1,4 +1,4 @@
-"""Which sequence goes where: plans, and padded batches that go by them."""
+"""Packing plans: the place of each sequence in the rows of a packed batch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +16,16 @@ from rnncells.recurrence.masks import select
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which sequence goes where; a pytree of integer arrays, made by `plan`.
+    """The place of each sequence in the rows; a pytree of integers, made by `plan`.
 
     Attributes:
-      segment_ids: `(rows, time)`, 1, 2, ... for the sequences of each row, 0 at
-        padding, which is at the end of rows.
-      positions: `(rows, time)`, which step of its sequence each is, 0 at padding.
+      segment_ids: `(rows, time)`, 1, 2, ... for the sequences of each row, 0 at the
+        padding, which is at the end of the row.
+      positions: `(rows, time)`, the step within its sequence, 0 at padding.
       seq_ids: `(rows, time)`, the index of the sequence, 0 at padding.
-      seq_rows: `(sequences,)`, the row of each sequence, 0 for empty ones.
-      seq_starts: `(sequences,)`, where in that row it starts, 0 for empty ones.
-      seq_lengths: `(sequences,)`, its steps.
+      seq_rows: `(sequences,)`, the row of each sequence, 0 for empty sequences.
+      seq_starts: `(sequences,)`, the first step in that row, 0 for empty sequences.
+      seq_lengths: `(sequences,)`, the number of steps.
     """
 
     segment_ids: jax.Array
@@ -37,28 +37,28 @@ class Plan:
 
     @property
     def mask(self) -> jax.Array:
-        """The steps that are no padding, booleans `(rows, time)`."""
+        """True at steps that are not padding, booleans `(rows, time)`."""
         return self.segment_ids > 0
 
     @property
     def resets(self) -> jax.Array:
-        """The first step of each sequence, and padding, booleans `(rows, time)`.
+        """True at the first step of each sequence and at padding, `(rows, time)`.
 
-        What a layer that goes in reverse makes of padding then reaches no sequence,
-        with or without the mask.
+        Resets at padding keep a reversed layer from carrying padding into a sequence,
+        even without the mask.
         """
         return self.positions == 0
 
     def pack(self, batch: PyTree) -> PyTree:
-        """Returns the rows of a padded batch, `(rows, row_length, *features)`.
+        """Packs a padded batch into rows, `(rows, row_length, *features)`.
 
         Args:
-          batch: pytree of `(sequences, time, *features)`. What it holds past the
-            lengths, nan included, goes nowhere; rows are padded with 0.
+          batch: pytree of `(sequences, time, *features)`. Its padding, even NaN, is
+            dropped; the rows are padded with 0.
 
         Raises:
-          ValueError: shapes that do not fit; fewer steps than the longest sequence has
-            (a traced plan does not know: what is missing is 0).
+          ValueError: a shape does not fit, or the batch has fewer steps than the
+            longest sequence. (With a traced plan, missing steps are 0.)
         """
         batch = jax.tree.map(jnp.asarray, batch)
         shapes = [leaf.shape for leaf in jax.tree.leaves(batch)]
@@ -68,18 +68,18 @@ class Plan:
         return _take(batch, self.seq_ids, self.positions, self.mask)
 
     def unpack(self, rows: PyTree, time: int | None = None) -> PyTree:
-        """Returns the padded batch of rows, the inverse of `pack`.
+        """Unpacks rows into a padded batch; the inverse of `pack`.
 
         Args:
           rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-          time: steps of the batch; the row length if None.
+          time: number of steps of the batch; default: the row length.
 
         Returns:
-          Pytree of `(sequences, time, *features)`, 0 past the lengths.
+          Pytree of `(sequences, time, *features)`, padded with 0.
 
         Raises:
-          ValueError: shapes that do not fit; a `time` shorter than the longest sequence
-            (a traced plan does not know: it is cut off).
+          ValueError: a shape does not fit, or `time` is shorter than the longest
+            sequence. (With a traced plan, longer sequences are cut off.)
         """
         rows = jax.tree.map(jnp.asarray, rows)
         check_axes("rows", rows, self.segment_ids.shape)
@@ -96,19 +96,19 @@ class Plan:
     ) -> PyTree:
         """Returns the last step of each sequence, `(sequences, *features)`.
 
-        It is the final output, or of all carries, which are what
-        `RNN(cell, return_all_carries=True)` returns, the final carry.
+        Given outputs, it returns final outputs. Given the carries of
+        `RNN(cell, return_all_carries=True)`, it returns final carries.
 
         Args:
           rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-          reverse: takes the first steps, with which a layer ends that goes in reverse.
-          initial: what empty sequences have, whose final carry is the one before the
-            first step: pytree of `(sequences, *features)`, as
-            `cell.initialize_carry(key, (sequences, features_in))`. Zeros if None, which
-            is right for cells whose carry starts with zeros.
+          reverse: takes the first step of each sequence instead, which is the final
+            step of a reversed layer.
+          initial: values for empty sequences, pytree of `(sequences, *features)`, such
+            as `cell.initialize_carry(key, (sequences, features_in))`. Default: zeros,
+            which is correct for cells whose initial carry is zero.
 
         Raises:
-          ValueError: shapes that do not fit.
+          ValueError: a shape does not fit.
         """
         rows = jax.tree.map(jnp.asarray, rows)
         check_axes("rows", rows, self.segment_ids.shape)
@@ -120,24 +120,23 @@ class Plan:
             return last
         if not is_alike(initial, last):
             raise ValueError(
-                f"`initial` must be as the last steps, {describe(last)}, got "
-                f"{describe(initial)}."
+                "`initial` must have the structure and shapes of the last steps, "
+                f"{describe(last)}, got {describe(initial)}."
             )
         return select(has_steps, last, cast_like(initial, last))
 
     def last_states(
         self, states: PyTree, *, bidirectional: bool, initial: PyTree | None = None
     ) -> PyTree:
-        """Returns the final states of each sequence, as `LSTM` and its like have them.
+        """Returns the final states of each sequence for `LSTM`, `GRU` or `ElmanRNN`.
 
         Args:
-          states: the states of every step, which `return_all_states` gives: pytree of
+          states: the states after every step, from `return_all_states=True`: pytree of
             `(layers * directions, rows, row_length, features)`.
-          bidirectional: whether every other one is of the backward direction, the
-            layer's own field.
-          initial: what empty sequences have: pytree of `(layers * directions,
-            sequences, features)`, as `initialize_carry` of a layer with `learn_states`
-            returns. Zeros if None.
+          bidirectional: the layer's field of this name.
+          initial: values for empty sequences: pytree of `(layers * directions,
+            sequences, features)`, such as the learned initial states from
+            `initialize_carry`. Default: zeros.
 
         Returns:
           Pytree of `(layers * directions, sequences, features)`.
@@ -160,7 +159,7 @@ class Plan:
         return jax.tree.map(of_layers, states, initial)
 
     def _check_time(self, name: str, time: int) -> None:
-        """Raises if a known length is beyond the time axis of a padded batch."""
+        """Raises ValueError if a known length exceeds the time axis of a batch."""
         if isinstance(self.seq_lengths, jax.core.Tracer) or not self.seq_lengths.size:
             return
         longest = int(np.argmax(self.seq_lengths))
@@ -172,15 +171,15 @@ class Plan:
 
 
 def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
-    """Plans by first-fit decreasing, on the host; the arrays are NumPy's.
+    """Plans a packed batch by first-fit decreasing, on the host, as NumPy arrays.
 
-    The longest sequence goes first, each into the first row with room for it. Where n
-    rows would do, this takes at most 11/9 n + 2/3 (Dósa, 2007,
-    https://doi.org/10.1007/978-3-540-74450-4_1). Rows of several times the longest
-    length have less padding; a loop over them has more steps.
+    Sequences are placed from the longest to the shortest, each into the first row with
+    room for it. This takes at most 11/9 n + 2/3 rows if n rows are the minimum (Dósa,
+    2007, https://doi.org/10.1007/978-3-540-74450-4_1). Longer rows have less padding,
+    but their loop has more steps.
 
-    Programs that take a plan are compiled once if its shapes stay from batch to batch:
-    fix `rows`, and fill up `seq_lengths` with zeros; empty sequences take no room.
+    To compile a program once for all batches, keep the plan's shapes: fix `rows`, and
+    extend `seq_lengths` with zeros. Empty sequences take no room.
 
     >>> plan([3, 5, 0, 2], row_length=6).segment_ids
     array([[1, 1, 1, 1, 1, 0],
@@ -188,12 +187,12 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
 
     Args:
       seq_lengths: integers `(sequences,)` in `[0, row_length]`, known values.
-      row_length: steps of a row, at least 1.
-      rows: number of rows, at least 1; as many as needed, but at least one, if None.
+      row_length: number of steps of a row, at least 1.
+      rows: number of rows, at least 1; default: as many as needed, at least 1.
 
     Raises:
-      ValueError: a length outside the range; sequences that do not fit into `rows`.
-      TypeError: what is no integer; lengths that are traced.
+      ValueError: a length is out of range; the sequences do not fit into `rows`.
+      TypeError: an argument is not an integer; the lengths are traced.
     """
     check_count("plan", "row_length", row_length)
     lengths = _check_lengths(seq_lengths, row_length)
@@ -203,10 +202,10 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     check_count("plan", "rows", rows)
     if rows < needed:
         raise ValueError(
-            "`rows` must have room for all sequences: first-fit decreasing takes "
+            "`rows` must have room for all sequences: first-fit decreasing needs "
             f"{needed} rows of {row_length} steps, got {rows}."
         )
-    # Of every step: the sequence, its position there, and its place in the rows.
+    # For every step: its sequence, its position there, and its place in the rows.
     which = np.repeat(np.arange(len(lengths)), lengths)
     position = np.arange(len(which)) - np.repeat(end_to_end(lengths), lengths)
     place = seq_rows[which], seq_starts[which] + position
@@ -229,7 +228,7 @@ def _first_fit_decreasing(
     filled, segments_in = np.zeros((2, len(lengths)), int)
     used = 0
     for k in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]:
-        # The row after those in use has room.
+        # The first unused row always has room.
         row = np.argmax(filled[: used + 1] + lengths[k] <= row_length)
         used = max(used, row + 1)
         segments_in[row] += 1
@@ -239,18 +238,18 @@ def _first_fit_decreasing(
 
 
 def end_to_end(lengths: np.ndarray) -> np.ndarray:
-    """Returns where each sequence starts if all stand in one row."""
+    """Returns where each sequence starts if all are concatenated."""
     return np.cumsum(lengths) - lengths
 
 
 def _take(tree: PyTree, first: Any, second: Any, within: Any) -> PyTree:
-    """Returns elements of leaves' first two axes, 0 where the index is not `within`."""
+    """Indexes the first two axes of each leaf; returns 0 where `within` is false."""
 
     def take(leaf):
         if 0 in leaf.shape[:2]:
             return jnp.zeros((*within.shape, *leaf.shape[2:]), leaf.dtype)
         index = first, jnp.where(within, second, leaf.shape[1])
-        # No step is taken twice, so the gradient is written, not added up.
+        # Indices are unique, so the gradient is a scatter without additions.
         return leaf.at[index].get(mode="fill", fill_value=0, unique_indices=True)
 
     return jax.tree.map(take, tree)
@@ -259,8 +258,8 @@ def _take(tree: PyTree, first: Any, second: Any, within: Any) -> PyTree:
 def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     if isinstance(seq_lengths, jax.core.Tracer):
         raise TypeError(
-            "`seq_lengths` must be known, got a traced array. (Make the plan outside "
-            "of jit, and pass it in.)"
+            "`seq_lengths` must be known, got a traced array. Make the plan outside "
+            "of jit and pass it as an argument."
         )
     lengths = np.asarray(seq_lengths)
     if lengths.ndim != 1:

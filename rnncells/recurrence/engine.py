@@ -1,9 +1,9 @@
-"""A recurrence over time whose gradient forms no weight's gradient inside its loop.
+"""A recurrence over time that computes weight gradients after its backward loop.
 
-Time is cut into chunks. Going forward, the inputs of a chunk are projected at once, and
-a loop over its steps takes the recurrence. Going back, the loop over steps yields only
-the gradients by the projected inputs and by each product with recurrent weights (see
-products.py); from those, one product for each weight and chunk gives its gradient.
+Time is cut into chunks. The forward pass projects the inputs of a chunk at once, then
+loops over its steps. The backward loop computes only the cotangents of the projected
+inputs and of each product with recurrent weights (see products.py). After the loop, one
+product for each weight and chunk gives the gradient of that weight.
 
 Every array that is differentiated comes in as an argument. Time is the first axis.
 """

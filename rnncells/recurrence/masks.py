@@ -1,7 +1,6 @@
-"""Which steps of a sequence count: lengths, masks, resets and reversal.
+"""Lengths, masks, resets and reversal as boolean arrays over `(*batch, time)`.
 
-Everything here is about boolean arrays over `(*batch, time)`, with `axis` the position
-of time. Inputs and carries have more axes on the right, those of their features.
+`axis` is the position of time. Inputs and carries have feature axes on the right.
 """
 
 from typing import Any
@@ -29,7 +28,7 @@ def select(mask: jax.Array, where_true: PyTree, where_false: PyTree) -> PyTree:
     def choose(a, b):
         if jnp.shape(a)[: mask.ndim] != mask.shape:
             raise ValueError(
-                "with lengths, masks or resets, every part of a carry must begin with "
+                "With lengths, masks or resets, every array of a carry must begin with "
                 f"the batch axes {mask.shape}, got the shape {jnp.shape(a)}."
             )
         return jnp.where(expand_right(mask, jnp.ndim(a)), a, b)
@@ -53,12 +52,12 @@ def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
 def restarts(resets: jax.Array, valid: jax.Array | None, axis: int) -> jax.Array:
     """Returns the valid steps before which the carry starts anew.
 
-    A reset at a step that is not valid counts at the row's next valid step: the carry
-    stays as it is through steps that do not count, and no boundary is lost.
+    A reset at an invalid step takes effect at the row's next valid step: invalid steps
+    leave the carry unchanged, and no boundary is lost.
 
     Args:
       resets: true at the first step of each sequence, `(*batch, time)`.
-      valid: true at the steps that count, `(*batch, time)`; None if all do.
+      valid: true at valid steps, `(*batch, time)`; None if all are valid.
       axis: position of the time axis.
     """
     if valid is None:
@@ -86,7 +85,7 @@ def gather_time(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
 
 
 def flip(tree: PyTree, seq_lengths: jax.Array | None, axis: int) -> PyTree:
-    """Reverses time; with lengths, of the valid part alone, padding stays at the end.
+    """Reverses time; with lengths, reverses the valid part and leaves padding last.
 
     Args:
       tree: pytree of `(*batch, time, ...)`.
@@ -116,16 +115,16 @@ def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:
 
 
 def clear_padding(tree: PyTree, valid: jax.Array, everything: bool) -> PyTree:
-    """Returns inputs that cannot poison values or gradients where they do not count.
+    """Replaces inputs of invalid steps by zeros, so that NaN cannot spread from them.
 
-    `0 * nan` is nan: the cotangent of a step that does not count is 0, and still a nan
-    in its input would reach the weights.
+    `0 * nan` is NaN: although the cotangent of an invalid step is 0, a NaN in its input
+    would reach the gradients of the weights.
 
     Args:
       tree: pytree of inputs, `(*batch, time, ...)`.
-      valid: true at the steps that count, `(*batch, time)`.
-      everything: whether to put 0 for the whole of the other steps' inputs, or only for
-        what is nan or infinite there.
+      valid: true at valid steps, `(*batch, time)`.
+      everything: whether to replace all inputs of invalid steps, or only NaN and
+        infinity.
     """
 
     def clear(leaf):

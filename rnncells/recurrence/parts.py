@@ -49,12 +49,12 @@ class Arrays(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a step is taken at; with a time axis in front, all steps of a chunk.
+    """Residuals of one step, or with a leading time axis, of all steps of a chunk.
 
     Attributes:
-      carry: before the step (on the tape: that, and at last the one after all).
+      carry: the carry before the step (on the tape: also the carry after the last).
       z: the projected inputs.
-      values: of the products.
+      values: the values of the products.
     """
 
     carry: PyTree

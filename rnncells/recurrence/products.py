@@ -188,9 +188,9 @@ def linked(
 ) -> Any:
     """Returns `step()` with known values of its products, to be differentiated.
 
-    The maps that take derivatives by products to those by their left sides are those of
-    `pulling_by` where the derivative is formed: nothing that is kept for it holds a
-    weight, so that what is kept of many steps can be stacked.
+    The VJPs from a product's cotangent to its left operand's come from `pulling_by`
+    when the derivative is computed. The residuals contain no weights, so the residuals
+    of many steps can be stacked.
 
     Args:
       values: the products' values.

@@ -24,10 +24,10 @@ class Schedule(NamedTuple):
 
     Attributes:
       axis: position of the time axis.
-      padded_outputs: what outputs hold at steps that do not count, see `arrange`.
-      counts: the steps that count.
-      moves: the steps at which the state moves on; at others it is held.
-      restarts: the steps before which the carry starts anew.
+      padded_outputs: outputs at padded and masked steps, see `arrange`.
+      counts: true at valid steps.
+      moves: true at the steps that update the state; other steps hold it.
+      restarts: true at the steps before which the carry is reset.
     """
 
     axis: int
@@ -53,12 +53,12 @@ def arrange(
       inputs: pytree of `(*batch, time, ...)`, `axis` being the position of time.
       axis: position of the time axis.
       seq_lengths: integers `(*batch,)` in `[0, time]`.
-      mask: booleans `(*batch, time)`, false at steps to pass over.
+      mask: booleans `(*batch, time)`, false at steps to skip.
       resets: booleans `(*batch, time)`, true at the first step of each sequence.
       reverse: whether time goes from right to left.
-      padded_outputs: `'run'`: at steps that do not count the cell sees their inputs,
-        nan and infinity apart, and past a row's end the state runs on. `'hold'`,
-        `'zero'`: the cell sees zeros, and outputs are overwritten.
+      padded_outputs: `'run'`: at padded and masked steps the cell sees the inputs, with
+        NaN and infinity replaced by 0, and past a row's end the state runs on.
+        `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
     """
     runs_on = padded_outputs == "run"
     unpadded = None
@@ -106,8 +106,8 @@ def scan(
       keep_all: whether the carry after every step is wanted.
 
     Returns:
-      The carry after the last step that counts, the carries after every step (or None),
-      and the outputs, in the order of processing.
+      The carry after the last valid step, the carries after every step (or None), and
+      the outputs, in the order of processing.
     """
     # Where the state runs on past the end of a row, what is returned is kept apart.
     apart = schedule.counts is not schedule.moves and (keep_final or keep_all)
@@ -136,7 +136,7 @@ def scan(
 
 
 def _pad(outputs: PyTree, schedule: Schedule) -> PyTree:
-    """Returns outputs with zeros, or the last that counts, where steps do not count."""
+    """Replaces outputs of padded steps by zeros or by the last valid output."""
     counts = schedule.counts
     if counts is None or schedule.padded_outputs == "run":
         return outputs

@@ -1,8 +1,8 @@
-"""Arrays that XLA on CPU is to form once, before they are used.
+"""Barriers that stop XLA on CPU from fusing a value into each of its uses.
 
-It otherwise fuses the reading of a step out of a sequence into every operation on it,
-and such operations take up to five times as long. Steps so small that XLA makes one
-function of the whole loop are left to it.
+Without them, XLA fuses the read of a step from a sequence into every operation on that
+step, which makes these operations up to five times as slow. Small steps get no
+barriers, because XLA compiles their whole loop to one function.
 """
 
 from collections.abc import Callable

@@ -28,11 +28,12 @@ class Tape(NamedTuple):
     """What is to be written.
 
     Attributes:
-      moment: shapes and dtypes of what a step is taken at.
+      moment: shapes and dtypes of the residuals of a step.
       outputs: shapes and dtypes of its outputs.
       wanted: of the moment, which leaves to write.
       carried: for each leaf of the outputs, the number of the leaf of the new carry
-        that it always is, or -1. If that is written, the output is not, once more.
+        that it always equals, or -1. If that leaf is stored, the output is not stored
+        twice.
     """
 
     moment: Moment
@@ -92,12 +93,12 @@ class Tape(NamedTuple):
 
 
 def recall(moment: Moment, written: Moment, i: jax.Array, steps: int) -> Moment:
-    """Returns what `steps` steps from `i` were taken at, `(steps, ...)`.
+    """Returns the residuals of `steps` steps from `i`, `(steps, ...)`.
 
     Zeros for what is not written, as the gradient does not read it.
 
     Args:
-      moment: shapes and dtypes of what a step is taken at.
+      moment: shapes and dtypes of the residuals of a step.
       written: of all steps, or of some.
       i: place in `written` of the first.
       steps: how many.

@@ -11,7 +11,8 @@ PyTree = Any
 class Traced:
     """A function, traced once to be asked which leaves depend on which.
 
-    An operation depends on all that it is given, so the answers are on the safe side.
+    Every operation counts as depending on all of its operands, so the answers are
+    conservative.
 
     Attributes:
       result: shapes and dtypes of the function's result.
