@@ -12,7 +12,7 @@ import pytest
 import rnncells
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAX = ["flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", "numpy"]
+FLAX = ["chex", "flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", "numpy"]
 # Each part, the most exact first, and what it may import beside the standard library.
 ALLOWED = {
     "rnncells/__init__.py": ["rnncells"],
@@ -45,6 +45,7 @@ ALLOWED = {
         *FLAX,
         "rnncells.base",
         "rnncells.carry",
+        "rnncells.cells.dense",
         "rnncells.checks",
         "rnncells.gates",
         "rnncells.initializers",

@@ -213,8 +213,8 @@ def test_initial_weights_and_biases_are_as_asked(key):
         ({"blocks": 0}, "`blocks` must be an int of at least 1, got 0"),
         ({"block_size": 1.5}, "`block_size` must be an int of at least 1, got 1.5"),
         ({"input_gate_bias": (-1.0,)}, "one value for each of 2 blocks"),
-        ({"biases": ("forget",)}, "`biases` must be of .* got 'forget'"),
-        ({"biases": ("in",), "output_gate_bias": (0, 0)}, "lacks 'out'"),
+        ({"biases": ("forget",)}, "`biases` must contain only .* got 'forget'"),
+        ({"biases": ("in",), "output_gate_bias": (0, 0)}, "add 'out' to `biases`"),
     ],
 )
 def test_wrong_options_raise(options, message):

@@ -188,8 +188,11 @@ def test_initial_biases_are_as_asked(key):
     [
         ({"blocks": 0}, "`blocks` must be an int of at least 1, got 0"),
         ({"forget_gate_bias": (1.0,)}, "`forget_gate_bias` must have one value for"),
-        ({"biases": ("forgets",)}, "`biases` must be of .*'forget'.* got 'forgets'"),
-        ({"biases": ("in",), "forget_gate_bias": (1, 1)}, "lacks 'forget'"),
+        (
+            {"biases": ("forgets",)},
+            "must contain only .*'forget'.* got 'forgets'",
+        ),
+        ({"biases": ("in",), "forget_gate_bias": (1, 1)}, "add 'forget' to `biases`"),
     ],
 )
 def test_wrong_options_raise(options, message):

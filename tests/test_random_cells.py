@@ -352,12 +352,12 @@ ERRORS = {
     "three rates": (
         lambda: run_step(zoneout((0.1, 0.2, 0.3))),
         ValueError,
-        "one for each of 2 parts",
+        "one number for each of the 2 parts",
     ),
     "another output": (
         lambda: run_step(rnncells.ZoneoutCell(rnncells.LSTM1997Cell(2))),
         TypeError,
-        "must give out a part of its carry, which LSTM1997Cell does not",
+        "must be a part of its carry; the output of LSTM1997Cell is not",
     ),
     "variational": (
         lambda: variational("VariationalGRUCell", input_rate=2),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,25 @@ from rnncells.gates import Diagonal
 
 
 class ConvCell(RNNCellBase):
-    """Base of cells whose products are convolutions.
+    """Base of the cells whose inputs and states are convolved.
 
-    Strides and padding are those of the convolution of the input; those of the state
-    have stride 1 and keep its size. See `ConvLSTMCell` for the fields.
+    `strides` and `padding` apply to the convolution of the input. Convolutions of the
+    state have stride 1 and keep its size: their padding is that of the input if that
+    keeps sizes too (CIRCULAR, REFLECT, some pairs), as in Flax, and SAME otherwise.
+    States are `(*batch, *spatial, features)`, with the spatial axes of the convolved
+    input.
+
+    Attributes:
+      features: number of filters of each gate.
+      kernel_size: sizes of the kernels, one for each spatial axis.
+      strides: strides of the convolution of the input: one for each spatial axis, one
+        for all axes, or None for 1.
+      padding: padding of the convolution of the input, as in `flax.linen.Conv`:
+        `'SAME'`, `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
+      use_bias: whether the convolutions have biases.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initializer of the carry.
     """
 
     features: int
@@ -35,8 +51,8 @@ class ConvCell(RNNCellBase):
             )
         if not isinstance(self.kernel_size, Sequence):
             raise TypeError(
-                "`kernel_size` must have one size for each spatial axis, as (3, 3), "
-                f"got {self.kernel_size!r}."
+                "`kernel_size` must have one size for each spatial axis, for example "
+                f"(3, 3), got {self.kernel_size!r}."
             )
         if isinstance(self.strides, Sequence) and len(self.strides) != len(
             self.kernel_size
@@ -53,7 +69,11 @@ class ConvCell(RNNCellBase):
 
     @nn.nowrap
     def state_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of a state: that of the convolved input."""
+        """Returns the shape of a state, which is that of the convolved input.
+
+        Args:
+          input_shape: `(*spatial, channels)`.
+        """
         *_, channels = input_shape
         kernel = jax.ShapeDtypeStruct((*self.kernel_size, channels, 1), jnp.float32)
         image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
@@ -65,14 +85,14 @@ class ConvCell(RNNCellBase):
 
     @nn.nowrap
     def of_input(self, features: int, **options) -> nn.Conv:
-        """Returns the convolution of the input; `options` are those of Conv."""
+        """Returns a convolution of the input; `options` are those of `nn.Conv`."""
         return self._convolution(
             features, strides=self.strides, padding=self.padding, **options
         )
 
     @nn.nowrap
     def of_state(self, features: int, **options) -> nn.Conv:
-        """Returns a convolution of a state; `options` are those of Conv."""
+        """Returns a convolution of a state; `options` are those of `nn.Conv`."""
         padding = self.padding if self._keeps_size(self.padding) else "SAME"
         return self._convolution(features, padding=padding, **options)
 
@@ -88,7 +108,7 @@ class ConvCell(RNNCellBase):
 
     @nn.nowrap
     def _keeps_size(self, padding: PaddingLike) -> bool:
-        """Says whether a convolution of stride 1 keeps the sizes of images."""
+        """Returns whether a convolution of stride 1 keeps the spatial sizes."""
         if isinstance(padding, str):
             return padding != "VALID"
         pads = (
@@ -101,7 +121,7 @@ class ConvCell(RNNCellBase):
 
 
 class ConvLSTMCell(ConvCell):
-    r"""LSTM whose products are convolutions, over any number of spatial axes.
+    r"""LSTM with convolutions over any number of spatial axes.
 
     .. math::
         i_t &= \sigma(W_{xi} * x_t + W_{hi} * h_{t-1} + b_i) \\
@@ -111,7 +131,7 @@ class ConvLSTMCell(ConvCell):
         c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
         h_t &= o_t \odot \tanh(c_t)
 
-    With `peepholes=True`, as in the paper, gates see the state of their own unit too:
+    With `peepholes=True`, as in the paper, gates also read the cell state:
 
     .. math::
         i_t &= \sigma(W_{xi} * x_t + W_{hi} * h_{t-1} + W_{ci} \odot c_{t-1} + b_i) \\
@@ -119,11 +139,8 @@ class ConvLSTMCell(ConvCell):
             + 1) \\
         o_t &= \sigma(W_{xo} * x_t + W_{ho} * h_{t-1} + W_{co} \odot c_t + b_o)
 
-    Strides and padding are those of the convolution of the input; the one of the state
-    has stride 1 and keeps its size: its padding is SAME, or, as in Flax, that of the
-    input if that keeps sizes too (CIRCULAR, REFLECT, some pairs). The carry is
-    :math:`(c_t, h_t)` and the output :math:`h_t`, all `(*batch, *spatial, features)`
-    with the spatial axes of the convolved input.
+    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+    `(*batch, *spatial, features)`, with the spatial axes of the convolved input.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ConvLSTMCell(features=4, kernel_size=(3, 3), strides=(2, 2))
@@ -133,26 +150,19 @@ class ConvLSTMCell(ConvCell):
     >>> y.shape
     (2, 4, 3, 4)
 
-    Attributes:
-      features: number of filters of each gate.
-      kernel_size: sizes of the kernels, one for each spatial axis.
-      strides: strides of the convolution of the input, for each axis or for all, 1 if
-        None.
-      padding: of the same convolution, as `flax.linen.Conv` has it: `'SAME'`,
-        `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
-      use_bias: whether both convolutions have a bias, as in Flax.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
-      peepholes: whether there are :math:`W_{c\cdot}`, each `(*spatial, features)`, so
-        that the cell is for images of one size. They start at 0.
+    Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
+    `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
+    `carry_init`):
+      peepholes: whether there are peephole weights :math:`W_{c\cdot}`, each
+        `(*spatial, features)`. They start at 0. A cell with peepholes takes images of
+        one size only.
 
-    Reference: Shi et al., 2015, https://arxiv.org/abs/1506.04214, equation (3), by
-    default without its peepholes; the 1 added to the forget gate is from Jozefowicz et
-    al., 2015, https://proceedings.mlr.press/v37/jozefowicz15.html. Parameters (`ih`,
-    `hh`, gates in the order i, g, f, o) and initial values are those of
-    `flax.linen.ConvLSTMCell`, where strides and VALID padding do not run; peepholes are
-    `ci cf co`.
+    Reference: Shi et al., 2015, https://arxiv.org/abs/1506.04214, equation (3); the
+    peepholes of the paper are off by default. The 1 added to the forget gate is from
+    Jozefowicz et al., 2015, https://proceedings.mlr.press/v37/jozefowicz15.html.
+    Parameters (`ih`, `hh`, gates in the order i, g, f, o) and initial values are those
+    of `flax.linen.ConvLSTMCell`, which fails with strides and with VALID padding. The
+    peepholes are `ci cf co`.
     """
 
     peepholes: bool = False
@@ -196,7 +206,7 @@ class ConvLSTMCell(ConvCell):
 
 
 class ConvGRUCell(ConvCell):
-    r"""GRU whose products are convolutions, over any number of spatial axes.
+    r"""GRU with convolutions over any number of spatial axes.
 
     .. math::
         z_t &= \sigma(W_z * x_t + b_z + U_z * h_{t-1}) \\
@@ -204,16 +214,14 @@ class ConvGRUCell(ConvCell):
         n_t &= \tanh(W_n * x_t + b_n + U_n * (r_t \odot h_{t-1})) \\
         h_t &= (1 - z_t) \odot h_{t-1} + z_t \odot n_t
 
-    With `reset_after=True` the reset gate acts after the convolution, which has a bias
-    of its own:
+    With `reset_after=True` the reset gate acts after the convolution of the state. The
+    convolution then has its own bias:
 
     .. math::
         n_t = \tanh(W_n * x_t + b_n + r_t \odot (U_n * h_{t-1} + b_{hn}))
 
-    Strides and padding are those of the convolution of the input; those of the state
-    have stride 1 and keep its size, as in `ConvLSTMCell`. The carry and the output are
-    :math:`h_t`, `(*batch, *spatial, features)` with the spatial axes of the convolved
-    input.
+    The carry and the output are both :math:`h_t`, `(*batch, *spatial, features)`, with
+    the spatial axes of the convolved input.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ConvGRUCell(features=4, kernel_size=(3, 3), strides=(2, 2))
@@ -223,33 +231,26 @@ class ConvGRUCell(ConvCell):
     >>> y.shape
     (2, 4, 3, 4)
 
-    Attributes:
-      features: number of filters of each gate.
-      kernel_size: sizes of the kernels, one for each spatial axis.
-      strides: strides of the convolution of the input, for each axis or for all, 1 if
-        None.
-      padding: of the same convolution, as `flax.linen.Conv` has it: `'SAME'`,
-        `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
-      use_bias: whether there are biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W`, `(*kernel_size, channels, 3 * features)`.
-      recurrent_kernel_init: of :math:`U`, `(*kernel_size, features, 2 * features)` for
-        the gates and `(*kernel_size, features, features)` for the candidate.
-      bias_init: initialiser of the biases.
+    Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
+    `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
+    `carry_init`):
+      gate_fn: activation function of the gates, :math:`\sigma`.
+      activation_fn: activation function of the candidate, :math:`\tanh`.
+      kernel_init: initializer of :math:`W`, `(*kernel_size, channels, 3 * features)`.
+      recurrent_kernel_init: initializer of :math:`U`,
+        `(*kernel_size, features, 2 * features)` for the gates and
+        `(*kernel_size, features, features)` for the candidate.
+      bias_init: initializer of the biases.
       reset_after: whether the reset gate acts after the convolution.
 
-    Reference: Ballas et al., 2016, https://arxiv.org/abs/1511.06432, one layer of their
-    GRU-RCN, whose equations have no biases. As there, and not as in `GRUCell`,
-    :math:`z_t` is the share of what is new. Parameters: `ih` (z, r, n side by side),
-    `hh` (z, r) and `hn`.
+    Reference: Ballas et al., 2016, https://arxiv.org/abs/1511.06432, one layer of
+    GRU-RCN; the equations of the paper have no biases. As in the paper, and unlike
+    `GRUCell`, :math:`z_t` multiplies the candidate. Parameters: `ih` (z, r, n side by
+    side), `hh` (z, r) and `hn`.
     """
 
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
+    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = nn.initializers.zeros_init()

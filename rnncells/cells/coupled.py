@@ -1,18 +1,12 @@
-"""Long short-term memory with input and forget gate in one."""
+"""Long short-term memory with a coupled input and forget gate."""
 
-from collections.abc import Callable
-
-import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
 
-from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 
 
-class CoupledLSTMCell(RNNCellBase):
-    r"""LSTM with coupled input and forget gate (CIFG): it forgets what it replaces.
+class CoupledLSTMCell(GatedCell):
+    r"""LSTM with a coupled input and forget gate (CIFG).
 
     .. math::
         i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
@@ -22,7 +16,8 @@ class CoupledLSTMCell(RNNCellBase):
         c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
         h_t &= o_t \odot \tanh(c_t)
 
-    The carry is :math:`(c_t, h_t)`, the output :math:`h_t`, all `(*batch, features)`.
+    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+    `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.CoupledLSTMCell(features=4), jnp.ones((2, 3))
@@ -31,35 +26,19 @@ class CoupledLSTMCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`, with values in [0, 1].
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
-      bias_init: initialiser of the biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases.
 
-    Reference: Greff et al., 2017, https://arxiv.org/abs/1503.04069, variant CIFG,
-    without the peepholes of all its variants. Parameters are those of `LSTMCell`
-    without `if` and `hf`.
+    Choose a `gate_fn` with values in [0, 1].
+
+    Reference: Greff et al., 2017, https://arxiv.org/abs/1503.04069, variant CIFG. All
+    variants in the paper have peepholes; this cell has none. Parameters are those of
+    `LSTMCell` without `if` and `hf`.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
-
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable
 
+import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 
 
-class GRUCell(RNNCellBase):
-    r"""Gated recurrent unit, its reset gate applied after the matrix product.
+class GRUCell(GatedCell):
+    r"""Gated recurrent unit; the reset gate acts after the recurrent product.
 
     .. math::
         r_t &= \sigma(W_{ir} x_t + b_{ir} + W_{hr} h_{t-1}) \\
@@ -20,13 +21,13 @@ class GRUCell(RNNCellBase):
         n_t &= \tanh(W_{in} x_t + b_{in} + r_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
         h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
 
-    With `reset_after=False`, as in the paper, the gate acts before the product:
+    With `reset_after=False`, as in the paper, the reset gate acts before the product:
 
     .. math::
         n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} (r_t \odot h_{t-1}))
 
-    and :math:`b_{hn}` is left out, as it would only add to :math:`b_{in}`. The carry
-    and the output are :math:`h_t`, `(*batch, features)`.
+    Then there is no :math:`b_{hn}`, because it would only add to :math:`b_{in}`. The
+    carry and the output are both :math:`h_t`, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.GRUCell(features=4), jnp.ones((2, 3))
@@ -35,40 +36,19 @@ class GRUCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
-      bias_init: initialiser of the biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       reset_after: whether the reset gate acts after the recurrent product.
       use_bias: whether the gates have biases.
 
-    Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078, whose :math:`z_t` and
-    :math:`1 - z_t` have the same places. Parameters and initial values are those of
-    `flax.linen.GRUCell`; the order of `reset_after` is also cuDNN's.
+    Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078; as in the paper,
+    :math:`z_t` multiplies the old state. Parameters and initial values are those of
+    `flax.linen.GRUCell`. cuDNN also applies the reset gate after the product.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     reset_after: bool = True
     use_bias: bool = True
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
 
     def setup(self):
         recurrent = {
@@ -102,19 +82,19 @@ class GRUCell(RNNCellBase):
 
 
 class MGUCell(RNNCellBase):
-    r"""Minimal gated unit: a GRU with one gate for both purposes.
+    r"""Minimal gated unit: a GRU whose reset and update gate are one gate.
 
     .. math::
         f_t &= \sigma(W_{if} x_t + b_{if} + W_{hf} h_{t-1}) \\
         n_t &= \tanh(W_{in} x_t + b_{in} + f_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
         h_t &= (1 - f_t) \odot n_t + f_t \odot h_{t-1}
 
-    With `reset_gate=False` the gate leaves the candidate alone:
+    With `reset_gate=False` the gate does not act on the candidate:
 
     .. math::
         n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} h_{t-1})
 
-    The carry and the output are :math:`h_t`, `(*batch, features)`.
+    The carry and the output are both :math:`h_t`, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.MGUCell(features=4), jnp.ones((2, 3))
@@ -125,26 +105,29 @@ class MGUCell(RNNCellBase):
 
     Attributes:
       features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
-      forget_bias_init: initialiser of :math:`b_{if}`, ones by default.
-      activation_bias_init: initialiser of :math:`b_{in}` and :math:`b_{hn}`.
+      gate_fn: activation function of the gate, :math:`\sigma`.
+      activation_fn: activation function of the candidate, :math:`\tanh`.
+      kernel_init: initializer of :math:`W_{i\cdot}`, each `(features_in, features)`.
+      recurrent_kernel_init: initializer of :math:`W_{h\cdot}`, each
+        `(features, features)`.
+      forget_bias_init: initializer of :math:`b_{if}`, ones by default.
+      activation_bias_init: initializer of :math:`b_{in}` and :math:`b_{hn}`.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+      carry_init: initializer of the carry.
       reset_gate: whether the gate acts on the candidate.
 
-    Reference: Zhou et al., 2016, https://arxiv.org/abs/1603.09420. There the gate acts
-    on :math:`h_{t-1}` before the product, and :math:`f_t` and :math:`1 - f_t` have the
-    places of the other. Parameters and initial values are those of
+    Reference: Zhou et al., 2016, https://arxiv.org/abs/1603.09420. Different in the
+    paper: the gate acts on :math:`h_{t-1}` before the product, and :math:`f_t` and
+    :math:`1 - f_t` are exchanged. Parameters and initial values are those of
     `flax.linen.MGUCell`.
     """
 
+    # In Flax's order two initializers take the place of `bias_init`, so this class
+    # declares its fields itself instead of inheriting them from `GatedCell`.
     features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
+    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     forget_bias_init: Initializer = nn.initializers.ones_init()

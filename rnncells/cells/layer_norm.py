@@ -1,21 +1,17 @@
-"""Recurrent cells with layer normalisation."""
+"""Recurrent cells with layer normalization."""
 
-from collections.abc import Callable
-
-import flax.linen as nn
+import chex
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
 
-from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 from rnncells.gates import Diagonal
 
 
-def standardize(x: jax.Array, epsilon: float) -> jax.Array:
+def standardize(x: chex.Array, epsilon: float) -> chex.Array:
     r"""Returns :math:`(x - \mu) / \sqrt{\sigma^2 + \epsilon}` over the last axis.
 
-    Mean and variance of half precision are taken in float32.
+    The mean and variance of half-precision arrays are computed in float32.
     """
     wide = x.astype(jnp.promote_types(jnp.float32, x.dtype))
     centered = wide - wide.mean(-1, keepdims=True)
@@ -23,8 +19,8 @@ def standardize(x: jax.Array, epsilon: float) -> jax.Array:
     return (centered * jax.lax.rsqrt(variance + epsilon)).astype(x.dtype)
 
 
-class LayerNormLSTMCell(RNNCellBase):
-    r"""LSTM whose products and state are normalised over the layer.
+class LayerNormLSTMCell(GatedCell):
+    r"""LSTM with layer normalization of its products and of its cell state.
 
     .. math::
         (i_t, f_t, g_t, o_t) &= LN(W_h h_{t-1}; \alpha_1, \beta_1)
@@ -33,9 +29,10 @@ class LayerNormLSTMCell(RNNCellBase):
         h_t &= \sigma(o_t) \odot \tanh(LN(c_t; \alpha_3, \beta_3))
 
     with :math:`LN(z; \alpha, \beta) = \alpha \odot (z - \mu) / \sigma + \beta`, where
-    :math:`\mu` and :math:`\sigma` are mean and standard deviation of all numbers of
-    :math:`z`, those of the four gates together. The carry is :math:`(c_t, h_t)`, the
-    output :math:`h_t`, all `(*batch, features)`.
+    :math:`\mu` and :math:`\sigma` are the mean and the standard deviation over all
+    elements of :math:`z`; the four gates are normalized together. The carry is
+    :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+    `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.LayerNormLSTMCell(features=4), jnp.ones((2, 3))
@@ -44,40 +41,24 @@ class LayerNormLSTMCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_x`, `(features_in, features)` for each gate.
-      recurrent_kernel_init: of :math:`W_h`, `(features, features)` for each gate.
-      bias_init: initialiser of :math:`\beta_2`; the other shifts start at 0.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts :math:`\beta`.
-      epsilon: what is added to the variance; by default that of the authors' code (the
-        default of `flax.linen.LayerNorm` is 1e-6).
+      epsilon: constant added to the variance. The default is that of the authors' code;
+        the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
-    supplementary material. The paper's :math:`b` is left out, as it would only add to
-    :math:`\beta_2`. Kernels are in the tree as those of `LSTMCell`; gains and shifts
-    of the gates lie side by side, in the order i, f, g, o: `norm_h`, `norm_x`, and
-    `norm_c` of the state.
+    supplementary material. There is no :math:`b` as in the paper, because it would only
+    add to :math:`\beta_2`. `kernel_init` draws :math:`W_x`, `recurrent_kernel_init`
+    :math:`W_h`, and `bias_init` :math:`\beta_2`; the other shifts start at 0. Kernels
+    have the names of `LSTMCell`. `norm_h`, `norm_x` and `norm_c` hold
+    :math:`(\alpha_1, \beta_1)` to :math:`(\alpha_3, \beta_3)`, the gates in the order
+    i, f, g, o.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
     epsilon: float = 1e-5
-
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)
@@ -94,7 +75,7 @@ class LayerNormLSTMCell(RNNCellBase):
         options = {"use_bias": self.use_bias, "param_dtype": self.param_dtype}
         self.norm_h = Diagonal(dtype=self.dtype, **options)
         self.norm_x = Diagonal(dtype=self.dtype, bias_init=self.bias_init, **options)
-        # In the dtype of the carry, as the state is, and so the output.
+        # No `dtype`: the cell state, and so the output, keeps the dtype of the carry.
         self.norm_c = Diagonal(**options)
 
     def project(self, inputs):
@@ -116,8 +97,8 @@ class LayerNormLSTMCell(RNNCellBase):
         return (c, h), h
 
 
-class LayerNormGRUCell(RNNCellBase):
-    r"""GRU whose products are normalised over the layer.
+class LayerNormGRUCell(GatedCell):
+    r"""GRU with layer normalization of its products.
 
     .. math::
         (r_t, z_t) &= LN(W_h h_{t-1}; \alpha_1, \beta_1)
@@ -127,9 +108,9 @@ class LayerNormGRUCell(RNNCellBase):
         h_t &= (1 - \sigma(z_t)) \odot h_{t-1} + \sigma(z_t) \odot n_t
 
     with :math:`LN(z; \alpha, \beta) = \alpha \odot (z - \mu) / \sigma + \beta`, where
-    :math:`\mu` and :math:`\sigma` are mean and standard deviation of all numbers of
-    :math:`z`, those of both gates together. The carry and the output are :math:`h_t`,
-    `(*batch, features)`.
+    :math:`\mu` and :math:`\sigma` are the mean and the standard deviation over all
+    elements of :math:`z`; both gates are normalized together. The carry and the output
+    are both :math:`h_t`, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.LayerNormGRUCell(features=4), jnp.ones((2, 3))
@@ -138,45 +119,25 @@ class LayerNormGRUCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_x` and :math:`W`, `(features_in, features)`
-        for each gate.
-      recurrent_kernel_init: of :math:`W_h` and :math:`U`, `(features, features)` for
-        each gate.
-      bias_init: initialiser of :math:`\beta_2`, :math:`\beta_3` and :math:`\beta_4`,
-        which are the biases of a GRU; :math:`\beta_1` starts at 0.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts :math:`\beta`.
-      epsilon: what is added to the variance; by default that of the authors' code (the
-        default of `flax.linen.LayerNorm` is 1e-6).
+      epsilon: constant added to the variance. The default is that of the authors' code;
+        the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
-    supplementary material. As there, and not as in `GRUCell`, :math:`z_t` is the share
-    of what is new. Kernels are in the tree as those of `GRUCell`; gains and shifts are
-    `norm_h` and `norm_x` (of r and z, side by side), `norm_xn` and `norm_hn`.
+    supplementary material. As in the paper, and unlike `GRUCell`, :math:`z_t`
+    multiplies the candidate. `kernel_init` draws :math:`W_x` and :math:`W`,
+    `recurrent_kernel_init` :math:`W_h` and :math:`U`, and `bias_init` :math:`\beta_2`,
+    :math:`\beta_3` and :math:`\beta_4`, which are the biases of a GRU; :math:`\beta_1`
+    starts at 0. Kernels have the names of `GRUCell`. `norm_h`, `norm_x`, `norm_xn` and
+    `norm_hn` hold :math:`(\alpha_1, \beta_1)` to :math:`(\alpha_4, \beta_4)`, r and z
+    in this order.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
     epsilon: float = 1e-5
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
 
     def setup(self):
         self.gates("ir", "iz", "in", kernel_init=self.kernel_init, use_bias=False)

@@ -1,17 +1,11 @@
 """Long short-term memory with a forget gate."""
 
-from collections.abc import Callable
-
-import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
 
-from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 
 
-class LSTMCell(RNNCellBase):
+class LSTMCell(GatedCell):
     r"""Long short-term memory with a forget gate.
 
     .. math::
@@ -22,7 +16,8 @@ class LSTMCell(RNNCellBase):
         c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
         h_t &= o_t \odot \tanh(c_t)
 
-    The carry is :math:`(c_t, h_t)`, the output :math:`h_t`, all `(*batch, features)`.
+    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+    `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.LSTMCell(features=4), jnp.ones((2, 3))
@@ -31,35 +26,17 @@ class LSTMCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
-      bias_init: initialiser of the biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015, with blocks of one cell. Parameters and
-    initial values are those of `flax.linen.LSTMCell`; no bias starts at 1.
+    initial values are those of `flax.linen.LSTMCell`; all biases start at 0.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
-
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)
@@ -92,8 +69,9 @@ class LSTMCell(RNNCellBase):
 
 
 class OptimizedLSTMCell(LSTMCell):
-    """`LSTMCell` under the name that Flax has for its faster version.
+    """`LSTMCell` under the name that Flax gives to its faster version.
 
-    In rnncells both are the same code; the name stays because Flax's automatic names of
-    modules, and so the parameter trees of checkpoints, are made of it.
+    In rnncells both classes run the same code. The class exists because Flax derives
+    the automatic names of modules, and so the parameter trees of checkpoints, from the
+    names of classes.
     """

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -20,10 +21,10 @@ class Units(NamedTuple):
     """The hidden units of one kind.
 
     Attributes:
-      kind: as in `biases`.
-      letter: of the names of their parameters.
-      width: how many they are.
-      bias: the field of their initial biases, None if they are not set by hand.
+      kind: name of the kind, as in the field `biases` of the cell.
+      letter: second letter of the names of their parameters.
+      width: number of units.
+      bias: name of the cell's field with their initial biases; None if there is none.
     """
 
     kind: str
@@ -32,13 +33,13 @@ class Units(NamedTuple):
     bias: str | None = None
 
 
-def g(x: jax.Array) -> jax.Array:
-    """Squashes a cell's net input to (-2, 2), as in appendix A.1 of the paper."""
+def g(x: chex.Array) -> chex.Array:
+    """Maps the net input of a cell to (-2, 2), as in appendix A.1 of the paper."""
     return 4 * nn.sigmoid(x) - 2
 
 
-def h(x: jax.Array) -> jax.Array:
-    """Squashes a cell's state to (-1, 1), as in appendix A.1 of the paper."""
+def h(x: chex.Array) -> chex.Array:
+    """Maps the state of a cell to (-1, 1), as in appendix A.1 of the paper."""
     return 2 * nn.sigmoid(x) - 1
 
 
@@ -46,8 +47,8 @@ class LSTM1997Cell(RNNCellBase):
     r"""The original LSTM: memory cell blocks without forget gates.
 
     The cells :math:`c_j^v`, :math:`v = 1..S`, of block :math:`j` share an input gate
-    and an output gate. With :math:`y_{t-1}` the activations of all hidden units (cells,
-    input gates, output gates) at the step before:
+    and an output gate. :math:`y_{t-1}` are the activations of all hidden units (cells,
+    input gates, output gates) at the previous step:
 
     .. math::
         y^{in_j}_t &= f(W_{in_j} x_t + U_{in_j} y_{t-1} + b_{in_j}) \\
@@ -60,9 +61,10 @@ class LSTM1997Cell(RNNCellBase):
     :math:`(s_t, y_t)`, `(*batch, features)` and `(*batch, features + 2 * blocks)`; the
     output is :math:`y^c_t`, `(*batch, features)`. Cells lie block by block.
 
-    By default the gradient is the paper's truncated one: an error that reaches the net
-    input of a gate or a cell changes the weights into that unit and goes no further, so
-    that nothing flows back in time but through :math:`s`. Values do not depend on it.
+    By default the gradient is truncated as in the paper: an error that reaches the net
+    input of a gate or a cell changes the weights of that unit and is not propagated
+    further. So errors flow back in time only through :math:`s`. The outputs are the
+    same with and without truncation.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.LSTM1997Cell(
@@ -78,33 +80,36 @@ class LSTM1997Cell(RNNCellBase):
 
     Attributes:
       blocks: number of memory cell blocks.
-      block_size: cells of each block, :math:`S`.
-      weight_range: weights, and biases not set by hand, start uniform in
+      block_size: number of cells in each block, :math:`S`.
+      weight_range: weights, and biases without a given value, are drawn uniformly from
         `[-weight_range, weight_range)`: 0.2 in the paper's Experiments 1 and 2, 0.1 in
         3 to 6.
       input_gate_bias: initial bias of each block's input gate; None draws them.
       output_gate_bias: initial bias of each block's output gate; None draws them.
-      biases: the kinds of units that have biases, of `"in"` (input gates), `"cell"` and
-        `"out"` (output gates).
-      gate_feedback: whether gates too are among the sources :math:`y_{t-1}`, as in the
-        paper's fully connected hidden layer. Otherwise cells alone are, and the second
-        part of the carry is `(*batch, features)`.
-      truncate_gradient: the paper's gradient; False gives full backpropagation.
-      gate_fn: :math:`f`.
-      g: squashing of a cell's net input.
-      h: squashing of a cell's state.
+      biases: the kinds of units that have biases: some of `"in"` (input gates),
+        `"cell"` and `"out"` (output gates).
+      gate_feedback: whether :math:`y_{t-1}` contains the gates, as in the paper's fully
+        connected hidden layer. If not, it contains only the cells, and the second part
+        of the carry is `(*batch, features)`.
+      truncate_gradient: whether the gradient is truncated as in the paper; False gives
+        full backpropagation through time.
+      gate_fn: activation function of the gates, :math:`f`.
+      g: activation function of a cell's net input.
+      h: activation function of a cell's state.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry, which the paper sets to 0.
+      carry_init: initializer of the carry, which is 0 in the paper.
 
     Raises:
-      ValueError: biases by hand that are not one a block, or for units without biases.
+      ValueError: `input_gate_bias` or `output_gate_bias` does not have one value for
+        each block, or is given although `biases` lacks that kind; a field is out of
+        range.
 
     Reference: Hochreiter and Schmidhuber, 1997,
     https://doi.org/10.1162/neco.1997.9.8.1735, section 4 and appendix A.1. The
-    appendix delays every unit by a step; here, as in the paper's experiments, gates and
-    cells see the input of the same step. Parameters: `ii ig io` hold :math:`W` of input
-    gates, cells and output gates, `hi hg ho` hold :math:`U` and :math:`b`.
+    appendix delays every unit by a step. Here, as in the paper's experiments, gates and
+    cells read the input of the same step. Parameters: `ii ig io` hold :math:`W` of
+    input gates, cells and output gates, `hi hg ho` hold :math:`U` and :math:`b`.
     """
 
     blocks: int
@@ -115,9 +120,9 @@ class LSTM1997Cell(RNNCellBase):
     biases: Sequence[str] = HIDDEN_UNITS
     gate_feedback: bool = True
     truncate_gradient: bool = True
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    g: Callable[[jax.Array], jax.Array] = g
-    h: Callable[[jax.Array], jax.Array] = h
+    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
+    g: Callable[[chex.Array], chex.Array] = g
+    h: Callable[[chex.Array], chex.Array] = h
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
@@ -137,7 +142,7 @@ class LSTM1997Cell(RNNCellBase):
         kinds = [units.kind for units in self.hidden_units]
         for kind in [self.biases] if isinstance(self.biases, str) else self.biases:
             if kind not in kinds:
-                raise ValueError(f"`biases` must be of {kinds}, got {kind!r}.")
+                raise ValueError(f"`biases` must contain only {kinds}, got {kind!r}.")
         for units in self.hidden_units:
             if units.bias is not None:
                 self._check_bias(units.bias, units.kind)
@@ -150,7 +155,7 @@ class LSTM1997Cell(RNNCellBase):
 
     @property
     def hidden_units(self) -> tuple[Units, ...]:
-        """The hidden units, in the order in which their net inputs lie."""
+        """The kinds of hidden units, in the order of their net inputs."""
         return (
             Units("in", "i", self.blocks, "input_gate_bias"),
             Units("cell", "g", self.features),
@@ -164,12 +169,12 @@ class LSTM1997Cell(RNNCellBase):
     def setup(self):
         weights = initializers.uniform(self.weight_range)
         for kind, letter, width, bias in self.hidden_units:
-            by_hand = None if bias is None else getattr(self, bias)
+            values = None if bias is None else getattr(self, bias)
             options = {"features": width, "kernel_init": weights}
             self.gates(f"i{letter}", use_bias=False, **options)
             self.gates(
                 f"h{letter}",
-                bias_init=weights if by_hand is None else _constants(by_hand),
+                bias_init=weights if values is None else _constants(values),
                 use_bias=kind in self.biases,
                 **options,
             )
@@ -190,10 +195,10 @@ class LSTM1997Cell(RNNCellBase):
         return [source + units.letter for units in self.hidden_units]
 
     @nn.nowrap
-    def _net(self, y: jax.Array, projected: jax.Array) -> list[jax.Array]:
-        """Returns the net inputs of the hidden units, kind by kind.
+    def _net(self, y: chex.Array, projected: chex.Array) -> list[chex.Array]:
+        """Returns the net inputs of the hidden units, one array for each kind.
 
-        No error passes from them to `y` if the gradient is truncated.
+        If the gradient is truncated, no error is propagated from them to `y`.
         """
         if self.truncate_gradient:
             y = jax.lax.stop_gradient(y)
@@ -202,15 +207,15 @@ class LSTM1997Cell(RNNCellBase):
         return jnp.split(net, list(ends)[:-1], axis=-1)
 
     @nn.nowrap
-    def _emit(self, s: jax.Array, *y_gates: jax.Array):
-        """Returns carry and output from the states and the gates, the last `y_out`."""
+    def _emit(self, s: chex.Array, *y_gates: chex.Array):
+        """Returns the new carry and the output; `y_gates` ends with `y_out`."""
         y_c = self._to_cells(y_gates[-1]) * self.h(s)
         y = jnp.concatenate([y_c, *y_gates], axis=-1) if self.gate_feedback else y_c
         return (s, y), y_c
 
     @nn.nowrap
-    def _to_cells(self, gate: jax.Array) -> jax.Array:
-        """Repeats each block's gate for the cells of the block."""
+    def _to_cells(self, gate: chex.Array) -> chex.Array:
+        """Repeats the gate of each block for all cells of the block."""
         return jnp.repeat(gate, self.block_size, axis=-1)
 
     @nn.nowrap
@@ -225,7 +230,8 @@ class LSTM1997Cell(RNNCellBase):
             )
         if unit not in self.biases:
             raise ValueError(
-                f"`{name}` is {bias!r}, but `biases` {self.biases!r} lacks {unit!r}."
+                f"`{name}` needs units with biases: add {unit!r} to `biases`, got "
+                f"{self.biases!r}."
             )
 
 

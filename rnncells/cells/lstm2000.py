@@ -6,12 +6,12 @@ from rnncells.cells.lstm1997 import LSTM1997Cell, Units
 
 
 class LSTM2000Cell(LSTM1997Cell):
-    r"""LSTM as it was when it learned to forget: memory cell blocks with forget gates.
+    r"""The LSTM of 2000: memory cell blocks with forget gates.
 
     The cells :math:`c_j^v`, :math:`v = 1..S`, of block :math:`j` share an input gate, a
-    forget gate :math:`\varphi_j` and an output gate. With :math:`y_{t-1}` the
+    forget gate :math:`\varphi_j` and an output gate. :math:`y_{t-1}` are the
     activations of all hidden units (cells, input gates, forget gates, output gates) at
-    the step before:
+    the previous step:
 
     .. math::
         y^{in_j}_t &= f(W_{in_j} x_t + U_{in_j} y_{t-1} + b_{in_j}) \\
@@ -27,8 +27,8 @@ class LSTM2000Cell(LSTM1997Cell):
     :math:`(s_t, y_t)`, `(*batch, features)` and `(*batch, features + 3 * blocks)`; the
     output is :math:`y^c_t`, `(*batch, features)`. Cells lie block by block.
 
-    By default the gradient is the paper's truncated one, as in `LSTM1997Cell`: nothing
-    flows back in time but through :math:`s`, where the forget gates scale it.
+    By default the gradient is truncated as in the paper and in `LSTM1997Cell`: errors
+    flow back in time only through :math:`s`, scaled by the forget gates.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.LSTM2000Cell(
@@ -42,35 +42,22 @@ class LSTM2000Cell(LSTM1997Cell):
     >>> y.shape
     (5, 4)
 
-    Attributes:
-      blocks: number of memory cell blocks.
-      block_size: cells of each block, :math:`S`.
-      weight_range: weights, and biases not set by hand, start uniform in
-        `[-weight_range, weight_range)`.
-      input_gate_bias: initial bias of each block's input gate; None draws them.
-      output_gate_bias: initial bias of each block's output gate; None draws them.
-      biases: the kinds of units that have biases, of `"in"` (input gates), `"forget"`,
-        `"cell"` and `"out"` (output gates).
-      gate_feedback: whether gates too are among the sources :math:`y_{t-1}`. Otherwise
-        cells alone are, and the second part of the carry is `(*batch, features)`.
-      truncate_gradient: the paper's gradient; False gives full backpropagation.
-      gate_fn: :math:`f`.
-      g: squashing of a cell's net input.
-      h: squashing of a cell's state.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry, which the paper sets to 0.
+    Attributes, in addition to those of `LSTM1997Cell` (`blocks`, `block_size`,
+    `weight_range`, `input_gate_bias`, `output_gate_bias`, `gate_feedback`,
+    `truncate_gradient`, `gate_fn`, `g`, `h`, `dtype`, `param_dtype`, `carry_init`):
+      biases: the kinds of units that have biases: some of `"in"` (input gates),
+        `"forget"`, `"cell"` and `"out"` (output gates).
       forget_gate_bias: initial bias of each block's forget gate; None draws them. The
-        paper sets positive ones, so that a cell starts by remembering.
+        paper uses positive values, so that a cell keeps its state at first.
 
     Raises:
-      ValueError: biases by hand that are not one a block, or for units without biases.
+      ValueError: the same as for `LSTM1997Cell`.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015. Parameters: `ii if ig io` hold :math:`W`
     of input gates, forget gates, cells and output gates, `hi hf hg ho` hold :math:`U`
-    and :math:`b`. `LSTMCell` is the form without blocks, with :math:`\tanh`, cells
-    alone fed back, and the full gradient.
+    and :math:`b`. `LSTMCell` differs: it has no blocks, its activation function is
+    :math:`\tanh`, only cells are fed back, and its gradient is the full one.
     """
 
     biases: Sequence[str] = ("in", "forget", "cell", "out")

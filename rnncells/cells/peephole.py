@@ -1,19 +1,15 @@
-"""Long short-term memory whose gates see the cell's state."""
-
-from collections.abc import Callable
+"""Long short-term memory with peepholes."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
-from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 from rnncells.gates import Diagonal
 
 
-class PeepholeLSTMCell(RNNCellBase):
-    r"""LSTM with peepholes: a weight from each unit's state to each of its gates.
+class PeepholeLSTMCell(GatedCell):
+    r"""LSTM with peepholes: each gate also reads the cell state of its unit.
 
     .. math::
         i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + p_i \odot c_{t-1} + b_{hi}) \\
@@ -23,7 +19,8 @@ class PeepholeLSTMCell(RNNCellBase):
         o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + p_o \odot c_t + b_{ho}) \\
         h_t &= o_t \odot \tanh(c_t)
 
-    The carry is :math:`(c_t, h_t)`, the output :math:`h_t`, all `(*batch, features)`.
+    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+    `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.PeepholeLSTMCell(features=4), jnp.ones((2, 3))
@@ -32,41 +29,23 @@ class PeepholeLSTMCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(features, features)`.
-      bias_init: initialiser of the biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases.
-      peephole_init: initialiser of :math:`p`, each `(features,)`; from zeros the cell
-        starts as `LSTMCell`.
+      peephole_init: initializer of :math:`p_i`, :math:`p_f` and :math:`p_o`, each
+        `(features,)`. With zeros, the default, the cell starts as an `LSTMCell`.
 
     Reference: Gers and Schmidhuber, 2000, https://doi.org/10.1109/IJCNN.2000.861302,
     and Gers, Schraudolph and Schmidhuber, 2002,
-    https://www.jmlr.org/papers/v3/gers02a.html. Here, as in Graves, 2013,
-    https://arxiv.org/abs/1308.0850, each unit has gates of its own, :math:`\tanh`
-    squashes, and the gradient is full, through peepholes too. Parameters are those of
-    `LSTMCell`, and the peepholes `pi pf po`.
+    https://www.jmlr.org/papers/v3/gers02a.html. Different here, as in Graves, 2013,
+    https://arxiv.org/abs/1308.0850: each unit has its own gates, the activation
+    function is :math:`\tanh`, and the gradient is the full one, also through the
+    peepholes. Parameters are those of `LSTMCell`, and the peepholes `pi pf po`.
     """
 
-    features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
     peephole_init: Initializer = nn.initializers.zeros_init()
-
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)

@@ -1,18 +1,23 @@
-"""Long short-term memory whose state is projected to fewer units."""
-
-from collections.abc import Callable
+"""Long short-term memory with a recurrent projection."""
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
-from rnncells import initializers
 from rnncells.base import RNNCellBase
+from rnncells.cells.dense import GatedCell
 from rnncells.checks import check_projection
 
 
-class ProjectedLSTMCell(RNNCellBase):
+class ProjectionFields(RNNCellBase):
+    """The first fields of `ProjectedLSTMCell`."""
+
+    features: int
+    proj_features: int
+
+
+# Fields are in the order of the bases, from the last base to the first.
+class ProjectedLSTMCell(GatedCell, ProjectionFields):
     r"""LSTM with a recurrent projection (LSTMP).
 
     .. math::
@@ -35,42 +40,26 @@ class ProjectedLSTMCell(RNNCellBase):
     >>> c.shape, h.shape, y.shape
     ((5, 4), (5, 2), (5, 2))
 
-    Attributes:
-      features: number of units, the width of :math:`c`.
-      proj_features: width of :math:`h`, less than `features`.
-      gate_fn: :math:`\sigma`.
-      activation_fn: :math:`\tanh`.
-      kernel_init: initialiser of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: of :math:`W_{h\cdot}`, each `(proj_features, features)`.
-      bias_init: initialiser of the biases.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initialiser of the carry.
+    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
+    `dtype`, `param_dtype`, `carry_init`):
+      features: number of units, the width of :math:`c`; None is not possible.
+      proj_features: width of :math:`h`, less than `features`. Each
+        :math:`W_{h\cdot}` is `(proj_features, features)`.
       use_bias: whether the gates have biases.
-      projection_init: initialiser of :math:`W_{hr}`, `(features, proj_features)`.
+      projection_init: initializer of :math:`W_{hr}`, `(features, proj_features)`.
 
     Raises:
-      ValueError: `proj_features` that is not in `[1, features)`.
+      ValueError: `proj_features` is not in `[1, features)`.
+      TypeError: `features` is None.
 
     Reference: Sak, Senior and Beaufays, 2014, https://arxiv.org/abs/1402.1128, without
-    its peepholes and its non-recurrent projection; `torch.nn.LSTM(proj_size=...)` is
-    the same.
+    the paper's peepholes and non-recurrent projection. `torch.nn.LSTM(proj_size=...)`
+    computes the same.
     """
 
-    features: int
-    proj_features: int
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    recurrent_kernel_init: Initializer = initializers.orthogonal()
-    bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
     projection_init: Initializer = nn.initializers.lecun_normal()
-
-    num_feature_dims = 1
 
     def __post_init__(self):
         check_projection(type(self).__name__, self.proj_features, self.features)

@@ -1,4 +1,4 @@
-"""Dropout with one mask for all steps of a sequence."""
+"""Variational dropout: one mask for all steps of a sequence."""
 
 import flax.linen as nn
 import jax
@@ -11,23 +11,27 @@ from rnncells.checks import check_rate
 
 
 class VariationalDropout(RNNCellBase):
-    r"""What makes a cell that it is mixed into drop the same numbers at every step.
+    r"""Mixin that adds dropout with the same mask at every step to a cell.
 
     .. math::
         W_{i\cdot} \, x_t \quad &\text{becomes} \quad W_{i\cdot} (x_t \odot z_x) \\
         W_{h\cdot} \, h_{t-1} \quad &\text{becomes} \quad
             W_{h\cdot} (h_{t-1} \odot z_h)
 
-    with masks of 0 and :math:`1 / (1 - rate)`, drawn once for each row of the batch,
-    and the same for all gates. Nothing else of the cell changes: what it keeps of its
-    state by itself is not dropped. A cell of one's own can have it if its gates' names
-    begin with `i` for inputs and `h` for states, and if the last part of its carry is
-    :math:`h`: `class MyVariationalCell(VariationalDropout, MyCell)`.
+    The elements of the masks are 0 or :math:`1 / (1 - rate)`. Each sequence of the
+    batch has its own masks, which all gates share. Dropout applies only where inputs
+    and states are multiplied by kernels, not where the cell carries its state over.
 
-    The masks stay because the random stream does, which `RNN` is told by `streams`.
-    (Flax's must be told by `split_rngs={"params": False, "dropout": False}`.) Steps by
-    themselves, of the cell or by `RNN.step`, draw masks of their own: in use, where
-    steps are taken one at a time, `deterministic` drops nothing.
+    To add dropout to your own cell, write
+    `class MyVariationalCell(VariationalDropout, MyCell)`. The names of its gates must
+    begin with `i` for inputs and `h` for states, and the last part of its carry must be
+    :math:`h`.
+
+    The masks are the same at every step because `RNN` does not split the random stream
+    over time; `streams` tells it so. `flax.linen.RNN` needs
+    `split_rngs={"params": False, "dropout": False}`. A single step, by calling the cell
+    or `RNN.step`, draws new masks; pass `deterministic=True` when you run a trained
+    cell step by step.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)
@@ -39,17 +43,18 @@ class VariationalDropout(RNNCellBase):
     (2, 5, 4)
 
     Attributes:
-      input_rate: probability that an input is dropped, in [0, 1).
-      recurrent_rate: probability that a state is dropped, in [0, 1).
-      deterministic: drops nothing.
-      rng_collection: the random stream.
+      input_rate: probability of dropping an element of the input, in [0, 1).
+      recurrent_rate: probability of dropping an element of the state, in [0, 1).
+      deterministic: whether dropout is off.
+      rng_collection: name of the random stream.
 
     Raises:
-      ValueError: a rate outside of [0, 1).
+      ValueError: a rate is not in [0, 1).
+      TypeError: a rate is not a number.
 
     Reference: Gal and Ghahramani, 2016, https://arxiv.org/abs/1512.05287, section 4,
-    with the weights of gates tied; masks are scaled in training, so that nothing is
-    scaled in use.
+    variant with tied weights. Masks are scaled in training, so outputs need no scaling
+    at test time.
     """
 
     input_rate: float = 0.0
@@ -64,7 +69,7 @@ class VariationalDropout(RNNCellBase):
 
     @property
     def streams(self) -> dict[str, bool]:
-        """Random streams, and whether they differ by step: for `RNN`."""
+        """Random streams, and whether `RNN` splits them over time."""
         return {self.rng_collection: False}
 
     def setup(self):
@@ -77,7 +82,7 @@ class VariationalDropout(RNNCellBase):
         )
 
     def project(self, inputs):
-        # Axes before those of the batch are of time, and have the same mask.
+        # Axes before the batch axes are time axes, which share the mask.
         batch = len(getattr(self, "_carry_shape", inputs.shape)) - 1
         ones = (1,) * (inputs.ndim - batch - 1)
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
@@ -90,7 +95,7 @@ class VariationalDropout(RNNCellBase):
         *_, h = jax.tree.leaves(carry)
         ones = jnp.ones_like(h)
         z_h = self.recurrent_dropout(ones, deterministic=self.deterministic)
-        # Modules are frozen; the mask is there for this step alone.
+        # Flax modules are frozen; `affine` reads the mask in this step.
         object.__setattr__(self, "_z_h", z_h)
         return super().recur(carry, projected)
 
@@ -102,8 +107,8 @@ class VariationalDropout(RNNCellBase):
 
 
 class VariationalLSTMCell(VariationalDropout, LSTMCell):
-    """`LSTMCell` with `VariationalDropout`; parameters are those of `LSTMCell`."""
+    """`LSTMCell` with `VariationalDropout`; it has the parameters of `LSTMCell`."""
 
 
 class VariationalGRUCell(VariationalDropout, GRUCell):
-    """`GRUCell` with `VariationalDropout`; parameters are those of `GRUCell`."""
+    """`GRUCell` with `VariationalDropout`; it has the parameters of `GRUCell`."""

@@ -1,4 +1,4 @@
-"""Zoneout: a cell some of whose units keep their state."""
+"""Zoneout: random units keep their previous state."""
 
 from collections.abc import Sequence
 
@@ -11,23 +11,26 @@ from rnncells.checks import check_inner_cell, check_rate
 
 
 class ZoneoutCell(RNNCellBase):
-    r"""Another cell, each part of whose carry keeps some of its numbers at each step.
+    r"""Wraps a cell so that random elements of its carry keep their previous values.
 
-    With :math:`\tilde s_t` a part of the carry as the other cell computes it, and
-    :math:`d_t` zeros and ones, 1 with probability `rate`, drawn anew for each number:
+    Let :math:`\tilde s_t` be a part of the carry as the wrapped cell computes it. The
+    elements of the mask :math:`d_t` are 1 with probability `rate` and 0 otherwise,
+    drawn independently at every step:
 
     .. math::
         s_t = d_t \odot s_{t-1} + (1 - d_t) \odot \tilde s_t
 
-    and with `deterministic`, the expectation of it:
+    With `deterministic=True` the cell computes the expected value:
 
     .. math::
         s_t = rate \, s_{t-1} + (1 - rate) \, \tilde s_t
 
-    The output is the part of the carry that the other cell gives out, after this.
-    (Where both are made within `nn.compact`, the other cell's parameters belong to the
-    model, and the layer takes the plain loop; made in `setup`, the fast one.)
-    (Flax's `RNN` must be told of the random stream by `split_rngs`, ours is not.)
+    The output is the part of the new carry that the wrapped cell would have returned.
+
+    Create both cells in `setup`, or outside of the model. In an `nn.compact` method the
+    parameters of the wrapped cell would belong to the model, and `RNN` would use the
+    slower plain loop. `flax.linen.RNN` needs the random stream in `split_rngs`,
+    `rnncells.RNN` does not.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ZoneoutCell(rnncells.LSTMCell(4), rate=(0.5, 0.05))
@@ -39,19 +42,20 @@ class ZoneoutCell(RNNCellBase):
     (2, 5, 4)
 
     Attributes:
-      cell: the other cell, whose output is a part of its carry (as h of an LSTM).
-      rate: probability that a number is kept, in [0, 1): for all parts of the carry, or
-        one for each, as (c, h) of an LSTM.
-      deterministic: takes the expectation and draws nothing.
-      rng_collection: the random stream.
+      cell: the wrapped cell. Its output must be a part of its carry, like h of an LSTM.
+      rate: probability that an element keeps its previous value, in [0, 1): one rate
+        for all parts of the carry, or one rate for each part, for example for (c, h).
+      deterministic: whether to compute the expected value and draw no mask.
+      rng_collection: name of the random stream.
 
     Raises:
-      ValueError: a rate outside of [0, 1), rates that are not one for each part; a
-        random stream from which the other cell draws the same at each step.
-      TypeError: a cell whose output is no part of its carry.
+      ValueError: a rate is not in [0, 1); the number of rates differs from the number
+        of parts; the wrapped cell uses the same random stream for masks that do not
+        change over time.
+      TypeError: the output of the wrapped cell is not a part of its carry.
 
     Reference: Krueger et al., 2017, https://arxiv.org/abs/1606.01305, equations 4 and
-    5; the candidate for h is formed of the c before zoneout, as there.
+    5. As in the paper, the candidate for h is computed from c before zoneout.
     """
 
     cell: RNNCellBase
@@ -67,19 +71,19 @@ class ZoneoutCell(RNNCellBase):
         if getattr(self.cell, "streams", {}).get(self.rng_collection) is False:
             raise ValueError(
                 f"`rng_collection` of ZoneoutCell must not be {self.rng_collection!r}: "
-                f"{type(self.cell).__name__} draws from it, the same at each step. "
-                "Give one of them another."
+                f"{type(self.cell).__name__} uses that stream for masks that are the "
+                "same at every step. Pass another `rng_collection` to one of them."
             )
         super().__post_init__()
 
     @property
     def features(self) -> int:
-        """Of the other cell."""
+        """`features` of the wrapped cell."""
         return self.cell.features
 
     @property
     def streams(self) -> dict[str, bool]:
-        """Random streams, and whether they differ by step: for `RNN`."""
+        """Random streams, and whether `RNN` splits them over time."""
         return {**getattr(self.cell, "streams", {}), self.rng_collection: True}
 
     @property
@@ -91,16 +95,16 @@ class ZoneoutCell(RNNCellBase):
 
     @property
     def param_dtype(self):
-        """Of the other cell."""
+        """`param_dtype` of the wrapped cell."""
         return getattr(self.cell, "param_dtype", jnp.float32)
 
     @property
     def carry_init(self):
-        """Of the other cell."""
+        """`carry_init` of the wrapped cell."""
         return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
 
     def project(self, inputs):
-        # Without a carry, all axes before the features are of the batch.
+        # Without a carry, all axes before the feature axes are batch axes.
         dims = self.num_feature_dims
         own = getattr(self, "_carry_shape", (*inputs.shape[:-dims], *(None,) * dims))
         self.cell._take_shape(own)
@@ -115,8 +119,8 @@ class ZoneoutCell(RNNCellBase):
         given_out = [leaf is output for leaf in new]
         if not any(given_out):
             raise TypeError(
-                "`cell` of ZoneoutCell must give out a part of its carry, which "
-                f"{type(self.cell).__name__} does not."
+                "the output of the `cell` of ZoneoutCell must be a part of its carry; "
+                f"the output of {type(self.cell).__name__} is not."
             )
         rates = self._rates(len(new))
         s = [self._zoned(*part) for part in zip(old, new, rates, strict=True)]
@@ -136,7 +140,7 @@ class ZoneoutCell(RNNCellBase):
             return [self.rate] * parts
         if len(self.rate) != parts:
             raise ValueError(
-                f"`rate` of ZoneoutCell must be one number, or one for each of {parts} "
-                f"parts of the carry, got {self.rate!r}."
+                f"`rate` of ZoneoutCell must be one number, or one number for each of "
+                f"the {parts} parts of the carry, got {self.rate!r}."
             )
         return list(self.rate)

@@ -1,0 +1,62 @@
+"""The fields that cells with dense layers share."""
+
+from collections.abc import Callable
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.base import RNNCellBase
+
+
+class DenseCell(RNNCellBase):
+    r"""Base of the cells whose inputs and states are multiplied by matrices.
+
+    The fields, and so the positional arguments, are in the order of flax.linen. The
+    fields that a subclass declares follow them.
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      activation_fn: activation function, :math:`\tanh` in the equations.
+      kernel_init: initializer of the input kernels :math:`W_{i\cdot}`, each
+        `(features_in, features)`.
+      recurrent_kernel_init: initializer of the recurrent kernels :math:`W_{h\cdot}`,
+        each `(features, features)`.
+      bias_init: initializer of the biases :math:`b`.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+      param_dtype: dtype of the parameters and of the carry.
+      carry_init: initializer of the carry.
+    """
+
+    features: int | None
+    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_kernel_init: Initializer = initializers.orthogonal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+
+class GateFields(RNNCellBase):
+    """The first fields of `GatedCell`."""
+
+    features: int | None
+    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
+
+
+# Dataclasses collect the fields of bases from the last base to the first, so that
+# `gate_fn` is the second field, as in flax.linen.
+class GatedCell(DenseCell, GateFields):
+    r"""Base of the dense cells with gates.
+
+    Attributes, in addition to those of `DenseCell`:
+      gate_fn: activation function of the gates, :math:`\sigma` in the equations.
+    """
