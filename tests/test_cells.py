@@ -37,7 +37,7 @@ def python_loop(cell, params, carry, inputs):
 
 
 def test_every_public_cell_is_in_the_table():
-    public = {name for name in vars(rnncells) if name.endswith("Cell")}
+    public = {name for name in dir(rnncells) if name.endswith("Cell")}
     assert public == {case.name for case in ALL_CELLS.values()}
 
 

@@ -23,14 +23,14 @@ def test_first_example_is_short():
 
 
 def test_table_of_cells_is_complete_and_its_files_exist():
-    cells = {name for name in vars(rnncells) if name.endswith("Cell")}
+    cells = {name for name in dir(rnncells) if name.endswith("Cell")}
     assert cells == set(re.findall(r"`(\w+Cell)`(?=[^\n]*\.py\))", README))
     for path in re.findall(r"\]\((rnncells/[^)]*)\)", README):
         assert (ROOT / path).is_file()
 
 
 def test_layout_names_what_is_there():
-    layout = re.search(r"```\n(rnncells/base.py.*?)```", README, re.DOTALL)[1]
+    layout = re.search(r"```\n(rnncells/public.py.*?)```", README, re.DOTALL)[1]
     for line in layout.splitlines():
         assert (ROOT / line.split()[0]).exists(), line
 
