@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and refuses, and its exit status."""
+"""The command line: output, files written, errors, and exit status."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_command_prints_a_diff_and_changes_nothing(project, capsys):
+def test_without_options_a_diff_is_printed_and_no_file_changes(project, capsys):
     before = contents(project)
     assert main(["migrate", "."]) == 0
     output = capsys.readouterr()
@@ -45,7 +45,7 @@ def test_command_prints_a_diff_and_changes_nothing(project, capsys):
     assert "RC01      4 rewritten,     2 to look at" in output.err
 
 
-def test_command_writes_checks_and_keeps_what_was(project, capsys):
+def test_check_lists_files_write_changes_them_and_backup_keeps_the_old(project, capsys):
     assert main(["migrate", ".", "--check"]) == 1
     output = capsys.readouterr()
     assert output.out == ""
@@ -58,7 +58,7 @@ def test_command_writes_checks_and_keeps_what_was(project, capsys):
     assert main(["migrate", ".", "--check"]) == 0
 
 
-def test_command_applies_the_rules_chosen(project, capsys):
+def test_select_and_ignore_choose_the_rules(project, capsys):
     assert main(["migrate", "setup.py", "--select", "RC01"]) == 0
     selected = capsys.readouterr().out
     assert "nn.LSTMCell(self.hidden_size)" in selected and "parent=None" not in selected
@@ -76,7 +76,7 @@ def git(*words, **options):
 
 @pytest.fixture
 def tree(project):
-    """A git tree in which the project is committed."""
+    """A git repository in which the project is committed."""
     git("init")
     git("add", ".")
     git("commit", "-m", "old")
@@ -85,13 +85,12 @@ def tree(project):
 
 NO_PATCH = pytest.mark.skipif(
     shutil.which("patch") is None,
-    reason="the program `patch`, which no Python package brings, is not installed; "
-    "the same diffs are tested with `git apply`",
+    reason="the program `patch` is not installed; `git apply` tests the same diffs",
 )
 
 
 @pytest.mark.parametrize("tool", ["git", pytest.param("patch", marks=NO_PATCH)])
-def test_a_diff_is_what_tools_apply(tool, tmp_path, monkeypatch, capsysbinary):
+def test_git_and_patch_apply_the_diff(tool, tmp_path, monkeypatch, capsysbinary):
     monkeypatch.chdir(tmp_path)
     program = PROGRAMS["setup"].encode()
     sources = {
@@ -126,7 +125,7 @@ def test_a_diff_is_what_tools_apply(tool, tmp_path, monkeypatch, capsysbinary):
     if tool != "git":
         command = [tool, "-p1", "--binary", "--force"]
     check_applies(["."], *command)
-    # In a tree other rules hold.
+    # Inside a repository, `git apply` reads paths from its top.
     git("init")
     check_applies(["."], *command)
     check_applies([tmp_path], *command)
@@ -139,7 +138,7 @@ def test_a_diff_is_what_tools_apply(tool, tmp_path, monkeypatch, capsysbinary):
     assert Path("of mine.py").read_bytes() == expected["a folder/of mine.py"]
 
 
-def test_the_summary_comes_behind_the_diff(project):
+def test_the_summary_follows_the_diff(project):
     command = "from rnncells.migrate.cli import main; main(['migrate', 'setup.py'])"
     root = str(Path(__file__).parent.parent)
     env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
@@ -155,18 +154,18 @@ def test_the_summary_comes_behind_the_diff(project):
     assert "1 of 1 files would change" in lines[1:]
 
 
-def test_files_that_git_could_not_bring_back_are_refused(tree, capsys):
+def test_files_with_uncommitted_changes_are_not_written(tree, capsys):
     before = contents(tree)
     (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")
     dirty = contents(tree)
     assert main(["migrate", ".", "--write"]) == 2
     error = capsys.readouterr().err
-    assert "could not bring back what is in setup.py: commit that" in error
+    assert "git could not restore the present contents of setup.py. Commit" in error
     assert contents(tree) == dirty
-    # What is staged is not committed.
+    # Staged changes are not committed.
     git("add", "setup.py")
     assert main(["migrate", ".", "--write"]) == 2
-    # Others may be written; and again, when their changes are ours.
+    # Other files can be written, and again after our own changes.
     assert main(["migrate", "scan_class.py", "--write"]) == 0
     assert main(["migrate", "scan_class.py", "--write"]) == 0
     assert (tree / "scan_class.py").read_bytes() != before[tree / "scan_class.py"]
@@ -175,24 +174,24 @@ def test_files_that_git_could_not_bring_back_are_refused(tree, capsys):
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])
-def test_files_that_git_does_not_track_are_refused(is_ignored, tree, capsys):
+def test_untracked_files_are_not_written(is_ignored, tree, capsys):
     (tree / ".gitignore").write_text("local\n" if is_ignored else "")
     (tree / "local").mkdir()
     (tree / "local" / "[x] é*.py").write_text(PROGRAMS["setup"])
     assert main(["migrate", ".", "--write"]) == 2
-    assert "could not bring back what is in local/[x] é*.py:" in capsys.readouterr().err
+    assert "restore the present contents of local/[x] é*.py." in capsys.readouterr().err
     assert main(["migrate", "setup.py", "--write"]) == 0
 
 
-def test_files_that_are_read_only_are_refused(project, capsys):
-    """So is what a link leads to; files that would not change may be so."""
+def test_read_only_files_are_not_written(project, capsys):
+    """Nor are the targets of links; unchanged files may be read-only."""
     (project / "link.py").symlink_to("setup.py")
     (project / "new.py").chmod(0o444)
     before = contents(project)
     (project / "setup.py").chmod(0o444)
     for given, name in ((".", "setup.py"), ("link.py", "link.py")):
         assert main(["migrate", given, "--write", "--allow-dirty"]) == 2
-        error = f"error: no file is written: read-only: {name}.\n"
+        error = f"error: no file was written: read-only files: {name}.\n"
         assert capsys.readouterr().err == error
         assert contents(project) == before
     (project / "setup.py").chmod(0o640)
@@ -200,7 +199,7 @@ def test_files_that_are_read_only_are_refused(project, capsys):
     assert stat.S_IMODE((project / "setup.py").stat().st_mode) == 0o640
 
 
-def test_names_may_be_any_bytes(tree, capsysbinary):
+def test_file_names_can_be_any_bytes(tree, capsysbinary):
     name = os.fsdecode(b"\xff.py")
     (tree / name).write_text(PROGRAMS["setup"])
     assert main(["migrate", name]) == 0
@@ -208,26 +207,28 @@ def test_names_may_be_any_bytes(tree, capsysbinary):
     assert not_in_git([Path(name), Path("setup.py")]) == [Path(name)]
 
 
-def test_what_is_not_written_may_be_dirty(tree):
+def test_unchanged_files_can_have_uncommitted_changes(tree):
     (tree / "new.py").write_text("x = 2\n")
     (tree / "notes.txt").write_text("not tracked\n")
     assert main(["migrate", ".", "--write"]) == 0
 
 
-def test_the_tree_around_a_file_is_asked(tree, tmp_path_factory, monkeypatch, capsys):
-    """Not that of the working folder, of a link, nor of a hook."""
+def test_git_is_asked_in_the_repository_of_each_file(
+    tree, tmp_path_factory, monkeypatch, capsys
+):
+    """Not in that of the working folder, of a link, or of a git hook."""
     (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)
     (elsewhere / "link.py").symlink_to(tree / "setup.py")
     monkeypatch.setenv("GIT_DIR", str(elsewhere / "none"))
     assert main(["migrate", "link.py", "--write"]) == 2
-    assert "what is in link.py:" in capsys.readouterr().err
+    assert "contents of link.py." in capsys.readouterr().err
     (elsewhere / "free.py").write_text(PROGRAMS["setup"])
     assert main(["migrate", "free.py", "--write"]) == 0
 
 
-def test_a_tree_that_git_does_not_read_is_an_error(tree, capsys):
+def test_an_error_of_git_is_reported(tree, capsys):
     (tree / ".git" / "config").write_text("[core\n")
     assert main(["migrate", ".", "--write"]) == 2
     assert "bad config" in capsys.readouterr().err
@@ -238,11 +239,11 @@ def test_a_tree_that_git_does_not_read_is_an_error(tree, capsys):
     [
         (["nowhere"], "no such file or folder: nowhere"),
         ([".", "--jobs", "0"], "`--jobs` must be at least 1, got 0."),
-        ([".", "--select", "RC99"], "unknown rules RC99; there are RC01, "),
+        ([".", "--select", "RC99"], "unknown rules: RC99; the rules are RC01, "),
         ([".", "--write", "--check"], "not allowed with argument"),
     ],
 )
-def test_mistakes_are_one_line(words, message, project, capsys):
+def test_wrong_arguments_are_reported_in_one_line(words, message, project, capsys):
     try:
         status = main(["migrate", *words])
     except SystemExit as stop:
@@ -271,34 +272,21 @@ def test_exit_status(sources, statuses, tmp_path):
         (tmp_path / name).write_text(text)
     ways = ([], ["--check"], ["--write"])
     assert [main(["migrate", str(tmp_path), *way]) for way in ways] == statuses
-    # What can be read is done all the same.
+    # The other files are done.
     left = [migrate(p.read_bytes()) for p in tmp_path.glob("b.py")]
     assert not any(one.notes for one in left)
 
 
-def test_files_that_are_not_python_are_named_and_left(project, capsys):
+def test_files_that_are_not_python_are_named_and_not_rewritten(project, capsys):
     (project / "old.py").write_text("print 'flax LSTMCell'")
     (project / "odd.py").write_bytes(
         b"# -*- coding: utf-8 -*-\nx = '\xff' # flax LSTMCell"
     )
     assert main(["migrate", ".", "--write"]) == 2
     errors = capsys.readouterr().err
-    assert "old.py: left as it is, not Python: Missing parentheses" in errors
-    assert "odd.py: left as it is, not Python: not utf-8" in errors
+    assert "old.py: not rewritten: not Python: Missing parentheses" in errors
+    assert "odd.py: not rewritten: not Python: not utf-8" in errors
     assert "line None" not in errors
-
-
-def test_notebooks_are_named_with_the_way_there(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    # It is Python too, by chance.
-    text = '{"cells": [{"source": ["import flax", "nn.LSTMCell()"]}]}'
-    (tmp_path / "model.ipynb").write_text(text)
-    assert main(["migrate", ".", "--check"]) == 0
-    assert main(["migrate", "model.ipynb", "--write"]) == 2
-    error = capsys.readouterr().err
-    assert "model.ipynb: left as it is, a notebook: " in error
-    assert "`jupytext --to py:percent model.ipynb`, `rnncells migrate model.py" in error
-    assert "`jupyter nbconvert --to script model.ipynb`" in error
 
 
 @pytest.mark.parametrize(
@@ -314,22 +302,22 @@ def test_notebooks_are_named_with_the_way_there(tmp_path, monkeypatch, capsys):
         ('"""Not flax.nn."""\nimport flax.nnx as nn', False),
     ],
 )
-def test_files_older_than_linen_are_named(source, is_older, tmp_path, capsys):
+def test_files_that_use_flax_nn_are_named(source, is_older, tmp_path, capsys):
     path = tmp_path / "old.py"
     path.write_text(source + "\n")
     assert main(["migrate", str(path)]) == 0
-    line = f"{path}: `flax.nn`, which is older than `flax.linen`, is not covered"
+    line = f"{path}: `flax.nn`, which is older than `flax.linen`, is not supported"
     assert (line in capsys.readouterr().err) == is_older
 
 
-def test_version_is_that_of_the_library(capsys):
+def test_version_option_prints_the_version(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"rnncells {rnncells.__version__}\n"
 
 
-def test_help_says_defaults_and_exit_statuses(capsys):
+def test_help_lists_defaults_and_exit_statuses(capsys):
     with pytest.raises(SystemExit):
         main(["migrate", "--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -342,7 +330,7 @@ def test_help_says_defaults_and_exit_statuses(capsys):
         assert f" {number} {what.replace('`', '')} " in f"{text} "
 
 
-def test_many_files_are_looked_at_by_several_processes(tmp_path, capsys):
+def test_several_processes_rewrite_many_files(tmp_path, capsys):
     for k in range(70):
         (tmp_path / f"m{k}.py").write_text(PROGRAMS["setup"])
     assert main(["migrate", str(tmp_path), "--write", "--jobs", "2"]) == 0
@@ -351,7 +339,7 @@ def test_many_files_are_looked_at_by_several_processes(tmp_path, capsys):
     assert new == {migrate(PROGRAMS["setup"].encode()).data.decode()}
 
 
-def test_usage_says_how_the_command_is_called(capsys):
+def test_usage_names_the_command(capsys):
     words = [sys.executable, "-m", "rnncells.migrate", "src/"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2

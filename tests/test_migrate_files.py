@@ -1,4 +1,4 @@
-"""Which files are looked at: each once, and what cannot be read is named."""
+"""Files are found once each, and those that cannot be read are named."""
 
 import os
 import socket
@@ -24,11 +24,11 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("given", [["locked", "setup.py"], ["."]])
-def test_folders_that_cannot_be_read_are_named(given, folder, monkeypatch, capsys):
+def test_unreadable_folders_are_named(given, folder, monkeypatch, capsys):
     (folder / "locked").mkdir()
     scandir = os.scandir
 
-    # Permissions do not keep everyone out.
+    # The superuser can read every folder.
     def refuse(path):
         if Path(path).name == "locked":
             raise PermissionError(13, "Permission denied", path)
@@ -39,7 +39,7 @@ def test_folders_that_cannot_be_read_are_named(given, folder, monkeypatch, capsy
     assert main(["migrate", *given, "--write"]) == 2
     lines = capsys.readouterr().err.splitlines()
     named = [line.removeprefix("./") for line in lines if "locked" in line]
-    assert named == 2 * ["locked: not looked into, Permission denied"]
+    assert named == 2 * ["locked: not searched: Permission denied"]
     assert "1 of 1 files changed" in lines
     assert (folder / "setup.py").read_text() == NEW
 
@@ -54,7 +54,7 @@ def test_folders_that_cannot_be_read_are_named(given, folder, monkeypatch, capsy
         ["{here}/inner/to_here/setup.py", "./inner/../setup.py"],
     ],
 )
-def test_a_file_of_many_names_is_looked_at_once(given, folder, capsysbinary):
+def test_a_file_with_several_names_is_rewritten_once(given, folder, capsysbinary):
     (folder / "inner").mkdir()
     (folder / "a.py").symlink_to("setup.py")
     (folder / "inner" / "b.py").symlink_to("../setup.py")
@@ -68,14 +68,14 @@ def test_a_file_of_many_names_is_looked_at_once(given, folder, capsysbinary):
     assert (folder / "a.py").is_symlink()
 
 
-def test_a_file_goes_by_its_own_name(folder, capsys):
+def test_a_file_is_listed_under_its_own_name_not_a_link(folder, capsys):
     (folder / "a.py").symlink_to("setup.py")
     assert main(["migrate", ".", "--check"]) == 1
     assert "setup.py: would change" in capsys.readouterr().err.splitlines()
 
 
-def test_what_editors_leave_in_folders_is_not_looked_at(folder, capsys):
-    """Hidden files, links to nothing as locks are, and what is no file."""
+def test_folders_are_searched_for_regular_files_only(folder, capsys):
+    """Not for hidden files, broken links (such as locks of editors), or sockets."""
     (folder / ".hidden.py").write_text(OLD)
     (folder / ".#lock.py").symlink_to("user@host.1:2")
     (folder / "broken.py").symlink_to("nowhere.py")
@@ -87,7 +87,7 @@ def test_what_editors_leave_in_folders_is_not_looked_at(folder, capsys):
     assert (folder / ".hidden.py").read_text() == OLD
 
 
-def test_what_is_given_by_name_is_looked_at(folder, capsys):
+def test_hidden_files_can_be_given_by_name(folder, capsys):
     (folder / ".hidden.py").write_text(OLD)
     (folder / "broken.py").symlink_to("nowhere.py")
     assert main(["migrate", ".hidden.py", "--write"]) == 0
@@ -96,20 +96,20 @@ def test_what_is_given_by_name_is_looked_at(folder, capsys):
     assert "no such file or folder: broken.py" in capsys.readouterr().err
 
 
-def test_links_that_go_round_are_named(folder, capsys):
+def test_circular_links_are_named(folder, capsys):
     (folder / "loop.py").symlink_to("loop.py")
     assert main(["migrate", ".", "--write"]) == 2
     output = capsys.readouterr().err
-    assert "loop.py: left as it is, OSError: " in output
+    assert "loop.py: not rewritten: OSError: " in output
     assert "1 of 2 files changed" in output
 
 
 @pytest.mark.parametrize("encoding", ["rot13", "hex", "undefined", "no_such"])
-def test_encodings_that_are_not_of_text_are_named(encoding, folder, capsys):
+def test_unknown_encodings_are_named(encoding, folder, capsys):
     (folder / "odd.py").write_text(f"# coding: {encoding}\n{OLD}")
     before = contents(folder)
     assert main(["migrate", ".", "--check"]) == 2
     output = capsys.readouterr().err
-    assert "odd.py: left as it is, not Python: " in output and encoding in output
+    assert "odd.py: not rewritten: not Python: " in output and encoding in output
     assert "setup.py: would change" in output
     assert contents(folder) == before

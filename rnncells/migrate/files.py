@@ -1,66 +1,34 @@
-"""Which files are looked at, and how they are written."""
+"""Finds the files to rewrite, and writes them."""
 
-import ast
 import contextlib
 import os
-import re
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import groupby
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
-from rnncells.migrate.migration import Migration, migrate
-
-# Folders that are not the user's code.
-NOT_LOOKED_INTO = {"__pycache__", "node_modules", "site-packages", "venv", "build"}
-# So few files are done sooner than processes start.
-FEW, AT_ONCE = 64, 16
-OF_HOOKS = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
-FLAX_NN = re.compile(rb"\bflax\.nn\b|\bfrom\s+flax\s+import\b[^#]*?\bnn\b")
-OLDER = "`flax.nn`, which is older than `flax.linen`, is not covered: port it by hand"
-NOTEBOOK = (
-    "a notebook: run `jupytext --to py:percent {0}`, `rnncells migrate {1} --write "
-    "--allow-dirty` and `jupytext --update --to ipynb {1}`; or, for the code alone, "
-    "`jupyter nbconvert --to script {0}`"
-)
+# Folders with code that is not the user's.
+SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages", "venv", "build"}
+SUFFIXES = (".py", ".ipynb")
+# Number of files that one git command is asked about.
+AT_ONCE = 16
+# What git sets for its hooks.
+HOOK_VARIABLES = {"GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"}
 
 
-class Looked(NamedTuple):
-    """A file that was looked at.
+def source_files(paths: list[Path], onerror: Callable[[OSError], object]) -> list[Path]:
+    """Returns the given files, and the Python files and notebooks in folders.
 
-    Attributes:
-      path: of the file.
-      before: its bytes.
-      migration: what it becomes; None if it cannot be read.
-      error: why it cannot, or what is not covered.
-    """
-
-    path: Path
-    before: bytes
-    migration: Migration | None
-    error: str = ""
-
-    @property
-    def is_changed(self) -> bool:
-        return self.migration is not None and self.migration.data != self.before
-
-
-def python_files(paths: list[Path], onerror: Callable[[OSError], object]) -> list[Path]:
-    """Returns the files given, and those named `*.py` in folders, each once.
-
-    Those in a folder are sorted, links behind others: a file goes by its own name.
+    Each file is listed once, under its own name rather than the name of a link to it.
+    The files of a folder are sorted.
 
     Args:
       paths: files and folders.
-      onerror: is called with the error of each folder that cannot be read.
+      onerror: called with the error of each folder that cannot be read.
 
     Raises:
-      FileNotFoundError: a path that is not there.
+      FileNotFoundError: a path does not exist.
     """
     found: dict[str, Path] = {}
     for path in paths:
@@ -80,88 +48,45 @@ def _within(folder: Path, onerror: Callable[[OSError], object]) -> Iterator[Path
         folders[:] = [
             name
             for name in folders
-            if name not in NOT_LOOKED_INTO and not name.startswith(".")
+            if name not in SKIPPED_FOLDERS and not name.startswith(".")
         ]
         for name in names:
             path = Path(here, name)
-            if name.endswith(".py") and not name.startswith(".") and _is_there(path):
+            if path.suffix in SUFFIXES and not name.startswith(".") and _exists(path):
                 yield path
 
 
-def _is_there(path: Path) -> bool:
-    """Says whether a name in a folder is a file's, not a link's to nothing."""
+def _exists(path: Path) -> bool:
+    """Returns whether a name in a folder is a file, not a broken link."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
         return False
     except OSError:
-        # Why it cannot be read is said when it is looked at.
+        # The error is reported when the file is read.
         return True
 
 
-def look(path: Path, to: str, rules: frozenset[str] | None) -> Looked:
-    """Looks at one file; nothing of it is run."""
-    if path.suffix == ".ipynb":
-        return Looked(path, b"", None, NOTEBOOK.format(path, path.with_suffix(".py")))
-    before = b""
-    try:
-        before = path.read_bytes()
-        older = OLDER if uses_flax_nn(before) else ""
-        return Looked(path, before, migrate(before, to, rules), older)
-    except SyntaxError as error:
-        line = f", line {error.lineno}" if error.lineno else ""
-        return Looked(path, before, None, f"not Python: {error.msg}{line}")
-    except Exception as error:
-        # One file must not keep others from being looked at.
-        return Looked(path, before, None, f"{type(error).__name__}: {error}")
+def write(path: Path, before: bytes, after: bytes, backup: bool) -> None:
+    """Replaces the contents of a file in one step; its permissions stay.
 
-
-def uses_flax_nn(data: bytes) -> bool:
-    """Says whether a file is for `flax.nn`, which was there before `flax.linen`.
-
-    Raises:
-      SyntaxError: it may be, and is not Python.
+    Args:
+      path: the file.
+      before: its present contents.
+      after: its new contents.
+      backup: whether `before` is kept as `FILE.orig`.
     """
-    if not FLAX_NN.search(data):
-        return False
-    for node in ast.walk(ast.parse(data)):
-        if isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
-        if any(f"{name}.".startswith("flax.nn.") for name in names):
-            return True
-    return False
-
-
-def look_at_all(
-    paths: list[Path], to: str, rules: frozenset[str] | None, jobs: int
-) -> Iterator[Looked]:
-    """Yields all files looked at, in their order, several at a time."""
-    one = partial(look, to=to, rules=rules)
-    if jobs == 1 or len(paths) < FEW:
-        yield from map(one, paths)
-        return
-    # JAX, which rnncells imports, has threads: they do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(one, paths, chunksize=AT_ONCE)
-
-
-def write(looked: Looked, backup: bool) -> None:
-    """Writes what a file becomes, in one step, with its permissions as they were."""
-    path = looked.path.resolve()
+    path = path.resolve()
     if backup:
-        path.with_name(path.name + ".orig").write_bytes(looked.before)
+        path.with_name(path.name + ".orig").write_bytes(before)
     with replacing(path) as beside:
-        beside.write_bytes(looked.migration.data)
+        beside.write_bytes(after)
         beside.chmod(path.stat().st_mode)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a path beside a file, to be written and put in its place in one step."""
+    """Yields a temporary path beside a file, which it replaces at the end."""
     beside = path.with_name(f".{path.name}.rnncells")
     try:
         yield beside
@@ -171,16 +96,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def not_in_git(paths: list[Path]) -> list[Path]:
-    """Returns the files whose contents git could not bring back, within its trees.
+    """Returns the files in git repositories whose present contents git does not have.
 
-    Those are changed and not committed, or not tracked, ignored ones too. Files outside
-    of any git tree are not among them.
+    Those files have uncommitted changes, or are untracked or ignored.
 
     Raises:
-      ValueError: git does not answer.
+      ValueError: git fails.
     """
     found = []
-    # Links are followed when they are written.
+    # Writing a link replaces the file that it points to.
     real = {path: path.resolve() for path in paths}
     in_folders = sorted(paths, key=lambda path: real[path])
     for folder, several in groupby(in_folders, key=lambda path: real[path].parent):
@@ -193,22 +117,22 @@ def not_in_git(paths: list[Path]) -> list[Path]:
 
 
 def _git_status(folder: Path, names: list[str]) -> set[str]:
-    """Returns the names of files in a folder that git lists as anything but clean."""
+    """Returns the names of those files in a folder that are not clean for git."""
     words = ["git", "--literal-pathspecs", "-C", str(folder), "status"]
     words += ["--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored"]
-    # A hook's own tree is not asked for, but that around the files.
-    env = {k: v for k, v in os.environ.items() if k not in OF_HOOKS} | {"LC_ALL": "C"}
+    # In a hook, git would answer for the hook's repository, not for the files' own.
+    env = {k: v for k, v in os.environ.items() if k not in HOOK_VARIABLES}
     try:
         done = subprocess.run(
             [*words, "--", *names],
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",
-            env=env,
+            env=env | {"LC_ALL": "C"},
         )
     except OSError:
         return set()
     if done.returncode and "not a git repository" not in done.stderr:
-        raise ValueError(f"git says of {folder}: {done.stderr.strip()}")
-    # Each is two letters, a space, and a path from the top of the tree.
+        raise ValueError(f"git failed in {folder}: {done.stderr.strip()}")
+    # Each entry is two letters, a space, and a path from the top of the repository.
     return {entry[3:].rpartition("/")[2] for entry in done.stdout.split("\0") if entry}

@@ -75,7 +75,7 @@ def migrate(
     Raises:
       SyntaxError: it is not Python.
     """
-    if not (WORDS.search(data) and LIBRARY.search(data)):
+    if not is_about_cells(data):
         return Migration(data)
     program, found, gone = Program(Source(data)), [], set()
     # They go first, each by itself: other rules look at the names that they change, and
@@ -109,6 +109,11 @@ def migrate(
         tuple(sorted(notes, key=lambda note: note.line)),
         tuple(f.of_class for f in found if f.edits and f.of_class),
     )
+
+
+def is_about_cells(data: bytes) -> bool:
+    """Returns whether code may use recurrent cells of Flax or of rnncells."""
+    return bool(WORDS.search(data) and LIBRARY.search(data))
 
 
 def chosen(

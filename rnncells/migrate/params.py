@@ -8,42 +8,7 @@ from flax import serialization, traverse_util
 
 from rnncells.interop import files, renaming
 from rnncells.migrate.files import replacing
-
-SAFETENSORS = ".safetensors"
-
-
-def add_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "old",
-        type=Path,
-        help="parameters, variables or a training state, in a file of Flax's bytes "
-        f"(msgpack), by whatever name, or of safetensors (*{SAFETENSORS})",
-    )
-    command.add_argument(
-        "--like",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="a file with the new names, as that of newly initialised parameters",
-    )
-    command.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="OLD=NEW",
-        help="match two modules by hand, as params/Dense_0=params/head; may be given "
-        "several times",
-    )
-    command.add_argument(
-        "--write",
-        type=Path,
-        metavar="FILE",
-        help=f"write them there: as safetensors if it is *{SAFETENSORS}, else as "
-        "Flax's bytes (default: print what would move)",
-    )
-    command.add_argument(
-        "--force", action="store_true", help="write though the file is there"
-    )
+from rnncells.migrate.options import SAFETENSORS
 
 
 def run(options: argparse.Namespace) -> int:

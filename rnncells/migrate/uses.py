@@ -8,7 +8,7 @@ from pathlib import Path
 from rnncells.migrate.code.bindings import stored
 from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
-from rnncells.migrate.files import Looked
+from rnncells.migrate.file_results import FileResult
 from rnncells.migrate.migration import Note
 
 WHY = (
@@ -18,7 +18,7 @@ WHY = (
 LIBRARIES = ("flax", "rnncells")
 
 
-def with_uses(looked: list[Looked], is_written: bool) -> list[Looked]:
+def with_uses(looked: list[FileResult], is_written: bool) -> list[FileResult]:
     """Returns the files with a note for each line that uses a cell of another.
 
     Args:
@@ -32,10 +32,12 @@ def with_uses(looked: list[Looked], is_written: bool) -> list[Looked]:
     return [_with_uses(one, homes, is_written) for one in looked]
 
 
-def _with_uses(one: Looked, homes: dict[str, list[Path]], is_written: bool) -> Looked:
+def _with_uses(
+    one: FileResult, homes: dict[str, list[Path]], is_written: bool
+) -> FileResult:
     if one.migration is None:
         return one
-    data = one.migration.data if is_written else one.before
+    data = one.migration.data if is_written else one.code
     own = one.migration.cells
     words = [name for name in homes if name not in own and name.encode() in data]
     if not words:

@@ -1,0 +1,212 @@
+"""Jupyter notebooks: the Python code of the cells as one module, and back.
+
+Names carry over from cell to cell, so the code cells of a notebook are rewritten as one
+module. Lines in IPython's own syntax (`%magic`, `!command`, `name?`, `%%bash` cells)
+become `pass` in that module, with the original line in a comment. In the file, only the
+text of cells that change is replaced.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+# A character for private use, which no program contains.
+PRIVATE = "\ue000"
+# The line above the code of each cell.
+CELL = f"pass#{PRIVATE}code cell "
+CELLS = re.compile(rf"^{CELL}\d+\n", re.MULTILINE)
+STAND_IN = re.compile(rf"^[^\n]*#{PRIVATE}:", re.MULTILINE)
+LINE_MAGIC = re.compile(r"\s*[%!?]|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
+CELL_MAGIC = re.compile(r"\s*%%(\w+)")
+# Cell magics with Python below them.
+OF_PYTHON = {"capture", "prun", "time", "timeit"}
+# Strings, brackets, and all other values of JSON.
+JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]|[^][{},:"\s]+')
+
+
+@dataclass(frozen=True)
+class JSONValue:
+    """A value in a JSON text, and where it starts and ends.
+
+    Attributes:
+      value: a dictionary or a list of `JSONValue`; or a string, a number, None, a bool.
+      start: index of its first character.
+      end: index behind its last character.
+    """
+
+    value: Any
+    start: int
+    end: int
+
+
+def read_json(text: str) -> JSONValue:
+    """Returns the value of a JSON text with the places of all values in it.
+
+    Raises:
+      ValueError: the text is not JSON.
+    """
+    json.loads(text)
+    tokens = JSON_TOKEN.finditer(text)
+    return _read_value(next(tokens), tokens)
+
+
+def _read_value(first: re.Match, tokens: Iterator[re.Match]) -> JSONValue:
+    if first[0] not in ("[", "{"):
+        return JSONValue(json.loads(first[0]), *first.span())
+    parts = []
+    for token in tokens:
+        if token[0] in ("]", "}"):
+            break
+        parts.append(_read_value(token, tokens))
+    value: Any = parts
+    if first[0] == "{":
+        names = [part.value for part in parts[::2]]
+        value = dict(zip(names, parts[1::2], strict=True))
+    return JSONValue(value, first.start(), token.end())
+
+
+class Notebook:
+    """A notebook file of nbformat 4.
+
+    Args:
+      data: the bytes of the file.
+
+    Raises:
+      ValueError: the file is not a notebook, or its nbformat is older than 4.
+    """
+
+    def __init__(self, data: bytes):
+        self.text = data.decode()
+        try:
+            notebook = read_json(self.text).value
+            version = notebook["nbformat"].value
+            metadata = notebook["metadata"].value
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a notebook: {error!r}") from error
+        if version < 4:
+            raise ValueError(
+                f"nbformat {version} is too old: convert the notebook first, by "
+                "`jupyter nbconvert --to notebook --inplace FILE`"
+            )
+        is_python = _language(metadata) in (None, "python")
+        cells = [cell.value for cell in notebook["cells"].value] if is_python else []
+        self._sources = [c["source"] for c in cells if c["cell_type"].value == "code"]
+
+    @cached_property
+    def cells(self) -> list[str]:
+        """The text of each code cell; empty for languages other than Python."""
+        return [_joined(source) for source in self._sources]
+
+    @cached_property
+    def code(self) -> bytes:
+        """The code cells as one Python module.
+
+        Raises:
+          SyntaxError: a cell is not Python.
+        """
+        parts = []
+        for number, cell in enumerate(self.cells, 1):
+            try:
+                parts.append(f"{CELL}{number}\n{as_python(cell)}\n")
+            except SyntaxError as error:
+                message = f"code cell {number}, line {error.lineno}: {error.msg}"
+                raise SyntaxError(message) from error
+        return "".join(parts).encode()
+
+    def with_code(self, code: bytes) -> bytes:
+        """Returns the file with the cells of another module in place of `code`."""
+        before, *cells = CELLS.split(code.decode())
+        if before or len(cells) != len(self.cells):
+            raise ValueError("the rewritten code does not have the notebook's cells")
+        parts, at = [], 0
+        for source, old, new in zip(self._sources, self.cells, cells, strict=True):
+            new = STAND_IN.sub("", new.removesuffix("\n"))
+            if new != old:
+                parts += [self.text[at : source.start], self._encoded(source, new)]
+                at = source.end
+        return "".join([*parts, self.text[at:]]).encode()
+
+    def _encoded(self, source: JSONValue, new: str) -> str:
+        """Returns the JSON of a cell's new text, laid out as that of the old one."""
+        text = self.text
+        is_ascii = text[source.start : source.end].isascii()
+        if not isinstance(source.value, list):
+            return json.dumps(new, ensure_ascii=is_ascii)
+        # Lines that stay keep their bytes: JSON has several ways to write a string.
+        known = {line.value: text[line.start : line.end] for line in source.value}
+        lines = new.splitlines(keepends=True)
+        encoded = [known.get(s) or json.dumps(s, ensure_ascii=is_ascii) for s in lines]
+        first, last = source.value[0], source.value[-1]
+        head, tail = text[source.start : first.start], text[last.end : source.end]
+        between = f",{head[1:] or ' '}"
+        if first is not last:
+            between = text[first.end : source.value[1].start]
+        return head + between.join(encoded) + tail
+
+
+def _language(metadata: dict[str, JSONValue]) -> str | None:
+    """Returns the language of a notebook's kernel in lower case, if it is known."""
+    for section, name in (("language_info", "name"), ("kernelspec", "language")):
+        found = metadata[section].value.get(name) if section in metadata else None
+        if found is not None:
+            return found.value.lower()
+    return None
+
+
+def _joined(source: JSONValue) -> str:
+    """Returns the text of a cell, which is a string or a list of strings."""
+    if isinstance(source.value, list):
+        return "".join(part.value for part in source.value)
+    return source.value
+
+
+def as_python(cell: str) -> str:
+    """Returns the text of a cell with stand-ins for the lines in IPython's syntax.
+
+    Raises:
+      SyntaxError: a line is neither Python nor IPython's syntax.
+    """
+    lines = cell.split("\n")
+    magic = CELL_MAGIC.match(cell)
+    if magic:
+        name_at = cell.count("\n", 0, magic.start(1))
+        stop = name_at + 1 if magic[1] in OF_PYTHON else len(lines)
+        lines[:stop] = [_stand_in("", line) for line in lines[:stop]]
+    while True:
+        try:
+            ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            # Only where Python fails: `% b` can also continue an expression.
+            at = (error.lineno or 0) - 1
+            while at > 0 and lines[at - 1].endswith("\\"):
+                at -= 1
+            if not (0 <= at < len(lines) and LINE_MAGIC.match(lines[at])):
+                raise
+            _replace_magic(lines, at)
+        else:
+            return "\n".join(lines)
+
+
+def _replace_magic(lines: list[str], at: int) -> None:
+    """Replaces a line of IPython's syntax and its continuation lines."""
+    indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    is_joined = True
+    while is_joined and at < len(lines):
+        is_joined = lines[at].endswith("\\")
+        lines[at] = _stand_in(indent, lines[at])
+        at += 1
+
+
+def _stand_in(indent: str, line: str) -> str:
+    return f"{indent}pass#{PRIVATE}:{line}"
+
+
+def place(code: bytes, line: int) -> str:
+    """Returns where a line of `Notebook.code` stands, as `code cell 3, line 2`."""
+    lines = code.decode().split("\n")[:line]
+    start = max(k for k, text in enumerate(lines, 1) if text.startswith(CELL))
+    return f"{lines[start - 1].partition(PRIVATE)[2]}, line {line - start}"

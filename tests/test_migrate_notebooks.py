@@ -1,0 +1,133 @@
+"""Notebooks are rewritten in place: code cells alone, and no other byte."""
+
+import json
+
+import pytest
+
+from rnncells.migrate.cli import main
+from rnncells.migrate.file_results import migrate_file
+from rnncells.migrate.notebooks import Notebook, place
+
+CELLS = [
+    ("markdown", "# `nn.LSTMCell()` is explained here — é"),
+    ("code", "%matplotlib inline\n!pip install \\\n    'flax\nimport flax.linen as nn"),
+    ("code", "%%bash\necho nn.LSTMCell() 'it"),
+    ("code", "batch, size = 2, 4\nfiles = !ls\nnn.LSTMCell?"),
+    (
+        "code",
+        "%%time\nif batch:\n    %cd .\n    # é\n"
+        "    carry = nn.LSTMCell.initialize_carry(key, (batch,), size)\n"
+        "x = (batch\n     % size)",
+    ),
+    ("code", ""),
+    ("code", "cell = nn.LSTMCell(**options)"),
+]
+OLD = "nn.LSTMCell.initialize_carry(key, (batch,), size)"
+NEW = "nn.LSTMCell(size, parent=None).initialize_carry(key, (batch, size))"
+
+
+def notebook(cells=CELLS, kernel="python", nbformat=4, **layout):
+    """Returns the bytes of a notebook; by default as Jupyter writes it."""
+    made = [
+        {
+            "cell_type": kind,
+            "metadata": {},
+            "outputs": [{"text": [OLD, '"\\', "\x07"]}],
+            "source": text.splitlines(keepends=True),
+        }
+        for kind, text in cells
+    ]
+    metadata = {"kernelspec": {"language": kernel}, "z": 1e-07, "a": []}
+    content = {"cells": made, "metadata": metadata, "nbformat": nbformat}
+    layout = {"indent": 1, "ensure_ascii": False} | layout
+    return json.dumps(content, **layout).encode() + b"\n"
+
+
+LAYOUTS = {
+    "as Jupyter": {},
+    "escaped": {"ensure_ascii": True},
+    "one line": {"indent": None},
+    "tabs": {"indent": "\t"},
+}
+
+
+@pytest.fixture
+def rewritten(tmp_path):
+    def rewritten(data):
+        path = tmp_path / "model.ipynb"
+        path.write_bytes(data)
+        assert main(["migrate", str(path), "--write"]) == 0
+        return path.read_bytes()
+
+    return rewritten
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_only_the_changed_lines_of_code_cells_change(layout, rewritten):
+    after = rewritten(notebook(**layout))
+    mark = json.loads(after)["cells"][6]["source"][0]
+    assert mark.startswith("# TODO(rnncells): RC01: ") and mark.endswith("\n")
+    expected = [(kind, text.replace(OLD, NEW)) for kind, text in CELLS[:-1]]
+    expected.append(("code", mark + CELLS[-1][1]))
+    assert after == notebook(expected, **layout)
+
+
+def test_unchanged_lines_keep_their_escapes(rewritten):
+    """Also in cells whose source is one string, or whose layout is unusual."""
+    old = r"""{"nbformat":4, "metadata": {} , "cells":[
+      {"cell_type":"code", "source":"import flax.linen as nn\nf(nn.LSTMCell())"},
+      {"cell_type":"code", "source":["a = '\/\u0041\u00e9'\n" ,  "carry = OLD"]}]}"""
+    after = rewritten(old.replace("OLD", OLD).encode()).decode()
+    mark = json.loads(after)["cells"][0]["source"].split("\n")[1]
+    assert mark.startswith("# TODO(rnncells): RC01: ")
+    assert after == old.replace("OLD", NEW).replace("nn\\nf", f"nn\\n{mark}\\nf")
+
+
+def test_running_twice_equals_running_once(rewritten):
+    once = rewritten(notebook())
+    assert rewritten(once) == once
+
+
+def test_marked_lines_are_named_by_cell(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.ipynb").write_bytes(notebook())
+    assert main(["migrate", ".", "--check"]) == 1
+    assert "model.ipynb: code cell 6, line 1: RC01 " in capsys.readouterr().err
+    assert main(["migrate", ".", "--write"]) == 0
+    assert "model.ipynb: code cell 6, line 2: RC01 " in capsys.readouterr().err
+
+
+def test_lines_of_the_module_are_places_in_cells():
+    code = Notebook(notebook()).code
+    line = code.decode().split("\n").index("     % size)") + 1
+    assert place(code, line) == "code cell 4, line 7"
+
+
+OTHERS = {
+    "another language": notebook(kernel="Julia"),
+    "no cells of Flax": notebook([("code", "x = 1"), ("code", "not Python")]),
+    "no code": notebook(CELLS[:1]),
+}
+
+
+@pytest.mark.parametrize("data", OTHERS.values(), ids=OTHERS)
+def test_other_notebooks_do_not_change(data, rewritten):
+    assert rewritten(data) == data
+
+
+ERRORS = {
+    "not Python: code cell 2, line 3: ": notebook([*CELLS[1:2], ("code", "\n\nRNN a")]),
+    "not a notebook: ": b"{}",
+    "not a notebook: JSONDecodeError": b"[",
+    "nbformat 3 is too old: convert the notebook first": notebook(nbformat=3),
+}
+
+
+@pytest.mark.parametrize("message, data", ERRORS.items(), ids=ERRORS)
+def test_unreadable_notebooks_are_named(message, data, tmp_path):
+    path = tmp_path / "model.ipynb"
+    path.write_bytes(data)
+    result = migrate_file(path, "flax", None)
+    assert result.migration is None and message in result.error
+    assert main(["migrate", str(path), "--write"]) == 2
+    assert path.read_bytes() == data
