@@ -1,4 +1,4 @@
-"""What docs/migration.md shows is what the command makes, and runs as it did."""
+"""The examples in docs/migration.md equal the command's output, and run as before."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ HEAD = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
 
 
 def sides(diff):
-    """Returns what stands before and after, of a diff that shows whole files."""
+    """Returns the old and the new text of a diff without omitted lines."""
     lines = diff.splitlines()
     return tuple(
         "".join(f"{line[1:]}\n" for line in lines if not line.startswith(sign))
@@ -50,23 +50,32 @@ def test_guide_shows_all_patterns():
     assert len(RUN) == 17
 
 
+def test_links_to_sections_are_valid():
+    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+    links = re.findall(r"\]\(#(.*?)\)", GUIDE)
+    links += re.findall(r"\(docs/migration\.md#(.*?)\)", readme)
+    titles = re.findall(r"^#+ (.*)", GUIDE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles}
+    assert links and set(links) <= anchors
+
+
 @pytest.mark.parametrize("title", PATTERNS)
-def test_what_is_shown_is_what_the_command_makes(title):
+def test_each_diff_is_the_output_of_the_command(title):
     before, after = PATTERNS[title]
     made = migrate(before.encode()).data.decode()
-    # The guide is formatted, lines that got long too.
+    # The guide is formatted: its long lines are split.
     assert ast.unparse(ast.parse(made)) == ast.unparse(ast.parse(after))
     assert re.findall(r"#.*", made) == re.findall(r"#.*", after)
 
 
 def program(code):
-    """Returns code as a program that gives what the last statement sets."""
+    """Returns code as a program that returns the names that its last line sets."""
     names = ast.unparse(ast.parse(code).body[-1].targets[0])
     return f"{code}\n\ndef run():\n    return {names}\n"
 
 
 @pytest.mark.parametrize("title", RUN)
-def test_what_is_shown_runs_as_it_did(title):
+def test_each_rewritten_program_gives_the_same_results(title):
     before, after = map(program, PATTERNS[title])
     assert_same(
         run("after", after), run("before", with_imports_of("old_linen", before))
@@ -84,7 +93,7 @@ def test_guide_is_formatted(tmp_path):
     assert f"{len(blocks)} files already formatted" in done.stderr
 
 
-def test_each_rule_is_told_with_patterns_in_which_it_is_found():
+def test_the_table_of_rules_lists_the_patterns_of_each_rule():
     found = {
         title: {note.rule for note in migrate(before.encode()).notes}
         for title, (before, _) in PATTERNS.items()
@@ -98,18 +107,18 @@ def test_each_rule_is_told_with_patterns_in_which_it_is_found():
     assert {rule for rule in RULES if not named[rule]} == {"RC08", "RC09"}
 
 
-def test_imports_of_the_shim_work_and_are_taken_back():
+def test_the_command_reverts_the_imports_of_the_shim():
     before, after = SHIM
     exec(after, {})
     assert migrate(after.encode(), rules=["RC09"]).data.decode() == before
 
 
-def test_the_shim_goes_when_the_guide_says():
+def test_the_guide_says_when_the_shim_is_removed():
     when = f"version {legacy.REMOVAL_VERSION}, and not before {legacy.REMOVAL_DATE}"
     assert when in GUIDE
 
 
-def test_a_cell_mended_by_rc13_gives_its_number_back():
+def test_fixing_rc13_renames_the_next_cell():
     _, marked = PATTERNS["19"]
     old = "nn.GRUCell(4).initialize_carry"
     mended = marked.replace(old, "nn.GRUCell(4, parent=None).initialize_carry")
@@ -123,7 +132,7 @@ def test_a_cell_mended_by_rc13_gives_its_number_back():
 
 
 @pytest.mark.parametrize("line", range(-4, 0))
-def test_a_statement_is_skipped_by_its_own_lines_alone(line):
+def test_a_skip_comment_counts_on_the_lines_of_its_statement(line):
     call = "carry = nn.GRUCell.initialize_carry(\n    key, (2,), 4\n)\n"
     lines = f"{HEAD}\n{call}".splitlines()
     lines[line] += "  # rnncells: skip"
@@ -132,12 +141,12 @@ def test_a_statement_is_skipped_by_its_own_lines_alone(line):
 
 
 @pytest.mark.parametrize("title, needed", [("11", "RC01"), ("14", "RC06")])
-def test_rules_wait_for_those_that_they_need(title, needed):
+def test_a_rewrite_needs_all_of_its_rules(title, needed):
     before = PATTERNS[title][0].encode()
     assert migrate(before, rules=set(RULES) - {needed}).data == before
 
 
-# What stands for what in the section on other old code, in its order.
+# The names that the section on other changes uses.
 TREE = {"a": 1, "b": 2}
 PARAMS = {"a": {"kernel": np.ones(2)}, "b": {"kernel": -np.ones(2)}}
 NAMESPACE = {
@@ -172,7 +181,7 @@ TODAY = {
     'flax.core.copy(variables, {"step": 1})': {"params": PARAMS, "step": 1},
     'flax.core.pop(variables, "params")': ({}, PARAMS),
     "isinstance(variables, Mapping)": True,
-    # Each step of Adam is that of the rate; with momentum the second is 1.9 times it.
+    # Each step of Adam equals the rate; with momentum the second is 1.9 times the rate.
     "optax.adam(0.1)": [0.8, -1.2],
     "optax.sgd(0.1, 0.9)": [0.71, -1.29],
     "flax.linen.Dense(features=2)": nn.Dense(2),
@@ -202,20 +211,20 @@ def is_equal(actual, expected):
     return True
 
 
-def test_other_old_code_is_complete():
+def test_the_table_of_other_changes_is_complete():
     assert len(LINES) == 15
     used = {next(key for key in TODAY if key in today) for _, today in LINES}
     assert used == set(TODAY)
 
 
 @pytest.mark.parametrize("before, today", LINES)
-def test_other_old_code_fails_and_what_is_told_works(before, today):
+def test_other_old_code_fails_and_its_replacement_works(before, today):
     expected = next(value for key, value in TODAY.items() if key in today)
     assert is_equal(outcome(today), expected)
     assert not is_equal(outcome(before), expected)
 
 
-def test_what_is_told_of_old_code_that_still_runs():
+def test_statements_about_old_code_that_still_runs():
     keys = jax.random.PRNGKey(0), jax.random.key_data(jax.random.key(0))
     np.testing.assert_array_equal(*keys)
     frozen = flax.core.freeze({"params": PARAMS})
@@ -225,3 +234,21 @@ def test_what_is_told_of_old_code_that_still_runs():
     assert flax.core.unfreeze(flax.core.copy(frozen, {"a": 1}))["a"] == 1
     rest, params = {"params": PARAMS}.pop("params")
     assert (rest, params) == ("a", "b")
+
+
+def test_cells_of_flax_capture_preactivations_where_the_shim_captures_parameters():
+    names = {}
+    exec("".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)), names)
+    carry, x = names["carry"], names["x"][:, 0]
+
+    def captured(filter_fn):
+        return legacy.LSTMCell(4).apply(
+            *(names["variables"], carry, x),
+            capture_intermediates=filter_fn,
+            mutable=["intermediates"],
+        )[1]
+
+    kernel, bias = captured(True)["intermediates"]["hi"]["__call__"][0]
+    expected = carry[1] @ kernel + bias
+    np.testing.assert_allclose(names["pre_activation"], expected, rtol=1e-5)
+    assert captured(lambda module, name: isinstance(module, nn.Dense)) == {}
