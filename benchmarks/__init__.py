@@ -1,1 +1,1 @@
-"""Benchmarks: our layer beside those of other libraries, in one process."""
+"""Benchmarks that compare our layers with those of other libraries, in one process."""

@@ -19,17 +19,17 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command line and returns its exit status.
 
     Args:
-      argv: the words after `python -m benchmarks`; None takes the process's own.
+      argv: the arguments after `python -m benchmarks`; default: those of the process.
 
     Returns:
-      0 if all went well, 2 after a mistake of the user, 130 if interrupted.
+      0 on success, 2 after a user error, 130 if interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments[:1] == ["table"]:
             _table(arguments[1:])
         elif arguments[:1] == ["online"]:
-            # Here, as it needs the experiments.
+            # Imported here because it needs the experiments.
             from benchmarks.online import main as online
 
             online()
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _measure(arguments: list[str]) -> None:
-    # Here, as it imports jax, which `table` does not need.
+    # Imported here because it imports jax, which `table` does not need.
     from benchmarks.measure import PEERS, describe_environment, measure
     from benchmarks.report import OURS
 
@@ -53,7 +53,10 @@ def _measure(arguments: list[str]) -> None:
     options = _measure_parser(others).parse_args(arguments)
     chosen = list(cases(options.cells, options.sizes))
     if not chosen:
-        raise ValueError("no such case: ConvLSTM runs on `images`, others on the rest.")
+        raise ValueError(
+            "no case matches --cells and --sizes: ConvLSTM runs on `images`, the other "
+            "cells on the other sizes."
+        )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results = {"environment": describe_environment(), "cases": []}
     for case in measure(
@@ -61,7 +64,7 @@ def _measure(arguments: list[str]) -> None:
     ):
         print(format_case(case), end="\n\n", flush=True)
         results["cases"].append(case)
-        # After every case, so that an interrupted run leaves what it has.
+        # After every case, so that an interrupted run keeps its results.
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     print(f"wrote {options.out}")
 
@@ -69,10 +72,10 @@ def _measure(arguments: list[str]) -> None:
 def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=PROG,
-        description="Time ours and other libraries, print and write the results.",
-        epilog="All of it takes about half an hour on two CPU cores. "
+        description="Compare the speed of rnncells with other libraries.",
+        epilog="The default run takes about half an hour on two CPU cores. "
         f"`{PROG} table` writes results into a page; see `table --help`. "
-        f"`{PROG} online` measures the on-line learning of the experiments.",
+        f"`{PROG} online` measures the online learning of the experiments.",
     )
 
     def several(name: str, choices: Any, default: Any, about: str = "") -> None:
@@ -86,15 +89,18 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
     several("--cells", CELLS, CELLS)
     several("--sizes", tuple(SIZES), DEFAULT_SIZES, f"batch×time, in→out: {sizes}; ")
     several("--modes", MODES, MODES)
-    several("--peers", peers, peers, "beside ours; ")
+    several("--peers", peers, peers, "libraries to compare with; ")
     parser.add_argument(
-        "--rounds", type=_count, default=15, help="times of each (default: 15)"
+        "--rounds",
+        type=_count,
+        default=15,
+        help="number of measurements of each case (default: 15)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=180,
-        help="start no round of a case after so long, if it has 3 (default: 180)",
+        help="time limit of a case, after at least 3 rounds (default: 180)",
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help=f"default: {RESULTS}")
     return parser
@@ -111,11 +117,11 @@ def _table(arguments: list[str]) -> None:
     ):
         parser.add_argument(name, type=Path, default=path, help=f"default: {path}")
     options = parser.parse_args(arguments)
-    # Here, so that nothing else needs matplotlib.
+    # Imported here so that nothing else needs matplotlib.
     from benchmarks.plot import save_picture
 
     if not options.results.exists():
-        raise ValueError(f"no {options.results}: run `{PROG}` first.")
+        raise ValueError(f"{options.results} does not exist. Run `{PROG}` first.")
     results = json.loads(options.results.read_text())
     picture = os.path.relpath(options.plot, options.page.parent)
     write_table(results, options.page, Path(picture).as_posix())

@@ -1,4 +1,4 @@
-"""What is timed: calls that are compiled, and wait for their results."""
+"""Contenders: compiled calls that wait for their results."""
 
 import dataclasses
 import statistics
@@ -17,14 +17,14 @@ COMPILATIONS = 3
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """One library's layer, ready to be timed.
+    """A library's layer, ready to be timed.
 
     Attributes:
-      name: of the peer.
-      run: computes once, and returns when the result is there.
+      name: name of the library.
+      run: computes once, and returns when the result is ready.
       compile_seconds: median time to trace, lower and compile; None without XLA.
-      temporary_bytes: memory that the compiled program takes beside its arguments and
-        results; None if unknown.
+      temporary_bytes: memory of the compiled program, without arguments and results;
+        None if unknown.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Contender:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """A library, and how to make a contender of it.
+    """A library, and the function that makes its contenders.
 
     Attributes:
-      name: what `--peers` and the tables call it.
-      package: the module that must be there to import.
-      cells: the cells that it has.
+      name: name in `--peers` and in the tables.
+      package: module that must be installed.
+      cells: names of its cells.
       make: `make(cell, size, mode)` returns the contender.
     """
 
@@ -51,18 +51,18 @@ class Peer:
 
 
 def make_inputs(size: Size) -> np.ndarray:
-    """Returns the inputs of a size, time first, the same in every call, in float32."""
+    """Returns float32 inputs of a size, time first; every call returns the same."""
     rng = np.random.default_rng(0)
     return rng.standard_normal(size.inputs_shape, dtype=np.float32)
 
 
 def in_mode(apply: Callable, mode: str) -> Callable:
-    """Returns the function of parameters and inputs that a mode times.
+    """Returns the function to time, of parameters and inputs.
 
     Args:
       apply: `apply(params, inputs)` returns the outputs of the sequence.
-      mode: `'forward'`, or `'gradient'`: of the sum of squared outputs, by parameters
-        and inputs.
+      mode: `'forward'`, or `'gradient'` for the gradient of the sum of squared outputs
+        by parameters and inputs.
     """
     if mode == "forward":
         return apply
@@ -70,16 +70,16 @@ def in_mode(apply: Callable, mode: str) -> Callable:
 
 
 def compile_contender(name: str, function: Callable, *arguments: Any) -> Contender:
-    """Returns a function of JAX as a contender.
+    """Compiles a JAX function and returns it as a contender.
 
     Args:
-      name: of the peer.
-      function: what to compile.
-      *arguments: what to call it with.
+      name: name of the library.
+      function: the function to compile.
+      *arguments: its arguments.
     """
     seconds = []
     for _ in range(COMPILATIONS):
-        # Else what earlier contenders traced would be free for later ones.
+        # Otherwise later contenders would reuse traces of earlier ones.
         jax.clear_caches()
         start = time.perf_counter()
         compiled = jax.jit(function).lower(*arguments).compile()

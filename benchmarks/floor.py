@@ -1,11 +1,12 @@
-"""The floor: the products that a layer cannot avoid, and next to nothing else.
+"""The floor: the matrix products that every layer needs, and almost nothing else.
 
-Forward: one product of all inputs with their weights, and one of the state with its
-weights at each step, which needs the step before. Backward: one with the transposed
-weights at each step, and one each for the gradients by both weights and by the inputs.
-The cell between them is linear, the mean of its gates, so that all of it is exact.
+Forward: one product of all inputs with their weights, and one product of the state with
+its weights at each step. Backward: one product with the transposed weights at each
+step, and one product for each of the gradients by both weights and by the inputs. The
+cell is linear, the mean of its gates.
 
-ConvLSTM has no floor: how long a convolution takes depends on how many images it gets.
+ConvLSTM has no floor, because the speed of a convolution depends on the number of
+images.
 """
 
 import jax
@@ -19,17 +20,17 @@ GATES = {"LSTM": 4, "GRU": 3}
 
 
 def make_floor(cell: str, size: Size, mode: str) -> Contender:
-    """Returns the bare products of a cell as a contender."""
+    """Returns the matrix products of a cell as a contender."""
     function = forward if mode == "forward" else gradient
     return compile_contender("floor", function, *make_arguments(cell, size))
 
 
 def make_arguments(cell: str, size: Size) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns weights of inputs and of the state, and the inputs."""
+    """Returns the weights of inputs, the weights of the state, and the inputs."""
     rng = np.random.default_rng(0)
 
     def weights(width):
-        # States neither grow nor vanish: CPUs are slow on subnormal numbers.
+        # Scaled so that states do not vanish, as CPUs are slow on subnormal numbers.
         values = rng.standard_normal((width, GATES[cell] * size.features))
         return jnp.asarray(values * width**-0.5, size.dtype)
 
@@ -91,5 +92,5 @@ def _gates(u: jax.Array) -> int:
 
 
 def _rows(x: jax.Array) -> jax.Array:
-    """Returns steps and batch as one axis."""
+    """Merges the axes of steps and batch."""
     return x.reshape(-1, x.shape[-1])

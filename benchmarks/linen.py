@@ -1,4 +1,4 @@
-"""Ours and Flax's, which share a tree of parameters: as contenders, and as equals."""
+"""Our layers and Flax's, which share their parameters, and a check of their values."""
 
 import dataclasses
 from types import ModuleType
@@ -39,7 +39,7 @@ def _make(
 
 
 def _layer(library: ModuleType, cell: str, size: Size) -> nn.Module:
-    """Returns the layer of rnncells or of flax.linen: their names are the same."""
+    """Returns the layer of rnncells or of flax.linen, which have the same names."""
     dtypes = {"dtype": jnp.dtype(size.dtype), "param_dtype": jnp.dtype(size.dtype)}
     kernel = (KERNEL,) if size.image else ()
     cell_class = getattr(library, f"{cell}Cell")
@@ -47,9 +47,9 @@ def _layer(library: ModuleType, cell: str, size: Size) -> nn.Module:
 
 
 def _params(library: ModuleType, cell: str, size: Size) -> Any:
-    """Returns initial parameters, drawn in float32: Flax's fail in half precision."""
+    """Returns initial parameters, drawn in float32 as Flax fails in half precision."""
     layer = _layer(library, cell, dataclasses.replace(size, dtype="float32"))
-    # One step is enough: no shape of a parameter depends on time.
+    # One step is enough, because shapes of parameters do not depend on time.
     params = jax.jit(layer.init)(jax.random.key(0), make_inputs(size)[:1])
     return jax.tree.map(lambda leaf: leaf.astype(size.dtype), params)
 
@@ -58,16 +58,16 @@ def check_equal_to_flax(cell: str) -> None:
     """Compares our outputs and gradients with Flax's, for the same parameters.
 
     Args:
-      cell: of `benchmarks.sizes.CELLS`.
+      cell: a name in `benchmarks.sizes.CELLS`.
 
     Raises:
-      RuntimeError: they differ, so that times would compare different things.
+      RuntimeError: they differ, so their times cannot be compared.
     """
     image = (6, 5) if cell == "ConvLSTM" else ()
     size = Size("check", 3, 7, 5, 4, image=image)
     inputs = jnp.asarray(make_inputs(size))
     layers = [_layer(library, cell, size) for library in (rnncells, nn)]
-    # Biases start at 0: only others show whether they are in their places.
+    # Initial biases are 0, which would hide swapped biases.
     params = jax.tree.map(_perturbed, _params(nn, cell, size))
     for mode in ("forward", "gradient"):
         with jax.default_matmul_precision("highest"):

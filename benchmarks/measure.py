@@ -1,4 +1,4 @@
-"""Runs the benchmarks: every case in every mode, all contenders in turns."""
+"""Runs the benchmarks: every case in every mode; the contenders take turns."""
 
 import dataclasses
 import importlib.metadata
@@ -51,19 +51,19 @@ def measure(
     rounds: int,
     limit_seconds: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yields the measurement of each case in each mode, as soon as it is there.
+    """Yields the measurement of each case in each mode.
 
     Args:
       cases: cells and sizes.
-      modes: of `benchmarks.sizes.MODES`.
-      peers: names of `PEERS` to compare ours with.
-      rounds: how often each contender is timed.
-      limit_seconds: no round of a case starts after so long, but for the first three.
+      modes: names in `benchmarks.sizes.MODES`.
+      peers: names in `PEERS` to compare with.
+      rounds: number of measurements of each contender.
+      limit_seconds: time limit of a case, after at least three rounds.
 
     Raises:
-      RuntimeError: our values are not Flax's.
+      RuntimeError: our values differ from Flax's.
     """
-    # Compilations are timed; none may come from a disk.
+    # Compilations are timed, so the cache must be off.
     jax.config.update("jax_enable_compilation_cache", False)
     for cell in dict.fromkeys(cell for cell, _ in cases):
         check_equal_to_flax(cell)
@@ -83,16 +83,16 @@ def measure_case(
     """Times ours and the peers on one case.
 
     Args:
-      cell: of `benchmarks.sizes.CELLS`.
-      size: one that the cell can run on.
-      mode: of `benchmarks.sizes.MODES`.
-      peers: as `measure` has them.
-      rounds: likewise.
-      limit_seconds: likewise.
+      cell: a name in `benchmarks.sizes.CELLS`.
+      size: a size for this cell.
+      mode: a name in `benchmarks.sizes.MODES`.
+      peers: see `measure`.
+      rounds: see `measure`.
+      limit_seconds: see `measure`.
 
     Returns:
-      What was run; under `contenders` what each took; under `missing` why a peer that
-      has the cell is not among them.
+      The case; `contenders`, the measurements by name; `missing`, the reasons why
+      libraries with this cell were not measured.
     """
     chosen = [PEERS[name] for name in PEERS if name in (OURS, *peers)]
     made = {p.name: _make(p, cell, size, mode) for p in chosen if cell in p.cells}
@@ -122,13 +122,13 @@ def _fields(contender: Contender, seconds: Spread, ratio: Spread) -> dict[str, A
 
 
 def _make(peer: Peer, cell: str, size: Size, mode: str) -> Contender | str:
-    """Returns a contender that has run once, or why there is none."""
+    """Returns a contender that has run once, or why it cannot run."""
     if importlib.util.find_spec(peer.package) is None:
         return "not installed"
     try:
         made = peer.make(cell, size, mode)
         made.run()
-    # Another library may fail on this version of jax in any way; the rest still counts.
+    # Other libraries can fail on this version of jax; measure the rest.
     except Exception as error:
         if peer.name in (OURS, "floor"):
             raise
@@ -137,7 +137,7 @@ def _make(peer: Peer, cell: str, size: Size, mode: str) -> Contender | str:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns what times depend on: versions, the processor and the device."""
+    """Returns the versions, the processor and the device."""
     return {
         "python": platform.python_version(),
         "versions": {"rnncells": rnncells.__version__} | _versions(),

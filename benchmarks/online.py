@@ -1,7 +1,7 @@
-"""On-line learning of the 1997 network: sequences per second, by several ways.
+"""Online learning of the 1997 network: sequences per second with several methods.
 
-Adding with T = 100 and ten trials, an update after each sequence. Run it by
-`python -m benchmarks online`; it needs the extra `experiments`, and `torch` for
+Adding with T = 100 and ten trials, an update after each sequence. Run it with
+`python -m benchmarks online`. It needs the extra `experiments`, and `torch` for
 PyTorch's loop.
 """
 
@@ -34,12 +34,12 @@ from experiments.tasks.sequence import Sequence
 from experiments.training.trainer import Trainer
 
 COUNT, ROUNDS = 500, 7
-# PyTorch's loop takes hundreds of times as long.
+# PyTorch's loop is hundreds of times slower.
 TORCH_COUNT = 3
 
 
 def measure() -> dict[str, float]:
-    """Returns sequences per second of all trials together, medians by name."""
+    """Returns the median sequences per second, summed over all trials, by name."""
     config = read_config(config_path("adding-4-1"))
     learners = {
         "forward traces (ours)": PublishedLearner(config),
@@ -60,7 +60,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints what `measure` returns, and ratios to ours."""
+    """Prints the results of `measure`, and their ratios to ours."""
     began = time.monotonic()
     rates = measure()
     ours = next(iter(rates.values()))
@@ -77,7 +77,7 @@ def _advance(trainer: Trainer) -> Callable[[], Any]:
 
 
 class Otherwise(PublishedLearner):
-    """Ours but for how it learns.
+    """Our learner with another method for the gradient.
 
     Args:
       experiment: the config.
@@ -96,7 +96,7 @@ class Otherwise(PublishedLearner):
 def cumulative(
     network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
 ) -> tuple[Weights, Any]:
-    """As `at_end` of the experiments: all steps are kept, then one product each."""
+    """Like `at_end` of the experiments, with one product for each weight at the end."""
     projected = project(network, w, inputs)
     trials = lengths.shape[-1]
 
@@ -119,7 +119,7 @@ def cumulative(
     now = step(network, w, projected[0], first)
     now = now._replace(state=state, y_out=y_out, slope_out=slope_out)
     e = errors(network, w, now, target - y, slope)
-    # Of an error at the end, the sum from each step on is that error.
+    # With an error only at the end, the sum from each step on is that error.
     is_last = jnp.arange(len(gives))[:, None, None] == lengths - 1
     by = into_units(network, e, gives, is_last)
     change = Weights(
@@ -136,7 +136,7 @@ def cumulative(
 def differentiated(
     network: Network, w: Weights, inputs: Any, lengths: Any, target: Any, rate: float
 ) -> tuple[Weights, Any]:
-    """As `at_end` of the experiments: the library's cell, differentiated by JAX."""
+    """Like `at_end` of the experiments, with LSTM1997Cell differentiated by JAX."""
     cell = rnncells.LSTM1997Cell(
         network.blocks, network.block_size, param_dtype=w.outputs.dtype
     )
@@ -162,7 +162,7 @@ def differentiated(
 
 
 def _torch() -> Callable[[], Any]:
-    """Returns a straightforward loop of PyTorch, one trial, a step at a time."""
+    """Returns a plain loop in PyTorch over the steps of one trial."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Other libraries on JAX, each imported when it is made, as each may be missing."""
+"""Other libraries on JAX, imported only when used, because they can be missing."""
 
 import os
 from typing import Any
@@ -56,7 +56,7 @@ def make_equinox(cell: str, size: Size, mode: str) -> Contender:
 
 def make_keras(cell: str, size: Size, mode: str) -> Contender:
     """Returns a layer of Keras on JAX as a contender; its inputs are batch first."""
-    # Keras reads it when it is imported.
+    # Keras reads this variable when it is imported.
     os.environ["KERAS_BACKEND"] = "jax"
     import keras
 
@@ -78,7 +78,7 @@ def _keras_layer(layers: Any, cell: str, size: Size) -> Any:
     options = {
         "return_sequences": True,
         "dtype": size.dtype,
-        # The default, orthogonal, fails in half precision; values do not matter here.
+        # The default, orthogonal, fails in half precision; values do not affect times.
         "recurrent_initializer": "glorot_uniform",
     }
     if cell == "ConvLSTM":

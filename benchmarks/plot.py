@@ -1,4 +1,4 @@
-"""The picture of times; the only file of the benchmarks that needs matplotlib."""
+"""The figure of times. Only this file of the benchmarks imports matplotlib."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,11 @@ from benchmarks.report import OURS, TITLES
 
 
 def save_picture(results: dict[str, Any], path: Path) -> None:
-    """Draws every library's time relative to ours, a panel for each mode.
+    """Draws every library's time relative to ours, with a panel for each mode.
 
     Args:
-      results: as in `results.json`.
-      path: of the picture, SVG or PNG by its suffix; its folder is made if need be.
+      results: the contents of `results.json`.
+      path: path of the figure, with the suffix .svg or .png; its folder is created.
     """
     import matplotlib
     from matplotlib.figure import Figure

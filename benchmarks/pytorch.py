@@ -15,10 +15,10 @@ from benchmarks.sizes import Size
 def make_torch(cell: str, size: Size, mode: str) -> Contender:
     """Returns a layer of PyTorch as a contender.
 
-    On a CPU it gets one thread or one for each core, whichever is faster here.
+    On a CPU it uses one thread or one for each core, whichever is faster.
     """
-    # Else its threads spin after their work, and slow whoever is timed next. Read when
-    # PyTorch is imported.
+    # Otherwise its threads spin after their work and slow down the next contender.
+    # PyTorch reads this variable when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 
@@ -47,7 +47,9 @@ def _device(torch: Any) -> str:
     if jax.default_backend() == "cpu":
         return "cpu"
     if not torch.cuda.is_available():
-        raise RuntimeError("this build of PyTorch lacks the device that JAX runs on")
+        raise RuntimeError(
+            "this build of PyTorch does not support the GPU"
+        )
     return "cuda"
 
 
@@ -59,7 +61,7 @@ def _choose_threads(torch: Any, run: Callable[[], Any]) -> None:
         for _ in range(3):
             run()
             ends.append(time.perf_counter())
-        # The least: other work on the machine only ever adds.
+        # The minimum, because other work on the machine only adds time.
         return min(end - start for start, end in itertools.pairwise(ends))
 
     torch.set_num_threads(min((1, os.cpu_count()), key=seconds))

@@ -1,4 +1,4 @@
-"""What was measured: for the terminal, and as tables of a page."""
+"""Reports of the measurements, for the terminal and as tables of a page."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +16,10 @@ TITLES = {
 
 
 def format_case(case: dict[str, Any]) -> str:
-    """Returns the lines that the terminal shows of one measurement.
+    """Returns the text of one measurement for the terminal.
 
     Args:
-      case: as `measure_case` returns it.
+      case: a result of `measure_case`.
     """
     title = f"{case['cell']} {case['size']['name']} ({describe(case['size'])})"
     lines = [
@@ -38,11 +38,11 @@ def format_case(case: dict[str, Any]) -> str:
 
 
 def markdown(results: dict[str, Any], picture: str) -> str:
-    """Returns what stands in the page: a line of facts, the picture, the tables.
+    """Returns the content of the page: a description, the figure and the tables.
 
     Args:
-      results: as in `results.json`.
-      picture: path of the picture, relative to the page.
+      results: the contents of `results.json`.
+      picture: path of the figure, relative to the page.
     """
     parts = [_facts(results), f"![Times relative to ours]({picture})"]
     for mode in MODES:
@@ -50,21 +50,21 @@ def markdown(results: dict[str, Any], picture: str) -> str:
         if cases:
             parts += [f"{TITLES[mode]}:", _table(cases, _time)]
             if mode == "gradient":
-                parts += ["Time to compile it:", _table(cases, _relative)]
+                parts += ["Compile time of the gradient:", _table(cases, _relative)]
                 memory = partial(_relative, field="temporary_bytes")
-                parts += ["Temporary memory that it takes:", _table(cases, memory)]
+                parts += ["Temporary memory of the gradient:", _table(cases, memory)]
     return "\n\n".join(parts)
 
 
 def replace_between(text: str, inner: str) -> str:
-    """Returns a text with the part between the markers replaced.
+    """Replaces the text between the markers.
 
     Args:
-      text: with each marker once.
-      inner: what stands between them then.
+      text: a text that contains each marker once.
+      inner: the new text between them.
 
     Raises:
-      ValueError: no such markers, or too many.
+      ValueError: the text does not contain each marker once.
     """
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
@@ -77,12 +77,12 @@ def write_table(results: dict[str, Any], page: Path, picture: str) -> None:
     """Writes the tables into a page, between the markers.
 
     Args:
-      results: as in `results.json`.
+      results: the contents of `results.json`.
       page: the file.
-      picture: path of the picture, relative to the page.
+      picture: path of the figure, relative to the page.
 
     Raises:
-      ValueError: the file lacks the markers.
+      ValueError: the file does not contain each marker once.
     """
     inner = markdown(results, picture)
     page.write_text(replace_between(page.read_text(), inner))
@@ -99,22 +99,23 @@ def _facts(results: dict[str, Any]) -> str:
     few, many = min(counts), max(counts)
     rounds = f"{many}" if few == many else f"{few} to {many}"
     return (
-        "Time of each library divided by ours, where more than 1 means that ours is "
-        f"faster: median and quartiles of {rounds} rounds, in each of which all take "
-        "turns in one process. `floor` is what the bare matrix products take in XLA, "
-        "as a share of our time. PyTorch has one thread or all, whichever is faster. "
-        "Keras takes its inputs with the batch first, others with time first; Haiku's "
-        "GRU resets before the product. Compile times and memory are divided by ours "
-        "too. "
-        "Sizes are batch×time, features in→out. Measured on "
-        f"{where} with Python {environment['python']}, {versions}."
+        "Each entry is a library's time divided by ours: the median and quartiles of "
+        f"{rounds} rounds. More than 1 means that ours is faster. In each round, all "
+        "libraries take turns in one process. `floor` is the time of the matrix "
+        "products alone in XLA, as a share of our time. PyTorch uses one thread or "
+        "all, whichever is faster. Keras takes inputs with the batch first, the others "
+        "with time first. Haiku's GRU applies its reset gate before the product. "
+        "Compile times and memory are also divided by ours. Sizes are batch×time, "
+        f"features in→out. Measured on {where} with Python "
+        f"{environment['python']}, {versions}."
     )
 
 
 def _table(cases: list[dict[str, Any]], entry: Callable) -> str:
-    """Returns a row for each case; `entry(case, name)` is what it says of a peer.
+    """Returns a table with a row for each case and a column for each library.
 
-    A peer of which it says nothing, None, in all cases has no column.
+    `entry(case, name)` is the text of a cell, or None. Columns without text are left
+    out.
     """
     found = dict.fromkeys(name for case in cases for name in case["contenders"])
     names = [name for name in found if name not in (OURS, "floor")]
@@ -137,7 +138,7 @@ def _time(case: dict[str, Any], name: str) -> str | None:
 def _relative(
     case: dict[str, Any], name: str, field: str = "compile_seconds"
 ) -> str | None:
-    """Returns what a library takes of something but time, relative to ours."""
+    """Returns a library's compile time or memory, divided by ours."""
     ours, theirs = (case["contenders"].get(n, {}).get(field) for n in (OURS, name))
     return f"{theirs / ours:.2f}" if ours and theirs and name != "floor" else None
 
@@ -147,7 +148,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _ratio(name: str, ratio: dict[str, float]) -> str:
-    """Returns a ratio and its quartiles; of the floor as a share in percent."""
+    """Returns a ratio and its quartiles; in percent for the floor."""
     low, median, high = ratio["low"], ratio["median"], ratio["high"]
     if name == OURS:
         return "1"

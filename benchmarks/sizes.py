@@ -1,4 +1,4 @@
-"""What is run: cells and the sizes of their sequences."""
+"""The cases: cells, and the sizes of their sequences."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,13 @@ class Size:
     """Sizes of one benchmark.
 
     Attributes:
-      name: what tables call it.
+      name: name in the tables.
       batch: number of sequences.
       time: number of steps.
       features_in: width, or channels, of the inputs.
       features: units, or filters, of the cell.
       image: height and width of each input; empty for vectors.
-      dtype: of parameters, inputs and carries.
+      dtype: dtype of parameters, inputs and carries.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Size:
 
 
 def describe(size: dict[str, Any]) -> str:
-    """Returns a size for people: batch x time, features in and out.
+    """Describes a size: batch x time, features in and out.
 
     Args:
-      size: the fields of a `Size`, as results hold them.
+      size: the fields of a `Size`, as in the results.
     """
     inputs = "×".join(str(length) for length in (*size["image"], size["features_in"]))
     dtype = "" if size["dtype"] == "float32" else f", {size['dtype']}"
@@ -65,7 +65,7 @@ def _gpu_sizes() -> tuple[Size, ...]:
     )
 
 
-# Each word of `--sizes`, and what it stands for.
+# The values of `--sizes`, and their sizes.
 SIZES = {
     "tiny": (Size("tiny", 1, 100, 8, 8),),
     "small": (Size("small", 32, 100, 64, 128),),
@@ -75,7 +75,7 @@ SIZES = {
     "images": (Size("images", 4, 16, 3, 32, image=(32, 32)),),
     "gpu": _gpu_sizes(),
 }
-# Long enough on a CPU already; `gpu` is asked for by name.
+# Without `gpu`, which would take too long on a CPU.
 DEFAULT_SIZES = tuple(name for name in SIZES if name != "gpu")
 
 
@@ -83,8 +83,8 @@ def cases(cells: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, Siz
     """Yields each cell with each size that it can run on.
 
     Args:
-      cells: of `CELLS`.
-      names: of `SIZES`.
+      cells: names in `CELLS`.
+      names: names in `SIZES`.
     """
     for cell, name in itertools.product(cells, names):
         for size in SIZES[name]:

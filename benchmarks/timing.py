@@ -1,4 +1,4 @@
-"""Times of calls that take turns, and the statistics of their ratios."""
+"""Interleaved timing of calls, and statistics of the ratios of their times."""
 
 import gc
 import math
@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-# Shorter calls are repeated for so long in each round: a clock and a scheduler are
-# coarse.
+# Shorter calls are repeated for this time in each round, because clock and scheduler
+# are coarse.
 LEAST_SECONDS = 0.02
-# Cases that take very long get fewer rounds, but no fewer than quartiles need.
+# Slow cases get fewer rounds, but at least as many as quartiles need.
 LEAST_ROUNDS = 3
 
 
@@ -31,14 +31,14 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(times: dict[str, Sequence[float]], base: str) -> dict[str, Spread]:
-    """Returns how long each takes, relative to another.
+    """Returns the times of all contenders, divided by those of one of them.
 
-    Both times of a ratio are from one round, so that what slows a whole round, as other
-    work on the machine, cancels.
+    Both times of a ratio are from the same round, so a slowdown of the whole round,
+    such as other work on the machine, cancels.
 
     Args:
-      times: of each name, a time for each round.
-      base: the name whose time divides those of all.
+      times: by name, the times of all rounds.
+      base: name of the contender to divide by.
     """
     return {
         name: spread([a / b for a, b in zip(own, times[base], strict=True)])
@@ -52,18 +52,18 @@ def interleave(
     limit_seconds: float = math.inf,
     least_seconds: float = LEAST_SECONDS,
 ) -> dict[str, list[float]]:
-    """Calls everyone once a round, in an order that is drawn anew for each.
+    """Times each call once per round, in a new random order in each round.
 
     Args:
-      runs: the calls; each returns when its work is done, and was called before, as a
-        first call may allocate and load.
-      rounds: how often each is timed.
-      limit_seconds: no round starts after so long, but for the first three.
-      least_seconds: calls that are shorter are repeated for about so long, and the
-        round's time is the mean.
+      runs: the calls. Each returns when its work is done, and has been called before,
+        because a first call can allocate and load.
+      rounds: number of rounds.
+      limit_seconds: time limit, after at least three rounds.
+      least_seconds: shorter calls are repeated for about this time, and the round's
+        time is the mean.
 
     Returns:
-      Seconds of one call, of each name, for each round.
+      By name, the seconds of one call in each round.
     """
     repetitions = {
         name: math.ceil(least_seconds / max(_seconds(run, 1), 1e-7))
@@ -89,7 +89,7 @@ def interleave(
 def _seconds(run: Callable[[], Any], repetitions: int) -> float:
     """Returns the mean time of a call."""
     if repetitions > 1:
-        # Not timed: the one before has left its data in the caches, its threads awake.
+        # Not timed, because the previous contender's data is still in the caches.
         run()
     start = time.perf_counter()
     for _ in range(repetitions):

@@ -1,1 +1,1 @@
-"""Experiments: published numbers, each made again from one file in `configs`."""
+"""Experiments that reproduce published numbers, one for each file in `configs`."""

@@ -1,7 +1,7 @@
 """The command line, `python -m experiments`.
 
-A mistake of the user ends with one line on stderr and exit status 2. Nothing imports
-jax before a run starts, so that all other answers come at once.
+A user error prints one line to stderr and exits with status 2. jax is imported only
+when a run starts, so all other commands answer immediately.
 """
 
 import os
@@ -29,30 +29,31 @@ RUNS = Path("runs")
 USAGE = """\
 usage: python -m experiments VERB ...
 
-  list                  names and titles of the configs
-  show NAME             a config: its header, its values, as TOML, and its readings;
-                        with `--reading R`, its values by that reading
+  list                  print the names and titles of the configs
+  show NAME             print a config as TOML: its header, values and readings;
+                        with `--reading R`, the values of that reading
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
-  run NAME --reading R  the same, by another reading of the paper; `show` lists them
-  run-all [ROW ...]     many runs, some at a time: ROW is a name that `list` prints, or
-                        NAME:R, and may have `*`; without one, all rows as written
-  report [RUN ...]      Markdown table of finished runs (default: all under runs/)
-  report paper1997      every row of the paper beside the committed results; writes
-                        README.md, docs/paper1997.md and docs/paper1997/*.svg
-  keep RUN ...          copies results to experiments/results, to be committed
+  run NAME --reading R  train and test with another reading of the paper; `show NAME`
+                        lists the readings
+  run-all [ROW ...]     run many rows in parallel; ROW is NAME or NAME:R, and can
+                        contain `*`; default: all rows as written
+  report [RUN ...]      print a Markdown table of finished runs (default: all in runs/)
+  report paper1997      compare the committed results with the paper; write README.md,
+                        docs/paper1997.md and docs/paper1997/*.svg
+  keep RUN ...          copy results to experiments/results, so that you can commit them
 
-NAME is a name that `list` prints, or a path to a .toml file. Any value of a config is
-an option of `run`, but its title, its task's name and what was published; results go
-to runs/NAME-seedSEED unless --out names a folder:
+NAME is a name that `list` prints, or a path to a .toml file. Every value of a config is
+an option of `run`, except the title, the task's name and the published results. Results
+go to runs/NAME-seedSEED, or to the folder that --out names:
 
   python -m experiments run temporal-order-6a --trials 5 --learning.rate 0.4
   python -m experiments run-all 'reber-*' 'reber-*:direct' --processes 2 --trials 8
 
-`run-all` takes, behind its rows, `--processes N` (default: one for each core), `--out
-FOLDER` in which the folders of its runs go (default: runs), and options for all runs.
-What has ended is not run again, and what was broken off goes on.
+After the rows, `run-all` takes `--processes N` (default: one per core), `--out FOLDER`,
+which contains the folders of the runs (default: runs), and options for all runs.
+Finished runs are not repeated, interrupted runs are resumed.
 
---traceback, with any verb, shows where an error came from."""
+--traceback, with any verb, prints the traceback of an error."""
 
 PROG = "python -m experiments"
 
@@ -61,10 +62,10 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command line and returns its exit status.
 
     Args:
-      argv: the words after `python -m experiments`; None takes the process's own.
+      argv: the arguments after `python -m experiments`; default: those of the process.
 
     Returns:
-      0 if all went well, 2 after a mistake of the user, 130 if interrupted.
+      0 on success, 1 if stdout was closed, 2 after a user error, 130 if interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with_traceback = "--traceback" in arguments
@@ -78,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
             print("error:", *str(error).split(), file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader, as `head`, has seen enough; nothing more can be written.
+        # The reader, such as `head`, has closed the pipe.
         sys.stdout = None
         return 1
     except OSError as error:
@@ -121,7 +122,7 @@ def show_config(arguments: list[str]) -> None:
     name, rest = _config_name("show", arguments)
     reading, rest = _option("--reading", rest)
     if rest:
-        raise ConfigError(f"`show` takes one config, got also `{' '.join(rest)}`.")
+        raise ConfigError(f"`show` takes one config, also got `{' '.join(rest)}`.")
     path = config_path(name)
     experiment = read_config(path, reading)
     print(config_header(path), "", *toml_lines(to_dict(experiment)), sep="\n")
@@ -136,7 +137,7 @@ def show_config(arguments: list[str]) -> None:
 
 
 def run_config(arguments: list[str]) -> None:
-    """Trains and tests a config, with options in place of the file's values."""
+    """Trains and tests a config; options override the values of the file."""
     name, rest = _config_name("run", arguments)
     path = config_path(name)
     reading, rest = _option("--reading", rest)
@@ -149,17 +150,19 @@ def run_config(arguments: list[str]) -> None:
     folder = command.out or default
     check(folder, command.experiment, command.overwrite)
     try:
-        # Here, as it imports jax.
+        # Imported here because it imports jax.
         from experiments.run import run
     except ModuleNotFoundError as error:
-        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
+        raise ConfigError(
+            f"`run` needs the package {error.name}: {INSTALL}."
+        ) from error
 
     run(command.experiment, folder, path.stem, reading, command.overwrite)
 
 
 def run_rows(arguments: list[str]) -> None:
-    """Runs many rows, each in a process of its own."""
-    # Here, as no other verb needs it.
+    """Runs many rows, each in its own process."""
+    # Imported here because no other verb needs it.
     from experiments.sweep import chosen, run_all
 
     at = next((k for k, word in enumerate(arguments) if word.startswith("-")), None)
@@ -170,36 +173,38 @@ def run_rows(arguments: list[str]) -> None:
     processes, options = _option("--processes", options)
     out, options = _option("--out", options)
     if any(word.startswith("--reading") for word in options):
-        raise ConfigError("`run-all` takes readings as `ROW:READING`.")
+        raise ConfigError(
+            "`run-all` does not take `--reading`. Write readings as ROW:READING."
+        )
     processes = str(os.cpu_count() if processes is None else processes)
     if not processes.isdecimal() or int(processes) < 1:
         raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
     runs = RUNS if out is None else Path(out)
     if not run_all(chosen(words or ["*"]), options, int(processes), runs):
-        raise ConfigError("some runs failed.")
+        raise ConfigError("some runs failed; see their .log files.")
 
 
 def report_runs(arguments: list[str]) -> None:
-    """Prints the Markdown table of the runs given, or of all under `runs`."""
+    """Prints the Markdown table of the given runs, or of all runs in `runs`."""
     if arguments == ["paper1997"]:
         report_paper()
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     folders = [_finished(word, finished) for word in arguments] or finished
     if not folders:
-        raise ConfigError(f"no finished run under `{RUNS}`: start one with `run`.")
+        raise ConfigError(f"no finished run in `{RUNS}`. Start one with `run`.")
     from experiments.reports.tables import markdown_table
 
     print(markdown_table(folders))
 
 
 def report_paper() -> None:
-    """Prints the tables of the paper's rows, and writes them and the figures."""
+    """Prints the tables of the paper's rows, and writes tables and figures."""
     try:
         from experiments.reports import figures, paper1997
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"`report paper1997` needs {error.name}: {INSTALL}."
+            f"`report paper1997` needs the package {error.name}: {INSTALL}."
         ) from error
     tables = paper1997.tables()
     print(*tables.values(), sep="\n\n")
@@ -208,9 +213,9 @@ def report_paper() -> None:
 
 
 def keep_runs(arguments: list[str]) -> None:
-    """Copies the results of runs to those that are committed."""
+    """Copies the results of runs to the committed results."""
     if not arguments:
-        raise ConfigError("`keep` needs the folders of runs, got nothing.")
+        raise ConfigError("`keep` needs at least one folder of a run, got nothing.")
     from experiments.reports.kept import keep
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
@@ -232,14 +237,14 @@ def _finished(word: str, finished: list[Any]) -> Path:
     """Returns the folder of a finished run."""
     if not (Path(word) / "result.json").is_file():
         raise ConfigError(
-            f"no finished run `{word}` (a folder with result.json)"
+            f"no finished run `{word}` (expected a folder with result.json)"
             + nearest(word, [str(folder) for folder in finished])
         )
     return Path(word)
 
 
 def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Returns the word after an option, if it is there, and the other words."""
+    """Returns the value of an option, or None, and the other arguments."""
     arguments = [
         part
         for word in arguments
@@ -249,17 +254,17 @@ def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
         return None, arguments
     at = arguments.index(option)
     if at + 1 == len(arguments):
-        raise ConfigError(f"`{option}` must have a value, got nothing.")
+        raise ConfigError(f"`{option}` needs a value, got nothing.")
     rest = arguments[:at] + arguments[at + 2 :]
     if option in rest:
-        raise ConfigError(f"`{option}` must be given once.")
+        raise ConfigError(f"`{option}` must be given once, got it more than once.")
     return arguments[at + 1], rest
 
 
 def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:
-    """Returns the config's name, which comes first, and the other words."""
+    """Returns the config's name, which is the first argument, and the others."""
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     got = f"`{arguments[0]}`" if arguments else "nothing"
     names = ", ".join(f"`{name}`" for name in config_names())
-    raise ConfigError(f"`{verb}` needs a config first, one of {names}, got {got}.")
+    raise ConfigError(f"`{verb}` needs a config, one of {names}, got {got}.")

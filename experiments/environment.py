@@ -1,4 +1,4 @@
-"""What a result depends on beside its config: versions, device and commit."""
+"""The environment of a result: versions, device and commit."""
 
 import importlib.metadata
 import platform
@@ -12,13 +12,13 @@ import jax
 from experiments.folder import ENVIRONMENT, STATE, read_json, to_json, write
 from experiments.settings.rules import ConfigError
 
-# What may change while a run is broken off. Python computes no numbers; of commits few
-# change any, and a long run should survive the others: they are noted.
+# Differences that do not stop a run from resuming. The Python version does not affect
+# numbers, and few commits do; the result lists all commits.
 MAY_CHANGE = "commit", "python"
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns what a result depends on beside its config: versions, device, commit."""
+    """Returns the versions, device and commit of this process."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
@@ -30,14 +30,14 @@ def describe_environment() -> dict[str, Any]:
 
 
 def note_environment(folder: Path) -> list[dict[str, Any]]:
-    """Notes what a run goes on with, and returns all it was computed with, in order.
+    """Records the current environment of a run; returns all of them in order.
 
     Args:
-      folder: of the run.
+      folder: folder of the run.
 
     Raises:
-      ConfigError: it was begun with other versions, or on another device, and would end
-        with other numbers; or the notes are damaged.
+      ConfigError: the run was started with other versions or on another device, so its
+        numbers could change; or the file is damaged.
     """
     path, now = folder / ENVIRONMENT, describe_environment()
     found = _read(path, now.keys()) if (folder / STATE).is_file() else []
@@ -48,8 +48,9 @@ def note_environment(folder: Path) -> list[dict[str, Any]]:
     ]
     if changed:
         raise ConfigError(
-            f"the run in `{folder}` was begun with {'; '.join(changed)}: its numbers "
-            "may differ; go on as it was begun, or give --overwrite to start anew."
+            f"the run in `{folder}` was started with {'; '.join(changed)}, so its "
+            "numbers could change. Resume it with the versions and device of its "
+            "start, or pass --overwrite to start again."
         )
     if now not in found[-1:]:
         found.append(now)
@@ -64,13 +65,13 @@ def _read(path: Path, names: Set[str]) -> list[dict[str, Any]]:
     )
     if not (is_whole and found):
         raise ConfigError(
-            f"{path} is missing or damaged: give --overwrite to start anew."
+            f"{path} is missing or damaged. Pass --overwrite to start again."
         )
     return found
 
 
 def _commit() -> str | None:
-    """Returns the commit of this clone, marked if files differ; None outside git."""
+    """Returns this clone's commit, with `-dirty` if files differ; None outside git."""
     root = Path(__file__).resolve().parent
     try:
         described = subprocess.run(

@@ -1,12 +1,12 @@
-"""A run's folder: who may write to it, and what it holds in the end.
+"""The files of a run's folder, and the checks before a run writes to it.
 
 RUN/config.json       the resolved config
 RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
 RUN/result.json       each trial, versions, seed, commits, seconds; written last
-RUN/weights.npz       of the published network, at the last stopping points
+RUN/weights.npz       weights of the published network, at the last stopping points
 RUN/learning_curve.png
-RUN/state.msgpack     where it goes on, until it has ended
-RUN/environment.json  with what it began and went on, until it has ended
+RUN/state.msgpack     state for resuming; removed when the run has finished
+RUN/environment.json  versions, device and commits so far; removed when it has finished
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from experiments.settings.rules import ConfigError
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
 STATE, ENVIRONMENT = "state.msgpack", "environment.json"
-# What is read of a result, by its names with dots.
+# Required fields of a result, as dotted names.
 NEEDED = (
     *("name", "weights", "seconds", "trials", "environment.commit"),
     *("config.title", "config.seed", "config.test_sequences", "config.task.name"),
@@ -40,7 +40,7 @@ def to_json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Returns a value with None for NaN and infinity, which JSON does not have."""
+    """Replaces NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -49,17 +49,17 @@ def _finite(value: Any) -> Any:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file that is there as a whole or not at all."""
+    """Writes a file atomically."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     os.replace(beside, path)
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Returns what a `result.json`, or a kept one, holds.
+    """Reads a `result.json`, or a committed result.
 
     Raises:
-      ConfigError: a damaged file.
+      ConfigError: the file is damaged.
     """
     result = read_json(path)
     trials = _at(result, "trials")
@@ -70,8 +70,7 @@ def read_result(path: Path) -> dict[str, Any]:
         lacking.append("trials")
     if lacking:
         raise ConfigError(
-            f"{path} is damaged: it is not the result of a run, as it has no "
-            f"`{lacking[0]}`."
+            f"{path} is damaged: a result must have `{lacking[0]}`, which is missing."
         )
     return result
 
@@ -80,17 +79,17 @@ _NOTHING = object()
 
 
 def _at(table: Any, name: str) -> Any:
-    """Returns what nested tables hold under a name with dots, or `_NOTHING`."""
+    """Returns the value of a dotted name in nested tables, or `_NOTHING`."""
     for key in name.split("."):
         table = table.get(key, _NOTHING) if isinstance(table, dict) else _NOTHING
     return table
 
 
 def read_json(path: Path) -> Any:
-    """Returns what a JSON file holds.
+    """Reads a JSON file.
 
     Raises:
-      ConfigError: a damaged file.
+      ConfigError: the file is damaged.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -99,10 +98,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a `metrics.jsonl`, at least one.
+    """Reads the lines of a `metrics.jsonl`; there is at least one.
 
     Raises:
-      ConfigError: a damaged file.
+      ConfigError: the file is damaged.
     """
     try:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -110,55 +109,55 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         raise ConfigError(f"{path} is damaged: {error}.") from error
     names = "sequences", "trials", "error"
     if not lines or any(_at(x, name) is _NOTHING for x in lines for name in names):
-        raise ConfigError(f"{path} is damaged: it holds no learning curves.")
+        raise ConfigError(f"{path} is damaged: it has no learning curves.")
     return lines
 
 
 def check(folder: Path, experiment: Experiment, overwrite: bool = False) -> None:
-    """Checks that a run may go to a folder: empty, or its own that did not end.
+    """Checks that a run can write to a folder: empty, or with its unfinished run.
 
     Raises:
-      ConfigError: it may not.
+      ConfigError: the folder has other contents.
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"`--out` must be a folder, got the file `{folder}`.")
     if not folder.is_dir() or overwrite:
         return
     names = {path.name for path in folder.iterdir()}
-    other = "give --overwrite, or --out another."
+    other = "Pass --overwrite, or another folder with --out."
     if CONFIG in names and RESULT not in names:
-        # Bytes, as a damaged file may hold no text.
+        # As bytes, because a damaged file may not be text.
         if (folder / CONFIG).read_bytes() != to_json(to_dict(experiment)).encode():
             raise ConfigError(
-                f"the folder `{folder}` has an unfinished run of other options, or a "
-                f"damaged {CONFIG}: {other}"
+                f"the folder `{folder}` has an unfinished run with other options, or a "
+                f"damaged {CONFIG}. {other}"
             )
     elif names:
-        raise ConfigError(f"the folder `{folder}` is not empty: {other}")
+        raise ConfigError(f"the folder `{folder}` is not empty. {other}")
 
 
 def is_of(result: dict[str, Any], experiment: Experiment) -> bool:
-    """Says whether a result is that of a config."""
+    """Says whether a result belongs to a config."""
     return result["config"] == json.loads(to_json(to_dict(experiment)))
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes from running in a folder, where the system can.
+    """Locks a folder against other processes, if the system supports it.
 
     Raises:
-      ConfigError: another one does.
+      ConfigError: another process holds the lock.
     """
     try:
         import fcntl
     except ModuleNotFoundError:
         yield
         return
-    # Beside the folder: what lies in it is the run's.
+    # Next to the folder, which contains only files of the run.
     with Path(f"{folder}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"another process runs in `{folder}`.") from error
+            raise ConfigError(f"another process is using `{folder}`.") from error
         yield
         Path(lock.name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Runs an experiment and writes its folder, see `experiments/folder.py`."""
+"""Runs an experiment and writes its folder; see `experiments/folder.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -40,18 +40,18 @@ def run(
 
     Args:
       experiment: the config.
-      folder: where the files go; made if need be. What an unfinished run of the same
-        config left there is gone on with.
-      name: of the config.
-      reading: of the paper, if it is not the literal one.
-      overwrite: whether to start anew.
+      folder: output folder, created if it does not exist. An unfinished run of the same
+        config in this folder is resumed.
+      name: name of the config.
+      reading: name of the reading; None for the literal reading.
+      overwrite: starts a new run in place of the files in the folder.
 
     Raises:
-      ConfigError: the folder holds something else, or is another process's.
+      ConfigError: the folder has other contents, or another process uses it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        # Nothing is removed of what came since the command line looked.
+        # Checked again: the folder can have changed since the command line checked it.
         check(folder, experiment, overwrite)
         trainer = Trainer(experiment)
         if overwrite or not (folder / CONFIG).is_file():
@@ -60,8 +60,8 @@ def run(
 
 
 def _begin(experiment: Experiment, folder: Path) -> None:
-    """Removes what other runs left, and writes the config."""
-    # First what says that there is a run to go on with.
+    """Removes the files of earlier runs and writes the config."""
+    # The config first: without it, no run would be resumed.
     for old in (CONFIG, RESULT, STATE, ENVIRONMENT, METRICS, CURVE, WEIGHTS):
         (folder / old).unlink(missing_ok=True)
     write(folder / CONFIG, to_json(to_dict(experiment)))
@@ -80,14 +80,14 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
         "presented": training.presented,
         "trials": test(trainer, trials),
         "seconds": training.seconds,
-        # Of the start, and of each time that it went on with another one.
+        # At the start, and each time the run was resumed in another environment.
         "environment": environment,
         "resumed": resumed,
     }
     if isinstance(trials.reached, Weights):
         save_weights(folder / WEIGHTS, trials.reached)
     save_learning_curve(folder / METRICS, result, folder / CURVE)
-    # Last: what has a result is whole.
+    # Written last, so that a folder with a result is complete.
     write(folder / RESULT, to_json(result))
     (folder / STATE).unlink()
     (folder / ENVIRONMENT).unlink()
@@ -96,7 +96,7 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
 
 
 def save_weights(path: Path, reached: Weights) -> None:
-    """Writes the weights `(..., trials)` that networks have at their last point."""
+    """Writes the weights `(..., trials)` at the last stopping point."""
     arrays = {
         name: np.asarray(leaf[-1])
         for name, leaf in reached._asdict().items()
@@ -106,11 +106,11 @@ def save_weights(path: Path, reached: Weights) -> None:
 
 
 def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
-    """Returns each trial's stopping points, and what it does on new sequences there.
+    """Returns each trial's stopping points, and its test results at them.
 
     Args:
-      trainer: of the experiment.
-      trials: all of them, at the end.
+      trainer: the trainer of the experiment.
+      trials: all trials after training.
     """
     points = []
     for k in range(len(trials.solved_after)):
@@ -128,7 +128,7 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
             "wrong": [int(tests.wrong[trial]) for tests in points],
             "mean_error": [float(tests.error[trial]) for tests in points],
             "largest_state": float(states[trial]),
-            # At the end.
+            # At the last stopping point.
             "wrong_by_target": points[-1].wrong_by_target[trial].tolist(),
             "by_target": points[-1].by_target[trial].tolist(),
         }

@@ -1,7 +1,7 @@
-"""Many runs, several at a time, each in a process of its own.
+"""Many runs in parallel, each in its own process.
 
-A run keeps one core busy. Those that have ended are not begun again, those that were
-broken off go on: the same command, given again, goes on with a whole table.
+A run keeps one core busy. Finished runs are not repeated, and interrupted runs are
+resumed: repeat a command to continue a whole table.
 """
 
 import signal
@@ -23,28 +23,28 @@ from experiments.settings.reading import (
 )
 from experiments.settings.rules import ConfigError
 
-# `experiments` is not installed, so it is found from here alone.
+# `experiments` is not installed: Python finds it only from this folder.
 CLONE = Path(__file__).resolve().parent.parent
 
 Row = tuple[str, str | None]
 
 
 def chosen(words: list[str]) -> list[Row]:
-    """Returns rows, and the readings of them, that words name.
+    """Returns the rows and readings that arguments name.
 
     Args:
-      words: `ROW` for a literal reading, or `ROW:READING`; both may have `*`, `?` and
-        `[...]`, as file names in a shell. A row may be a path to a `.toml`.
+      words: `ROW` for the literal reading, or `ROW:READING`. Both can contain `*`, `?`
+        and `[...]`, like file names in a shell. A row can be a path to a `.toml` file.
 
     Raises:
-      ConfigError: a word that names nothing.
+      ConfigError: a word matches nothing.
     """
     found: dict[Row, None] = {}
     for word in words:
         row, _, reading = word.partition(":")
         names = [name for name in config_names() if fnmatchcase(name, row)]
         if row.endswith(".toml"):
-            # Its run starts in another folder.
+            # Absolute, because its run starts in another folder.
             names = [str(config_path(row).resolve())]
         of_word = [
             (name, known)
@@ -59,22 +59,22 @@ def chosen(words: list[str]) -> list[Row]:
 
 
 def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> bool:
-    """Runs rows, prints a line when one ends, and says whether none failed.
+    """Runs rows, prints a line when one ends, and returns whether all succeeded.
 
     Args:
-      rows: as `chosen` returns them.
-      options: of every run, as on the command line.
-      processes: how many run at a time, at least 1.
-      runs: where their folders go; what each prints goes to `FOLDER.log` there.
+      rows: rows from `chosen`.
+      options: command line options for every run.
+      processes: number of parallel runs, at least 1.
+      runs: folder for the folders of the runs. A run's output goes to `FOLDER.log`.
 
     Raises:
-      ConfigError: wrong options, or a finished run of other options.
+      ConfigError: an option is wrong, or a finished run has other options.
     """
     left = _left(rows, options, runs)
-    print(f"{len(rows) - len(left)} of {len(rows)} runs have ended before", flush=True)
+    print(f"{len(rows) - len(left)} of {len(rows)} runs already finished", flush=True)
     started, are_good = time.monotonic(), True
     children: set[subprocess.Popen] = set()
-    # Whoever ends this process ends all runs; they go on where they were.
+    # Terminating this process interrupts all runs; they can be resumed.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ThreadPoolExecutor(processes) as pool:
         running = {
@@ -100,15 +100,15 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
 
 
 def _left(rows: list[Row], options: list[str], runs: Path) -> list[tuple[Row, Path]]:
-    """Returns the rows whose runs have not ended, and the folders of these."""
+    """Returns the rows whose runs have not finished, with their folders."""
     left, of_folder = [], {}
     for row in rows:
         folder, has_ended = _folder(row, options, runs)
         other, _ = of_folder.setdefault(folder, row)
         if of_folder[folder] != row:
             raise ConfigError(
-                f"rows must have folders of their own, got `{folder}` for `{other}` "
-                f"and `{row[0]}`: rename one."
+                f"every row must have its own folder, got `{folder}` for both "
+                f"`{other}` and `{row[0]}`. Rename one of them."
             )
         if not has_ended:
             left.append((row, folder))
@@ -116,7 +116,7 @@ def _left(rows: list[Row], options: list[str], runs: Path) -> list[tuple[Row, Pa
 
 
 def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
-    """Returns the folder of a run, and whether the run has ended."""
+    """Returns the folder of a run, and whether the run has finished."""
     name, reading = row
     path = config_path(name)
     command = parse_run(read_config(path, reading), options)
@@ -127,8 +127,8 @@ def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
         return folder, False
     if not is_of(read_result(folder / RESULT), experiment):
         raise ConfigError(
-            f"`{folder}` must be empty, or of the same options; got other ones: give "
-            "--out another folder for all."
+            f"`{folder}` must be empty or have a run with the same options, got a run "
+            "with other options. Pass another folder with --out, or --overwrite."
         )
     return folder, True
 
@@ -136,7 +136,7 @@ def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
 def _run(
     row: Row, options: list[str], folder: Path, processes: set[subprocess.Popen]
 ) -> int:
-    """Runs one row in a process, and returns its exit status."""
+    """Runs one row in its own process and returns the exit status."""
     name, reading = row
     words = [name, *(("--reading", reading) if reading else ()), *options]
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ def _run(
 
 
 def _said(folder: Path) -> str:
-    """Returns what a run came to, in a few words."""
+    """Returns a one-line summary of a run's result."""
     result = read_result(folder / RESULT)
     solved = sum(trial["solved"] for trial in result["trials"])
     return f"{solved} of {len(result['trials'])} trials, {result['seconds']:.0f} s"

@@ -172,23 +172,23 @@ RUN = f"run {NAME} "
 MISTAKES = [
     ("rn", "unknown verb `rn`; did you mean `run`?"),
     ("shw x", "did you mean `show`?"),
-    ("qqq", "there are `list`, `show`, `run`, `run-all`, `report`, `keep`."),
-    ("keep", "`keep` needs the folders of runs, got nothing."),
+    ("qqq", "expected one of `list`, `show`, `run`, `run-all`, `report`, `keep`."),
+    ("keep", "`keep` needs at least one folder of a run, got nothing."),
     ("keep runs/x", "no finished run `runs/x`"),
     ("list all", "`list` takes no arguments, got `all`."),
-    ("show", "`show` needs a config first, one of `adding-4-1`, "),
+    ("show", "`show` needs a config, one of `adding-4-1`, "),
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
-    (f"show {NAME} more", "`show` takes one config, got also `more`."),
+    (f"show {NAME} more", "`show` takes one config, also got `more`."),
     ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
     ("show typo.toml", "typo.toml: unknown key `trails`; did you mean `trials`?"),
-    ("run", "`run` needs a config first"),
-    ("run --trials 5", "`run` needs a config first"),
+    ("run", "`run` needs a config"),
+    ("run --trials 5", "`run` needs a config"),
     ("run temporal-oder-6a", f"did you mean `{NAME}`?"),
     (RUN + "--learning.rat 3", "unknown option `--learning.rat`; did you mean "),
     (RUN + "--learning.rat=3", "did you mean `--learning.rate`?"),
     (RUN + "--rate 3", "did you mean `--learning.rate`?"),
     (RUN + "-seed 3", "unknown option `-seed`; did you mean `--seed`?"),
-    (RUN + "--zzz 3", "unknown option `--zzz`; there are `--seed`, `--trials`,"),
+    (RUN + "--zzz 3", "unknown option `--zzz`; expected one of `--seed`, `--trials`,"),
     (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
     (RUN + "--no-trials", "unknown option `--no-trials`; did you mean `--trials`?"),
     (RUN + "--trials ten", "`--trials` must be an integer, got `ten`."),
@@ -210,10 +210,10 @@ MISTAKES = [
         "got `True`.",
     ),
     (RUN + "--model.g 3", "`--model.g` must be one of ['logistic', "),
-    (RUN + "--reading", "`--reading` must have a value, got nothing."),
+    (RUN + "--reading", "`--reading` needs a value, got nothing."),
     (RUN + "--reading rangs-of-caption", "did you mean `ranges-of-caption`?"),
     (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
-    (RUN + "--task.name b", "`--task.name` is fixed by the config file."),
+    (RUN + "--task.name b", "`--task.name` cannot be an option"),
     (
         RUN + "--task.positions 1 2 3",
         "`--task.positions` must be a list of lists of 2 integers, got `1 2 3`.",
@@ -234,10 +234,10 @@ MISTAKES = [
         "twice `task.strings`, 1200, got 512 and 10000.",
     ),
     ("run reber-1-5 --stopping.window 511", "512, got 511 and 512."),
-    (RUN + "--out full", "the folder `full` is not empty: give --overwrite"),
+    (RUN + "--out full", "the folder `full` is not empty. Pass --overwrite"),
     (RUN + "--out typo.toml", "`--out` must be a folder, got the file `typo.toml`."),
-    (RUN + "--reading gru --reading lstm", "`--reading` must be given once."),
-    ("report", "no finished run under `runs`: start one with `run`."),
+    (RUN + "--reading gru --reading lstm", "`--reading` must be given once, got"),
+    ("report", "no finished run in `runs`. Start one with `run`."),
     ("report runs/x", "no finished run `runs/x`"),
 ]
 
@@ -286,13 +286,13 @@ def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):
     assert len(runs) == 1
 
     assert main(["run", NAME, "--out", str(folder), "--trials", "3"]) == 2
-    assert "has an unfinished run of other options" in capsys.readouterr().err
+    assert "has an unfinished run with other options" in capsys.readouterr().err
     assert main(["run", NAME, "--out", str(folder), "--trials=3", "--overwrite"]) == 0
     assert len(runs) == 2
 
     (folder / "config.json").write_bytes(b"\xff")
     assert main(["run", NAME, "--out", str(folder)]) == 2
-    assert "or a damaged config.json: give --overwrite" in capsys.readouterr().err
+    assert "or a damaged config.json. Pass --overwrite" in capsys.readouterr().err
 
 
 def test_default_folder_is_not_overwritten_either(runs, capsys):

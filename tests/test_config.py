@@ -258,7 +258,7 @@ KEYS = [
     (
         "rate = 1",
         "rate = 1\nq = 1",
-        "a.toml [learning]: unknown key `q`; there are `rate`, `update`, "
+        "a.toml [learning]: unknown key `q`; expected one of `rate`, `update`, "
         "`gradient`, `max_sequences`.",
     ),
     ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
@@ -295,24 +295,24 @@ RULES = [
     ),
     ("[31_390]", "[5, 6]", "a.toml: `paper.sequences` and `stopping.wrong` must have"),
     ("wrong = 1", "percent = 101", "`percent` must be in [0, 100], got 101.0"),
-    ("blocks = 2", "blocks = 2\noutput_gates = false", "must be without 'out' where"),
+    ("blocks = 2", "blocks = 2\noutput_gates = false", "must not contain 'out' if"),
     (
         "blocks = 2",
         "blocks = 2\ninput_gate_offset = [1]",
-        "`input_gate_offset` must be empty, or have one",
+        "`input_gate_offset` must be empty or have one",
     ),
-    ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty, or have a bound > 0"),
+    ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty or have a bound > 0"),
     ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
     ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be in [0, 2**31), got -1."),
     (
         "rate = 1",
         'rate = 1\nupdate = "step"\ngradient = "full"',
-        "`update` must be 'sequence' where `gradient` is 'full', got 'step'.",
+        "`update` must be 'sequence' if `gradient` is 'full', got 'step'.",
     ),
     (
         "rate = 1",
         'rate = 1\nupdate = "step"',
-        "`learning.update` must be 'sequence' where the error is at the end alone",
+        "`learning.update` must be 'sequence' in tasks with an error only",
     ),
     (
         "[stopping]",
@@ -340,16 +340,16 @@ RULES = [
     (
         "blocks = 2",
         'blocks = 2\nbiases = ["cell"]',
-        "a.toml [model]: `input_gate_bias` must be left out where `biases` lacks 'in'",
+        "a.toml [model]: `input_gate_bias` must not be set if `biases` does not",
     ),
     (
         "blocks = 2",
         'blocks = 2\nbiases = ["inn"]',
-        "a.toml [model]: `biases` must be different ones of ['in', 'cell', 'out']",
+        "a.toml [model]: `biases` must be a subset of ['in', 'cell', 'out']",
     ),
     ("[model]", "positions = []\n[model]", "at least one of `positions`"),
-    ("[model]", "positions = [[20, 10]]\n[model]", "must be ranges, first <= last"),
-    ("[model]", "lengths = [110, 100]\n[model]", "must be ranges, first <= last"),
+    ("[model]", "positions = [[20, 10]]\n[model]", "must be ranges with first <= last"),
+    ("[model]", "lengths = [110, 100]\n[model]", "must be ranges with first <= last"),
     (
         "[model]",
         "positions = [[1, 5], [5, 9]]\n[model]",

@@ -68,7 +68,7 @@ def test_run_does_not_go_on_where_it_may_round_otherwise(name, folder, config):
     began = describe_environment()
     before = [began | {name: "0.1"}]
     (folder / ENVIRONMENT).write_text(to_json(before))
-    message = f"was begun with {name} 0.1, now .*give --overwrite to start anew"
+    message = f"was started with {name} 0.1, now .*pass --overwrite to start again"
     with pytest.raises(ConfigError, match=message):
         run(config, folder, NAME, None)
     assert json.loads((folder / ENVIRONMENT).read_text()) == before
@@ -94,7 +94,7 @@ def test_run_does_not_go_on_where_it_may_round_otherwise(name, folder, config):
 )
 def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, config):
     damage(folder / file)
-    with pytest.raises(ConfigError, match=f"{file} is .*give --overwrite"):
+    with pytest.raises(ConfigError, match=f"{file} is .*Pass --overwrite"):
         run(config, folder, NAME, None)
     assert not (folder / RESULT).exists()
     run(config, folder, NAME, None, overwrite=True)
@@ -112,7 +112,7 @@ def test_result_is_not_lost_without_overwrite(folder, config):
     run(config, folder, NAME, None)
     before = (folder / RESULT).read_bytes()
     other = dataclasses.replace(config, seed=1)
-    with pytest.raises(ConfigError, match="is not empty: give --overwrite"):
+    with pytest.raises(ConfigError, match="is not empty. Pass --overwrite"):
         run(other, folder, NAME, None)
     assert (folder / RESULT).read_bytes() == before
     run(other, folder, NAME, None, overwrite=True)

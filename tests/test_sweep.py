@@ -61,16 +61,16 @@ def test_a_row_may_be_a_file_of_ones_own(tmp_path):
 def test_run_all_runs_what_has_not_ended(capsys):
     assert main(["run-all", f"{SIX_A}:gru", SIX_A, *SHORT]) == 0
     first = capsys.readouterr().out
-    assert first.startswith("0 of 2 runs have ended before")
+    assert first.startswith("0 of 2 runs already finished")
     for name in (SIX_A, f"{SIX_A}-gru"):
         result = json.loads(Path(f"runs/{name}-seed0/result.json").read_text())
         assert len(result["trials"]) == 2
         assert f"{name}-seed0: 0 of 2 trials" in first
 
     assert main(["run-all", SIX_A, *SHORT]) == 0
-    assert capsys.readouterr().out.startswith("1 of 1 runs have ended before")
+    assert capsys.readouterr().out.startswith("1 of 1 runs already finished")
     assert main(["run-all", SIX_A, *SHORT, "--learning.rate", "0.4"]) == 2
-    assert "must be empty, or of the same options" in capsys.readouterr().err
+    assert "or have a run with the same options" in capsys.readouterr().err
 
 
 def test_run_that_fails_is_named(capsys):
@@ -79,7 +79,7 @@ def test_run_that_fails_is_named(capsys):
     assert main(["run-all", SIX_A, *SHORT]) == 2
     output = capsys.readouterr()
     assert f"{SIX_A}-seed0: failed, see runs/{SIX_A}-seed0.log" in output.out
-    assert output.err == "error: some runs failed.\n"
+    assert output.err == "error: some runs failed; see their .log files.\n"
     assert "is not empty" in Path(f"runs/{SIX_A}-seed0.log").read_text()
 
 
@@ -88,7 +88,7 @@ def test_run_that_fails_is_named(capsys):
     [
         (["temporal-order-6"], "no row `temporal-order-6`; did you mean"),
         ([f"{SIX_A}:grus"], f"no row `{SIX_A}:grus`"),
-        ([SIX_A, "--reading", "gru"], "takes readings as `ROW:READING`."),
+        ([SIX_A, "--reading", "gru"], "Write readings as ROW:READING."),
         ([SIX_A, "--processes", "0"], "`--processes` must be at least 1, got `0`."),
         ([SIX_A, "--processes", "00"], "`--processes` must be at least 1, got `00`."),
         ([SIX_A, "--trials", "0"], "`trials` must be in [1, 2**31), got 0."),
@@ -127,7 +127,7 @@ def test_damaged_results_end_with_one_line(damaged, capsys):
 
 def test_two_processes_do_not_run_in_one_folder(tmp_path):
     with locked(tmp_path / "run"):
-        with pytest.raises(ConfigError, match="another process runs in"):
+        with pytest.raises(ConfigError, match="another process is using"):
             with locked(tmp_path / "run"):
                 pass
     with locked(tmp_path / "run"):

@@ -96,7 +96,7 @@ def test_answers_are_right_by_each_number_that_is_measured(name, rng):
 def test_answers_of_another_shape_are_refused(name, shape):
     options = read_config(config_path(name)).task
     sequence = TASKS[options.name].sample(options, jax.random.key(3))
-    with pytest.raises(ValueError, match="jax.vmap judges many"):
+    with pytest.raises(ValueError, match="Use jax.vmap for many sequences"):
         sequence.judge(jnp.zeros(shape), 0.1)
 
 
@@ -343,5 +343,5 @@ def test_sets_may_be_of_different_strings():
 
 def test_sets_that_are_too_large_are_refused():
     options = EmbeddedReber(strings=3000, pairs=1, distinct=True)
-    with pytest.raises(ConfigError, match="`strings` must be fewer, .* got 3000"):
+    with pytest.raises(ConfigError, match="`strings` must be smaller: .* got 3000"):
         draw_sets(options, seed=0)

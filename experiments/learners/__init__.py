@@ -1,1 +1,1 @@
-"""Networks and how they learn: the paper's, and those of today beside them."""
+"""Networks and their learning rules: the paper's, and modern baselines."""

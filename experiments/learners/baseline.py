@@ -1,10 +1,10 @@
-"""Networks of this library in place of the paper's: what its tasks look like today.
+"""Baselines: modern recurrent networks of this library on the paper's tasks.
 
-A recurrent layer, an output layer; the whole gradient through time of half the squared
-error, averaged over a batch, its norm clipped; Adam. Output units, targets and stopping
-rules are those of the row. The readings of `experiments/settings/baselines.toml`, which
-every config has, choose the cell. The functions are those of the learner in
-`experiments/learners/published.py`.
+A network is a recurrent layer and an output layer. It trains with Adam, on batches,
+with the full gradient of half the squared error, clipped by norm. Output units, targets
+and stopping rules are those of the row. The readings in
+`experiments/settings/baselines.toml`, which every config has, choose the cell. The
+methods match those of `experiments/learners/published.py`.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from rnncells import initializers
 Parameters = dict[str, Any]
 LSTM = rnncells.OptimizedLSTMCell
 Make = Callable[[int, int], rnncells.RNNCellBase]
-# Of the number of hidden units, and of steps, which chrono biases fit.
+# Functions of the number of hidden units and of steps; chrono biases need the latter.
 CELLS: dict[str, Make] = {
     "elman": lambda n, _: rnncells.SimpleCell(n),
     "lstm": lambda n, _: LSTM(n, bias_init=initializers.forget_gate(1.0)),
@@ -45,8 +45,8 @@ class BaselineNetwork(nn.Module):
       features: number of hidden units.
       longest: number of steps.
       outputs: number of output units.
-      output_unit: their squashing, a name in `SQUASHING`.
-      symbols: number of symbols, which are embedded; None where inputs are numbers.
+      output_unit: squashing of the output units, a name in `SQUASHING`.
+      symbols: number of symbols, which are embedded; None: inputs are numbers.
     """
 
     cell: str
@@ -71,7 +71,7 @@ class BaselineNetwork(nn.Module):
 
 
 class BaselineLearner:
-    """Learning in batches, by Adam.
+    """Learns in batches, with Adam.
 
     Args:
       experiment: the config, whose `baseline` has a cell.
@@ -98,12 +98,12 @@ class BaselineLearner:
         )
 
     def init(self, key: Array) -> Parameters:
-        """Returns the parameters of one trial, and the state of its optimizer."""
+        """Returns the parameters and the optimizer state of one trial."""
         params = self.network.init(key, self.sample)
         return {"params": params, "optimizer": self.optimizer.init(params)}
 
     def learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
-        """Presents a batch to each trial: leaves are `(..., batch, trials)`."""
+        """Trains each trial on a batch; leaves are `(..., batch, trials)`."""
         return jax.vmap(self._learn, in_axes=-1, out_axes=-1)(w, sequences)
 
     def _learn(self, w: Parameters, sequences: Sequence) -> tuple[Parameters, Array]:
@@ -119,15 +119,15 @@ class BaselineLearner:
         return {"params": params, "optimizer": state}, y
 
     def respond(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
-        """Returns what the network of one trial answers; see `PublishedLearner`."""
+        """Returns the outputs of one trial's network; see `PublishedLearner`."""
         return self._outputs(w["params"], inputs, lengths)
 
     def largest_state(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
-        """Returns NaN: states of these cells do not grow."""
+        """Returns NaN, because the states of these cells do not grow."""
         return jnp.full(lengths.shape, jnp.nan)
 
     def _outputs(self, params: Any, inputs: Array, lengths: Array) -> Array:
-        """Returns outputs, at the end or at all steps, the batch last."""
+        """Returns outputs at the end or at all steps, with the batch axis last."""
         y = self.network.apply(params, jnp.moveaxis(inputs, -1, 1))
         y = jnp.moveaxis(y, 1, -1)
         return y if self.is_along else at_last_step(y, lengths)

@@ -1,15 +1,15 @@
 """The networks of the paper, and their truncated gradient, as functions of arrays.
 
-Hochreiter and Schmidhuber, 1997, section 4 and appendix A.1. Everything has a last axis
-of `trials`: networks of one shape that learn side by side, each its own sequences. It
-is last, and small sums are written out, so that one step is a few loops over
-neighbouring numbers; a product of small matrices for each trial takes several times as
+Hochreiter and Schmidhuber, 1997, section 4 and appendix A.1. All arrays have a last
+axis `trials`: networks of equal shape that learn in parallel, each on its own
+sequences. With this axis last, and with small sums written out, a step is a few loops
+over contiguous numbers. A small matrix product for each trial takes several times as
 long.
 
-Nothing but a cell's state links the steps, with factor 1, where the gradient is
-truncated. So it needs no way back: traces of what the weights have done to the states
-(equations 25 and 27) run along with the sequence, and are used where an error comes.
-`tests/test_network.py` compares with `rnncells.LSTM1997Cell` and `jax.grad`.
+The truncated gradient flows back in time only through the cells' states, with factor 1.
+Therefore it needs no backward pass: traces of the weights' effect on the states
+(equations 25 and 27) are computed along with the sequence, and used where an error
+occurs. `tests/test_network.py` compares with `rnncells.LSTM1997Cell` and `jax.grad`.
 """
 
 import dataclasses
@@ -24,17 +24,17 @@ Array = jax.Array
 
 
 class Weights(NamedTuple):
-    """The weights of a network; what a network does not have is None.
+    """The weights of a network; None for weights that it does not have.
 
-    Hidden units lie in the order input gates, cells (block by block), output gates.
+    Hidden units are in the order input gates, cells (block by block), output gates.
 
     Attributes:
       inputs: from input to hidden units, `(inputs, units, trials)`.
-      hidden: from hidden to hidden units of the step before: sources in the order
-        cells, input gates, output gates: `(sources, units, trials)`.
-      bias: of hidden units, `(units, trials)`; 0 for those that have none.
+      hidden: from the previous step's hidden units to hidden units, `(sources, units,
+        trials)`. Sources are in the order cells, input gates, output gates.
+      bias: biases of hidden units, `(units, trials)`; 0 for units without bias.
       outputs: from cells to output units, `(outputs, cells, trials)`.
-      output_bias: of output units, `(outputs, trials)`.
+      output_bias: biases of output units, `(outputs, trials)`.
       direct: from input to output units, `(inputs, outputs, trials)`.
     """
 
@@ -47,7 +47,7 @@ class Weights(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a network holds between steps, and 0 before the first.
+    """The state of a network between steps, initially 0.
 
     Attributes:
       s: internal states of the cells, `(cells, trials)`.
@@ -59,14 +59,14 @@ class State(NamedTuple):
 
 
 def logistic(x: Array) -> tuple[Array, Array]:
-    """Returns f(x) = 1 / (1 + exp(-x)) and its slope, which does not cancel to 0."""
+    """Returns f(x) = 1 / (1 + exp(-x)) and its slope, without cancellation to 0."""
     e = jnp.exp(-jnp.abs(x))
     r = 1 / (1 + e)
     return jnp.where(x >= 0, r, e * r), e * r * r
 
 
 def centred(limit: float) -> Callable[[Array], tuple[Array, Array]]:
-    """Returns the function from -limit to limit that the paper calls h, or g."""
+    """Returns the paper's function h or g, with values in [-limit, limit]."""
 
     def squash(x: Array) -> tuple[Array, Array]:
         f, slope = logistic(x)
@@ -79,7 +79,7 @@ def identity(x: Array) -> tuple[Array, Array]:
     return x, jnp.ones_like(x)
 
 
-# By the names that configs give them; each returns value and slope.
+# By their names in configs; each returns value and slope.
 SQUASHING = {
     "logistic": logistic,
     "identity": identity,
@@ -91,7 +91,7 @@ SQUASHING = {
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What kind of network it is; all values known.
+    """The architecture of a network; all values are known.
 
     Attributes:
       inputs: number of input units.
@@ -104,15 +104,14 @@ class Network:
       output_slope: whether the error of an output unit has the factor f'(net_k) of
         equation 19.
       output_gates: whether blocks have output gates; otherwise y^out is 1.
-      recurrent: whether hidden units see each other.
-      gate_feedback: whether gates are among the sources of hidden units.
+      recurrent: whether hidden units have recurrent connections.
+      gate_feedback: whether hidden units get the activations of gates, not only cells.
       biases: kinds of hidden units with biases: `"in"`, `"cell"`, `"out"`.
       output_bias: whether output units have biases.
-      direct: whether output units see the input units.
-      input_gate_offset: added to the net input of input gates, and not trained: none,
-        or one number for each block.
-      is_symbolic: whether inputs are symbols, of which one input unit is 1, given as
-        indices.
+      direct: whether input units are connected to output units.
+      input_gate_offset: constants added to the net input of input gates: none, or one
+        number for each block.
+      is_symbolic: whether inputs are indices of symbols, for one-hot input units.
     """
 
     inputs: int
@@ -148,13 +147,13 @@ class Network:
 
     @property
     def sources(self) -> int:
-        """Number of hidden units that hidden units see."""
+        """Number of hidden units that are inputs of hidden units."""
         if not self.recurrent:
             return 0
         return self.units if self.gate_feedback else self.cells
 
     def split(self, units: Array) -> tuple[Array, Array, Array]:
-        """Returns what is of input gates, of cells, and of output gates."""
+        """Splits an array of units into input gates, cells and output gates."""
         first, last = self.blocks, self.blocks + self.cells
         return units[:first], units[first:last], units[last:]
 
@@ -165,7 +164,7 @@ class Network:
         return wide.reshape(self.cells, *rest)
 
     def to_blocks(self, cells: Array) -> Array:
-        """Adds up what is of the cells of each block."""
+        """Sums over the cells of each block."""
         return cells.reshape(self.blocks, self.block_size, *cells.shape[1:]).sum(1)
 
     def has_bias(self) -> Array:
@@ -199,11 +198,11 @@ def start(network: Network, trials: int, dtype=jnp.float32) -> State:
 
 
 def project(network: Network, w: Weights, inputs: Array) -> Array:
-    """Returns what inputs give to hidden units, with their biases, for many steps.
+    """Returns the net inputs of hidden units from inputs and biases, for many steps.
 
     Args:
-      network: its kind.
-      w: its weights.
+      network: the architecture.
+      w: the weights.
       inputs: `(time, inputs, trials)`, or symbols `(time, trials)`.
 
     Returns:
@@ -223,7 +222,7 @@ def project(network: Network, w: Weights, inputs: Array) -> Array:
 
 
 def look_up(weights: Array, symbols: Array) -> Array:
-    """Returns the weights from the input unit of each symbol.
+    """Returns the weights of each symbol's input unit.
 
     Args:
       weights: `(inputs, units, trials)`, or `(inputs, units, 1)` of one trial.
@@ -238,14 +237,14 @@ def look_up(weights: Array, symbols: Array) -> Array:
 
 
 class Step(NamedTuple):
-    """What one step of the hidden layer computes, `(..., trials)` each.
+    """The results of one step of the hidden layer, `(..., trials)` each.
 
     Attributes:
-      state: after it.
-      y_out: activations of output gates, one for each cell; None without.
-      slope_out: their slopes, one for each block.
-      by_cell: what a cell's net input gives to its state: g'(net_c) y^in.
-      by_gate: what the net input of its gate gives: g(net_c) f'(net_in).
+      state: the state after the step.
+      y_out: activations of output gates, one for each cell; None without them.
+      slope_out: slopes of output gates, one for each block.
+      by_cell: derivative of a cell's state by its net input: g'(net_c) y^in.
+      by_gate: derivative of it by the gate's net input: g(net_c) f'(net_in).
     """
 
     state: State
@@ -259,10 +258,10 @@ def step(network: Network, w: Weights, projected: Array, state: State) -> Step:
     """Runs the hidden layer for one step.
 
     Args:
-      network: its kind.
-      w: its weights.
-      projected: of this step, `(units, trials)`.
-      state: after the step before.
+      network: the architecture.
+      w: the weights.
+      projected: result of `project` for this step, `(units, trials)`.
+      state: the state before the step.
     """
     net = projected
     if network.recurrent:
@@ -295,10 +294,10 @@ def read_out(
     """Returns the activations of output units and their slopes, `(outputs, trials)`.
 
     Args:
-      network: its kind.
-      w: its weights.
+      network: the architecture.
+      w: the weights.
       y_c: activations of the cells.
-      inputs: of this step: `(inputs, trials)`, or symbols `(trials,)`.
+      inputs: inputs of this step, `(inputs, trials)`, or symbols `(trials,)`.
     """
     net = weighted(jnp.moveaxis(w.outputs, 1, 0), y_c[:, None])
     if w.output_bias is not None:
@@ -317,9 +316,9 @@ class Errors(NamedTuple):
     """Equations 19, 21 and 23: errors at one step, `(..., trials)`.
 
     Attributes:
-      k: of output units.
-      s: of the cells' states.
-      out: of output gates; None without.
+      k: errors of output units.
+      s: errors of the cells' states.
+      out: errors of output gates; None without them.
     """
 
     k: Array
@@ -333,11 +332,11 @@ def errors(
     """Returns the errors of one step from target minus output.
 
     Args:
-      network: its kind.
-      w: its weights.
+      network: the architecture.
+      w: the weights.
       now: the step.
       difference: target minus output, 0 where there is no target.
-      slope: of output units.
+      slope: slopes of the output units.
     """
     e_k = slope * difference
     d = weighted(w.outputs, e_k[:, None])

@@ -1,14 +1,14 @@
-"""On-line learning of one sequence by each trial: the truncated gradient, forward.
+"""Online learning of one sequence by each trial: the truncated gradient, forward.
 
-Hochreiter and Schmidhuber, 1997, appendix A.1. `at_end` is for tasks with an error
-after the last step alone, `along` for those with an error at every step, where the
-weights change after each step or after each sequence (the paper does not say which).
-Both are gradient descent on half the squared error, and so is `by_full_gradient`, which
-truncates nothing.
+Hochreiter and Schmidhuber, 1997, appendix A.1. `at_end` is for tasks with an error only
+after the last step. `along` is for tasks with an error at every step; it updates the
+weights after each step or after each sequence (the paper does not say which).
+`by_full_gradient` does not truncate the gradient. All three are gradient descent on
+half the squared error.
 
-Forward traces are the fastest of three forms: the reverse cumulative sum needs all
-steps' activations for one product after the loop, and automatic differentiation a
-second loop (`benchmarks/online.py` measures them).
+Forward traces are the fastest of three forms. The reverse cumulative sum stores the
+activations of all steps for a product after the loop. Automatic differentiation needs a
+second loop. `benchmarks/online.py` measures them.
 """
 
 from functools import partial
@@ -33,16 +33,16 @@ from experiments.learners.network import (
 
 
 class Traces(NamedTuple):
-    """What the weights into gates and cells have done to the states so far.
+    """Derivatives of the states by the weights into gates and cells, so far.
 
-    Equations 25 and 27: sums over the steps of a source times what the net input of the
-    state's input gate, or of its cell, gives to the state. Gates first, then cells.
+    Equations 25 and 27: sums over the steps of a source times the derivative of the
+    state by the net input of its input gate, or of its cell. Gates first, then cells.
 
     Attributes:
-      inputs: of weights from input units, `(inputs, 2 * cells, trials)`; None where
-        they are formed after the sequence.
-      hidden: of weights from hidden units, `(sources, 2 * cells, trials)`.
-      bias: of biases, `(2 * cells, trials)`.
+      inputs: traces of weights from input units, `(inputs, 2 * cells, trials)`; None if
+        they are computed after the sequence.
+      hidden: traces of weights from hidden units, `(sources, 2 * cells, trials)`.
+      bias: traces of biases, `(2 * cells, trials)`.
     """
 
     inputs: Array | None
@@ -58,19 +58,19 @@ def at_end(
     target: Array,
     rate: float,
 ) -> tuple[Weights, Array]:
-    """Presents a sequence with a target at its end, and learns.
+    """Trains on a sequence with a target at its end.
 
     Args:
-      network: its kind.
-      w: its weights.
-      inputs: `(time, inputs, trials)`, or symbols `(time, trials)`; past the lengths
-        they count for nothing.
-      lengths: steps of each sequence, at least 1, `(trials,)`.
+      network: the architecture.
+      w: the weights.
+      inputs: `(time, inputs, trials)`, or symbols `(time, trials)`; inputs after the
+        lengths have no effect.
+      lengths: number of steps of each sequence, at least 1, `(trials,)`.
       target: `(outputs, trials)`.
       rate: the learning rate.
 
     Returns:
-      The weights after it, and the outputs before, `(outputs, trials)`.
+      The new weights, and the outputs of the old weights, `(outputs, trials)`.
     """
     projected = project(network, w, inputs)
     trials = lengths.shape[-1]
@@ -83,7 +83,7 @@ def at_end(
         now, y_before, traces, by = carry
         new = step(network, w, projected[t], now.state)
         is_on = t < lengths
-        # What a step gives once its sequence has ended is nothing.
+        # Steps after the end of a sequence have no effect.
         gives = jnp.where(is_on, _gives(new), 0)
         traces = _traced(network, traces, inputs[t], now.state.y, gives)
         y_before = jnp.where(is_on, now.state.y, y_before)
@@ -101,7 +101,7 @@ def at_end(
     change = _change(network, w, e, traces, y_c, y_before, last)
     if not network.is_symbolic:
         return _descend(w, change, rate), y
-    # Each step's symbol has weights of its own.
+    # Each step changes only the weights of its symbol.
     is_last = jnp.arange(len(inputs))[:, None, None] == lengths - 1
     rows = rate * into_units(network, e, by, is_last)
     new = _add_rows(w.inputs, inputs, rows)
@@ -118,24 +118,25 @@ def along(
     update: str,
     has_grown: Array | None = None,
 ) -> tuple[Weights, Array]:
-    """Presents a sequence with a target at every step, and learns.
+    """Trains on a sequence with a target at every step.
 
     Args:
-      network: its kind.
-      w: its weights.
+      network: the architecture.
+      w: the weights.
       inputs: `(time, inputs, trials)`, or symbols `(time, trials)`.
-      lengths: steps of each sequence, `(trials,)`.
-      targets: the output unit that is to be 1, others 0, at each step: integers
+      lengths: number of steps of each sequence, `(trials,)`.
+      targets: index of the output unit whose target is 1 (others 0) at each step,
         `(time, trials)`.
       rate: the learning rate.
-      update: `'step'` changes the weights after every step, traces of earlier steps
-        being kept as they were made; `'sequence'` after the last.
-      has_grown: whether hidden units are there yet, `(trials,)`: if not, weights from
-        them are 0 and stay so, and those into them have no error; None: they are.
+      update: `'step'` updates the weights after every step and keeps the traces of
+        earlier steps; `'sequence'` updates them after the last step.
+      has_grown: whether each trial has its hidden units already, `(trials,)`. Before,
+        the weights from them stay 0, and the weights into them get no error. None: all
+        trials have them.
 
     Returns:
-      The weights after it, and the outputs of all steps, each before it was learnt
-      from, `(time, outputs, trials)`.
+      The new weights, and the outputs of all steps, each from the weights before its
+      update, `(time, outputs, trials)`.
     """
     trials = lengths.shape[-1]
     projected = project(network, w, inputs)
@@ -154,7 +155,7 @@ def along(
         y, slope = read_out(network, w, y_c, inputs[t])
         target = jax.nn.one_hot(targets[t], network.outputs, axis=0)
         e = errors(network, w, now, jnp.where(t < lengths, target - y, 0), slope)
-        # Else they are formed again for every weight.
+        # Without this barrier, XLA recomputes the errors for every weight.
         e = jax.lax.optimization_barrier(e)
         own = _change(network, w, e, traces, y_c, state.y, inputs[t])
         if has_grown is not None:
@@ -180,20 +181,20 @@ def by_full_gradient(
     is_along: bool,
     has_grown: Array | None = None,
 ) -> tuple[Weights, Array]:
-    """Presents a sequence, and learns by the whole gradient through time.
+    """Trains on a sequence with the full gradient through time.
 
     Args:
-      network: its kind.
-      w: its weights.
-      inputs: as in `at_end`.
-      lengths: likewise.
-      target: as in `at_end`, or in `along`.
+      network: the architecture.
+      w: the weights.
+      inputs: see `at_end`.
+      lengths: see `at_end`.
+      target: see `at_end`, or `along` if `is_along`.
       rate: the learning rate.
       is_along: whether there is a target at every step.
-      has_grown: as in `along`.
+      has_grown: see `along`.
 
     Returns:
-      As `at_end`, or as `along` with one change after each sequence.
+      The results of `at_end`, or of `along` with one update after each sequence.
     """
 
     @partial(jax.grad, has_aux=True)
@@ -214,11 +215,11 @@ def half_squared_error(y: Array, lengths: Array, target: Array) -> Array:
     """Returns half the squared error, summed over sequences, steps and output units.
 
     Args:
-      y: outputs, `(outputs, *sequences)`; or `(time, outputs, *sequences)`, at every
-        step.
-      lengths: of the sequences.
-      target: `(outputs, *sequences)`; or the output unit that is to be 1 at each step,
-        `(time, *sequences)`.
+      y: outputs at the end, `(outputs, *sequences)`, or at every step, `(time, outputs,
+        *sequences)`.
+      lengths: lengths of the sequences.
+      target: `(outputs, *sequences)`, or the index of the output unit whose target is 1
+        at each step, `(time, *sequences)`.
     """
     if y.ndim > target.ndim:
         steps = jnp.arange(len(y)).reshape(-1, *(1,) * lengths.ndim)
@@ -263,12 +264,12 @@ def trace(
 
 
 def _gives(now: Step) -> Array:
-    """Returns what the net inputs of gates and cells give to the states."""
+    """Returns the derivatives of the states by the net inputs of gates and cells."""
     return jnp.concatenate([now.by_gate, now.by_cell])
 
 
 def at_last_step(steps: Array, lengths: Array) -> Array:
-    """Returns what sequences `(time, ..., trials)` hold at their last step."""
+    """Returns the last step of sequences `(time, ..., trials)`."""
     index = (lengths - 1).reshape(1, *(1,) * (steps.ndim - 2), -1)
     return jnp.take_along_axis(steps, index, axis=0)[0]
 
@@ -336,15 +337,15 @@ def _change(
 
 
 def into_units(network: Network, e: Errors, gave: Array, source: Array) -> Array:
-    """Returns the change of weights into hidden units from some sources.
+    """Returns the change of the weights from some sources into hidden units.
 
     Args:
-      network: its kind.
+      network: the architecture.
       e: errors after a step.
-      gave: what the sources gave to the states through input gates, and through cells:
-        traces, or single steps, `(..., 2 * cells, trials)`.
-      source: the sources at this step alone, which are all that output gates learn
-        from, broadcastable to `(..., blocks, trials)`.
+      gave: traces of the sources, or their terms for single steps, through input gates
+        and through cells, `(..., 2 * cells, trials)`.
+      source: the sources at this step, from which output gates learn, broadcastable to
+        `(..., blocks, trials)`.
 
     Returns:
       `(..., units, trials)`.
@@ -359,7 +360,7 @@ def into_units(network: Network, e: Errors, gave: Array, source: Array) -> Array
 
 
 def _add_rows(weights: Array, symbols: Array, rows: Array) -> Array:
-    """Returns weights with a row added where each symbol of each trial has its own."""
+    """Adds a row to the weights of each trial's symbol."""
     trials = jnp.arange(symbols.shape[-1])
     return weights.at[symbols, :, trials].add(jnp.moveaxis(rows, -1, -2))
 

@@ -1,10 +1,9 @@
-"""The networks of the paper as trials learn them: a learner.
+"""The learner of the paper's networks.
 
-A learner makes the weights of one trial (`init`), changes those of all trials by one
-presentation (`learn`), answers sequences with those of one (`respond`), looks at its
-states (`largest_state`), and counts weights (`count`). It presents `batch` sequences at
-a time. Weights of trials side by side have the trials as last axis. The other learner
-is `experiments/learners/baseline.py`.
+A learner creates the weights of one trial (`init`), updates the weights of all trials
+with `batch` sequences (`learn`), computes the outputs of one trial (`respond`) and its
+states (`largest_state`), and counts weights (`count`). Weights of several trials have
+`trials` as last axis. The other learner is `experiments/learners/baseline.py`.
 """
 
 from dataclasses import fields
@@ -23,7 +22,7 @@ def network_of(experiment: Experiment) -> Network:
     """Returns the network of a config."""
     options, model = experiment.task, experiment.model
     task = TASKS[options.name]
-    # What both name is the network's: a config's option has the name of the field.
+    # Options of the config and fields of the network have the same names.
     names = {f.name for f in fields(Network)} & {f.name for f in fields(model)}
     return Network(
         inputs=task.inputs(options),
@@ -34,7 +33,7 @@ def network_of(experiment: Experiment) -> Network:
 
 
 def initial_weights(network: Network, model: Model, key: Array) -> Weights:
-    """Returns the weights of one trial, uniform but for gate biases set by hand."""
+    """Returns uniform weights of one trial, with the gate biases of the config."""
     limit = model.weight_range
     shapes = Weights(
         inputs=(network.inputs, network.units),
@@ -64,7 +63,7 @@ def initial_weights(network: Network, model: Model, key: Array) -> Weights:
 
 
 class PublishedLearner:
-    """Learning on line: one sequence, one update, or one for each of its steps.
+    """Learns online: one update for each sequence, or for each of its steps.
 
     Args:
       experiment: the config.
@@ -84,16 +83,17 @@ class PublishedLearner:
     def learn(
         self, w: Weights, sequence: Sequence, has_grown: Array | None = None
     ) -> tuple[Weights, Array]:
-        """Presents a sequence to each trial; returns weights, and outputs before.
+        """Trains each trial on a sequence.
 
         Args:
-          w: of the trials.
-          sequence: its leaves are `(..., trials)`.
-          has_grown: whether hidden units are there yet, `(trials,)`; None: they are.
+          w: weights of the trials.
+          sequence: leaves are `(..., trials)`.
+          has_grown: whether each trial has its hidden units already, `(trials,)`; None:
+            all have.
 
         Returns:
-          Outputs are `(outputs, trials)`, or `(time, outputs, trials)` in tasks with an
-          error at every step.
+          The new weights, and the outputs of the old weights: `(outputs, trials)`, or
+          `(time, outputs, trials)` in tasks with an error at every step.
         """
         config = self.learning
         given = self.network, w, sequence.inputs, sequence.length, sequence.target
@@ -105,18 +105,18 @@ class PublishedLearner:
         return online.at_end(*given)
 
     def respond(self, w: Weights, inputs: Array, lengths: Array) -> Array:
-        """Returns what a network answers, `(..., sequences)`, as `learn` does.
+        """Returns the outputs of one network, `(..., sequences)`, as in `learn`.
 
         Args:
-          w: of one trial.
-          inputs: of sequences, along the last axis.
-          lengths: their lengths, `(sequences,)`.
+          w: weights of one trial.
+          inputs: inputs with the sequences as last axis.
+          lengths: lengths of the sequences, `(sequences,)`.
         """
         run = online.respond_along if self.is_along else online.respond
         return run(self.network, _alone(w), inputs, lengths)
 
     def largest_state(self, w: Weights, inputs: Array, lengths: Array) -> Array:
-        """Returns the greatest size of a cell's state in sequences, `(sequences,)`."""
+        """Returns the largest absolute cell state of each sequence, `(sequences,)`."""
         states, _ = online.trace(self.network, _alone(w), inputs, lengths)
         is_on = jnp.arange(len(states.s))[:, None] < lengths
         return jnp.max(jnp.abs(states.s).max(1), 0, where=is_on, initial=0)
@@ -127,5 +127,5 @@ class PublishedLearner:
 
 
 def _alone(w: Weights) -> Weights:
-    """Returns the weights of one trial as those of one trial side by side."""
+    """Adds an axis `trials` of size 1 to the weights of one trial."""
     return jax.tree.map(lambda leaf: leaf[..., None], w)

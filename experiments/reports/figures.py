@@ -1,10 +1,10 @@
-"""Figures of the paper's rows, from the results that are committed.
+"""Figures of the paper's rows, from the committed results.
 
-sequences    until success: the paper's means, and each of our trials
+sequences    sequences until success: the paper's means, and each of our trials
 curves       errors on training sequences: median and quartiles of the trials
-activations  input gates, cells and output gates over a sequence, a row of each table
-solutions    two ways in which networks solve task 6a
-baselines    sequences until success of networks of today
+activations  gates and cell states over one sequence, for one row of each table
+solutions    two networks that solve task 6a in different ways
+baselines    sequences until success, for modern networks
 """
 
 from itertools import cycle
@@ -50,7 +50,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
         "baselines": draw_baselines(found),
     }
     written = []
-    # Files stay the same where the results do.
+    # The same results give the same files.
     with matplotlib.rc_context({"svg.hashsalt": "paper1997", "svg.fonttype": "none"}):
         for name, figure in drawn.items():
             if figure is not None:
@@ -60,7 +60,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
 
 
 def draw_sequences(shown: dict[str, Outcome]) -> Figure:
-    """Draws the sequences until success, the paper's mean beside each of our trials."""
+    """Draws sequences until success: the paper's mean, and each of our trials."""
     figure = Figure(figsize=(8, 1 + 0.24 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     for k, outcome in enumerate(shown.values()):
@@ -109,7 +109,7 @@ def draw_curves(shown: dict[str, Outcome]) -> Figure:
 
 
 def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
-    """Draws gates and cells over one sequence, for the first net kept of each table."""
+    """Draws gates and cell states for the first stored network of each table."""
     chosen = {}
     for name, outcome in shown.items():
         table = outcome.result["config"]["paper"]["table"]
@@ -139,11 +139,10 @@ def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
 
 
 def draw_solutions(outcome: Outcome) -> Figure | None:
-    """Draws two networks of task 6a on the same sequence with XX, XY, YX and YY.
+    """Draws two networks of task 6a on one sequence with XX, XY, YX and YY.
 
-    What the second symbol does has to depend on the first. In one network, the input
-    gate of a block opens for it or stays shut; in the other it is the same after both,
-    as far as there is one, and the cells' inputs differ.
+    A network must respond to the second symbol depending on the first. In one network,
+    an input gate does this. The other network is the one whose input gates do it least.
     """
     if outcome.weights is None:
         return None
@@ -180,7 +179,7 @@ def draw_solutions(outcome: Outcome) -> Figure | None:
 
 
 def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
-    """Draws means of the sequences until success by row and network."""
+    """Draws the mean number of sequences until success by row and network."""
     rows = {
         name: {outcome.reading: outcome for outcome in of_row}
         for name, of_row in found.items()
@@ -211,7 +210,7 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
 
 
 def trainer_of(name: str, outcome: Outcome) -> Trainer:
-    """Returns the programs of the reading that gave an outcome."""
+    """Returns the trainer of the reading of an outcome."""
     reading = outcome.result["reading"]
     return Trainer(read_config(config_path(name), reading))
 
@@ -219,14 +218,14 @@ def trainer_of(name: str, outcome: Outcome) -> Trainer:
 def traced(
     trainer: Trainer, outcome: Outcome, k: int, inputs: Any, length: Any
 ) -> dict[str, np.ndarray]:
-    """Returns what hidden units of a kept network do, `(sequences, time, units)`.
+    """Returns gates and states of a stored network, `(sequences, time, units)`.
 
     Args:
-      trainer: of the outcome.
-      outcome: with weights.
-      k: which of its networks.
+      trainer: the trainer of the outcome.
+      outcome: an outcome with stored weights.
+      k: index of the network.
       inputs: `(sequences, time, ...)`.
-      length: of the sequences.
+      length: length of the sequences.
     """
     kept = {name: leaf[..., k, None] for name, leaf in outcome.weights.items()}
     network = trainer.learner.network
@@ -259,7 +258,7 @@ def gate_share(gates: np.ndarray, second: int) -> float:
     """Returns how much an input gate at `t2` depends on the first symbol.
 
     Args:
-      gates: of XX, XY, YX, YY: `(4, time, blocks)`.
+      gates: input gates for XX, XY, YX, YY, `(4, time, blocks)`.
       second: `t2`.
     """
     xx, xy, yx, yy = gates[:, second]

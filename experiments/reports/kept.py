@@ -1,7 +1,7 @@
-"""Results that are committed, `results/ROW/READING.json` for a reading of a row.
+"""Committed results: `results/ROW/READING.json` for each reading of a row.
 
-Beside a result's own file, `READING.npz` has the weights of the first trials that
-succeeded, at their last stopping point: so many as fit into 2,000 numbers, but one.
+`READING.npz` has the weights of the first successful trials at their last stopping
+point: at most 2,000 numbers, but at least one trial.
 """
 
 import os
@@ -25,20 +25,20 @@ from experiments.settings.reading import config_path, read_config, readings
 from experiments.settings.rules import ConfigError
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-# At most so many times as many sequences as the paper are a success.
+# A row is reproduced with at most this multiple of the paper's sequences.
 MOST = 1.5
 LITERAL = "as-written"
 POINTS, NUMBERS = 40, 2000
 
 
 class Outcome(NamedTuple):
-    """What the trials of one reading of a row came to.
+    """The result of one reading of a row.
 
     Attributes:
-      reading: its name, `LITERAL` for the literal one.
-      kind: what it does to the paper's words: `"literal"`, `"silent"`,
-        `"contradictory"` or `"departure"`; `"baseline"` for another network.
-      result: as in `result.json`, and its `curve`.
+      reading: name of the reading, `LITERAL` for the literal one.
+      kind: kind of the reading: `"literal"`, `"silent"`, `"contradictory"` or
+        `"departure"`; `"baseline"` for another network.
+      result: the contents of `result.json`, and `curve`.
     """
 
     reading: str
@@ -52,12 +52,12 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> list[dict[str, Any]]:
-        """The trials that did not."""
+        """The trials that failed."""
         return [trial for trial in self.result["trials"] if not trial["solved"]]
 
     @property
     def solved_of(self) -> str:
-        """How many trials reached each stopping point, as `'9 / 3 of 20'`."""
+        """Number of trials that reached each stopping point, as `'9 / 3 of 20'`."""
         trials = self.result["trials"]
         points = range(len(trials[0]["sequences"]))
         counts = [str(len(reached(trials, point))) for point in points]
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether there were as many trials as the paper's."""
+        """Whether there are at least as many trials as in the paper."""
         return len(self.result["trials"]) >= self.result["config"]["paper"]["trials"]
 
     @property
@@ -74,17 +74,17 @@ class Outcome(NamedTuple):
         return len(self.solved) / len(self.result["trials"])
 
     def mean(self, point: int = -1) -> float | None:
-        """Mean of the sequences until a stopping point, of trials that reached it."""
+        """Mean number of sequences until a stopping point, if any trial reached it."""
         sequences = reached(self.result["trials"], point)
         return statistics.mean(sequences) if sequences else None
 
     @property
     def is_reproduced(self) -> bool:
-        """Whether share and means, of all trials, are as good as the paper's."""
+        """Whether the share of trials and the means reproduce the paper's."""
         paper = self.result["config"]["paper"]
-        # Where no share is printed, no failure is reported.
+        # If the paper prints no share, it reports no failures.
         percent = 100.0 if paper["percent"] is None else paper["percent"]
-        # 97 % of 30 trials are 29.
+        # 29 of 30 trials are printed as 97 %.
         is_share = 100 * self.share >= percent - (0.5 if percent < 100 else 0)
         is_soon = bool(self.solved) and all(
             self.mean(point) <= MOST * printed
@@ -94,7 +94,7 @@ class Outcome(NamedTuple):
 
     @property
     def weights(self) -> dict[str, np.ndarray] | None:
-        """The weights that are kept, their last axis that of `trials`."""
+        """The stored weights, `(..., trials)`."""
         path = RESULTS / self.result["name"] / f"{self.reading}.npz"
         if not path.is_file():
             return None
@@ -106,7 +106,7 @@ def outcomes(name: str) -> list[Outcome]:
     """Returns the outcomes of a row, the literal one first.
 
     Raises:
-      ConfigError: a result of a reading that the config does not have.
+      ConfigError: there is a result of a reading that the config does not have.
     """
     known = readings(config_path(name))
     found = []
@@ -117,22 +117,24 @@ def outcomes(name: str) -> list[Outcome]:
         elif path.stem in known:
             found.append(Outcome(path.stem, known[path.stem].kind, result))
         else:
-            raise ConfigError(f"{path}: no reading `{path.stem}` of `{name}`.")
+            raise ConfigError(
+                f"{path}: the config `{name}` has no reading `{path.stem}`."
+            )
     return found
 
 
 def keep(folder: Path) -> Path:
-    """Copies a run's result to those that are committed, and returns where to.
+    """Copies a run's result to the committed results; returns the new path.
 
     Args:
-      folder: of the run.
+      folder: folder of the run.
 
     Raises:
-      ConfigError: a run of other values than the config's, the number of trials apart,
-        and the seed, if they are fewer than the paper's or the reading is a baseline;
-        or of fewer trials than what is kept; or of another number of weights than the
-        paper's, where the reading is no departure; or of code that is not committed; or
-        a damaged file.
+      ConfigError: the run has other values than the config (the number of trials can
+        differ, and the seed too for baselines and for fewer trials than the paper's);
+        has fewer trials than the committed result; has another number of weights than
+        the paper, and its reading is not a departure; ran with uncommitted code; or a
+        file is damaged.
     """
     result = read_result(folder / RESULT)
     kept = RESULTS / result["name"] / f"{result.get('reading') or LITERAL}.json"
@@ -141,14 +143,14 @@ def keep(folder: Path) -> Path:
     before = len(read_result(kept)["trials"]) if kept.is_file() else 0
     if count < before:
         raise ConfigError(
-            f"`{folder}` must have the {before} trials of {kept}, got {count}."
+            f"`{folder}` must have at least the {before} trials of {kept}, got {count}."
         )
     result["curve"] = curve(folder / METRICS, count)
     solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
     few = solved[: max(1, NUMBERS // result["weights"])]
     kept.parent.mkdir(parents=True, exist_ok=True)
     weights = kept.with_suffix(".npz")
-    # What was kept stays until all is written.
+    # The old result stays until the new one is written completely.
     new, new_weights = kept.with_suffix(".json.new"), kept.with_suffix(".npz.new")
     new.write_text(to_json(result) + "\n")
     if few and (folder / WEIGHTS).is_file():
@@ -161,14 +163,14 @@ def keep(folder: Path) -> Path:
 
 
 def _check(folder: Path, result: dict[str, Any]) -> None:
-    """Checks that a result is the config's, and of code that is known."""
-    # A few trials show whether a reading is worth more.
+    """Checks that a result belongs to its config and to committed code."""
+    # Fewer trials are allowed, to try a reading out.
     changed = [
         change for change in changes(result) if not change.startswith("trials =")
     ]
     if changed:
         raise ConfigError(
-            f"`{folder}` must be as its config says, got {', '.join(changed)}."
+            f"`{folder}` must have the values of its config, got {', '.join(changed)}."
         )
     path, reading = config_path(result["name"]), result.get("reading")
     kind = "literal" if reading is None else readings(path)[reading].kind
@@ -177,8 +179,8 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
     is_whole = len(result["trials"]) >= paper["trials"]
     if is_whole and kind != "baseline" and seed != its_seed:
         raise ConfigError(
-            f"`{folder}` must have the seed {its_seed} of its config, as it has the "
-            f"paper's {paper['trials']} trials, got {seed}."
+            f"`{folder}` has the paper's {paper['trials']} trials, so it must have the "
+            f"seed {its_seed} of its config, got {seed}."
         )
     if kind not in ("departure", "baseline") and result["weights"] != paper["weights"]:
         raise ConfigError(
@@ -188,13 +190,13 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
     for commit in commits(result):
         if commit is None or commit.endswith("-dirty"):
             raise ConfigError(
-                f"`{folder}` must be of code that is committed, got {commit}."
+                f"`{folder}` must be a run of committed code, got the commit {commit}."
             )
 
 
 def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:
     try:
-        # NumPy leaves a damaged file open that it opens itself.
+        # NumPy does not close a damaged file if it opened the file itself.
         with source.open("rb") as file, np.load(file) as arrays:
             chosen = {name: leaf[..., trials] for name, leaf in arrays.items()}
     except (ValueError, EOFError, BadZipFile) as error:
@@ -208,7 +210,7 @@ def curve(metrics: Path, trials: int) -> dict[str, list[float]]:
 
     Args:
       metrics: the run's `metrics.jsonl`.
-      trials: their number. One that has ended stays at its last error.
+      trials: number of trials. A finished trial keeps its last error.
 
     Returns:
       Lists under `sequences`, `low`, `median` and `high`, at most `POINTS` long.

@@ -1,4 +1,4 @@
-"""Pictures of runs; the only file of the experiments that imports matplotlib."""
+"""Learning curves of a run, as a figure."""
 
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,21 @@ from experiments.folder import read_metrics
 
 
 def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:
-    """Draws each trial's error over the sequences, up to its success.
+    """Draws each trial's error over the training sequences, until it succeeds.
 
     Args:
       metrics: the run's `metrics.jsonl`.
-      result: as in `result.json`.
-      path: of the PNG.
+      result: the contents of `result.json`.
+      path: path of the PNG.
     """
-    # The figure alone, without pyplot: no global state, no display.
+    # Figure instead of pyplot: needs no global state and no display.
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     draw_learning_curve(figure.add_subplot(), metrics, result)
     figure.savefig(path, dpi=150)
 
 
 def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> None:
-    """Draws the picture of `save_learning_curve` into the axes given."""
+    """Draws the figure of `save_learning_curve` into `axes`."""
     lines = read_metrics(metrics)
     for trial in result["trials"]:
         number = trial["trial"]

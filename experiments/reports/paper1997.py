@@ -1,13 +1,13 @@
-"""Every LSTM row of the tables of Hochreiter and Schmidhuber (1997), beside ours.
+"""Our results for every LSTM row of the tables of Hochreiter and Schmidhuber (1997).
 
-A row is a config; the verdict on it follows from its results by one rule:
+A row is a config. One rule decides the verdict on it:
 
-reproduced          the share of trials that succeed is not below the paper's, and the
-                    mean of their sequences not above 1.5 times the paper's
-as written          by the literal reading
-under reading X     by one of what the paper leaves open, or says two things of
-with deviation Y    by one that contradicts the paper
-not reproduced      by none; the best of those that were tried is named
+reproduced          at least the paper's share of trials succeeds, and their mean number
+                    of sequences is at most 1.5 times the paper's
+as written          with the literal reading
+under reading X     with a reading of what the paper leaves open or states in two ways
+with deviation Y    with a reading that contradicts the paper
+not reproduced      with no reading; the verdict names the best one
 """
 
 import json
@@ -36,7 +36,7 @@ VERDICTS = (
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),
     (("departure",), "**reproduced with deviation** `{}`"),
 )
-# A class is missed as a whole if so many of its sequences are wrong.
+# A class counts as missed if at least this share of its sequences is wrong.
 WHOLE = 0.9
 VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
 READING_HEAD = (
@@ -44,13 +44,13 @@ READING_HEAD = (
     *("ours", "wrong", "state"),
 )
 LEGEND_HEAD = "reading", "kind", "values", "run for"
-# So many rows are named, more are counted.
+# Up to this number, rows are listed by name; more are counted.
 NAMED = 2
 FAILURE_HEAD = "row", "reading", "failed", "wrong", "state", "what is wrong"
 
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
-    """Returns the verdict on a row from its outcomes, and the outcome it rests on."""
+    """Returns the verdict on a row, and the outcome that decides it."""
     found = [outcome for outcome in found if outcome.kind != "baseline"]
     if not found:
         return "not run", None
@@ -67,7 +67,7 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
 
 
 def tables() -> dict[str, str]:
-    """Returns Markdown tables: verdicts, all readings, and the baselines."""
+    """Returns all Markdown tables by name."""
     found = {name: outcomes(name) for name in config_names()}
     verdicts = [_verdict(name, of_row) for name, of_row in found.items()]
     read = [
@@ -99,7 +99,7 @@ def tables() -> dict[str, str]:
 
 
 def _legend(found: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
-    """Returns what each reading of the configs is, and where it was run."""
+    """Returns the values of each reading, and the rows that were run with it."""
     known, rows = {}, {}
     for name in config_names():
         for reading, one in readings(config_path(name)).items():
@@ -126,13 +126,13 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
-    """Writes tables into the README and the page of the paper, and returns the files.
+    """Writes tables into README.md and docs/paper1997.md, and returns these files.
 
-    A table stands between two comments of its name.
+    A table is between two comments with its name.
 
     Args:
-      made: as `tables` returns them.
-      root: where `README.md` and `docs` are.
+      made: tables from `tables`.
+      root: folder of `README.md` and `docs`.
     """
     written = []
     for path in (root / "README.md", root / "docs" / "paper1997.md"):
@@ -159,9 +159,9 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
 
 
 def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
-    """Returns which readings of the paper had few trials, and did better, or none."""
+    """Returns the readings that did better with fewer trials, or were not run."""
     few = [
-        f"; in fewer trials `{one.reading}`: {one.solved_of}"
+        f"; with fewer trials, `{one.reading}`: {one.solved_of}"
         for one in found
         if one.kind != "baseline" and not one.is_whole and one.share > best.share
     ]
@@ -194,7 +194,7 @@ def _reading(name: str, outcome: Outcome) -> tuple[str, ...]:
 
 
 def _failures(name: str, outcome: Outcome) -> tuple[str, ...]:
-    """Returns what the trials that failed get wrong at their end."""
+    """Returns the errors of the failed trials after training."""
     failed, result = outcome.failed, outcome.result
     wrong = statistics.mean(trial["wrong"][-1] for trial in failed)
     return (
@@ -208,40 +208,41 @@ def _failures(name: str, outcome: Outcome) -> tuple[str, ...]:
 
 
 def _what_is_wrong(failed: list[dict[str, Any]], task: str) -> str:
-    """Returns which targets are missed: whole classes, numbers close to 0 and 1, steps.
+    """Describes the missed targets: classes, numbers near 0 and 1, or steps.
 
     Args:
-      failed: trials, as in `result.json`.
-      task: its name in configs.
+      failed: failed trials, as in `result.json`.
+      task: the task's name in configs.
     """
-    # Results from before targets were looked at have none.
+    # Older results do not have counts by target.
     if not all(trial.get("by_target") for trial in failed):
         return "-"
     wrong = np.array([trial["wrong_by_target"] for trial in failed])
     there = np.array([trial["by_target"] for trial in failed])
-    # Numbers that are targets may be two, as classes are.
+    # Numeric targets can have only two values, like classes.
     wrong, there = (counts[:, there.any(0)] for counts in (wrong, there))
     kinds = wrong.shape[1]
     if TASK_OPTIONS[task].is_along:
         asked, others = wrong.sum(0) / there.sum(0)
-        return f"the long lag in {asked:.0%} of sequences, others in {others:.0%}"
+        return f"long lag in {asked:.0%} of sequences, other steps in {others:.0%}"
     if kinds < PARTS:
         trials = Counter(np.sum(wrong >= WHOLE * there, axis=1).tolist())
-        each = [f"{whole} in {n}" for whole, n in sorted(trials.items())]
-        return f"whole classes, of {kinds}: {', '.join(each)} trials"
+        each = [f"{whole} of {kinds} in {n}" for whole, n in sorted(trials.items())]
+        return f"classes missed: {', '.join(each)} trials"
     outer = [0, -1]
     share = wrong[:, outer].sum() / max(1, wrong.sum())
     of_all = there[:, outer].sum() / there.sum()
-    return f"{share:.0%} have a target in an outer twentieth, as {of_all:.1%} of all do"
+    low, high = 1 / PARTS, 1 - 1 / PARTS
+    return f"{share:.0%} have targets < {low:g} or > {high:g}; of all, {of_all:.1%}"
 
 
 def _state(outcome: Outcome) -> str:
-    """Returns the largest states of trials that succeeded, and of those that failed."""
+    """Returns the mean largest states of successful and of failed trials."""
     return f"{_mean_state(outcome.solved)}, {_mean_state(outcome.failed)}"
 
 
 def _mean_state(trials: list[dict[str, Any]]) -> str:
-    # Results from before states were looked at have none.
+    # Older results do not have states.
     states = [trial.get("largest_state") for trial in trials]
     states = [state for state in states if state is not None]
     return f"{statistics.mean(states):.1f}" if states else "-"
@@ -264,7 +265,7 @@ def _printed(outcome: Outcome) -> str:
 
 
 def _sequences(outcome: Outcome) -> str:
-    """Returns the means at all stopping points, and the range at the last."""
+    """Returns the means at all stopping points, and the range at the last one."""
     points = range(len(outcome.result["config"]["paper"]["sequences"]))
     each = [outcome.mean(point) for point in points]
     means = " / ".join("-" if mean is None else f"{mean:,.0f}" for mean in each)

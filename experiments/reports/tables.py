@@ -1,4 +1,4 @@
-"""The paper's numbers beside ours: for the terminal, and as Markdown."""
+"""Tables that compare the paper's numbers with ours, for the terminal and Markdown."""
 
 import json
 import statistics
@@ -11,10 +11,10 @@ from experiments.settings.rules import ConfigError
 
 
 def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Returns the rows of the table of one run: what, the paper's, ours.
+    """Returns the rows of one run's table: name, the paper's value, our value.
 
     Args:
-      result: as in `result.json`.
+      result: the contents of `result.json`.
     """
     paper, trials = result["config"]["paper"], result["trials"]
     solved = [trial for trial in trials if trial["solved"]]
@@ -52,26 +52,26 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def reached(trials: list[dict[str, Any]], point: int = -1) -> list[int]:
-    """Returns the sequences until a stopping point, of the trials that reached it."""
+    """Returns the numbers of sequences of the trials that reached a stopping point."""
     sequences = [trial["sequences"][point] for trial in trials]
     return [n for n in sequences if n > 0]
 
 
 def commits(result: dict[str, Any]) -> list[str | None]:
-    """Returns the commits that a result was computed at, in order."""
+    """Returns the commits that computed a result, in order."""
     environments = [result["environment"], *result.get("resumed", [])]
     return list(dict.fromkeys(one["commit"] for one in environments))
 
 
 def printed_share(paper: dict[str, Any]) -> str:
-    """Returns the share of trials that the paper says succeeded."""
+    """Returns the share of successful trials in the paper."""
     if paper["percent"] is None:
         return f"of {paper['trials']}: not printed"
     return f"{paper['percent']:g} % of {paper['trials']}"
 
 
 def printed_wrong(paper: dict[str, Any]) -> str:
-    """Returns the number of wrong test sequences that the paper prints."""
+    """Returns the number of wrong test sequences in the paper."""
     if paper["wrong"] is None:
         return "-"
     return f"{paper['wrong']:g} of {paper['test_sequences']}"
@@ -79,7 +79,7 @@ def printed_wrong(paper: dict[str, Any]) -> str:
 
 def print_table(result: dict[str, Any]) -> None:
     """Prints the table of one run."""
-    # Here, as the Markdown table needs no rich.
+    # Imported here because the Markdown table does not need rich.
     from rich.console import Console
     from rich.table import Table
 
@@ -94,10 +94,10 @@ def print_table(result: dict[str, Any]) -> None:
 
 
 def markdown_table(folders: list[Path]) -> str:
-    """Returns the table of finished runs, a row each.
+    """Returns a Markdown table with one row for each finished run.
 
     Args:
-      folders: each with a `result.json`.
+      folders: folders of runs, each with a `result.json`.
     """
     head = (
         "experiment",
@@ -143,12 +143,12 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
 
 
 def changes(result: dict[str, Any]) -> list[str]:
-    """Returns the options that differ from the config's reading, the seed apart."""
+    """Returns the options that differ from the config's reading, except the seed."""
     try:
         path = config_path(result["name"])
         file = to_dict(read_config(path, result.get("reading")))
     except ConfigError:
-        return ["no such config now"]
+        return ["config no longer exists"]
     before, after = _flat(file), _flat(result["config"])
     names = [name for name in after if name not in ("seed", "title")]
     return [
@@ -159,7 +159,7 @@ def changes(result: dict[str, Any]) -> list[str]:
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns nested tables as one, with dots in the names."""
+    """Flattens nested tables into one with dotted names."""
     flat = {}
     for key, value in table.items():
         if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _mean(values: list[float], form: str, with_sd: bool = True) -> str:
-    """Returns mean and standard deviation, as far as there are values for them."""
+    """Returns mean and standard deviation, if there are enough values."""
     if not values:
         return "-"
     mean = format(statistics.mean(values), form)

@@ -1,1 +1,1 @@
-"""What may stand in a config, how it is read, and the options of the command line."""
+"""The fields of a config, its reader, and the options of the command line."""

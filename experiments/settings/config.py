@@ -1,7 +1,7 @@
-"""What may stand in the files in `configs`.
+"""The fields of the files in `configs`.
 
-A file becomes a frozen `Experiment`. Rules between values live in `__post_init__`, so
-that they hold for the file and for the command line alike. Nothing here imports jax.
+A file becomes a frozen `Experiment`. `__post_init__` checks rules between values, for
+files and for the command line. Nothing here imports jax.
 """
 
 import math
@@ -18,10 +18,10 @@ from experiments.settings.tasks import (
     VeryLongLags,
 )
 
-# Sequences presented by one call: long enough that the host costs nothing, short enough
-# for a progress bar that moves, and for the data of all to be held at once.
+# Sequences trained on by one call. Large enough to hide the overhead of the host, small
+# enough for a smooth progress bar and for the memory of their data.
 CHUNK = 500
-# Results tell targets that are numbers, from 0 to 1, apart by twentieths.
+# Results count numeric targets in [0, 1] in this many bins.
 PARTS = 20
 HIDDEN_UNITS = ("in", "cell", "out")
 Squashing = Literal["logistic", "identity", "1", "2", "4"]
@@ -32,21 +32,21 @@ class Paper:
     """The published numbers that an experiment is compared with."""
 
     table: str
-    """Table of the paper, as numbered there."""
+    """Number of the table in the paper."""
     row: str
     """Row of that table."""
     sequences: tuple[int, ...]
-    """Training sequences until each stopping point, means over trials, at least 1."""
+    """Mean training sequences until each stopping point, at least 1."""
     weights: int
     """Number of trainable weights, at least 1."""
     trials: int
-    """Number of trials behind the mean, at least 1."""
+    """Number of trials in the mean, at least 1."""
     percent: float | None = None
-    """Percentage of trials that succeeded, from 0 to 100; None: not printed."""
+    """Percentage of successful trials, from 0 to 100; None: not printed."""
     wrong: float | None = None
     """Wrong test sequences, from 0 to paper.test_sequences; None: not printed."""
     test_sequences: int | None = None
-    """Number of test sequences behind `wrong`."""
+    """Number of test sequences for `wrong`."""
 
     def __post_init__(self):
         check_counts(self, "weights", "trials")
@@ -78,19 +78,21 @@ class Model:
     weight_range: float
     """Initial weights are uniform in [-weight_range, weight_range), > 0."""
     input_gate_bias: tuple[float, ...] | None = None
-    """Initial bias of each block's input gate; None draws them like weights."""
+    """Initial bias of each block's input gate; None draws it like a weight."""
     output_gate_bias: tuple[float, ...] | None = None
-    """Initial bias of each block's output gate; None draws them like weights."""
+    """Initial bias of each block's output gate; None draws it like a weight."""
     input_gate_offset: tuple[float, ...] = ()
-    """Added to the net input of each input gate, and not trained; or nothing."""
+    """Constants added to the net input of each block's input gate; empty: none."""
     biases: tuple[str, ...] = HIDDEN_UNITS
     """Hidden units with biases: in (input gates), cell, out (output gates)."""
     output_bias: bool = True
     """Whether output units have biases."""
     g: Squashing = "2"
-    """Squashing of a cell's net input: a centred logistic function by its limit, ..."""
+    """Squashing of a cell's net input. A number x is a logistic function with the range
+    [-x, x]."""
     h: Squashing = "1"
-    """Squashing of a cell's state, likewise."""
+    """Squashing of a cell's state. A number x is a logistic function with the range
+    [-x, x]."""
     output_unit: Squashing = "logistic"
     """Squashing of the output units."""
     output_slope: bool = True
@@ -98,11 +100,11 @@ class Model:
     output_gates: bool = True
     """Whether blocks have output gates."""
     recurrent: bool = True
-    """Whether hidden units see each other."""
+    """Whether hidden units have recurrent connections."""
     gate_feedback: bool = True
-    """Whether gates are fed back to the hidden layer, as cells are."""
+    """Whether hidden units get the activations of gates, not only of cells."""
     direct: bool = False
-    """Whether output units see the input units."""
+    """Whether input units are connected to output units."""
 
     def __post_init__(self):
         check_counts(self, "blocks", "block_size")
@@ -110,19 +112,20 @@ class Model:
         require(
             set(self.biases) <= set(HIDDEN_UNITS)
             and len(set(self.biases)) == len(self.biases),
-            f"`biases` must be different ones of {list(HIDDEN_UNITS)}, got "
+            f"`biases` must be a subset of {list(HIDDEN_UNITS)}, got "
             f"{list(self.biases)}.",
         )
         require(
             self.output_gates or "out" not in self.biases,
-            "`biases` must be without 'out' where there are no `output_gates`.",
+            "`biases` must not contain 'out' if `output_gates` is false, got "
+            f"{list(self.biases)}.",
         )
         self._check_gate_bias("input_gate_bias", "in")
         self._check_gate_bias("output_gate_bias", "out")
         require(
             len(self.input_gate_offset) in (0, self.blocks)
             and all(map(math.isfinite, self.input_gate_offset)),
-            "`input_gate_offset` must be empty, or have one finite number for each of "
+            "`input_gate_offset` must be empty or have one finite number for each of "
             f"{self.blocks} blocks, got {list(self.input_gate_offset)}.",
         )
 
@@ -137,57 +140,58 @@ class Model:
         )
         require(
             unit in self.biases,
-            f"`{name}` must be left out where `biases` lacks {unit!r}, got "
+            f"`{name}` must not be set if `biases` does not contain {unit!r}, got "
             f"{list(bias)}.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """On-line gradient descent on half the squared error."""
+    """Online gradient descent on half the squared error."""
 
     rate: float
-    """Learning rate: step size of gradient descent, > 0."""
+    """Learning rate of gradient descent, > 0."""
     update: Literal["sequence", "step"] = "sequence"
-    """When weights change, in tasks with an error at every step: after each sequence,
-    or after each step."""
+    """When to update the weights, in tasks with an error at every step: after each
+    sequence or after each step."""
     gradient: Literal["truncated", "full"] = "truncated"
-    """Whether no error flows back through time but by the cells' states."""
+    """truncated: errors flow back in time only through the cells' states; full: all
+    errors flow back."""
     max_sequences: int
-    """Training sequences after which a trial is given up, at least 1."""
+    """Training sequences after which a trial fails, at least 1."""
 
     def __post_init__(self):
         check_positive(self, "rate")
         check_counts(self, "max_sequences")
         require(
             self.gradient == "truncated" or self.update == "sequence",
-            "`update` must be 'sequence' where `gradient` is 'full', got 'step'.",
+            "`update` must be 'sequence' if `gradient` is 'full', got 'step'.",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """When a trial has succeeded; there may be several points, one after the other.
+    """When a trial has succeeded. There can be several stopping points in order.
 
-    A sequence is wrong if an error is not below the tolerance (in the Reber grammar, if
-    symbols that may come next are not the most active ones).
+    A sequence is right if every measured absolute error is below the tolerance. In the
+    Reber grammar, it is right if the legal next symbols are the most active ones.
     """
 
     on: Literal["training", "test"]
-    """What is looked at: the most recent training sequences, after each of them, or
-    test sequences from time to time."""
+    """Sequences to check: the most recent training sequences, after each sequence, or
+    test sequences at intervals."""
     tolerance: float
-    """A sequence is right if every absolute error that counts is below this, > 0."""
+    """A sequence is right if all measured absolute errors are below this, > 0."""
     window: int = 2000
-    """Number of sequences looked at, at least 1."""
+    """Number of sequences to check, at least 1."""
     wrong: tuple[int, ...] = (0,)
-    """How many of them may be wrong, for each point."""
+    """Largest number of wrong sequences among them, for each point."""
     mean_error: tuple[float, ...] = ()
-    """Bound on their mean absolute error, for each point, > 0; empty: none."""
+    """Upper bound of their mean absolute error, for each point, > 0; empty: none."""
     every: int = 100
-    """Training sequences from one test to the next, at least 1."""
+    """Training sequences between tests, at least 1."""
     streak: int = 0
-    """Right training sequences in succession, before a test is made at all."""
+    """Number of consecutive right training sequences that a test requires."""
 
     def __post_init__(self):
         check_positive(self, "tolerance")
@@ -199,7 +203,7 @@ class Stopping:
         require(
             len(self.mean_error) in (0, len(self.wrong))
             and all(bound > 0 for bound in self.mean_error),
-            "`mean_error` must be empty, or have a bound > 0 for each of "
+            "`mean_error` must be empty or have a bound > 0 for each of "
             f"{len(self.wrong)} points, got {list(self.mean_error)}.",
         )
         check_counts(self, "streak", least=0)
@@ -207,13 +211,13 @@ class Stopping:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """When hidden units are added to a network that begins without them (2a, 2b)."""
+    """When to add hidden units to a network that starts without them (2a, 2b)."""
 
     window: int = 0
-    """The error, at the steps that are measured, is averaged over so many sequences; 0:
-    hidden units from the start."""
+    """Number of sequences over which the measured error is averaged; 0: hidden units
+    from the start."""
     gain: float = 0.01
-    """Units are added when the average has not fallen by this share, at least 0."""
+    """Units are added when the average falls by less than this share, in [0, 1)."""
 
     def __post_init__(self):
         check_counts(self, "window", least=0)
@@ -222,19 +226,19 @@ class Growth:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A network of today in place of [model], of which it keeps the output unit, and
-    its learning in place of [learning], of which it keeps `max_sequences`."""
+    """A modern network. It replaces [model] except `output_unit`, and [learning] except
+    `max_sequences`."""
 
     cell: Literal["", "elman", "lstm", "gru", "chrono-lstm", "chrono-gru"] = ""
-    """Its cell; empty: none."""
+    """The recurrent cell; empty: no baseline."""
     features: int = 32
     """Number of hidden units, at least 1."""
     rate: float = 0.003
     """Learning rate of Adam, > 0."""
     clip: float = 1.0
-    """Largest norm of the gradient, > 0."""
+    """Gradients with a larger norm are clipped to this norm, > 0."""
     batch: int = 20
-    """Sequences of an update, at least 1."""
+    """Sequences per update, at least 1."""
 
     def __post_init__(self):
         check_counts(self, "features", "batch")
@@ -243,16 +247,16 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One published number: what was printed, and how it is made again."""
+    """One published number, and the experiment that reproduces it."""
 
     title: str
-    """What the experiment is, in a few words."""
+    """Short title of the experiment."""
     seed: int = 0
     """Random seed of all trials, in [0, 2**32)."""
     trials: int
-    """Networks trained, each on its own random stream, at least 1."""
+    """Number of networks to train, each with its own random stream, at least 1."""
     test_sequences: int = 2560
-    """Sequences each trained network is tested on, at least 1."""
+    """Number of test sequences for each trained network, at least 1."""
     paper: Paper
     task: (
         EmbeddedReber
@@ -281,8 +285,8 @@ class Experiment:
         )
         require(
             self.learning.update == "sequence" or self.task.is_along,
-            "`learning.update` must be 'sequence' where the error is at the end alone, "
-            "got 'step'.",
+            "`learning.update` must be 'sequence' in tasks with an error only at the "
+            "end, got 'step'.",
         )
         if self.baseline.cell:
             self._check_batches()
@@ -290,7 +294,7 @@ class Experiment:
             self._check_sets(2 * self.task.strings)
         require(
             self.growth.window == 0 or self.task.is_along,
-            "`growth.window` must be 0 where the error is at the end alone, got "
+            "`growth.window` must be 0 in tasks with an error only at the end, got "
             f"{self.growth.window}.",
         )
 
@@ -298,7 +302,7 @@ class Experiment:
         window, tested = self.stopping.window, self.test_sequences
         require(
             tested == strings and (window == strings or self.stopping.on == "training"),
-            "`stopping.window` and `test_sequences` must be all strings of both sets, "
+            "`stopping.window` and `test_sequences` must be the strings of both sets, "
             f"twice `task.strings`, {strings}, got {window} and {tested}.",
         )
 

@@ -1,6 +1,6 @@
-"""Options of a run: every value of a config is one.
+"""Command line options of a run, one for each value of a config.
 
-The only file that imports tyro.
+Only this file imports tyro.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from experiments.settings.rules import ConfigError
 
 HELP = {"-h", "--help"}
 INSTALL = "in a clone, pip install -e '.[experiments]'"
-# What was published is not ours to choose, and the file chooses its task.
+# Not options: the published numbers, the task, and the title.
 FIXED = ("--paper.", "--task.name", "--title")
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What `run` was asked to do.
+    """The parsed arguments of `run`.
 
     Attributes:
-      experiment: the config with the options in place.
-      out: folder of the results; None for the default one.
-      overwrite: whether a folder that is not empty may be written to.
+      experiment: the config, with the values of the options.
+      out: folder of the results; None: the default folder.
+      overwrite: whether to overwrite a folder that is not empty.
     """
 
     experiment: Experiment
@@ -40,15 +40,15 @@ class Run:
 def parse_run(
     experiment: Experiment, arguments: list[str], prog: str = ""
 ) -> Run | None:
-    """Returns the experiment with options in place, or None if help was asked for.
+    """Parses the options of `run`; prints the help and returns None for `--help`.
 
     Args:
-      experiment: the config, whose values are the defaults.
-      arguments: the words after the config's name.
-      prog: the command so far, for the help.
+      experiment: the config with the default values.
+      arguments: the arguments after the config's name.
+      prog: the command before them, for the help.
 
     Raises:
-      ConfigError: an unknown option, a value of a wrong type, or a broken rule.
+      ConfigError: an option is unknown, or a value has a wrong type or breaks a rule.
     """
     if HELP & set(arguments):
         with contextlib.suppress(SystemExit):
@@ -66,34 +66,36 @@ def parse_run(
 
 
 def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
-    """Has tyro parse the options; its own error messages are dropped."""
+    """Parses the options with tyro, without its error messages."""
     try:
         import tyro
     except ModuleNotFoundError as error:
-        raise ConfigError(f"`run` needs {error.name}: {INSTALL}.") from error
+        raise ConfigError(
+            f"`run` needs the package {error.name}: {INSTALL}."
+        ) from error
 
     def command(
         experiment: Annotated[Experiment, tyro.conf.arg(name="")] = experiment,
         out: Path | None = None,
         overwrite: bool = False,
     ) -> Run:
-        """Train and test one config; the defaults below are the file's values.
+        """Train and test one config. The defaults below are the values of its file.
 
         Args:
           experiment: the config.
-          out: Folder of the results; None is runs/NAME-seedSEED.
-          overwrite: Start anew in that folder, even if it is not empty.
+          out: Folder of the results; None: runs/NAME-seedSEED.
+          overwrite: Start a new run, even if the folder is not empty.
         """
         return Run(experiment, out, overwrite)
 
     with contextlib.redirect_stderr(io.StringIO()):
-        # Without the marker, a union of tasks would turn into subcommands.
+        # Without this marker, tyro turns the union of tasks into subcommands.
         markers = (tyro.conf.AvoidSubcommands,)
         return tyro.cli(command, args=arguments, prog=prog, config=markers)
 
 
 def _options(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns each option that stands for a field, and its annotation."""
+    """Returns the options of all fields, with their annotations."""
     options = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -111,7 +113,7 @@ def is_fixed(option: str) -> bool:
 
 
 def _groups(arguments: list[str]) -> list[list[str]]:
-    """Splits words into groups: an option, then its values."""
+    """Splits arguments into groups of an option and its values."""
     groups = []
     for word in arguments:
         if word.startswith("-") and not re.match(r"-[\d.]", word):
@@ -129,9 +131,11 @@ def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None
     if known.get(switched_off) is bool:
         option = switched_off
     if is_fixed(option):
-        raise ConfigError(f"`{option}` is fixed by the config file.")
+        raise ConfigError(
+            f"`{option}` cannot be an option: only the config file sets it."
+        )
     if option not in known:
-        # `--rate` is too far from `--learning.rate` by its letters alone.
+        # By spelling alone, `--rate` is too different from `--learning.rate`.
         end = "." + option.lstrip("-").rpartition(".")[2]
         same = next((f"; did you mean `{x}`?" for x in known if x.endswith(end)), None)
         raise ConfigError(f"unknown option `{option}`{same or nearest(option, known)}")
@@ -140,7 +144,7 @@ def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None
 
 
 def _broken_rule(error: BaseException | None) -> str | None:
-    """Returns the text of the `__post_init__` that made tyro stop, if one did."""
+    """Returns the message of the rule that stopped tyro, or None."""
     while error is not None and not isinstance(error, ConfigError):
         error = error.__context__
     return None if error is None else str(error)
@@ -149,7 +153,7 @@ def _broken_rule(error: BaseException | None) -> str | None:
 def _misused(
     experiment: Experiment, groups: list[list[str]], known: dict[str, Any]
 ) -> str:
-    """Returns an error about the first option that tyro refuses by itself."""
+    """Returns an error message for the first option that tyro rejects."""
     for option, *values in groups:
         try:
             _parse(experiment, [option, *values])

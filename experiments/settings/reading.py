@@ -1,8 +1,7 @@
 """Reads the files in `configs`.
 
-Types, unknown keys and missing keys are checked before anything is built; rules between
-values are those of `config.py` beside this file. Nothing here imports jax: the command
-line must answer at once.
+Checks types, unknown keys and missing keys first; `config.py` then checks the rules
+between values. Nothing here imports jax, so the command line answers immediately.
 """
 
 import dataclasses
@@ -29,10 +28,10 @@ def config_names() -> list[str]:
 
 
 def config_path(name_or_path: str | Path) -> Path:
-    """Returns the file of a config, given by its name or by a path to a `.toml`.
+    """Returns the file of a config, given its name or a path to a `.toml` file.
 
     Raises:
-      ConfigError: there is no such config; names the nearest.
+      ConfigError: the config does not exist; the error suggests the nearest name.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
@@ -45,12 +44,13 @@ def config_path(name_or_path: str | Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Another reading of a row of the paper than the literal one.
+    """A reading of a row of the paper, other than the literal one.
 
     Attributes:
-      kind: `"silent"`: the paper does not say; `"contradictory"`: it says two things;
-        `"departure"`: it says otherwise; `"baseline"`: another network, or gradient.
-      changes: values of the config by their names with dots.
+      kind: `"silent"`: the paper does not say; `"contradictory"`: the paper says two
+        things; `"departure"`: the paper says otherwise; `"baseline"`: another network
+        or gradient.
+      changes: values of the config by dotted name.
     """
 
     kind: str
@@ -61,16 +61,16 @@ KINDS = ("silent", "contradictory", "departure", "baseline")
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
-    """Returns the readings that a file offers, by name, and then the baselines.
+    """Returns the readings of a config by name, followed by the baselines.
 
     Raises:
-      ConfigError: see `read_config`; a reading without a kind.
+      ConfigError: a reading has no kind, or `read_config` fails.
     """
     return readings_of(path, "readings") | readings_of(BASELINES)
 
 
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
-    """Returns the readings of one file: of a section, or all of it."""
+    """Returns the readings of one file, or of one section of it."""
     where, table, found = _shown(Path(path)), _load(path), {}
     for name, changes in (table.get(section, {}) if section else table).items():
         kind = changes.pop("kind", None)
@@ -126,12 +126,12 @@ def config_header(path: str | Path) -> str:
 
 
 def to_dict(experiment: Experiment) -> dict[str, Any]:
-    """Returns the experiment as JSON has it: dictionaries, lists, scalars and None."""
+    """Converts an experiment to JSON types: dictionaries, lists, scalars and None."""
     return json.loads(json.dumps(dataclasses.asdict(experiment)))
 
 
 def toml_lines(table: dict[str, Any]) -> list[str]:
-    """Returns a table as lines of TOML, its own values before its sections."""
+    """Converts a table to lines of TOML, with its values before its sections."""
     lines, sections = [], []
     for key, value in table.items():
         if isinstance(value, dict):
@@ -144,17 +144,17 @@ def toml_lines(table: dict[str, Any]) -> list[str]:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Returns the end of an error about `name`: the nearest known name, or all."""
+    """Returns the end of an error message: the nearest known name, or all names."""
     if not known:
         return "."
     matches = difflib.get_close_matches(name, known, n=1)
     if matches:
         return f"; did you mean `{matches[0]}`?"
-    return f"; there are {', '.join(f'`{x}`' for x in known)}."
+    return f"; expected one of {', '.join(f'`{x}`' for x in known)}."
 
 
 def describe(kind: Any, *, plural: bool = False) -> str:
-    """Returns an annotation of a field in words, as in "an integer"."""
+    """Describes the annotation of a field in words, such as "an integer"."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:
         return f"one of {list(arguments)}"
@@ -177,13 +177,13 @@ _WORDS = {
 
 
 def _build(kind: type, table: dict[str, Any], where: str, sections: str = "{}") -> Any:
-    """Makes a dataclass of a TOML table.
+    """Converts a TOML table to a dataclass.
 
     Args:
       kind: the dataclass.
-      table: what the file holds for it.
-      where: file and section, put in front of errors.
-      sections: `where` for the tables inside this one, their name left open.
+      table: the values in the file.
+      where: file and section, the prefix of error messages.
+      sections: format of `where` for nested tables.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     _check_keys(fields, table, where)
@@ -206,7 +206,7 @@ def _build(kind: type, table: dict[str, Any], where: str, sections: str = "{}") 
 
 
 def _is_section(field: dataclasses.Field) -> bool:
-    # By name too: of several tasks, the annotation is a union.
+    # The annotation of `task` is a union of dataclasses.
     return field.name == "task" or dataclasses.is_dataclass(field.type)
 
 
@@ -243,7 +243,7 @@ def _checked(key: str, value: Any, annotation: Any, where: str) -> Any:
 
 
 def _converted(value: Any, kind: Any) -> Any:
-    """Returns `value` as `kind` has it: integers pass for floats, lists for tuples."""
+    """Converts `value` to `kind`: accepts integers for floats, lists for tuples."""
     arguments = typing.get_args(kind)
     if isinstance(kind, types.UnionType):
         return _converted(value, arguments[0])
@@ -254,7 +254,7 @@ def _converted(value: Any, kind: Any) -> Any:
             return tuple(map(_converted, value, kinds))
     if typing.get_origin(kind) is Literal and value in arguments:
         return arguments[arguments.index(value)]
-    # `type` rather than `isinstance`: a bool is an int in Python, not in a config.
+    # Not `isinstance`, for which a bool is an int.
     if type(value) is kind:
         return value
     if kind is float and type(value) is int:
@@ -263,6 +263,6 @@ def _converted(value: Any, kind: Any) -> Any:
 
 
 def _shown(path: Path) -> str:
-    """Returns the path as seen from the working folder, if it lies there."""
+    """Returns the path relative to the working folder, if it is inside."""
     path, here = path.resolve(), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

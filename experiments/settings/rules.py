@@ -1,4 +1,4 @@
-"""Rules that values of a config keep, and the error of one that does not."""
+"""Checks of the values of a config, and the error that they raise."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ FLOAT32_MAX = 3.4e38
 
 
 class ConfigError(ValueError):
-    """A mistake of the user: its text is all that has to be shown."""
+    """A user error: the command line prints only its message."""
 
 
 def require(rule: bool, text: str) -> None:
@@ -39,7 +39,7 @@ def check_choices(options: Any) -> None:
 def check_positive(options: Any, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
-        # NaN fails this too.
+        # Also rejects NaN.
         require(0 < value < math.inf, f"`{name}` must be > 0, got {value}.")
         require(
             value < FLOAT32_MAX, f"`{name}` must be below {FLOAT32_MAX:g}, got {value}."

@@ -1,8 +1,8 @@
-"""What may stand in the section `[task]` of a config, task by task.
+"""The options of each task: the section `[task]` of a config.
 
-`is_symbolic` says that inputs are symbols, by their indices, and `is_along` that there
-is a target at every step, not at the end alone; then `asked_from_end` is the prediction
-that needs the first symbols, counted from the end: 1 is the last.
+`is_symbolic`: inputs are indices of symbols. `is_along`: there is a target at every
+step, not only at the end. `asked_from_end`: for `is_along`, the position of the
+prediction that needs the first symbols, counted from the end; 1 is the last step.
 """
 
 import math
@@ -14,7 +14,7 @@ from experiments.settings.rules import check_choices, check_counts, require
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedReber:
-    """The task of telling the next symbols of the embedded Reber grammar (1)."""
+    """Predicting the next symbols of the embedded Reber grammar (Experiment 1)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
@@ -23,9 +23,9 @@ class EmbeddedReber:
     name: Literal["embedded-reber"] = "embedded-reber"
     """The task; only the config file chooses it."""
     strings: int = 256
-    """Strings of the training set, and of the test set, at least 1."""
+    """Number of strings of the training set, and of the test set, at least 1."""
     pairs: int = 3
-    """Pairs of training and test set, which trials share in turn, at least 1."""
+    """Pairs of training and test sets; trials use them in turn; at least 1."""
     distinct: bool = False
     """Whether the strings of a training set are all different."""
 
@@ -35,7 +35,7 @@ class EmbeddedReber:
 
 @dataclass(frozen=True, kw_only=True)
 class LongLags:
-    """The task of telling every next symbol; the last is the first (2a, 2b)."""
+    """Predicting every next symbol; the last equals the first (2a, 2b)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
@@ -46,10 +46,10 @@ class LongLags:
     lag: int = 100
     """Steps from the first symbol to the last, p, at least 2."""
     is_random: bool = False
-    """Whether the symbols in between are drawn at random (2b), or in order (2a)."""
+    """Whether the symbols in between are random (2b) or in a fixed order (2a)."""
     measured: Literal["all", "end"] = "all"
-    """Steps at which the error must be small, and is watched for growth: all, or that
-    of the last symbol."""
+    """Steps whose error is measured, for success and for growth: all, or only the last
+    symbol."""
 
     def __post_init__(self):
         check_choices(self)
@@ -58,7 +58,7 @@ class LongLags:
 
 @dataclass(frozen=True, kw_only=True)
 class VeryLongLags:
-    """The task of keeping the second symbol until a trigger comes (2c)."""
+    """Remembering the second symbol until a trigger (2c)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = False
@@ -66,9 +66,9 @@ class VeryLongLags:
     name: Literal["very-long-lags"] = "very-long-lags"
     """The task; only the config file chooses it."""
     lag: int = 50
-    """Distractors at least, q, at least 1."""
+    """Minimum number of distractors, q, at least 1."""
     distractors: int = 50
-    """Kinds of distractors, p, at least 1."""
+    """Number of different distractors, p, at least 1."""
     go_on: float = 0.9
     """Probability of each further distractor, in (0, 1)."""
 
@@ -79,7 +79,7 @@ class VeryLongLags:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoClasses:
-    """The task of classifying by the first numbers of a noisy line (3)."""
+    """Classifying a noisy sequence by its first numbers (3)."""
 
     is_symbolic: ClassVar[bool] = False
     is_along: ClassVar[bool] = False
@@ -87,17 +87,17 @@ class TwoClasses:
     name: Literal["two-classes"] = "two-classes"
     """The task; only the config file chooses it."""
     length: int = 100
-    """Least length, T; the greatest is T + T/10; at least 1."""
+    """Minimum length, T; the maximum is T + T/10; at least 1."""
     information: int = 3
-    """First numbers that say the class, N, in [1, length]."""
+    """Number of first values that encode the class, N, in [1, length]."""
     variance: float = 0.2
     """Variance of the noise, at least 0."""
     noisy_signal: bool = False
-    """Whether the first numbers have noise too (3b)."""
+    """Whether the first values have noise too (3b)."""
     targets: tuple[float, float] = (1.0, 0.0)
     """Targets of the two classes."""
     target_variance: float = 0.0
-    """Variance of noise on the targets in training, at least 0 (3c)."""
+    """Variance of the noise on training targets, at least 0 (3c)."""
 
     def __post_init__(self):
         check_counts(self, "length", "information")
@@ -113,7 +113,7 @@ class TwoClasses:
 
 @dataclass(frozen=True, kw_only=True)
 class MarkedPairs:
-    """The task of adding or multiplying two marked numbers (4, 5)."""
+    """Adding or multiplying two marked numbers (4, 5)."""
 
     is_symbolic: ClassVar[bool] = False
     is_along: ClassVar[bool] = False
@@ -121,12 +121,12 @@ class MarkedPairs:
     name: Literal["marked-pairs"] = "marked-pairs"
     """The task; only the config file chooses it."""
     length: int = 100
-    """Least length, T; the greatest is T + T/10; at least 24."""
+    """Minimum length, T; the maximum is T + T/10; at least 24."""
     operation: Literal["sum", "product"] = "sum"
-    """What is done to the two numbers."""
+    """Operation on the two numbers."""
     first_pair: Literal["first", "both"] = "both"
-    """Which marked number is neutral if it is at the first pair: the one picked first,
-    or either."""
+    """Marked numbers that count as neutral (0 in sums, 1 in products) in the first
+    pair: only the one picked first, or both."""
 
     def __post_init__(self):
         check_choices(self)
@@ -135,7 +135,7 @@ class MarkedPairs:
 
 @dataclass(frozen=True, kw_only=True)
 class TemporalOrder:
-    """The task of classifying the order of symbols far apart (Experiment 6)."""
+    """Classifying the order of symbols that are far apart (6)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = False
@@ -143,17 +143,17 @@ class TemporalOrder:
     name: Literal["temporal-order"] = "temporal-order"
     """The task; only the config file chooses it."""
     positions: tuple[tuple[int, int], ...] = ((10, 20), (50, 60))
-    """First and last step at which each X or Y may stand, counted from 0."""
+    """First and last possible step of each X or Y, counted from 0."""
     lengths: tuple[int, int] = (100, 110)
-    """Least and greatest length of a sequence, in steps, both included."""
+    """Minimum and maximum length of a sequence, in steps, inclusive."""
 
     def __post_init__(self):
         ranges = (*self.positions, self.lengths)
         ordered = all(first <= last for first, last in ranges)
         require(
             ordered and bool(self.positions),
-            "`positions` and `lengths` must be ranges, first <= last, at least one "
-            f"of `positions`, got {self.positions} and {self.lengths}.",
+            "`positions` and `lengths` must be ranges with first <= last, with at "
+            f"least one of `positions`, got {self.positions} and {self.lengths}.",
         )
         starts_and_ends = zip(self.positions[1:], self.positions, strict=False)
         require(

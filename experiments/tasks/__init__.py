@@ -1,14 +1,14 @@
-"""The tasks by the names that configs give them.
+"""The tasks, by their names in configs.
 
-A task is a module: `inputs(options)` and `outputs(options)` are the numbers of units,
-`sample(options, key)` is a pure function of JAX that makes one `Sequence`, padded to
-`longest(options)` steps. Options are a dataclass in `experiments/settings/tasks.py`,
-where `TASK_OPTIONS` names it too.
+A task is a module. `inputs(options)` and `outputs(options)` return the numbers of
+units. `sample(options, key)` is a pure JAX function that returns one `Sequence`, padded
+to `longest(options)` steps. The options of a task are a dataclass in
+`experiments/settings/tasks.py`, listed in `TASK_OPTIONS`.
 
-`jax.vmap` makes many sequences, and judges what a network answers to them. What follows
-a sequence's `length` is padding, which may look like symbols. The options of a row of
-the paper are `read_config(config_path("adding-4-1")).task`, both functions of
-`experiments.settings.reading`; the fixed sets of the Reber grammar are made by
+Use `jax.vmap` to draw many sequences and to judge a network's outputs. Everything after
+a sequence's `length` is padding, which can look like symbols. To get the options of a
+row of the paper, use `read_config(config_path("adding-4-1")).task` with both functions
+from `experiments.settings.reading`. To get the fixed sets of the Reber grammar, use
 `experiments.tasks.reber_sets.draw_sets`.
 
 >>> import jax

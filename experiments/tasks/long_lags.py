@@ -1,8 +1,8 @@
 """Long time lags: Hochreiter and Schmidhuber, 1997, Experiments 2a and 2b.
 
-Of sequences (y, ..., y) and (x, ..., x) with p - 1 symbols in between, in a fixed order
-(2a) or at random (2b), every next symbol has to be told. The last one is the first one,
-p steps before. Symbols are a_1 ... a_{p-1}, x, y in this order.
+The network predicts every next symbol of sequences (y, ..., y) and (x, ..., x), with
+p - 1 symbols in between in a fixed order (2a) or at random (2b). The last symbol equals
+the first, p steps before. Symbols are a_1 ... a_{p-1}, x, y in this order.
 """
 
 import jax

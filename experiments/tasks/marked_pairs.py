@@ -1,8 +1,8 @@
 """Adding and multiplication: Hochreiter and Schmidhuber, 1997, Experiments 4 and 5.
 
-Each step is a pair of a random number and a marker. Two of the numbers are marked, one
-of the first ten and one of the first half; their sum, scaled, or their product has to
-be told when the sequence has ended.
+Each step is a pair of a random number and a marker. Two numbers are marked, one of the
+first ten and one of the first half. At the end of the sequence, the network outputs
+their scaled sum or their product.
 """
 
 import jax
@@ -26,16 +26,16 @@ def outputs(options: MarkedPairs) -> int:
 
 
 def longest(options: MarkedPairs) -> int:
-    """Returns the greatest number of steps."""
+    """Returns the maximum number of steps."""
     return options.length + options.length // 10
 
 
 def sample(options: MarkedPairs, key: jax.Array) -> Sequence:
     """Returns a random sequence of pairs (number, marker).
 
-    A number at the first pair counts as 0 in adding and as 1 in multiplication, and its
-    marker stays -1, as that of the last pair. The paper says so of the pair picked
-    first; of the other one `options.first_pair` says it.
+    If a marked number is in the first pair, it counts as 0 in adding and as 1 in
+    multiplication, and its marker stays -1, like the marker of the last pair. The paper
+    states this for the number picked first; `options.first_pair` decides for the other.
     """
     keys = jax.random.split(key, 4)
     steps, is_sum = longest(options), options.operation == "sum"
@@ -43,7 +43,7 @@ def sample(options: MarkedPairs, key: jax.Array) -> Sequence:
     low = -1.0 if is_sum else 0.0
     numbers = jax.random.uniform(keys[1], (steps,), minval=low, maxval=1.0)
     one = jax.random.randint(keys[2], (), 0, FIRST_PICKS)
-    # One of the others that are still unmarked.
+    # Another pair, which is not marked yet.
     other = jax.random.randint(keys[3], (), 0, options.length // 2 - 2)
     other = other + (other >= one)
     t = jnp.arange(steps)

@@ -1,9 +1,9 @@
 """Embedded Reber grammar: Hochreiter and Schmidhuber, 1997, Experiment 1.
 
 Reber, 1967; Cleeremans, Servan-Schreiber and McClelland, 1989. A string is B, T or P,
-a string of the inner grammar, the same T or P, and E. Every next symbol has to be told,
-or rather which two may come next; that the last but one is the second has to be kept
-over the inner string.
+a string of the inner grammar, the same T or P, and E. The network predicts every next
+symbol, that is, the one or two legal symbols. To predict the last symbol but one, it
+must remember the second symbol over the inner string.
 """
 
 import jax
@@ -14,7 +14,7 @@ from experiments.settings.tasks import EmbeddedReber
 from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "BTPSXVE"
-# Of each node of the inner grammar: the symbols on its two edges, and where they lead.
+# For each node of the inner grammar: the symbols and targets of its two edges.
 EDGES = {
     0: (("T", 1), ("P", 2)),
     1: (("S", 1), ("X", 3)),
@@ -37,16 +37,16 @@ def outputs(options: EmbeddedReber) -> int:
 
 
 def longest(options: EmbeddedReber) -> int:
-    """Returns the greatest number of predictions; longer strings are drawn anew."""
+    """Returns the largest number of predictions; longer strings are drawn again."""
     return LONGEST
 
 
 def _tables() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the symbol on each edge of each state of the whole grammar, and the next.
+    """Returns, for each state of the whole grammar, its edges' symbols and next states.
 
-    States: 0 before B, 1 before T or P; then for each of these a copy of the inner
-    grammar: before its B, its nodes, before its E, before the T or P, before the E; the
-    last state is after the end. Where there is one edge, it stands twice.
+    States: 0 before B, 1 before T or P. Then for T and for P a copy of the inner
+    grammar: before its B, its nodes, before its E, before the T or P, before the E. The
+    last state is after the end. A single edge is listed twice.
     """
     inner = 9  # B, nodes 0 to 4, E, T or P, E
     last = 2 + 2 * inner
@@ -97,7 +97,7 @@ def sample(options: EmbeddedReber, key: jax.Array) -> Sequence:
     first, key = jax.random.split(key)
     carry = jax.lax.while_loop(lambda carry: ~carry[1][0], again, (key, walk(first)))
     _, (_, symbols, states) = carry
-    # The string ends where the grammar does; its E is told, not read.
+    # The final E is only a target, not an input.
     length = jnp.sum(states < LAST) - 1
     legal = jnp.array(LEGAL_OF)[states[1:]]
     measured = jnp.arange(LONGEST) < length

@@ -12,23 +12,23 @@ from experiments.tasks import reber
 from experiments.tasks.sequence import Sequence
 
 Array = jax.Array
-# Beside the keys of trials, which are numbered from 0.
+# Differs from the keys of trials, which are numbered from 0.
 STREAM = 2**31 - 1
 
 
 class Sets(NamedTuple):
-    """Pairs of training and test sets, which the trials share in turn.
+    """Pairs of training and test sets; the trials use them in turn.
 
     Attributes:
       train: sequences, `(pairs, strings, ...)`.
-      test: sequences none of which is in the training set, likewise.
+      test: sequences that are not in the training set, `(pairs, strings, ...)`.
     """
 
     train: Sequence
     test: Sequence
 
     def sample(self, trial: Array, key: Array) -> Sequence:
-        """Returns a random sequence of a trial's training set."""
+        """Returns a random sequence from a trial's training set."""
         pairs, strings = self.train.length.shape
         index = jax.random.randint(key, (), 0, strings)
         return jax.tree.map(lambda leaf: leaf[trial % pairs, index], self.train)
@@ -46,10 +46,10 @@ class Sets(NamedTuple):
 
 
 def draw_sets(options: EmbeddedReber, seed: int) -> Sets:
-    """Returns random sets, the same for every experiment of a seed.
+    """Returns random sets; the same seed gives the same sets.
 
     Raises:
-      ConfigError: there are too few strings for sets of that size.
+      ConfigError: there are not enough different strings for sets of this size.
     """
     root = jax.random.fold_in(jax.random.key(seed), STREAM)
     drawn = [
@@ -62,7 +62,7 @@ def draw_sets(options: EmbeddedReber, seed: int) -> Sets:
 
 
 def _draw_pair(options: EmbeddedReber, key: Array) -> tuple[Sequence, Sequence]:
-    # A quarter of all strings are of the shortest kind: most are met again.
+    # Many draws, because a quarter of all strings have the shortest length and repeat.
     keys = jax.random.split(key, 64 * options.strings)
     strings = jax.jit(jax.vmap(lambda key: reber.sample(options, key)))(keys)
     strings = jax.tree.map(np.asarray, strings)
@@ -81,8 +81,8 @@ def _draw_pair(options: EmbeddedReber, key: Array) -> tuple[Sequence, Sequence]:
     test = [k for k in rest if texts[k] not in known][: options.strings]
     require(
         len(test) == options.strings,
-        "`strings` must be fewer, as so many of a training set, and others of a test "
-        f"set, were not found, got {options.strings}.",
+        "`strings` must be smaller: too few different strings were drawn for a "
+        f"training set and a test set of this size, got {options.strings}.",
     )
     return tuple(
         jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), strings)

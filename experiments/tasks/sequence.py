@@ -1,4 +1,4 @@
-"""What every task makes: one sequence, and what is to be said of it."""
+"""The sequences of all tasks: inputs, targets and the criterion of a right answer."""
 
 from typing import NamedTuple
 
@@ -7,20 +7,19 @@ import jax.numpy as jnp
 
 
 class Sequence(NamedTuple):
-    """One sequence, or many of them with further axes.
+    """One sequence, or many of them with additional axes.
 
     Attributes:
-      inputs: `(time, inputs)`, or of symbols their indices `(time,)`; whatever follows
-        the first `length` steps is padding.
+      inputs: `(time, inputs)`, or indices of symbols `(time,)`. Steps after the first
+        `length` steps are padding.
       length: number of steps.
-      target: what the outputs are to be. With an error at the end alone, numbers
-        `(outputs,)`; with one at every step, the index `(time,)` of the output unit
-        that is to be 1.
-      truth: as `target`, without the noise that some tasks put on it.
-      measured: `(time,)`, the steps at which answers are judged; None where there is
-        one answer, at the end.
-      legal: `(time, outputs)`, whether each symbol may come next; None where the task
-        does not ask.
+      target: target of the outputs. For an error only at the end: numbers `(outputs,)`.
+        For an error at every step: the index `(time,)` of the output unit whose target
+        is 1.
+      truth: `target` without the noise that some tasks add.
+      measured: `(time,)`, true at the steps that are judged; None: only the end is.
+      legal: `(time, outputs)`, whether each symbol can come next; None if the task does
+        not define it.
     """
 
     inputs: jax.Array
@@ -33,24 +32,24 @@ class Sequence(NamedTuple):
     def judge(self, y: jax.Array, tolerance: float) -> tuple[jax.Array, jax.Array]:
         """Returns the mean absolute error of an answer, and whether it is right.
 
-        It is, if every absolute error is below the tolerance; where symbols are legal
-        or not, if all those that are have greater outputs than all others.
+        An answer is right if every absolute error is below the tolerance. If `legal` is
+        given, it is right if all legal symbols have larger outputs than all others.
 
         Args:
-          y: outputs of a network for this one sequence, `(outputs,)` at its end, or
+          y: outputs of a network for this sequence, `(outputs,)` at its end, or
             `(time, outputs)`.
-          tolerance: as above, > 0.
+          tolerance: bound of the absolute error, > 0.
 
         Raises:
-          ValueError: outputs of another shape.
+          ValueError: `y` has another shape.
         """
         is_along = self.measured is not None
         shape = self.truth.shape
         if y.ndim != 1 + is_along or y.shape[:1] != shape:
             what = "(time, outputs)" if is_along else "(outputs,)"
             raise ValueError(
-                f"`y` must be {what} of one sequence, with {shape[0]} first; got "
-                f"{y.shape}. jax.vmap judges many."
+                f"`y` must be {what} of one sequence, with a first axis of {shape[0]}, "
+                f"got {y.shape}. Use jax.vmap for many sequences."
             )
         if self.measured is None:
             error = jnp.abs(self.truth - y)
@@ -60,11 +59,11 @@ class Sequence(NamedTuple):
         return mean, self.right_steps(y, tolerance).all()
 
     def right_steps(self, y: jax.Array, tolerance: float) -> jax.Array:
-        """Returns at which steps an answer is right, or is not measured: `(time,)`.
+        """Returns the steps at which an answer is right or not measured, `(time,)`.
 
         Args:
-          y: as in `judge`, `(time, outputs)`.
-          tolerance: likewise.
+          y: outputs, `(time, outputs)`.
+          tolerance: see `judge`.
         """
         is_right = (self._errors(y) < tolerance).all(-1)
         if self.legal is not None:

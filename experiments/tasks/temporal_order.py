@@ -1,9 +1,9 @@
 """Temporal order: Hochreiter and Schmidhuber, 1997, Experiment 6.
 
-A sequence starts with E, ends with the trigger B, and holds random distractors a, b, c,
-d in between, but for a few steps far apart, each of which holds X or Y at random. The
-order of these has to be told when the sequence has ended: 4 classes for two of them
-(task 6a), 8 for three (6b).
+A sequence starts with E and ends with the trigger B. In between are random distractors
+a, b, c, d, and at a few steps that are far apart a random X or Y. At the end of the
+sequence, the network classifies the order of these: 4 classes for two of them (task
+6a), 8 classes for three (6b).
 """
 
 import jax
@@ -28,7 +28,7 @@ def outputs(options: TemporalOrder) -> int:
 
 
 def longest(options: TemporalOrder) -> int:
-    """Returns the greatest number of steps."""
+    """Returns the maximum number of steps."""
     return options.lengths[1]
 
 

@@ -1,8 +1,8 @@
 """Noise and signal on one line: Hochreiter and Schmidhuber, 1997, Experiment 3.
 
 The two-sequence problem of Bengio, Simard and Frasconi (1994): the first numbers of a
-sequence are 1 for one class and -1 for the other, all later ones are noise. The class
-has to be told when the sequence has ended.
+sequence are 1 for one class and -1 for the other, all later numbers are noise. The
+network outputs the class at the end of the sequence.
 """
 
 import math
@@ -25,7 +25,7 @@ def outputs(options: TwoClasses) -> int:
 
 
 def longest(options: TwoClasses) -> int:
-    """Returns the greatest number of steps."""
+    """Returns the maximum number of steps."""
     return options.length + options.length // 10
 
 

@@ -1,8 +1,8 @@
 """Very long time lags: Hochreiter and Schmidhuber, 1997, Experiment 2c.
 
-b, then x or y, then at least q distractors at random, then the trigger e; the second
-symbol has to be told when the sequence has ended. Symbols are the distractors a_1 ...
-a_p, then e, b, x, y.
+A sequence is b, then x or y, then at least q random distractors, then the trigger e. At
+the end of the sequence, the network outputs the second symbol. Symbols are the
+distractors a_1 ... a_p, then e, b, x, y.
 """
 
 import math
@@ -25,10 +25,10 @@ def outputs(options: VeryLongLags) -> int:
 
 
 def longest(options: VeryLongLags) -> int:
-    """Returns the greatest number of steps that are made.
+    """Returns the maximum number of steps.
 
-    The number of distractors beyond q has no bound; fewer than one sequence in 10^9
-    would be longer than this, and are cut.
+    The number of distractors has no bound. Fewer than one sequence in 10^9 would be
+    longer than this maximum; such sequences are cut.
     """
     return options.lag + 3 + math.ceil(200 * math.log(0.9) / math.log(options.go_on))
 

@@ -1,1 +1,1 @@
-"""All trials of an experiment, presented with sequences until they have succeeded."""
+"""Training of all trials of an experiment until they succeed."""

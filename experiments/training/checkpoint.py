@@ -1,4 +1,4 @@
-"""The state of a run that has not ended, on disk."""
+"""Checkpoints: the state of an unfinished run, on disk."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from experiments.settings.rules import ConfigError
 
 
 def save(path: Path, state: Any) -> None:
-    """Writes a pytree of arrays and numbers; what stood there stays until then."""
+    """Writes a pytree of arrays and numbers atomically."""
     beside = path.with_suffix(".new")
     with beside.open("wb") as file:
         file.write(serialization.to_bytes(jax.device_get(state)))
@@ -21,14 +21,14 @@ def save(path: Path, state: Any) -> None:
 
 
 def load(path: Path, like: Any) -> Any:
-    """Returns what `save` wrote, in the structure of `like`.
+    """Reads a checkpoint in the structure of `like`.
 
     Raises:
-      ConfigError: something else stands there.
+      ConfigError: the file is damaged.
     """
     try:
         return serialization.from_bytes(like, path.read_bytes())
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is damaged: {error}; give --overwrite to start anew."
+            f"{path} is damaged: {error}. Pass --overwrite to start again."
         ) from error

@@ -1,8 +1,8 @@
-"""The loop around an experiment's compiled programs, which can be broken off anywhere.
+"""The training loop around an experiment's compiled programs, which can be interrupted.
 
-What a trial computes may depend, by rounding, on how many are computed beside it. So
-trials leave the loop by a rule of counts alone, and a run that was broken off goes on
-with the same numbers, to the bit.
+The rounding of a trial can depend on the number of trials in the same batch. Therefore
+only counts decide when trials leave the loop, and a resumed run is bit-identical to an
+uninterrupted one.
 """
 
 import json
@@ -23,18 +23,18 @@ from experiments.training.progress import Progress
 from experiments.training.trainer import Trainer, Trials, first_reached, trials_at
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
-# A test begins with so many sequences, which most networks do not get right.
+# A test first tries this many sequences; most networks already fail on them.
 FIRST = 64
-# Numbers that fill a vector of the processor: fewer trials take as long.
+# Size of a vector of the processor: fewer trials are not faster.
 FEW = 8
 
 
 class Run:
-    """An experiment under way.
+    """The training of an experiment.
 
     Args:
-      trainer: of the experiment.
-      folder: where the state and the learning curves are written.
+      trainer: the trainer of the experiment.
+      folder: folder for the checkpoint and the learning curves.
     """
 
     def __init__(self, trainer: Trainer, folder: Path):
@@ -48,7 +48,7 @@ class Run:
         self._resume()
 
     def _state(self) -> dict[str, Any]:
-        """Returns all that a run goes on from."""
+        """Returns the state for a checkpoint."""
         return {
             "trials": self.trials,
             "presented": self.presented,
@@ -67,14 +67,14 @@ class Run:
         metrics = self.folder / METRICS
         if not metrics.is_file() or metrics.stat().st_size < self.size:
             raise ConfigError(
-                f"{metrics} is damaged: it is shorter than {self.size} bytes; give "
-                "--overwrite to start anew."
+                f"{metrics} is damaged: it must have at least {self.size} bytes. Pass "
+                "--overwrite to start again."
             )
-        # Lines behind the state are written again.
+        # Lines after the checkpoint will be written again.
         os.truncate(metrics, self.size)
 
     def train(self) -> None:
-        """Presents sequences until every trial has succeeded or the cap is reached."""
+        """Trains until every trial has succeeded or the cap is reached."""
         cap = self.experiment.learning.max_sequences
         saved = started = time.monotonic()
         before = self.seconds
@@ -83,8 +83,8 @@ class Run:
             while self.presented < cap and not np.all(now.is_over):
                 now = self._advance(now, self._count(cap), progress)
                 self.seconds = before + time.monotonic() - started
-                # Before the state is saved, so that who goes on with it computes as
-                # many trials side by side.
+                # Before the checkpoint, so that a resumed run has as many trials in
+                # its batch.
                 now = self._without_those_over(now)
                 if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
                     self._save(now)
@@ -92,16 +92,16 @@ class Run:
         self._save(now)
 
     def _save(self, now: Trials) -> None:
-        """Writes the state, and before it the lines whose size it holds."""
+        """Writes the metrics to disk, then the checkpoint that refers to them."""
         self._put(now)
         with (self.folder / METRICS).open("a") as file:
             os.fsync(file.fileno())
         checkpoint.save(self.folder / STATE, self._state())
 
     def _count(self, cap: int) -> int:
-        """Returns how many sequences to present now."""
+        """Returns the number of sequences of the next chunk."""
         stopping = self.experiment.stopping
-        # The last chunk ends at the cap: a success after it would not count.
+        # The last chunk ends at the cap, after which a success would not count.
         count = min(CHUNK, cap - self.presented)
         if stopping.on == "test":
             count = min(count, stopping.every - self.presented % stopping.every)
@@ -137,14 +137,14 @@ class Run:
             self.size = file.tell()
 
     def _test(self, now: Trials) -> Trials:
-        """Notes the stopping points that are reached on test sequences."""
+        """Records the stopping points that trials reach on test sequences."""
         stopping = self.experiment.stopping
-        # Tests during training are behind those after it.
+        # The first test sequences are reserved for the test after training.
         start = self.experiment.test_sequences + self.presented * stopping.window
         start %= 2**31 - stopping.window
         may_pass = np.asarray(~now.is_over & (now.streak >= stopping.streak))
         if stopping.streak == 0:
-            # All of them: side by side, they take less time than one by one.
+            # All trials in one batch are faster than one by one.
             may_pass = may_pass & self._passes_first(now, start)
         solved = np.array(now.solved_after)
         for k in np.flatnonzero(may_pass):
@@ -160,7 +160,7 @@ class Run:
         return trials_at(now._replace(solved_after=jnp.asarray(solved)), before)
 
     def _passes_first(self, trials: Trials, start: int) -> np.ndarray:
-        """Returns which trials may pass a test, by its first sequences."""
+        """Returns which trials can still pass a test after its first sequences."""
         stopping = self.experiment.stopping
         first = self.trainer.test(trials, start, min(FIRST, stopping.window))
         return np.asarray(first.wrong) <= max(stopping.wrong)
@@ -173,7 +173,7 @@ class Run:
         return (wrong[0] <= np.array(stopping.wrong)) & (np.asarray(error[0]) < bounds)
 
     def _without_those_over(self, now: Trials) -> Trials:
-        """Returns the trials under way alone, once they are half of those computed."""
+        """Drops finished trials once they are at least half of the batch."""
         are_over = np.asarray(now.is_over)
         count = len(are_over)
         if count <= FEW or 2 * are_over.sum() < count:
@@ -186,7 +186,7 @@ class Run:
         return jax.tree.map(jnp.asarray, _take(self.trials, self.numbers))
 
     def _put(self, now: Trials) -> None:
-        """Writes the trials that were computed back among all."""
+        """Writes the trials of the batch back to all trials."""
 
         def put(leaf, part):
             leaf = np.array(leaf)

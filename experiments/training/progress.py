@@ -1,4 +1,4 @@
-"""Shows how far a run is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run: a progress bar on a terminal, occasional lines elsewhere."""
 
 import time
 from datetime import timedelta
@@ -12,10 +12,10 @@ SECONDS_BETWEEN_LINES = 15
 
 
 class Progress:
-    """A context in which `show` reports how far the trials are.
+    """A context manager; `show` reports the progress of the trials.
 
     Args:
-      experiment: the config, of which the cap and the number of trials are shown.
+      experiment: the config, with the cap and the number of trials.
     """
 
     def __init__(self, experiment: Experiment):
@@ -23,10 +23,10 @@ class Progress:
         self.cap = experiment.learning.max_sequences
         self.console = Console(stderr=True)
         self.start = self.last_line = time.monotonic()
-        # Sequences, and when: the first chunk is not counted, as it compiles.
+        # Sequences and time after the first chunk, which includes compilation.
         self.first: tuple[int, float] | None = None
         self.bar = rich.progress.Progress(
-            # With the text, within 80 columns.
+            # Bar and text fit into 80 columns.
             rich.progress.BarColumn(bar_width=12),
             rich.progress.TextColumn("{task.description}"),
             console=self.console,
@@ -62,7 +62,7 @@ class Progress:
             print(f"{seconds:5.0f} s: {text}", file=self.console.file, flush=True)
 
     def _left(self, presented: int, now: float) -> str:
-        """Returns how long it takes at most: until the cap, where all trials end."""
+        """Returns the time left at most, until the cap."""
         if self.first is None:
             self.first = presented, now
         before, then = self.first

@@ -1,10 +1,10 @@
-"""Training, until a rule says stop: all trials of an experiment, in one compiled loop.
+"""The compiled programs that train and test all trials of an experiment.
 
-Hochreiter and Schmidhuber, 1997, train on line: batch size 1, constant learning rate,
+Hochreiter and Schmidhuber, 1997, train online: batch size 1, constant learning rate,
 plain gradient descent on half the squared error (equations 19 to 28 of their appendix
-have no factor 2). What is trained, and how, is up to a learner, see
-`experiments/learners/published.py`. The loop makes its data itself; a trial that has
-succeeded learns no more.
+have no factor 2). A learner defines the networks and their updates, see
+`experiments/learners/published.py`. The programs generate their own data. A trial stops
+learning when it has succeeded.
 """
 
 from collections.abc import Callable
@@ -22,28 +22,29 @@ from experiments.tasks import TASKS
 from experiments.tasks.reber_sets import Sets, draw_sets
 from experiments.tasks.sequence import Sequence
 
-# Test sequences in which states are looked at.
+# Number of test sequences for the largest state.
 LOOKED_AT = 64
 
 
 class Trials(NamedTuple):
-    """Trials under way; the last axis of every array is theirs.
+    """The state of training; the last axis of every array is `trials`.
 
     Attributes:
-      numbers: of the trials, which their random numbers depend on.
-      weights: what the learner trains.
+      numbers: numbers of the trials, which determine their random numbers.
+      weights: the weights of the learner.
       streak: number of right sequences since the last wrong one.
-      wrongs: how many sequences of each presentation in the `window` were wrong, in a
-        ring: presentation `n` is at `n % len(wrongs)`; of one element where the rule
-        looks at tests.
-      errors: their mean absolute errors, likewise.
-      wrong: how many were wrong together; those before the first count as wrong.
+      wrongs: ring buffer of the number of wrong sequences in each of the last batches:
+        batch `n` is at `n % len(wrongs)`. It has one element if tests decide.
+      errors: ring buffer of the mean absolute errors of the same batches.
+      wrong: sum of `wrongs`; sequences before the first count as wrong.
       solved_after: for each stopping point, the number of training sequences until it
         was reached, 0 before.
-      reached: the weights at each stopping point, `(points, ...)`; those now, before.
-      added: output weights of hidden units that are not there yet (see `Growth`), and
-        after how many sequences they were added, 0 before; None without growth.
-      watched: sums of the errors in this window, and in the one before; likewise.
+      reached: the weights at each stopping point, `(points, ...)`; before it is
+        reached, the current weights.
+      added: output weights for hidden units that will be added (see `Growth`), and the
+        number of sequences after which they were added, 0 before; None without growth.
+      watched: sums of the errors in this window and in the previous one; None without
+        growth.
     """
 
     numbers: Array
@@ -64,15 +65,15 @@ class Trials(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """What trials do on test sequences; the first axis is theirs.
+    """Results of trials on test sequences; the first axis is `trials`.
 
     Attributes:
-      wrong: how many sequences are wrong.
+      wrong: number of wrong sequences.
       error: mean absolute error.
-      wrong_by_target: how many are wrong of each class, or of each part of [0, 1] in
-        which a target can lie, `(trials, kinds)`; with targets at every step, how many
-        at the one that needs the first symbols, and how many at others.
-      by_target: how many there are of each.
+      wrong_by_target: number of wrong sequences for each class, or for each bin of
+        numeric targets, `(trials, kinds)`. With targets at every step: wrong at the
+        step that needs the first symbols, and wrong at other steps.
+      by_target: total number of sequences of each kind.
     """
 
     wrong: Array
@@ -82,17 +83,17 @@ class Tests(NamedTuple):
 
 
 def learner_of(experiment: Experiment) -> PublishedLearner | BaselineLearner:
-    """Returns what the trials of a config train."""
+    """Returns the learner of a config."""
     kind = BaselineLearner if experiment.baseline.cell else PublishedLearner
     return kind(experiment)
 
 
 class Trainer:
-    """An experiment's compiled programs; every one runs all trials at once.
+    """The compiled programs of an experiment; each runs all trials at once.
 
     Args:
       experiment: the config.
-      learner: what is trained; None is the config's.
+      learner: the learner; default: that of the config.
     """
 
     def __init__(self, experiment: Experiment, learner: Any = None):
@@ -105,9 +106,9 @@ class Trainer:
             self.sets = draw_sets(experiment.task, experiment.seed)
 
     def keys(self, numbers: Array) -> tuple[Array, Array, Array]:
-        """Returns each trial's keys: of initial weights, of training, of tests.
+        """Returns each trial's keys: for initial weights, training and tests.
 
-        Trials have streams of their own: more of them leave the first ones as are.
+        Each trial has its own stream, so additional trials do not change the others.
         """
         keys = jax.vmap(lambda trial: jax.random.fold_in(self.root, trial))(numbers)
         keys = jax.vmap(partial(jax.random.split, num=3))(keys)
@@ -143,12 +144,12 @@ class Trainer:
     def advance(
         self, trials: Trials, start: Array, count: int
     ) -> tuple[Trials, Array, Array]:
-        """Presents the next sequences, each with its update.
+        """Trains on the next sequences.
 
         Args:
           trials: some or all trials.
-          start: number of sequences presented before.
-          count: number of sequences to present now, whole batches.
+          start: number of earlier training sequences.
+          count: number of sequences, a multiple of the batch size.
 
         Returns:
           The trials, and for each sequence and trial, `(count, trials)`: the mean
@@ -157,7 +158,7 @@ class Trainer:
         batch = self.learner.batch
         indices = start + jnp.arange(count)
         _, train_keys, _ = self.keys(trials.numbers)
-        # All data of the chunk at once: in the loop each draw would be a small program.
+        # Draw all data of the chunk at once, which is faster than drawing in the loop.
         data = jax.vmap(
             lambda n: jax.vmap(
                 lambda trial, key: self.sample(trial, jax.random.fold_in(key, n)),
@@ -182,7 +183,7 @@ class Trainer:
 
         Args:
           trials: some or all trials.
-          start: number of the first test sequence; others give others.
+          start: number of the first test sequence.
           count: number of test sequences.
         """
 
@@ -196,7 +197,7 @@ class Trainer:
 
     @partial(jax.jit, static_argnums=0)
     def largest_state(self, trials: Trials) -> Array:
-        """Returns the greatest size of a cell's state in test sequences, their mean."""
+        """Returns the largest absolute cell state, averaged over test sequences."""
 
         def largest(w, sequences):
             given = w, sequences.inputs, sequences.length
@@ -230,7 +231,7 @@ class Trainer:
 
         Args:
           y: outputs, `(outputs, *sequences)`, or `(time, outputs, *sequences)`.
-          sequences: what they are of.
+          sequences: the sequences of these outputs.
         """
         tolerance = self.experiment.stopping.tolerance
         judge = partial(Sequence.judge, tolerance=tolerance)
@@ -241,7 +242,7 @@ class Trainer:
     def _by_target(
         self, y: Array, sequences: Sequence, right: Array
     ) -> tuple[Array, Array]:
-        """Returns how many sequences are wrong by their targets, and how many are."""
+        """Returns the numbers of wrong and of all sequences, by target."""
         truth, task = sequences.truth, self.experiment.task
         if task.is_along:
             tolerance = self.experiment.stopping.tolerance
@@ -260,7 +261,7 @@ class Trainer:
     def _present(
         self, trials: Trials, index: Array, sequence: Sequence
     ) -> tuple[Trials, Array, Array]:
-        """Presents one batch to each trial, and applies the stopping rule."""
+        """Trains each trial on one batch, and applies the stopping rule."""
         batch = self.learner.batch
         has_grown = () if trials.added is None else (trials.added[1] > 0,)
         weights, y = self.learner.learn(trials.weights, sequence, *has_grown)
@@ -275,8 +276,8 @@ class Trainer:
         if self.experiment.stopping.on == "training":
             new = self._look_back(new, index, mean, wrong)
         new = trials_at(new, trials.solved_after)
-        # The rings of a trial that is over are not looked at: to keep them as they were
-        # would be a copy for each sequence.
+        # The ring buffers of finished trials are not read. Keeping their values would
+        # copy the buffers for every sequence.
         rings = {"wrongs": new.wrongs, "errors": new.errors}
         trials = jax.tree.map(
             partial(jnp.where, trials.is_over), trials._replace(**rings), new
@@ -286,7 +287,7 @@ class Trainer:
     def _look_back(
         self, trials: Trials, index: Array, error: Array, wrong: Array
     ) -> Trials:
-        """Notes the stopping points that the most recent sequences reach."""
+        """Records the stopping points that the most recent sequences reach."""
         stopping, batch = self.experiment.stopping, self.learner.batch
         presented = index + batch
         at = index // batch % len(trials.wrongs)
@@ -318,7 +319,7 @@ class Trainer:
         is_end = (index + 1) % growth.window == 0
         grows = is_end & (after == 0) & (now >= (1 - growth.gain) * before)
         after = jnp.where(grows, index + 1, after)
-        # Until they are added, their output weights are 0, and so are their errors.
+        # Before units are added, their output weights are 0, and so are their errors.
         w = jnp.where(grows, outputs, trials.weights.outputs)
         watched = jnp.where(is_end, jnp.stack([now * 0, now]), jnp.stack([now, before]))
         return trials._replace(
@@ -329,13 +330,13 @@ class Trainer:
 
 
 def _batched(leaf: Array, size: int) -> Array:
-    """Returns `(count / size, ..., size, trials)` of `(count, ..., trials)`."""
+    """Reshapes `(count, ..., trials)` to `(count / size, ..., size, trials)`."""
     leaf = leaf.reshape(-1, size, *leaf.shape[1:])
     return jnp.moveaxis(leaf, 1, -2)
 
 
 def trials_at(trials: Trials, solved_before: Array) -> Trials:
-    """Returns trials that hold the weights at stopping points not reached before."""
+    """Stores the current weights at stopping points that were not reached before."""
 
     def at(before, now):
         is_before = solved_before > 0
@@ -346,12 +347,12 @@ def trials_at(trials: Trials, solved_before: Array) -> Trials:
 
 
 def first_reached(solved_after: Array, reached: Array, presented: Array) -> Array:
-    """Returns when each stopping point was reached first, each after those before it.
+    """Returns when each stopping point was first reached, in their order.
 
     Args:
-      solved_after: as in `Trials`, before.
-      reached: which points hold now, `(points, trials)`.
-      presented: sequences so far.
+      solved_after: the previous value, see `Trials`.
+      reached: which stopping points hold now, `(points, trials)`.
+      presented: number of training sequences so far.
     """
     are_before = jnp.cumprod((solved_after > 0) | reached, axis=0).astype(bool)
     return jnp.where((solved_after == 0) & are_before, presented, solved_after)
