@@ -47,9 +47,7 @@ def _device(torch: Any) -> str:
     if jax.default_backend() == "cpu":
         return "cpu"
     if not torch.cuda.is_available():
-        raise RuntimeError(
-            "this build of PyTorch does not support the GPU"
-        )
+        raise RuntimeError("this build of PyTorch does not support the GPU")
     return "cuda"
 
 

@@ -166,7 +166,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     result["config"]["learning"]["rate"] = 0.4
     (run / "result.json").write_text(json.dumps(result))
     with pytest.raises(
-        ConfigError, match="as its config says, got learning.rate = 0.4"
+        ConfigError, match="the values of its config, got learning.rate = 0.4"
     ):
         keep(run)
     result = result_of(*GOOD) | {"weights": 157}
@@ -177,7 +177,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
         environment, *resumed = ({"commit": commit} for commit in commits)
         changed = {"environment": environment, "resumed": resumed}
         (run / "result.json").write_text(json.dumps(result_of(*GOOD, **changed)))
-        with pytest.raises(ConfigError, match=f"committed, got {commits[-1]}"):
+        with pytest.raises(ConfigError, match=f"got the commit {commits[-1]}"):
             keep(run)
     path.rename(path.with_name("no-such.json"))
     with pytest.raises(ConfigError, match="has no reading `no-such`"):
