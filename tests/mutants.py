@@ -150,10 +150,10 @@ class Results:
     def __init__(self, path: Path, suite: str):
         self.path, self.suite = path, suite
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [
-            result for result in map(json.loads, lines) if result["suite"] == suite
-        ]
-        self.of = {result["mutant"]: result for result in found}
+        found = [json.loads(line) for line in lines]
+        self.of = {r["mutant"]: r for r in found if r["suite"] == suite}
+        # By any suite: these tests are run ahead of the others.
+        self.caught_by = {r["mutant"]: r["by"] for r in found if r["by"]}
 
     def add(self, mutant: Mutant, result: dict) -> None:
         result = {"suite": self.suite, "mutant": mutant.key, **result}
@@ -186,7 +186,10 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             tree, source = trees.get(), (ROOT / mutant.file).read_text()
             (tree / mutant.file).write_text(mutant.applied(source))
             paths = [f"tests/{name}" for name in tests[mutant.file]]
-            result = run_tests(tree, paths, *options)
+            first = results.caught_by.get(mutant.key)
+            result = run_tests(tree, [first], *options) if first else {"outcome": ""}
+            if result["outcome"] != "caught":
+                result = run_tests(tree, paths, *options)
             (tree / mutant.file).write_text(source)
             trees.put(tree)
             results.add(mutant, result)
