@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -249,8 +248,8 @@ class ConvGRUCell(ConvCell):
     side), `hh` (z, r) and `hn`.
     """
 
-    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
-    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = nn.initializers.zeros_init()

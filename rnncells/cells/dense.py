@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
@@ -31,7 +31,7 @@ class DenseCell(RNNCellBase):
     """
 
     features: int | None
-    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = nn.initializers.zeros_init()
@@ -49,7 +49,7 @@ class GateFields(RNNCellBase):
     """The first fields of `GatedCell`."""
 
     features: int | None
-    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
 
 
 # Dataclasses collect the fields of bases from the last base to the first, so that

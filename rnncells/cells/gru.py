@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
@@ -126,8 +126,8 @@ class MGUCell(RNNCellBase):
     # In Flax's order two initializers take the place of `bias_init`, so this class
     # declares its fields itself instead of inheriting them from `GatedCell`.
     features: int | None
-    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
-    activation_fn: Callable[[chex.Array], chex.Array] = nn.tanh
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     forget_bias_init: Initializer = nn.initializers.ones_init()

@@ -1,6 +1,5 @@
 """Recurrent cells with layer normalization."""
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -8,7 +7,7 @@ from rnncells.cells.dense import GatedCell
 from rnncells.gates import Diagonal
 
 
-def standardize(x: chex.Array, epsilon: float) -> chex.Array:
+def standardize(x: jax.Array, epsilon: float) -> jax.Array:
     r"""Returns :math:`(x - \mu) / \sqrt{\sigma^2 + \epsilon}` over the last axis.
 
     The mean and variance of half-precision arrays are computed in float32.

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -33,12 +32,12 @@ class Units(NamedTuple):
     bias: str | None = None
 
 
-def g(x: chex.Array) -> chex.Array:
+def g(x: jax.Array) -> jax.Array:
     """Maps the net input of a cell to (-2, 2), as in appendix A.1 of the paper."""
     return 4 * nn.sigmoid(x) - 2
 
 
-def h(x: chex.Array) -> chex.Array:
+def h(x: jax.Array) -> jax.Array:
     """Maps the state of a cell to (-1, 1), as in appendix A.1 of the paper."""
     return 2 * nn.sigmoid(x) - 1
 
@@ -120,9 +119,9 @@ class LSTM1997Cell(RNNCellBase):
     biases: Sequence[str] = HIDDEN_UNITS
     gate_feedback: bool = True
     truncate_gradient: bool = True
-    gate_fn: Callable[[chex.Array], chex.Array] = nn.sigmoid
-    g: Callable[[chex.Array], chex.Array] = g
-    h: Callable[[chex.Array], chex.Array] = h
+    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    g: Callable[[jax.Array], jax.Array] = g
+    h: Callable[[jax.Array], jax.Array] = h
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
@@ -195,7 +194,7 @@ class LSTM1997Cell(RNNCellBase):
         return [source + units.letter for units in self.hidden_units]
 
     @nn.nowrap
-    def _net(self, y: chex.Array, projected: chex.Array) -> list[chex.Array]:
+    def _net(self, y: jax.Array, projected: jax.Array) -> list[jax.Array]:
         """Returns the net inputs of the hidden units, one array for each kind.
 
         If the gradient is truncated, no error is propagated from them to `y`.
@@ -207,14 +206,14 @@ class LSTM1997Cell(RNNCellBase):
         return jnp.split(net, list(ends)[:-1], axis=-1)
 
     @nn.nowrap
-    def _emit(self, s: chex.Array, *y_gates: chex.Array):
+    def _emit(self, s: jax.Array, *y_gates: jax.Array):
         """Returns the new carry and the output; `y_gates` ends with `y_out`."""
         y_c = self._to_cells(y_gates[-1]) * self.h(s)
         y = jnp.concatenate([y_c, *y_gates], axis=-1) if self.gate_feedback else y_c
         return (s, y), y_c
 
     @nn.nowrap
-    def _to_cells(self, gate: chex.Array) -> chex.Array:
+    def _to_cells(self, gate: jax.Array) -> jax.Array:
         """Repeats the gate of each block for all cells of the block."""
         return jnp.repeat(gate, self.block_size, axis=-1)
 

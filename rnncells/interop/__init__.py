@@ -1,6 +1,21 @@
-"""Weights of other libraries, to and from our parameters, as plain arrays.
+"""Loads, renames and saves parameters, as plain arrays.
 
-No other library is imported. Each module converts for what it names: `pytorch`,
-`keras`, `haiku`, `equinox`, `jax_rnn`; `files` reads and writes safetensors; `renaming`
-moves parameters to other modules that hold the same cells.
+=============================================== ========================================
+to do this                                      use
+=============================================== ========================================
+load weights of PyTorch                         `pytorch.from_state_dict`
+load weights of Keras                           `keras.from_weights`
+load weights of Haiku                           `haiku.from_params`
+load weights of Equinox                         `equinox.from_module`
+load weights of `jax.experimental.rnn`          `jax_rnn.from_weights`
+write weights for one of these libraries        `to_...` in the same module
+rename parameters to those of another module    `renaming.rename`
+load variables from a safetensors file          `files.load`
+load arrays of another library from a file      `files.load_arrays`
+save variables in a safetensors file            `files.save`
+=============================================== ========================================
+
+No other library is imported. `table` lists the cells of the other libraries: names of
+arrays, transposes, and orders of gates. `loading` converts arrays by that table, and
+`layout` finds the cells of a layer.
 """

@@ -1,4 +1,4 @@
-"""Arrays of Equinox' recurrent cells, to and from our parameters.
+"""Converts arrays of Equinox' recurrent cells to and from our parameters.
 
 >>> import jax, jax.numpy as jnp, rnncells
 >>> from rnncells.interop import equinox
@@ -18,12 +18,12 @@ LSTMCell        LSTM, LSTMCell   weight_ih, weight_hh, bias; gates i f g o
 GRUCell         GRU, GRUCell     weight_ih, weight_hh, bias, bias_n; gates r z n
 =============== ================ =====================================================
 
-Without `use_bias` there are no biases, here as there. Nothing is rounded: arrays come
-back to the bit, either way. Both functions can be differentiated and compiled.
+Without `use_bias` neither library has biases. All arrays make the round trip bit by
+bit. Both functions can be differentiated and compiled.
 
-Equinox has cells alone. A layer of ours is loaded from one cell for each layer and
-direction, layer by layer, forward before backward. The other way, `eqx.tree_at` puts
-the arrays into a cell:
+Equinox has cells but no layers. A layer of ours is loaded from one Equinox cell for
+each layer and direction, layer by layer, forward before backward. To write arrays into
+an Equinox cell, use `eqx.tree_at`:
 
 >>> def put(cell, arrays):  # doctest: +SKIP
 ...     def where(cell):
@@ -38,46 +38,27 @@ from typing import Any
 
 import flax.linen as nn
 
-from rnncells.cells.gru import GRUCell
-from rnncells.cells.lstm import LSTMCell
-from rnncells.interop.layout import (
-    Arrays,
-    Params,
-    Place,
-    bias_side,
-    biases,
-    computes,
-    described,
-    from_kernels,
-    gate_names,
-    has_functions,
-    kernels,
-    load,
-    split,
-    unload,
-    with_biases,
-)
-
-LSTM_GATES, GRU_GATES = "ifgo", "rzn"
-ARRAYS = ("weight_ih", "weight_hh", "bias", "bias_n")
+from rnncells.interop.layout import Params, Place
+from rnncells.interop.loading import Arrays, load, parts, unload
+from rnncells.interop.table import EQUINOX
 
 
 def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
     """Returns variables of a layer, loaded from Equinox' cells.
 
     Args:
-      layer: `LSTM`, `GRU`, `RNN`, `Bidirectional`, or a cell; its fields say what the
-        arrays must be.
-      modules: a cell of Equinox, or a list of them, layer by layer, forward before
+      layer: `LSTM`, `GRU`, `RNN`, `Bidirectional`, or a cell; its fields determine the
+        arrays that there must be.
+      modules: a cell of Equinox, or a list of cells, layer by layer, forward before
         backward; or dictionaries of their arrays.
 
     Returns:
       `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
 
     Raises:
-      ValueError: arrays that are missing, unknown, or of another shape: all are named,
-        and nothing is loaded.
-      TypeError: a layer that Equinox has not.
+      ValueError: arrays are missing, unknown, or have another shape; the error lists
+        all of them.
+      TypeError: Equinox has no such cells.
     """
     if not isinstance(modules, list | tuple):
         modules = [modules]
@@ -86,7 +67,7 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
         for k, module in enumerate(modules)
         for name, array in _arrays_of(module).items()
     }
-    return load(layer, given, "Equinox", _features_in, _to_arrays, _from_arrays)
+    return load(layer, parts(layer, EQUINOX, _full_name), given, "Equinox")
 
 
 def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
@@ -94,84 +75,31 @@ def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
 
     Args:
       layer: see `from_module`.
-      variables: of the layer, `{"params": ...}`.
+      variables: variables of the layer, `{"params": ...}`.
 
     Returns:
       One dictionary for each cell, layer by layer, forward before backward.
 
     Raises:
-      TypeError: a layer that Equinox has not.
-      ValueError: `variables` of another layer, or learnt states, which Equinox has not.
+      TypeError: Equinox has no such cells.
+      ValueError: `variables` are those of another layer, or have learned states, which
+        Equinox does not have.
     """
-    cells = {}
-    for at, array in unload(layer, variables, "Equinox", _to_arrays).items():
-        module, _, name = at.partition(".")
-        cells.setdefault(module, {})[name] = array
-    return list(cells.values())
+    found = parts(layer, EQUINOX, _full_name)
+    arrays = unload(layer, found, variables, "Equinox")
+    return [
+        {name.partition(".")[2]: arrays[name] for name in part.arrays} for part in found
+    ]
+
+
+def _full_name(k: int, place: Place, name: str) -> str:
+    return f"modules[{k}].{name}"
 
 
 def _arrays_of(module: Any) -> Arrays:
-    """Returns the arrays of a cell of Equinox; biases that are None are none."""
-    if isinstance(module, Mapping):
-        arrays = module
-    else:
-        arrays = {name: getattr(module, name, None) for name in ARRAYS}
+    """Returns the arrays of a cell of Equinox, without biases that are None."""
+    arrays = module
+    if not isinstance(module, Mapping):
+        names = {name for form in EQUINOX.forms for name in form.arrays}
+        arrays = {name: getattr(module, name, None) for name in names}
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def _gates(cell: nn.Module) -> str:
-    """Returns the letters of the gates in Equinox' order."""
-    if computes(cell, LSTMCell) and has_functions(cell):
-        return LSTM_GATES
-    if computes(cell, GRUCell) and has_functions(cell) and cell.reset_after:
-        return GRU_GATES
-    raise TypeError(
-        "Equinox has LSTMCell and GRUCell(reset_after=True), with the functions of "
-        f"gates that are our defaults; not {described(cell)}."
-    )
-
-
-def _features_in(arrays: Arrays) -> int | None:
-    weight = arrays.get("modules[0].weight_ih")
-    return weight.shape[1] if weight is not None and weight.ndim == 2 else None
-
-
-def _to_arrays(found: list[Place], params: list[Params]) -> Arrays:
-    return {
-        f"modules[{k}].{name}": array
-        for k, (place, own) in enumerate(zip(found, params, strict=True))
-        for name, array in _to_module(place.cell, own).items()
-    }
-
-
-def _from_arrays(found: list[Place], arrays: Arrays) -> list[Params]:
-    def of(k, place):
-        at = {name: f"modules[{k}].{name}" for name in ARRAYS}
-        own = {name: arrays[at[name]] for name in ARRAYS if at[name] in arrays}
-        return _from_module(place.cell, own)
-
-    return [of(k, place) for k, place in enumerate(found)]
-
-
-def _to_module(cell: nn.Module, params: Params) -> Arrays:
-    """Returns one cell's parameters as Equinox has them."""
-    gates = _gates(cell)
-    arrays = {f"weight_{side}h": kernels(params, side, gates).T for side in "ih"}
-    if cell.use_bias:
-        arrays["bias"] = biases(cell, params, bias_side(cell), gates)
-        if gates == GRU_GATES:
-            arrays["bias_n"] = params["hn"]["bias"]
-    return arrays
-
-
-def _from_module(cell: nn.Module, arrays: Arrays) -> Params:
-    """Returns Equinox' arrays as one cell's parameters."""
-    gates = _gates(cell)
-    weights = arrays["weight_ih"], arrays["weight_hh"]
-    params = from_kernels(*(weight.T for weight in weights), gates)
-    if not cell.use_bias:
-        return params
-    own_biases = split(arrays["bias"], gate_names(bias_side(cell), gates))
-    if gates == GRU_GATES:
-        own_biases["hn"] = arrays["bias_n"]
-    return with_biases(params, own_biases)

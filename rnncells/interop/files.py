@@ -1,7 +1,7 @@
-"""Safetensors files: of our parameters, and of other libraries' arrays.
+"""Saves and loads safetensors files.
 
-They hold named arrays and no code, and other languages read them too. Needs the extra
-`interop`.
+Safetensors files hold named arrays and no code; libraries in many languages read them.
+Install the extra `interop` to use this module.
 
 >>> from rnncells.interop import files, pytorch
 >>> files.save("model.safetensors", variables, {"task": "copy"})  # doctest: +SKIP
@@ -9,7 +9,7 @@ They hold named arrays and no code, and other languages read them too. Needs the
 >>> files.load_metadata("model.safetensors")  # doctest: +SKIP
 {'task': 'copy'}
 
-A PyTorch model's file is loaded in one line, which also says what does not fit:
+One line loads the file of a PyTorch model, and raises an error if arrays do not fit:
 
 >>> variables = pytorch.from_state_dict(  # doctest: +SKIP
 ...     layer, files.load_arrays("torch.safetensors"), prefix="encoder."
@@ -19,11 +19,11 @@ A PyTorch model's file is loaded in one line, which also says what does not fit:
 in the variables                    in the file
 =================================== =====================================
 `["params"]["layers_0"]["cell"]`    `params/layers_0/cell/...`
-bfloat16, float16, float32, ...     the same, to the bit
+bfloat16, float16, float32, ...     the same dtype and bits
 =================================== =====================================
 
-`jax.export`, `orbax` and Flax's own bytes keep more: programs, sharded arrays,
-optimizers. These files keep arrays.
+These files hold only arrays. Use `jax.export` for programs, and Orbax or Flax's bytes
+for sharded arrays and the states of optimizers.
 """
 
 import contextlib
@@ -34,7 +34,8 @@ from types import ModuleType
 import numpy as np
 from flax import traverse_util
 
-from rnncells.interop.layout import Params, as_array, check_arrays, flatten, shapes
+from rnncells.interop.layout import Params
+from rnncells.interop.loading import as_array, check_arrays, flatten, shapes
 
 Path = str | os.PathLike[str]
 
@@ -45,53 +46,54 @@ def save(
     """Writes variables to a file.
 
     Args:
-      path: of the file, which is replaced if it is there.
+      path: path of the file; an existing file is replaced.
       variables: nested dictionaries of arrays, as `layer.init` returns them; empty
-        dictionaries are left out.
-      metadata: text to keep in the file, by name, as a config in JSON.
+        dictionaries are not saved.
+      metadata: text to store in the file, by name, for example a config in JSON.
 
     Raises:
       ImportError: safetensors is not installed.
-      ValueError: a name with `/`, which joins the names of what is nested.
-      TypeError: other trees than nested dictionaries; a leaf that is no array of
-        numbers; metadata that are no text.
+      ValueError: a name contains `/`, which separates the names of nested dictionaries.
+      TypeError: `variables` is not a tree of nested dictionaries; a leaf is not an
+        array of numbers; `metadata` is not text.
     """
     library = _safetensors()
     if not isinstance(variables, Mapping):
         raise TypeError(
             "`variables` must be nested dictionaries of arrays, got "
-            f"{type(variables).__name__}. (Orbax keeps other trees, as an optimizer's.)"
+            f"{type(variables).__name__}. (Orbax saves other trees, for example the "
+            "states of optimizers.)"
         )
     names = {name for path in traverse_util.flatten_dict(variables) for name in path}
     if any("/" in name for name in names):
         raise ValueError(
-            f"names in `variables` must be without `/`, got "
+            "names in `variables` must not contain `/`, got "
             f"{sorted(name for name in names if '/' in name)}."
         )
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for pair in metadata.items() for text in pair):
-        raise TypeError(f"`metadata` must be text by name, got {metadata}.")
+        raise TypeError(f"`metadata` must map names to text, got {metadata}.")
     arrays = {
         name: np.asarray(as_array(name, leaf), order="C")
         for name, leaf in flatten(variables).items()
     }
-    # Without arrays the library cannot read back metadata that are empty.
+    # Safetensors cannot read a file that has no arrays and empty metadata.
     library.numpy.save_file(arrays, path, metadata or None)
 
 
 def load(path: Path, like: Params | None = None) -> Params:
-    """Returns the variables that `save` wrote, as NumPy's arrays.
+    """Returns the variables that `save` wrote, as NumPy arrays.
 
     Args:
-      path: of the file.
-      like: variables, or their shapes, `jax.eval_shape(layer.init, key, inputs)`, that
-        say which arrays there must be, their shapes, and the dtypes to return. None:
-        what the file has.
+      path: path of the file.
+      like: variables, or their shapes from `jax.eval_shape(layer.init, key, inputs)`.
+        The arrays must have these names and shapes, and are cast to these dtypes. None
+        returns the arrays as they are in the file.
 
     Raises:
       ImportError: safetensors is not installed.
-      ValueError: arrays that are missing, unknown, or of another shape than in `like`:
-        all are named.
+      ValueError: arrays are missing, unknown, or have another shape than in `like`; the
+        error lists all of them. Or the file is not a safetensors file.
     """
     arrays = load_arrays(path)
     if like is not None:
@@ -102,14 +104,14 @@ def load(path: Path, like: Params | None = None) -> Params:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns the arrays of any safetensors file by their names in it.
+    """Returns the arrays of any safetensors file, by name.
 
     Args:
-      path: of the file.
+      path: path of the file.
 
     Raises:
       ImportError: safetensors is not installed.
-      ValueError: another kind of file.
+      ValueError: the file is not a safetensors file.
     """
     library = _safetensors()
     with _named(path, library.SafetensorError):
@@ -117,14 +119,14 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Returns the text that was kept in a file, by name.
+    """Returns the metadata of a file: text by name.
 
     Args:
-      path: of the file.
+      path: path of the file.
 
     Raises:
       ImportError: safetensors is not installed.
-      ValueError: another kind of file.
+      ValueError: the file is not a safetensors file.
     """
     library = _safetensors()
     with _named(path, library.SafetensorError):
@@ -134,7 +136,7 @@ def load_metadata(path: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _named(path: Path, error_of_library: type[Exception]) -> Iterator[None]:
-    """Names the file in the error about one of another kind."""
+    """Adds the path to errors about files that are not safetensors files."""
     try:
         yield
     except error_of_library as error:

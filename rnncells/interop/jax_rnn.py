@@ -1,4 +1,4 @@
-"""The weights of `jax.experimental.rnn`, cuDNN's LSTM, to and from our parameters.
+"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours.
 
 >>> import jax, jax.numpy as jnp, rnncells
 >>> from rnncells.interop import jax_rnn
@@ -20,11 +20,11 @@ hidden_size, num_layers, bidirectional features, num_layers, bidirectional
 weights `(numbers,)`                   `from_weights(layer, weights)`
 ====================================== ===============================================
 
-The vector holds PyTorch's tensors, gates in the order i f g o: `weight_ih` and
-`weight_hh` of each layer and direction, forward before backward, and after all of them
-`bias_ih` and `bias_hh` of each. Of the two biases only the sum counts; we load that,
-and give it back as `bias_ih`, with zeros as the other. Both functions can be
-differentiated and compiled.
+The vector contains PyTorch's tensors, with gates in the order i f g o: first
+`weight_ih` and `weight_hh` of each layer and direction, forward before backward, then
+`bias_ih` and `bias_hh` of each. Of the two biases only the sum matters: `from_weights`
+loads the sum, and `to_weights` writes it as `bias_ih`, with zeros as `bias_hh`. Both
+functions can be differentiated and compiled.
 """
 
 import itertools
@@ -35,15 +35,8 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.interop import pytorch
-from rnncells.interop.layout import (
-    Arrays,
-    Params,
-    as_array,
-    check_states,
-    described,
-    places,
-    template,
-)
+from rnncells.interop.layout import Params, described, places, template
+from rnncells.interop.loading import Arrays, as_array, check_states
 from rnncells.layers.recurrent import LSTM
 
 
@@ -51,15 +44,15 @@ def from_weights(layer: LSTM, weights: jax.Array) -> Params:
     """Returns variables of a layer, loaded from a vector of weights.
 
     Args:
-      layer: `LSTM`; its fields say what the vector must be.
+      layer: `LSTM`; its fields determine the length of the vector.
       weights: `(numbers,)`, as `jax.experimental.rnn.init_lstm_weight` returns them.
 
     Returns:
       `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
 
     Raises:
-      ValueError: another shape than the layer's.
-      TypeError: a layer that is no `LSTM`, or has a projection or no biases.
+      ValueError: `weights` have another shape.
+      TypeError: `layer` is not an `LSTM`, or has a projection or no biases.
     """
     _check_layer(layer)
     weights = as_array("weights", weights)
@@ -78,10 +71,11 @@ def to_weights(layer: LSTM, variables: Params) -> jax.Array:
 
     Args:
       layer: see `from_weights`.
-      variables: of the layer, `{"params": ...}`.
+      variables: variables of the layer, `{"params": ...}`.
 
     Raises:
-      ValueError: `variables` of another layer, or learnt states, which cuDNN has not.
+      ValueError: `variables` are those of another layer, or have learned states, which
+        cuDNN does not have.
       TypeError: see `from_weights`.
     """
     _check_layer(layer)
@@ -94,13 +88,13 @@ def _check_layer(layer: nn.Module) -> None:
     places(layer)
     if not (isinstance(layer, LSTM) and layer.proj_features is None and layer.use_bias):
         raise TypeError(
-            "jax.experimental.rnn has LSTM, with `use_bias` and without "
-            f"`proj_features`; not {described(layer)}."
+            "`layer` must be an LSTM with `use_bias` and without `proj_features`, like "
+            f"that of jax.experimental.rnn, got {described(layer)}."
         )
 
 
 def _features_in(layer: LSTM, weights: jax.Array) -> int:
-    """Returns the width of the inputs, which only the number of weights tells."""
+    """Returns the width of the inputs, computed from the number of weights."""
     one = sum(math.prod(shape) for shape in _shapes(layer, 1).values())
     for_each = 4 * layer.features * layer.directions
     more, rest = divmod(weights.size - one, for_each)

@@ -1,4 +1,4 @@
-"""Weights of Keras' recurrent layers and cells, to and from our parameters.
+"""Converts weights of Keras' recurrent layers and cells to and from our parameters.
 
 >>> import jax, jax.numpy as jnp, rnncells
 >>> from rnncells.interop import keras
@@ -23,47 +23,28 @@ Bidirectional(layer)                    Bidirectional, or             forward, t
 Sequential, or RNN of several cells     `num_layers`                  layer by layer
 ======================================= ============================= ===============
 
-The weights are a list, as `get_weights()` returns and `set_weights()` takes: of each
-cell its `kernel`, `recurrent_kernel` and, with `use_bias`, `bias`. Of a larger model
-take the recurrent layers' alone, `model.layers[0].get_weights() + ...`. Activations,
-and how two directions are merged, are not in the weights: our defaults are Keras' own.
+The weights are a list, as `get_weights()` returns and `set_weights()` takes it: the
+`kernel`, the `recurrent_kernel` and, with `use_bias`, the `bias` of each cell. From a
+larger model take the weights of the recurrent layers only,
+`model.layers[0].get_weights() + ...`. Activation functions and the merge mode of
+`Bidirectional` are not part of the weights; our defaults are those of Keras.
 
-Keras' GRU with `reset_after` has two rows of biases, which only their sum tells apart
-from one. (But for h, where both count.) We load the sum, and give it back as the first
-row, with zeros in the second. All else comes back to the bit. Both functions can be
-differentiated and compiled.
+Keras' GRU with `reset_after` has two rows of biases. Except for h only their sum
+matters: `from_weights` loads the sum, and `to_weights` writes it as the first row, with
+zeros as the second. All other arrays make the round trip bit by bit. Both functions can
+be differentiated and compiled.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
-from rnncells.cells.gru import GRUCell
-from rnncells.cells.lstm import LSTMCell
-from rnncells.cells.simple import SimpleCell
-from rnncells.interop.layout import (
-    Arrays,
-    Params,
-    Place,
-    bias_side,
-    biases,
-    computes,
-    described,
-    from_kernels,
-    gate_names,
-    kernels,
-    load,
-    merged_biases,
-    places,
-    split,
-    unload,
-    with_biases,
-)
-
-LSTM_GATES, GRU_GATES = "ifgo", "zrn"
+from rnncells.interop.layout import Params, Place
+from rnncells.interop.loading import Part, load, parts, unload
+from rnncells.interop.table import KERAS
 
 
 def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
@@ -71,26 +52,26 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
 
     Args:
       layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
-        say what the weights must be.
+        determine the weights that there must be.
       weights: arrays in the order of `get_weights()`.
 
     Returns:
       `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
 
     Raises:
-      ValueError: weights that are missing, unknown, or of another shape: all are named,
-        and nothing is loaded.
-      TypeError: a layer that Keras has not; what is no list.
+      ValueError: weights are missing, unknown, or have another shape; the error lists
+        all of them.
+      TypeError: Keras has no such layer; `weights` is not a list.
     """
-    names = _names(places(layer))
+    found = _parts(layer)
     if not isinstance(weights, Sequence):
         raise TypeError(
             "`weights` must be a list of arrays, as keras_layer.get_weights(), got "
             f"{type(weights).__name__}."
         )
+    names = [name for part in found for name in part.arrays]
     names += [f"weights[{k}]" for k in range(len(names), len(weights))]
-    given = dict(zip(names, weights, strict=False))
-    return load(layer, given, "Keras", _features_in, _to_arrays, _from_arrays)
+    return load(layer, found, dict(zip(names, weights, strict=False)), "Keras")
 
 
 def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
@@ -98,90 +79,22 @@ def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
 
     Args:
       layer: see `from_weights`.
-      variables: of the layer, `{"params": ...}`.
+      variables: variables of the layer, `{"params": ...}`.
 
     Raises:
-      TypeError: a layer that Keras has not.
-      ValueError: `variables` of another layer, or learnt states, which Keras has not.
+      TypeError: Keras has no such layer.
+      ValueError: `variables` are those of another layer, or have learned states, which
+        Keras does not have.
     """
-    return list(unload(layer, variables, "Keras", _to_arrays).values())
+    return list(unload(layer, _parts(layer), variables, "Keras").values())
 
 
-def _gates(cell: nn.Module) -> str:
-    """Returns our letters of the gates in Keras' order, "" if there are none."""
-    if computes(cell, LSTMCell):
-        return LSTM_GATES
-    if computes(cell, GRUCell):
-        return GRU_GATES
-    if computes(cell, SimpleCell) and not cell.residual:
-        return ""
-    raise TypeError(
-        "Keras has LSTMCell, GRUCell and SimpleCell(residual=False); not "
-        f"{described(cell)}."
-    )
+def _parts(layer: nn.Module) -> list[Part]:
+    position = itertools.count()
 
-
-def _names(found: list[Place]) -> list[str]:
-    """Returns what each weight is, for errors: Keras' lists have no names."""
-    names = []
-    for place in found:
-        _gates(place.cell)
+    def full_name(k: int, place: Place, name: str) -> str:
+        # The list has no names; errors show these.
         where = f" of {'/'.join(place.path)}" if place.path else ""
-        parts = ["kernel", "recurrent_kernel"] + ["bias"] * place.cell.use_bias
-        names += [
-            f"weights[{len(names) + k}] ({p}{where})" for k, p in enumerate(parts)
-        ]
-    return names
+        return f"weights[{next(position)}] ({name}{where})"
 
-
-def _features_in(arrays: Arrays) -> int | None:
-    kernel = next(iter(arrays.values()), None)
-    return kernel.shape[0] if kernel is not None and kernel.ndim == 2 else None
-
-
-def _to_arrays(found: list[Place], params: list[Params]) -> Arrays:
-    weights = [
-        array
-        for place, own in zip(found, params, strict=True)
-        for array in _to_weights(place.cell, own)
-    ]
-    return dict(zip(_names(found), weights, strict=True))
-
-
-def _from_arrays(found: list[Place], arrays: Arrays) -> list[Params]:
-    weights = iter([arrays[name] for name in _names(found)])
-    return [
-        _from_weights(place.cell, *(next(weights) for _ in _names([place])))
-        for place in found
-    ]
-
-
-def _has_two_biases(cell: nn.Module) -> bool:
-    return isinstance(cell, GRUCell) and cell.reset_after
-
-
-def _to_weights(cell: nn.Module, params: Params) -> list[jax.Array]:
-    """Returns one cell's parameters as Keras has them."""
-    gates = _gates(cell)
-    weights = [kernels(params, side, gates) for side in "ih"]
-    if cell.use_bias:
-        sides = "ih" if _has_two_biases(cell) else bias_side(cell)
-        bias = jnp.stack([biases(cell, params, side, gates) for side in sides])
-        weights.append(bias if _has_two_biases(cell) else bias[0])
-    return weights
-
-
-def _from_weights(
-    cell: nn.Module,
-    kernel: jax.Array,
-    recurrent_kernel: jax.Array,
-    bias: jax.Array | None = None,
-) -> Params:
-    """Returns Keras' weights as one cell's parameters."""
-    gates = _gates(cell)
-    params = from_kernels(kernel, recurrent_kernel, gates)
-    if bias is None:
-        return params
-    if _has_two_biases(cell):
-        return with_biases(params, merged_biases(cell, *bias, gates))
-    return with_biases(params, split(bias, gate_names(bias_side(cell), gates)))
+    return parts(layer, KERAS, full_name)

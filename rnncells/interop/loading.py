@@ -1,0 +1,321 @@
+"""Loads arrays of other libraries into our layers, and writes them back.
+
+`load` and `unload` read the names, transposes and orders of gates from `table`. To move
+parameters between our own layers, or from Flax's, use `renaming`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+
+from rnncells.interop.layout import Params, Place, places, template
+from rnncells.interop.table import Form, Library
+
+Arrays = dict[str, chex.Array]
+# None stands for any size but 0.
+Shapes = dict[str, tuple[int | None, ...]]
+
+
+class Part(NamedTuple):
+    """A cell of a layer in another library.
+
+    Attributes:
+      place: the cell.
+      form: its row of the table.
+      arrays: blocks of each array, by its name among all arrays of the layer.
+    """
+
+    place: Place
+    form: Form
+    arrays: dict[str, str]
+
+
+def parts(
+    layer: nn.Module, library: Library, full_name: Callable[[int, Place, str], str]
+) -> list[Part]:
+    """Returns the cells of a layer as another library has them.
+
+    Args:
+      layer: see `places`.
+      library: the other library.
+      full_name: returns the name of an array among all arrays of the layer, from the
+        number of the cell, the cell, and the name of the array in the cell.
+
+    Raises:
+      TypeError: the library has no such cell.
+    """
+    found = []
+    for k, place in enumerate(places(layer)):
+        form = library.form_of(place.cell)
+        arrays = {
+            full_name(k, place, name): blocks
+            for name, blocks in form.arrays.items()
+            if place.cell.use_bias or not blocks.startswith("b")
+        }
+        found.append(Part(place, form, arrays))
+    return found
+
+
+def load(
+    layer: nn.Module, found: list[Part], given: Mapping[str, Any], source: str
+) -> Params:
+    """Returns another library's arrays as variables of a layer.
+
+    Parameters outside of the cells (learned initial states) are 0.
+
+    Args:
+      layer: see `places`.
+      found: its cells, see `parts`.
+      given: arrays by name.
+      source: name of the other library, for errors.
+
+    Raises:
+      ValueError: arrays are missing, unknown, or have another shape; the error lists
+        all of them.
+    """
+    dtype = found[0].place.cell.param_dtype
+    arrays = {name: _widened(as_array(name, a), dtype) for name, a in given.items()}
+    width = _features_in(found[0], arrays)
+    like = template(layer, width or 1)
+
+    def expected_shapes(like):
+        return shapes(jax.eval_shape(lambda variables: _arrays(found, variables), like))
+
+    expected = expected_shapes(like)
+    if width is None:
+        # Sizes that depend on the unknown width of the inputs may have any value.
+        other = expected_shapes(template(layer, 2))
+        expected = {name: common(expected[name], other[name]) for name in other}
+    check_arrays(source, arrays, expected)
+    variables = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+    for part in found:
+        blocks = {}
+        for name, own in part.arrays.items():
+            blocks |= _unstacked(own, arrays[name], part.place.cell)
+        _params_at(variables, part.place).update(_params(part.form, blocks))
+    chex.assert_trees_all_equal_structs(variables, like)
+    return jax.tree.map(lambda leaf, to: jnp.asarray(leaf, to.dtype), variables, like)
+
+
+def unload(
+    layer: nn.Module, found: list[Part], variables: Params, source: str
+) -> Arrays:
+    """Returns a layer's variables as another library's arrays.
+
+    Args:
+      layer: see `places`.
+      found: its cells, see `parts`.
+      variables: variables of the layer, `{"params": ...}`.
+      source: name of the other library, for errors.
+
+    Raises:
+      ValueError: `variables` are those of another layer, or have learned states.
+    """
+    check_states(layer, source)
+    if "params" not in variables:
+        raise ValueError(
+            "`variables` must have the key 'params', as layer.init returns them, got "
+            f"the keys {sorted(variables)}."
+        )
+    variables = nn.meta.unbox(variables)
+    own = flatten(variables["params"])
+    first = "/".join((*found[0].place.path, "i"))
+    kernels = [name for name in own if name.startswith(first) and own[name].ndim == 2]
+    width = own[kernels[0]].shape[0] if kernels else 1
+    like = template(layer, width)["params"]
+    check_arrays("`variables`", own, shapes(flatten(like)))
+    return _arrays(found, variables)
+
+
+def check_states(layer: nn.Module, source: str) -> None:
+    """Raises an error if a layer learns its initial states."""
+    if getattr(layer, "learn_states", False):
+        raise ValueError(
+            f"{source} has no layers that learn their initial states: `learn_states` "
+            "of `layer` must be False."
+        )
+
+
+def check_arrays(source: str, given: Arrays, expected: Shapes) -> None:
+    """Raises one error that lists all missing, unknown and misshapen arrays.
+
+    Args:
+      source: where the arrays are from.
+      given: arrays by name.
+      expected: shapes by name.
+    """
+    wrong = [f"missing: {name}" for name in expected.keys() - given.keys()]
+    wrong += [f"unknown: {name}" for name in given.keys() - expected.keys()]
+    for name in sorted(given.keys() & expected.keys()):
+        shape, own = given[name].shape, expected[name]
+        fits = len(shape) == len(own) and all(
+            n == m or (m is None and n > 0) for n, m in zip(shape, own, strict=True)
+        )
+        if not fits:
+            wrong.append(f"wrong shape: {name} must be {own}, got {shape}")
+    if wrong:
+        raise ValueError(
+            f"the arrays of {source} do not fit the layer:\n  "
+            + "\n  ".join(sorted(wrong))
+        )
+
+
+def as_array(name: str, value: Any) -> chex.Array:
+    """Returns an array of any library that NumPy can read, or PyTorch's bfloat16."""
+    if isinstance(value, jax.Array):
+        return value
+    try:
+        # NumPy cannot read PyTorch's bfloat16.
+        is_torch_bfloat16 = str(getattr(value, "dtype", None)) == "torch.bfloat16"
+        array = jnp.from_dlpack(value) if is_torch_bfloat16 else np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"`{name}` must be an array that NumPy can read, got "
+            f"{type(value).__name__}: {error}"
+        ) from error
+    if not jnp.issubdtype(array.dtype, jnp.number):
+        raise TypeError(f"`{name}` must be an array of numbers, got {array.dtype}.")
+    return array
+
+
+def flatten(tree: Params) -> Arrays:
+    """Returns the arrays of nested dictionaries by their names, joined by `/`."""
+    return traverse_util.flatten_dict(tree, sep="/")
+
+
+def shapes(arrays: Arrays) -> Shapes:
+    """Returns the shapes of arrays by name."""
+    return {name: tuple(array.shape) for name, array in arrays.items()}
+
+
+def common(one: tuple, other: tuple) -> tuple[int | None, ...]:
+    """Returns the sizes that two shapes share, and None for the others."""
+    return tuple(n if n == m else None for n, m in zip(one, other, strict=True))
+
+
+def _widened(array: chex.Array, dtype: chex.ArrayDType) -> chex.Array:
+    """Casts an array to a dtype if that is wider, so that sums of biases are exact."""
+    is_wider = np.dtype(dtype).itemsize > array.dtype.itemsize
+    return array.astype(dtype) if is_wider else array
+
+
+def _features_in(part: Part, arrays: Arrays) -> int | None:
+    """Returns the width of the inputs; None if the arrays do not tell."""
+    name, blocks = next(item for item in part.arrays.items() if "W" in item[1])
+    if name not in arrays or arrays[name].ndim != 2:
+        return None
+    rows, columns = arrays[name].shape
+    if blocks == "W U":
+        return max(1, rows - part.place.cell.features)
+    return (columns if blocks == "W.T" else rows) or None
+
+
+def _arrays(found: list[Part], variables: Params) -> Arrays:
+    """Returns the parameters of all cells as another library's arrays."""
+    arrays = {}
+    for part in found:
+        params = _in_convention(part.form, _params_at(variables, part.place), 1)
+        for name, own in part.arrays.items():
+            arrays[name] = _stacked(own, part, params)
+    return arrays
+
+
+def _params_at(variables: Params, place: Place) -> Params:
+    params = variables["params"]
+    for name in place.path:
+        params = params[name]
+    return params
+
+
+def _stacked(blocks: str, part: Part, params: Params) -> chex.Array:
+    """Returns the other library's array that is made of some blocks; see `table`."""
+    if blocks.endswith(".T"):
+        return _block(blocks.removesuffix(".T"), part, params).T
+    arrays = [_block(block, part, params) for block in blocks.split()]
+    return arrays[0] if len(arrays) == 1 else jnp.vstack(arrays)
+
+
+def _unstacked(blocks: str, array: chex.Array, cell: nn.Module) -> Arrays:
+    """Returns the blocks in an array, by name: the inverse of `_stacked`."""
+    if blocks.endswith(".T"):
+        return {blocks.removesuffix(".T"): array.T}
+    if blocks == "W U":
+        return {"W": array[: -cell.features], "U": array[-cell.features :]}
+    names = blocks.split()
+    return dict(zip(names, array if len(names) > 1 else [array], strict=True))
+
+
+def _block(block: str, part: Part, params: Params) -> chex.Array:
+    """Returns a block of one cell's parameters; see `table`."""
+    cell, form = part.place.cell, part.form
+
+    def side_by_side(side, name):
+        zeros = jnp.zeros(cell.features, cell.param_dtype)
+        arrays = [params[gate].get(name, zeros) for gate in form.gate_names(side)]
+        return jnp.concatenate(arrays, axis=-1)
+
+    match block:
+        case "W":
+            return side_by_side("i", "kernel")
+        case "U":
+            return side_by_side("h", "kernel")
+        case "P":
+            return params["hr"]["kernel"]
+        case "b" | "b_i":
+            return side_by_side(form.bias_side, "bias")
+        case "b_h" if form.bias_side == "i":
+            return side_by_side("h", "bias")
+        case "b_h":
+            return jnp.zeros_like(side_by_side("h", "bias"))
+        case "b_hn":
+            return params["hn"]["bias"]
+    raise ValueError(f"`block` must be in the table of blocks, got {block!r}.")
+
+
+def _params(form: Form, blocks: Arrays) -> Params:
+    """Returns one cell's parameters from its blocks: the inverse of `_block`."""
+
+    def gates(block, side):
+        names = form.gate_names(side)
+        return dict(zip(names, jnp.split(blocks[block], len(names), -1), strict=True))
+
+    kernels = gates("W", "i") | gates("U", "h")
+    if "P" in blocks:
+        kernels["hr"] = blocks["P"]
+    biases = {}
+    for block in ("b", "b_i"):
+        biases |= gates(block, form.bias_side) if block in blocks else {}
+    if "b_h" in blocks:
+        second = gates("b_h", "h")
+        for (name, b_i), (h, b_h) in zip([*biases.items()], second.items()):
+            biases |= {h: b_h} if h == "hn" else {name: b_i + b_h}
+    if "b_hn" in blocks:
+        biases["hn"] = blocks["b_hn"]
+    params = {name: {"kernel": kernel} for name, kernel in kernels.items()}
+    for name, bias in biases.items():
+        params[name]["bias"] = bias
+    return _in_convention(form, params, -1)
+
+
+def _in_convention(form: Form, params: Params, sign: int) -> Params:
+    """Returns one cell's parameters with the signs and offsets of another library.
+
+    Args:
+      form: row of the table.
+      params: parameters of the cell.
+      sign: 1 from ours to the other library's, -1 back.
+    """
+    for gate in form.negated:
+        for name in (f"i{gate}", f"h{gate}"):
+            params = params | {name: jax.tree.map(jnp.negative, params[name])}
+    for gate, offset in form.offsets.items():
+        name = form.bias_side + gate
+        bias = params[name]["bias"] + sign * offset
+        params = params | {name: params[name] | {"bias": bias}}
+    return params

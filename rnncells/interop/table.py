@@ -1,0 +1,172 @@
+"""The cells of other libraries: names of arrays, transposes, and orders of gates.
+
+An array of another library is written in terms of these blocks of our parameters:
+
+====== ==============================================================================
+block  our parameters
+====== ==============================================================================
+`W`    kernels of inputs, `(features_in, gates * features)`, gates side by side
+`U`    kernels of states, `(features, gates * features)`
+`P`    kernel of the projection `hr`, `(features, proj_features)`
+`b`    biases, `(gates * features,)`
+`b_i`  the first of two biases for each gate, whose sum is `b`
+`b_h`  the second. We write zeros, except for n of the GRU, which has two biases.
+`b_hn` the second bias of n of the GRU, `(features,)`
+====== ==============================================================================
+
+`"W.T"` is the transpose of a block. `"W U"` stacks two blocks along the first axis.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import flax.linen as nn
+
+from rnncells.base import RNNCellBase
+from rnncells.cells.gru import GRUCell
+from rnncells.cells.lstm import LSTMCell
+from rnncells.cells.projected import ProjectedLSTMCell
+from rnncells.cells.simple import SimpleCell
+from rnncells.cells.variational import VariationalDropout
+from rnncells.interop.layout import described
+
+
+class Form(NamedTuple):
+    """One of our cells in another library.
+
+    Attributes:
+      kind: our class.
+      gates: our letters of the gates in the other library's order, "" for one gate.
+      arrays: blocks of each of the other library's arrays, by name. Arrays of biases
+        are absent if the cell has no biases.
+      options: for each field of our cell, the values that the other library has.
+      negated: gates whose kernels and biases have the opposite sign.
+      offsets: numbers that are added to our biases, by gate.
+    """
+
+    kind: type[RNNCellBase]
+    gates: str
+    arrays: Mapping[str, str]
+    options: Mapping[str, tuple] = {}
+    negated: str = ""
+    offsets: Mapping[str, int] = {}
+
+    @property
+    def bias_side(self) -> str:
+        """Gates with our biases: those of inputs, `i`, or those of states, `h`."""
+        return "h" if issubclass(self.kind, LSTMCell | ProjectedLSTMCell) else "i"
+
+    def gate_names(self, side: str) -> list[str]:
+        """Returns our names of the gates of inputs, `i`, or of states, `h`."""
+        return [side + gate for gate in self.gates] or [side]
+
+    def fits(self, cell: nn.Module) -> bool:
+        """Returns whether the other library's cell computes the same as ours."""
+        # A subclass may compute something else; variational dropout changes no weights.
+        is_kind = isinstance(cell, self.kind) and (
+            isinstance(cell, VariationalDropout) or type(cell).recur is self.kind.recur
+        )
+        return is_kind and all(
+            getattr(cell, field) in values for field, values in self.options.items()
+        )
+
+    def __str__(self) -> str:
+        options = [
+            f"{field}={' or '.join(str(getattr(v, '__name__', v)) for v in values)}"
+            for field, values in self.options.items()
+        ]
+        return self.kind.__name__ + (f"({', '.join(options)})" if options else "")
+
+
+class Library:
+    """Another library, by its name and its cells."""
+
+    def __init__(self, name: str, *forms: Form):
+        self.name, self.forms = name, forms
+
+    def form_of(self, cell: nn.Module) -> Form:
+        """Returns the form of a cell.
+
+        Raises:
+          TypeError: the library has no such cell.
+        """
+        for form in self.forms:
+            if form.fits(cell):
+                return form
+        raise TypeError(
+            f"`layer` must consist of cells that {self.name} also has: "
+            f"{', '.join(map(str, self.forms))}; got {described(cell)}."
+        )
+
+
+DEFAULTS = {"gate_fn": (nn.sigmoid,), "activation_fn": (nn.tanh,)}
+BIASES = {"use_bias": (True,)}
+
+PYTORCH_ARRAYS = {
+    "weight_ih": "W.T",
+    "weight_hh": "U.T",
+    "bias_ih": "b_i",
+    "bias_hh": "b_h",
+}
+PYTORCH = Library(
+    "PyTorch",
+    Form(LSTMCell, "ifgo", PYTORCH_ARRAYS, DEFAULTS),
+    Form(ProjectedLSTMCell, "ifgo", PYTORCH_ARRAYS | {"weight_hr": "P.T"}, DEFAULTS),
+    Form(GRUCell, "rzn", PYTORCH_ARRAYS, DEFAULTS | {"reset_after": (True,)}),
+    Form(
+        SimpleCell,
+        gates="",
+        arrays=PYTORCH_ARRAYS,
+        options={"activation_fn": (nn.tanh, nn.relu), "residual": (False,)},
+    ),
+)
+
+KERAS_ARRAYS = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
+KERAS = Library(
+    "Keras",
+    Form(LSTMCell, "ifgo", KERAS_ARRAYS),
+    Form(GRUCell, "zrn", KERAS_ARRAYS | {"bias": "b_i b_h"}, {"reset_after": (True,)}),
+    Form(GRUCell, "zrn", KERAS_ARRAYS, {"reset_after": (False,)}),
+    Form(SimpleCell, "", KERAS_ARRAYS, {"residual": (False,)}),
+)
+
+HAIKU = Library(
+    "Haiku",
+    Form(
+        LSTMCell,
+        gates="igfo",
+        arrays={"linear/w": "W U", "linear/b": "b"},
+        options=DEFAULTS | BIASES,
+        offsets={"f": -1},
+    ),
+    Form(
+        GRUCell,
+        gates="zrn",
+        arrays={"w_i": "W", "w_h": "U", "b": "b"},
+        options=DEFAULTS | BIASES | {"reset_after": (False,)},
+        negated="z",
+    ),
+    Form(
+        SimpleCell,
+        gates="",
+        arrays={
+            "linear/w": "W",
+            "linear/b": "b_i",
+            "linear_1/w": "U",
+            "linear_1/b": "b_h",
+        },
+        options=BIASES | {"activation_fn": (nn.relu,), "residual": (False,)},
+    ),
+)
+
+EQUINOX_ARRAYS = {"weight_ih": "W.T", "weight_hh": "U.T", "bias": "b"}
+EQUINOX = Library(
+    "Equinox",
+    Form(LSTMCell, "ifgo", EQUINOX_ARRAYS, DEFAULTS),
+    Form(
+        GRUCell,
+        gates="rzn",
+        arrays=EQUINOX_ARRAYS | {"bias_n": "b_hn"},
+        options=DEFAULTS | {"reset_after": (True,)},
+    ),
+)
