@@ -1,4 +1,4 @@
-"""The shim beside today's Flax; old programs on it are in test_old_programs.py."""
+"""The shim equals today's Flax; test_old_programs.py runs old programs on it."""
 
 import dataclasses
 import datetime
@@ -21,7 +21,7 @@ from rnncells import legacy
 
 KEY = jax.random.PRNGKey(0)
 X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
-quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
+quiet = pytest.mark.filterwarnings("ignore:.*removed after Flax 0.6:DeprecationWarning")
 
 
 CELLS = {
@@ -35,7 +35,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_new_forms_are_those_of_flax_and_not_noticed(name):
+def test_new_forms_equal_flax_and_do_not_warn(name):
     x = X[..., None] if name == "ConvLSTMCell" else X
 
     def results(module):
@@ -52,7 +52,7 @@ def test_new_forms_are_those_of_flax_and_not_noticed(name):
 
 
 @quiet
-def test_carries_are_float32_as_they_were():
+def test_old_carries_are_float32():
     for dtype in (jnp.float16, jnp.bfloat16):
         cell = legacy.GRUCell(param_dtype=dtype)
         assert cell.initialize_carry(KEY, (2,), 4).dtype == jnp.float32
@@ -62,7 +62,7 @@ def test_carries_are_float32_as_they_were():
 
 @quiet
 @pytest.mark.parametrize("options", [(True, True), (True, True, 2), (True, True, True)])
-def test_positional_arguments_behind_the_size(options):
+def test_positional_arguments_after_the_size(options):
     """After `return_carry` came `unroll` in Flax 0.6.7, and `reverse` since."""
     rnn = legacy.RNN(legacy.GRUCell(), 4, *options)
     has_unroll = len(options) > 2 and options[2] == 2
@@ -71,19 +71,19 @@ def test_positional_arguments_behind_the_size(options):
     assert rnn.reverse == (len(options) > 2 and not has_unroll)
 
 
-def test_what_a_shim_cannot_see_is_an_error():
+def test_ambiguous_arguments_raise_errors():
     with pytest.raises(TypeError, match="the first argument of a cell was `gate_fn`"):
         legacy.LSTMCell(nn.hard_sigmoid)
-    with pytest.raises(TypeError, match="or else `segmentation_mask`"):
+    with pytest.raises(TypeError, match="Pass `seq_lengths` or `segmentation_mask`"):
         rnn = legacy.RNN(legacy.GRUCell(4))
         mask = jnp.ones((2, 5), int)
         rnn.init(KEY, X, seq_lengths=jnp.array([5, 5]), segmentation_mask=mask)
 
 
-def test_lengths_and_masks_that_do_not_fit_are_named():
+def test_masks_of_wrong_shape_raise_value_error():
     rnn = legacy.RNN(legacy.GRUCell(4))
-    with pytest.warns(DeprecationWarning, match="write `seq_lengths="):
-        with pytest.raises(ValueError, match="`segmentation_mask` must have .* axes"):
+    with pytest.warns(DeprecationWarning, match="Write `seq_lengths="):
+        with pytest.raises(ValueError, match="`segmentation_mask` must have the shape"):
             rnn.init(KEY, X, segmentation_mask=jnp.ones((3, 5), int))
 
 
@@ -99,7 +99,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_errors_name_the_method_that_was_called(name):
+def test_errors_of_missing_arguments_name_the_method(name):
     with pytest.raises(TypeError, match=r"^\w+Cell\.initialize_carry\(\) "):
         CALLS[name]()
 
@@ -114,28 +114,28 @@ def test_errors_name_the_method_that_was_called(name):
         ),
         (
             lambda: legacy.RNN(legacy.GRUCell(), 4, cell_size=4),
-            "^`cell_size` of RNN is given twice, by its place and by name",
+            "^RNN got `cell_size` twice, by position and by name",
         ),
         (
             lambda: legacy.RNN(legacy.GRUCell(), 4, *[False] * 10),
-            "^RNN takes at most 10 arguments behind the cell, .* got 11",
+            "^RNN takes at most 10 positional arguments after the cell, .* got 11",
         ),
         (
             lambda: legacy.RNN(legacy.SimpleCell(4), 4).init(KEY, X),
-            "^`cell_size` of RNN is for cells with .* SimpleCell .* write RNN",
+            "^`cell_size` of RNN needs a cell with .* SimpleCell .* Write RNN",
         ),
         (
             lambda: legacy.RNN(nn.GRUCell(4), 4).init(KEY, X),
-            "^`cell_size` of RNN is for cells with .* GRUCell .* write RNN",
+            "^`cell_size` of RNN needs a cell with .* GRUCell .* Write RNN",
         ),
     ],
 )
-def test_wrong_old_forms_are_named(call, text):
+def test_wrong_old_forms_raise_type_error(call, text):
     with pytest.raises(TypeError, match=text):
         call()
 
 
-def test_signatures_are_those_that_are_documented():
+def test_signatures_and_docstrings_of_initialize_carry():
     def names(function):
         return list(inspect.signature(function).parameters)
 
@@ -152,8 +152,8 @@ def test_signatures_are_those_that_are_documented():
     assert "_carry.GRUCell" not in shown
 
 
-def test_carries_of_classes_are_static_arguments_of_jit():
-    """As a function: the same each time, so that `jit` traces it once."""
+def test_initialize_carry_of_a_class_can_be_a_static_argument_of_jit():
+    """The method of a class is equal and hashes equal at each access."""
     assert legacy.GRUCell.initialize_carry == legacy.GRUCell.initialize_carry
     assert hash(legacy.GRUCell.initialize_carry) != hash(
         legacy.LSTMCell.initialize_carry
@@ -161,15 +161,15 @@ def test_carries_of_classes_are_static_arguments_of_jit():
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_all_cells_are_of_the_base(name):
+def test_all_cells_derive_from_the_base(name):
     cell = CELLS[name](legacy)
     assert isinstance(cell, legacy.RNNCellBase)
     assert isinstance(cell, getattr(rnncells, name))
 
 
 @quiet
-def test_replaced_modules_are_those_of_flax():
-    """Made anew from their fields: no old form, and the same results."""
+def test_replaced_modules_equal_those_of_flax():
+    """`dataclasses.replace` on old forms does not warn."""
 
     def results(module):
         cell = module.GRUCell()
@@ -184,7 +184,7 @@ def test_replaced_modules_are_those_of_flax():
     assert_same(results(legacy), results(old_linen))
 
 
-def test_cells_made_by_default_are_those_of_flax():
+def test_cells_from_default_factories_equal_those_of_flax():
     def results(module):
         class Model(nn.Module):
             cell: nn.Module = dataclasses.field(default_factory=module.LSTMCell)
@@ -195,10 +195,10 @@ def test_cells_made_by_default_are_those_of_flax():
         return Model().init_with_output(KEY, X[:, 0])
 
     expected = results(old_linen)
-    with pytest.warns(DeprecationWarning, match=r"write `LSTMCell\(f") as caught:
+    with pytest.warns(DeprecationWarning, match=r"Write `LSTMCell\(f") as caught:
         assert_same(results(legacy), expected)
     lines, first = inspect.getsourcelines(results)
-    # Where the model is made, which makes the cell.
+    # The line that constructs the model, and so the cell.
     last = first + len(lines) - 1
     assert [(w.filename, w.lineno) for w in caught] == [(__file__, last)]
 
@@ -206,8 +206,8 @@ def test_cells_made_by_default_are_those_of_flax():
 @quiet
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"time_major": True}])
 @pytest.mark.parametrize("name", ["seq_lengths", "segmentation_mask"])
-def test_rows_without_steps_are_what_they_were(name, options):
-    """All steps count: Flax, then as now, takes the carry at 0 - 1, the last."""
+def test_rows_of_length_0_run_all_steps_in_old_forms(name, options):
+    """Flax, then as now, takes the carry at index 0 - 1, the last."""
     lengths = jnp.array([0, 2])
     mask = (jnp.arange(5) < lengths[:, None]).astype(int)
     given = {name: lengths if name == "seq_lengths" else mask}
@@ -227,7 +227,7 @@ def test_rows_without_steps_are_what_they_were(name, options):
     assert_same(results(legacy), results(old_linen))
 
 
-def test_rows_without_steps_keep_their_carry_in_new_forms():
+def test_rows_of_length_0_keep_their_carry_in_new_forms():
     rnn, lengths = legacy.RNN(legacy.GRUCell(4), return_carry=True), jnp.array([0, 2])
     (carry, _), _ = rnn.init_with_output(KEY, X, seq_lengths=lengths)
     np.testing.assert_array_equal(carry[0], 0)
@@ -243,7 +243,7 @@ def names(module):
 linen = names("flax.linen")
 import rnncells.legacy
 own = {"ConvLSTM", "REMOVAL_DATE", "REMOVAL_VERSION", "set_strict", "strict"}
-# Which Flax imports when asked for it.
+# Flax imports this module on demand.
 own |= {"partitioning"}
 assert names("rnncells.legacy") == linen | own
 public = {name for name in dir(rnncells.legacy) if name[0] != "_"}
@@ -252,14 +252,14 @@ assert len(pydoc.render_doc(rnncells.legacy).splitlines()) < 200
 """
 
 
-def test_all_names_are_those_of_flax_and_a_few():
+def test_the_shim_has_all_names_of_flax_linen():
     run_python("-c", NAMES)
     assert legacy.Dense is nn.Dense
     with pytest.raises(AttributeError, match="no attribute 'LSTM'"):
         _ = legacy.LSTM
 
 
-# Those of Flax 0.6.11 that Flax still has.
+# Modules of Flax 0.6.11 that Flax still has.
 MODULES = """
 activation attention combinators dtypes initializers kw_only_dataclasses linear module
 normalization partitioning pooling spmd stochastic summary transforms
@@ -267,13 +267,13 @@ normalization partitioning pooling spmd stochastic summary transforms
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules_are_those_of_flax(name):
+def test_modules_are_the_modules_of_flax(name):
     own = importlib.import_module(f"rnncells.legacy.{name}")
     assert own is importlib.import_module(f"flax.linen.{name}")
     assert own is getattr(legacy, name)
 
 
-def test_names_of_the_module_recurrent():
+def test_the_module_recurrent_has_the_names_of_flax():
     from rnncells.legacy.recurrent import LSTMCell, flip_sequences
 
     assert legacy.recurrent.LSTMCell is LSTMCell is legacy.LSTMCell
@@ -282,12 +282,14 @@ def test_names_of_the_module_recurrent():
         _ = legacy.recurrent._select_last
 
 
-def test_shim_goes_when_it_was_promised_to():
-    """Fails when it is time to remove `rnncells.legacy`: not before both have come."""
+def test_the_shim_is_removed_as_promised():
+    """Fails when `rnncells.legacy` must be removed: in this version, after this day."""
     readme = (Path(rnncells.__file__).parent.parent / "README.md").read_text()
     promise = f"{legacy.REMOVAL_VERSION}, and not before {legacy.REMOVAL_DATE.year}"
     assert promise in readme
-    promise = rf"{legacy.REMOVAL_VERSION} .* not before\s+{legacy.REMOVAL_DATE} "
+    promise = (
+        rf"(?s)ersion {legacy.REMOVAL_VERSION} .* not before\s+{legacy.REMOVAL_DATE} "
+    )
     assert re.search(promise, legacy.__doc__)
     version = tuple(map(int, rnncells.__version__.split(".")[:2]))
     is_version = version >= tuple(map(int, legacy.REMOVAL_VERSION.split(".")))

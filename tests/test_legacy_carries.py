@@ -15,7 +15,7 @@ CARRY = jnp.cos(jnp.arange(24.0)).reshape(2, 3, 4)
 C, H = CARRY[:, :2]
 IMAGE = jnp.sin(jnp.arange(60.0)).reshape(1, 3, 5, 4)
 IMAGES = jnp.cos(jnp.arange(120.0)).reshape(2, 3, 5, 4)
-quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
+quiet = pytest.mark.filterwarnings("ignore:.*removed after Flax 0.6:DeprecationWarning")
 
 # A cell, what makes its carry (an iterator is used up), and the inputs.
 CARRIES = {
@@ -42,7 +42,7 @@ CARRIES = {
 
 @quiet
 @pytest.mark.parametrize("name, carry, inputs", CARRIES.values(), ids=CARRIES)
-def test_carries_are_taken_as_they_were(name, carry, inputs):
+def test_old_cells_accept_the_carries_of_old_flax(name, carry, inputs):
     def results(module):
         args = () if inputs.ndim < 4 else (4, (3, 3))
         cell = getattr(module, name)(*args)
@@ -53,7 +53,7 @@ def test_carries_are_taken_as_they_were(name, carry, inputs):
 
 
 @quiet
-def test_a_learned_carry_has_the_gradient_that_it_had():
+def test_the_gradient_of_a_learned_carry_is_unchanged():
     def results(module):
         class Model(nn.Module):
             @nn.compact
@@ -78,19 +78,19 @@ def test_a_learned_carry_has_the_gradient_that_it_had():
     [(C, CARRY[0]), (C, H, H), (C, 0.5), CARRY[0], None],
     ids=["batch", "parts", "number", "array", "none"],
 )
-def test_a_carry_that_was_not_taken_is_an_error_that_says_what_is(carry):
+def test_other_carries_raise_an_error_with_the_expected_shapes(carry):
     shapes = r"\(\(2, None\), \(2, None\)\)"
     with pytest.raises(ValueError, match=f"^`carry` of LSTMCell.* {shapes} .* got "):
         legacy.LSTMCell().init(KEY, carry, X[:, 0])
 
 
 @quiet
-def test_a_pair_is_no_carry_of_a_gru():
+def test_a_pair_as_the_carry_of_a_gru_raises_value_error():
     with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(\(2, 4\), "):
         legacy.GRUCell().init(KEY, (C, H), X[:, 0])
 
 
-def test_cells_with_features_are_as_strict_as_those_of_the_library():
+def test_cells_with_features_accept_the_carries_of_rnncells_only():
     with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(1, 4\)"):
         legacy.GRUCell(4).init(KEY, H[:1], X[:, 0])
     with pytest.raises(ValueError, match=r"^`carry` of LSTMCell.* got \["):
@@ -98,7 +98,7 @@ def test_cells_with_features_are_as_strict_as_those_of_the_library():
 
 
 @quiet
-def test_layers_run_old_cells_by_the_fast_loop():
+def test_layers_run_old_cells_with_the_fast_loop():
     """Which alone has a choice of memory, and is for cells with the call of all."""
     for cell in (legacy.GRUCell(), legacy.LSTMCell()):
         params = legacy.RNN(cell, 4).init(KEY, X)

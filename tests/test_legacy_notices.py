@@ -1,4 +1,4 @@
-"""What the shim says of old forms: once for each place, and code that is right."""
+"""The shim warns about old forms once for each line, and suggests correct code."""
 
 import re
 import warnings
@@ -19,7 +19,7 @@ X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
 IMAGES = jnp.sin(jnp.arange(120.0)).reshape(2, 5, 4, 3)
 
 
-def test_a_line_is_noticed_once_until_filters_change():
+def test_a_line_warns_once_until_the_filters_change():
     def old(count):
         for _ in range(count):
             legacy.GRUCell.initialize_carry(KEY, (2,), 4)
@@ -29,11 +29,11 @@ def test_a_line_is_noticed_once_until_filters_change():
             warnings.simplefilter("always")
             old(3)
         assert [warning.filename for warning in caught] == [__file__]
-    with pytest.warns(DeprecationWarning, match="write `GRUCell"):
+    with pytest.warns(DeprecationWarning, match="Write `GRUCell"):
         old(1)
 
 
-def test_a_form_is_noticed_once_whatever_is_to_be_written_for_it():
+def test_a_form_warns_once_for_each_line_even_if_the_texts_differ():
     cells = legacy.GRUCell(4), legacy.ConvLSTMCell(4, (3,)), legacy.LSTMCell(4)
     inits = (), (nn.initializers.zeros_init(),), (nn.initializers.normal(),)
     said = set()
@@ -48,12 +48,12 @@ def test_a_form_is_noticed_once_whatever_is_to_be_written_for_it():
     assert len(said) == 2
 
 
-def test_forms_at_one_line_are_noticed_each():
+def test_each_old_form_on_a_line_warns():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
             legacy.RNN(legacy.GRUCell(), 4), legacy.GRUCell.initialize_carry(KEY, (), 4)
-    forms = [str(warning.message).partition(" is of ")[0] for warning in caught]
+    forms = [str(warning.message).partition(" was removed ")[0] for warning in caught]
     assert forms == [
         "`GRUCell()` without `features`",
         "`RNN(cell, cell_size)`",
@@ -61,7 +61,7 @@ def test_forms_at_one_line_are_noticed_each():
     ]
 
 
-def test_notices_end_in_few_words_of_when_old_forms_go():
+def test_warnings_end_with_the_version_of_the_removal():
     with pytest.warns(DeprecationWarning) as caught:
         legacy.GRUCell.initialize_carry(KEY, (2,), 4)
     with legacy.strict(), pytest.raises(TypeError) as raised:
@@ -73,8 +73,7 @@ def test_notices_end_in_few_words_of_when_old_forms_go():
     assert "`rnncells migrate` rewrites" in legacy.__doc__
 
 
-def test_strict_blocks_are_of_their_own_thread():
-    """Others go on as they were, whichever block ends first."""
+def test_strict_blocks_affect_their_own_thread_only():
 
     def run_old():
         with warnings.catch_warnings():
@@ -89,7 +88,7 @@ def test_strict_blocks_are_of_their_own_thread():
         assert run_old().shape == (2, 4)
 
 
-def test_strict_mode_may_be_set_from_outside():
+def test_the_environment_variable_sets_strict_mode():
     code = (
         "import jax, rnncells.legacy as nn; "
         "nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)"
@@ -98,7 +97,7 @@ def test_strict_mode_may_be_set_from_outside():
     assert "TypeError: `GRUCell.initialize_carry(" in said
 
 
-def test_warnings_of_imported_modules_are_seen_as_documented(tmp_path):
+def test_the_documented_filters_show_warnings_of_imported_modules(tmp_path):
     (tmp_path / "imported.py").write_text(
         "import jax, rnncells.legacy as nn\n"
         "def carry(): return nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)\n"
@@ -116,7 +115,7 @@ def test_warnings_of_imported_modules_are_seen_as_documented(tmp_path):
 
 
 def names(module, x, size, features):
-    """Returns what stands in old forms, and in what is to be written for them."""
+    """Returns the values of the names in old forms and in the suggested code."""
     cells = ("LSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM", "RNN", "Bidirectional")
     axes = {"variable_broadcast": "params", "split_rngs": {"params": False}}
     return {
@@ -157,7 +156,7 @@ def same(carry):
     return carry
 
 
-# Each old form, the cell in it, and what shows that what it makes is the same.
+# Each old form, the cell in it, and a function whose results must not change.
 FORMS = {
     "LSTMCell()": ("", step),
     "Lifted()": ("", scan),
@@ -184,7 +183,7 @@ FORMS = {
 
 
 def evaluated(form, namespace, cell, made=""):
-    """Returns what a form gives, of a cell made with some fields."""
+    """Returns the value of a form, with `cell` constructed from some fields."""
     given = "kernel_size=kernel_size, " if "Conv" in cell else ""
     if given and not made:
         made = "features=size[-1]"
@@ -196,19 +195,19 @@ def evaluated(form, namespace, cell, made=""):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_to_be_written_runs_on_flax_and_is_the_same(form):
+def test_the_suggested_code_gives_the_same_results_on_flax(form):
     cell, result = FORMS[form]
     size = (4, 6) if "Conv" in form + cell else 4
     of_old, of_shim, of_flax = (
         names(module, X, size, 6) for module in (old_linen, legacy, nn)
     )
-    # What is to be written is for all values that come.
+    # The suggested code must not depend on the values.
     of_shim["init_fn"] = nn.initializers.zeros_init()
-    with pytest.warns(DeprecationWarning, match="is of Flax <= 0.6") as caught:
+    with pytest.warns(DeprecationWarning, match="was removed after Flax 0.6") as caught:
         evaluated(form, of_shim, cell)
     (text,) = (str(warning.message) for warning in caught)
-    new = re.search(r"write `([^`]+)`", text)[1]
-    made = re.search(r"made with `([^`]+)`(?: and `([^`]+)`)?", text)
+    new = re.search(r"Write `([^`]+)`", text)[1]
+    made = re.search(r"construct the cell with `([^`]+)`(?: and `([^`]+)`)?", text)
     fields = ", ".join(filter(None, made.groups())) if made else ""
     assert bool(fields) == bool(cell)
     assert_same(
@@ -218,7 +217,7 @@ def test_what_is_to_be_written_runs_on_flax_and_is_the_same(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_place_is_noticed_once_whatever_values_come(form):
+def test_a_line_warns_once_for_all_values(form):
     cell, _ = FORMS[form]
     sizes = [(4, 6), (5, 6), (5, 7)] if "Conv" in form + cell else [4, 5, 6]
     namespace = names(legacy, X, sizes[0], 6)
@@ -230,7 +229,7 @@ def test_a_place_is_noticed_once_whatever_values_come(form):
     assert [warning.lineno for warning in caught] == [3]
 
 
-def test_a_mask_is_noticed_once_and_is_what_is_to_be_written():
+def test_a_mask_warns_once_and_equals_the_suggested_lengths():
     rnn = legacy.RNN(legacy.GRUCell(4))
     params = rnn.init(KEY, X)
     found = []
@@ -242,7 +241,7 @@ def test_a_mask_is_noticed_once_and_is_what_is_to_be_written():
                 rnn.apply(params, X[:, :steps], segmentation_mask=segmentation_mask)
             )
     (text,) = (str(warning.message) for warning in caught)
-    new = re.search(r"write `([^`]+)`", text)[1]
+    new = re.search(r"Write `([^`]+)`", text)[1]
     expected = eval(
         f"nn.RNN(nn.GRUCell(4)).apply(params, X[:, :4], {new})",
         {**globals(), "params": params, "segmentation_mask": segmentation_mask},
@@ -250,7 +249,7 @@ def test_a_mask_is_noticed_once_and_is_what_is_to_be_written():
     assert_same(found[-1], expected)
 
 
-def test_the_name_in_checkpoints_is_that_which_is_told():
+def test_the_suggested_name_is_the_name_in_checkpoints():
     class Model(nn.Module):
         linen: object
         name_told: str | None = None

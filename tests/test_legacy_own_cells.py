@@ -1,4 +1,4 @@
-"""Users' own cells on the shim, as they were, and written anew as notices say."""
+"""Users' own cells on the shim: unchanged, and changed as the warnings suggest."""
 
 import re
 import warnings
@@ -16,7 +16,7 @@ from rnncells import legacy
 KEY = jax.random.PRNGKey(0)
 X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
 IMAGES = jnp.sin(jnp.arange(120.0)).reshape(2, 5, 4, 3)
-quiet = pytest.mark.filterwarnings("ignore:.*is of Flax <= 0.6:DeprecationWarning")
+quiet = pytest.mark.filterwarnings("ignore:.*removed after Flax 0.6:DeprecationWarning")
 
 STATIC = f"""
 class Cell(nn.RNNCellBase):
@@ -123,20 +123,20 @@ def results(module, code, size):
 
 @quiet
 @pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
-def test_own_cells_run_as_they_did(source, cell, size):
+def test_own_cells_give_the_results_of_old_flax(source, cell, size):
     code = program(source, cell.format(""))
     assert_same(results(legacy, code, size), results(old_linen, code, size))
 
 
 def told(text, words):
-    """Returns the code that stands behind some words of a text, or None."""
+    """Returns the code that follows some words of a text, or None."""
     found = re.search(rf"{words} ?`([^`]+)`", text)
     return found and found[1]
 
 
 def written_as_told(source, text):
-    """Returns a cell's source, changed as a notice of its RNN says."""
-    method = told(text, "a method of the instance:")
+    """Returns a cell's source, changed as the warning of its RNN suggests."""
+    method = told(text, "an instance method")
     if method is not None:
         old = (
             r"(?:    @\w+\n)?    def initialize_carry\(.*?\bsize\b(?:, )?(.*?)\s*\):\n"
@@ -154,7 +154,7 @@ def written_as_told(source, text):
 
 
 @pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
-def test_own_cells_written_as_told_are_the_same(source, cell, size):
+def test_own_cells_changed_as_suggested_give_the_same_results(source, cell, size):
     old = program(source, cell.format(""))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -162,9 +162,9 @@ def test_own_cells_written_as_told_are_the_same(source, cell, size):
     said = [str(warning.message) for warning in caught]
     (text,) = (text for text in said if text.startswith("`RNN("))
     new = written_as_told(source, text)
-    new = program(new, cell.format(told(text, "made with")))
+    new = program(new, cell.format(told(text, "construct the cell with")))
     for text in said:
-        new = new.replace(told(text, "^"), told(text, "write"))
+        new = new.replace(told(text, "^"), told(text, "Write"))
     expected = results(old_linen, old, size)
     with legacy.strict():
         assert_same(results(legacy, new, size), expected)
@@ -173,7 +173,7 @@ def test_own_cells_written_as_told_are_the_same(source, cell, size):
 
 @pytest.mark.parametrize("name", ["LSTMCell", "SimpleCell"])
 @pytest.mark.parametrize("time_major", [False, True])
-def test_carries_of_derived_cells_are_of_a_shape_as_in_flax(name, time_major):
+def test_derived_cells_get_the_shape_of_a_step_as_in_flax(name, time_major):
     def results(module):
         class Cell(getattr(module, name)):
             def initialize_carry(self, rng, input_shape):
@@ -186,7 +186,7 @@ def test_carries_of_derived_cells_are_of_a_shape_as_in_flax(name, time_major):
     assert_same(results(legacy), results(nn))
 
 
-def test_carries_of_cells_of_the_library_are_of_a_sample():
+def test_cells_of_rnncells_get_a_sample_of_a_step():
     class Cell(rnncells.LSTMCell):
         def initialize_carry(self, key, sample_input):
             return super().initialize_carry(key, sample_input.shape)

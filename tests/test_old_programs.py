@@ -44,7 +44,7 @@ def assert_notices(caught, file, lines):
         assert issubclass(warning.category, DeprecationWarning)
         assert warning.filename == file
         text = str(warning.message)
-        assert "is of Flax <= 0.6" in text and "write " in text
+        assert "was removed after Flax 0.6" in text and "Write " in text
         near = "".join(lines[warning.lineno - 1 : warning.lineno + 4])
         form = re.match(r"`(?:\w+\.)?(\w+)", text)[1]
         is_named = form in ("initialize_carry", "segmentation_mask")
@@ -55,7 +55,7 @@ def assert_notices(caught, file, lines):
 
 @pytest.mark.parametrize("name", ON_SHIM)
 def test_strict_mode_raises(name):
-    with legacy.strict(), pytest.raises(TypeError, match="is of Flax <= 0.6"):
+    with legacy.strict(), pytest.raises(TypeError, match="was removed after Flax 0.6"):
         run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))
 
 

@@ -1,11 +1,11 @@
-"""Code for Flax <= 0.6.11 as it is: `import rnncells.legacy as nn` instead of Flax's.
+"""Runs code for Flax <= 0.6.11: import `rnncells.legacy` instead of `flax.linen`.
 
     import flax.linen as nn        ->   import rnncells.legacy as nn
     from flax.linen import RNN     ->   from rnncells.legacy import RNN
     import flax.linen.linear       ->   import rnncells.legacy.linear
 
-All names and modules of `flax.linen` are here. The recurrent names take both what they
-took up to Flax 0.6.11 and what they take today, so that a program can be moved step by
+The shim provides all names and modules of `flax.linen`. Its recurrent cells and layers
+accept the arguments of Flax <= 0.6.11 and today's, so you can change a program step by
 step:
 
 >>> import warnings; warnings.simplefilter("ignore", DeprecationWarning)
@@ -16,28 +16,29 @@ step:
 >>> y.shape
 (2, 4)
 
-Each old form is answered by a `DeprecationWarning`, once for each place in the user's
-code, that says what to write instead. Python shows those of `__main__` alone, and
-pytest all: to see them in modules that a program imports, run it by
-`python -W default::DeprecationWarning`, or have it say
+Each old form raises a `DeprecationWarning` that says what to write instead, once for
+each line of your code. Python shows such warnings only for `__main__`, pytest shows
+all. To see those of imported modules, run `python -W default::DeprecationWarning`, or
+add this line to your program:
 
-    warnings.filterwarnings("default", ".*is of Flax <= 0.6", DeprecationWarning)
+    warnings.filterwarnings("default", ".*removed after Flax 0.6", DeprecationWarning)
 
 `with strict():`, `set_strict()` or the environment variable `RNNCELLS_LEGACY_STRICT=1`
-make each a `TypeError`, which no filter hides. Names of parameters and initial values
-are those of Flax, old and new, so checkpoints load.
+turn each warning into a `TypeError`. Parameter names and initial values equal those of
+old and new Flax, so checkpoints load.
 
-A cell without `features` takes each carry that it took: a list, or one that broadcasts.
-With `features` it is as strict as those of `rnncells`.
+A cell without `features` accepts the carries that Flax accepted: also lists, and arrays
+that broadcast. A cell with `features` accepts the carries of `rnncells` only.
 
-What a shim cannot see: a positional `gate_fn` as the first argument of a cell raises
-`TypeError`.
+Two things differ from Flax. A positional `gate_fn` as the first argument of a cell
+raises a `TypeError`. With `capture_intermediates`, gates give their parameters instead
+of their pre-activations.
 
-This module goes with version 2.0 of rnncells (`REMOVAL_VERSION`), and not before
+Version 2.0 of rnncells (`REMOVAL_VERSION`) will remove this module, and not before
 2028-01-01 (`REMOVAL_DATE`). The command `rnncells migrate` rewrites files.
 """
 
-# All that is public here is what `import *` gives, so files of the shim are private.
+# `import *` gives all public names of this module, so the shim's own files are private.
 from flax.linen import *
 
 from rnncells.legacy import recurrent as recurrent

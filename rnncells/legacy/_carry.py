@@ -1,4 +1,4 @@
-"""`initialize_carry` in its old form, beside today's."""
+"""`initialize_carry` with the arguments of Flax <= 0.6.11, or today's."""
 
 import dataclasses
 import inspect
@@ -25,11 +25,14 @@ def old_carry(
     size: Size,
     init_fn: Callable | None = None,
 ) -> Carry:
-    """Returns a carry as Flax <= 0.6.11 made it; see `InitializeCarry`.
+    """Returns a carry with the values of Flax <= 0.6.11.
 
     Args:
-      parts: 1, or 2 for `(c, h)`, which have half of the key each.
-      rng: as all that follows, see `InitializeCarry`.
+      parts: 1, or 2 for `(c, h)`; each part gets its own key, split from `rng`.
+      rng: random key.
+      batch_dims: shape of the batch.
+      size: number of features, or the shape of an image with its features.
+      init_fn: initialiser, called without a dtype; zeros if None.
     """
     if not isinstance(batch_dims, tuple | list):
         raise TypeError(
@@ -44,13 +47,15 @@ def old_carry(
 
 
 class InitializeCarry:
-    """A method of instances that answers the class too, and three arguments.
+    """The method `initialize_carry`, callable on a class or an instance.
+
+    On the class it takes the old arguments, on an instance the old or the new ones.
 
     Args:
-      parts: of the carry.
+      parts: number of arrays in the carry.
     """
 
-    # Flax wraps methods of modules, and would take this one for a property.
+    # Flax wraps methods of modules, and would treat this one as a property.
     nowrap = True
 
     def __init__(self, parts: int):
@@ -64,7 +69,7 @@ class InitializeCarry:
             size: Size,
             init_fn: Callable | None = None,
         ) -> Carry:
-            """Returns a carry as up to Flax 0.6.11: of float32, of any `param_dtype`.
+            """Returns a carry as in Flax <= 0.6.11, in float32 for all `param_dtype`.
 
             Args:
               rng: random key.
@@ -82,7 +87,7 @@ class InitializeCarry:
             return of_old(cell, *args, **kwargs)
 
         for function in (of_old, of_today):
-            # Python's errors of wrong arguments, and `help`, name these.
+            # Python shows these names in errors and in `help`.
             function.__name__, function.__module__ = name, owner.__module__
             function.__qualname__ = f"{owner.__name__}.{name}"
         self.of_class, self.of_instance = of_old, of_today
@@ -94,12 +99,12 @@ class InitializeCarry:
 
 
 def features_of(cell: type, size: str) -> str:
-    """Returns the expression of a cell's features in that of an old size."""
+    """Returns the code of a cell's `features`, given the code of an old size."""
     return f"{size}[-1]" if hasattr(cell, "state_shape") else size
 
 
 def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
-    """Returns what to write in place of a call on a cell or a class."""
+    """Returns what to write instead of an old call on a cell or a class."""
     is_class = isinstance(made, type)
     cls = made if is_class else type(made)
     features = features_of(cls, "size")
@@ -109,7 +114,7 @@ def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
         return Advice(
             "`cell.initialize_carry(key, batch_dims, size)`",
             "0.6.11",
-            f"`cell.{call}`, of a cell made with `features={features}`{also}",
+            f"`cell.{call}`, and construct the cell with `features={features}`{also}",
         )
     fields = [features] + ["kernel_size"] * (features != "size")
     fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
@@ -123,14 +128,14 @@ def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
 
 
 def carry_method(cell: nn.Module) -> Any:
-    """Returns the method `initialize_carry` of a cell as its class has it, or None."""
+    """Returns the attribute `initialize_carry` of a cell's class, unbound, or None."""
     return inspect.getattr_static(type(cell), "initialize_carry", None)
 
 
 def _own_arguments(cell: nn.Module) -> list[str] | None:
-    """Returns names of what a user's old `initialize_carry` takes; None of others.
+    """Returns the argument names of a user's old `initialize_carry`, else None.
 
-    One that takes whatever it is given, for a cell within, counts as old.
+    A method that takes any arguments, to pass them on to another cell, counts as old.
     """
     method = carry_method(cell)
     if method is None or isinstance(method, InitializeCarry):
@@ -144,40 +149,41 @@ def _own_arguments(cell: nn.Module) -> list[str] | None:
 
 
 def advice_on_cell(cell: nn.Module, cell_size: Size) -> str:
-    """Returns what a cell is to be whose RNN is given no `cell_size`."""
+    """Returns how to change a cell so that its RNN needs no `cell_size`."""
     arguments = _own_arguments(cell)
     if arguments is None:
         features = features_of(type(cell), "cell_size")
-        return f"of a cell made with `features={features}`"
+        return f"and construct the cell with `features={features}`"
     own = written(type(cell)).__name__
     is_image = isinstance(cell_size, tuple | list)
     axes, kind = (len(cell_size), "tuple") if is_image else (1, "int")
     counts = f"a property `num_feature_axes` that returns {axes}"
     if "size" not in arguments:
-        return f"where {own} has {counts}, and the cell in it is made with `features`"
-    # It may have features that are not the size of its carry.
+        return f"add to {own} {counts}, and construct its own cell with `features`"
+    # Its field `features` may differ from the size of its carry.
     is_free = getattr(cell, "features", None) in (None, cell_size)
     size = "features" if is_free else "cell_size"
     has_field = size in (field.name for field in dataclasses.fields(cell))
     added = counts if has_field else f"a field `{size}: {kind} = None` and {counts}"
     return (
-        f"of a cell made with `{size}=cell_size`. For that, add to {own} {added}, and "
-        f"make its `initialize_carry` {_method_of_today(cell, arguments, axes, size)}"
+        f"and construct the cell with `{size}=cell_size`. To support this, add to "
+        f"{own} {added}, and make its `initialize_carry` "
+        f"{_method_of_today(cell, arguments, axes, size)}"
     )
 
 
 def _method_of_today(
     cell: nn.Module, arguments: list[str], axes: int, size: str
 ) -> str:
-    """Returns how a user's old `initialize_carry` is to be written."""
+    """Returns the new form of a user's old `initialize_carry`."""
     key, *more = (name for name in arguments if name not in ("batch_dims", "size"))
     takes = ", ".join(["self", key, "input_shape", *["..."] * bool(more)])
-    # Of what the method's code reads.
+    # The names that the method's code reads.
     read = {"batch_dims": f"input_shape[:-{axes}]", "size": f"self.{size}"}
     if isinstance(carry_method(cell), classmethod):
         read["cls"] = "type(self)"
     return (
-        f"a method of the instance: `def initialize_carry({takes})`, which begins with "
+        f"an instance method `def initialize_carry({takes})` that begins with "
         f"`{', '.join(read)} = {', '.join(read.values())}`"
     )
 
@@ -185,7 +191,7 @@ def _method_of_today(
 def make_old_carry(
     cell: nn.Module, key: jax.Array, batch_dims: tuple[int, ...], size: Size
 ) -> Any:
-    """Returns the carry of a cell by its old form, and warns of nothing.
+    """Returns the carry from a cell's old `initialize_carry`, without a warning.
 
     Raises:
       TypeError: the cell has no old form.
@@ -195,8 +201,8 @@ def make_old_carry(
         return old_carry(method.parts, key, batch_dims, size)
     if _own_arguments(cell) is None:
         raise TypeError(
-            "`cell_size` of RNN is for cells with `initialize_carry(rng, batch_dims, "
-            f"size)`, as up to Flax 0.6.11; that of {type(cell).__name__} takes other "
-            "arguments: write RNN(cell)."
+            "`cell_size` of RNN needs a cell with `initialize_carry(rng, batch_dims, "
+            f"size)`, as in Flax <= 0.6.11, but {type(cell).__name__} has other "
+            "arguments there. Write RNN(cell)."
         )
     return cell.initialize_carry(key, batch_dims=batch_dims, size=size)

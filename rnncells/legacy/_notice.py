@@ -1,4 +1,4 @@
-"""How old forms are answered: by a warning at the user's line, or by an error."""
+"""Deprecation warnings at the user's line, or errors in strict mode."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import flax.linen
 import jax
 
-# When `rnncells.legacy` goes: not before this day, and with this version.
+# This version removes `rnncells.legacy`, and not before this day.
 REMOVAL_DATE = datetime.date(2028, 1, 1)
 REMOVAL_VERSION = "2.0"
 
@@ -22,17 +22,17 @@ _INTERNAL = tuple(
     for file in (os.path.dirname(__file__), flax.__file__, jax.__file__)
 )
 _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
-# Of this thread, or task.
+# For this thread or task.
 _is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
 
 
 class Advice(NamedTuple):
-    """What is to be written in place of an old form.
+    """What to write instead of an old form.
 
     Attributes:
-      old: the form, which is the same whatever values it is given.
-      last: the version of Flax that had it last.
-      new: code, and what else is to be changed for it.
+      old: the old form; equal for all values of its arguments.
+      last: the last version of Flax that had the old form.
+      new: the new code, and other changes that it needs.
     """
 
     old: str
@@ -40,11 +40,11 @@ class Advice(NamedTuple):
     new: str
 
     def __str__(self) -> str:
-        return f"{self.old} is of Flax <= {self.last}: write {self.new}."
+        return f"{self.old} was removed after Flax {self.last}. Write {self.new}."
 
 
 def notice(advice: Advice) -> None:
-    """Warns of an old form, once for each place in the user's code that has it.
+    """Warns about an old form, once for each line of the user's code.
 
     Raises:
       TypeError: in strict mode.
@@ -60,8 +60,8 @@ def notice(advice: Advice) -> None:
     line = frame.f_lineno
     form, said = (advice.old, line), (text, DeprecationWarning, line)
     if form in registry:
-        # It may have been noticed in other words. `warnings` looks for the text, when
-        # it has emptied a registry that is older than the filters.
+        # The first warning may have had another text, and `warnings` compares texts,
+        # after it has emptied a registry that is older than the filters.
         registry[said] = True
     warnings.warn_explicit(
         text,
@@ -71,38 +71,38 @@ def notice(advice: Advice) -> None:
         module=frame.f_globals.get("__name__", "<string>"),
         registry=registry,
     )
-    # Filters like "always" would repeat it each time that the line is run.
+    # A filter like "always" would repeat the warning each time the line runs.
     registry[form] = registry[said] = True
 
 
 def written(cls: type) -> type:
-    """Returns the class that the user wrote: of one that `nn.scan` made, its base."""
+    """Returns the class that the user wrote: the base of a class made by `nn.scan`."""
     made = flax.linen.transforms.__name__
     return next(base for base in cls.__mro__ if base.__module__ != made)
 
 
 def how_made(cls: type) -> tuple[str, str]:
-    """Returns how texts call a class, and what is to be said of it.
+    """Returns a name for a class in messages, and an explanation of that name.
 
-    What `nn.scan` makes has a name of Flax's, and the user's is not known.
+    A class made by `nn.scan` has a name from Flax, and the user's name is unknown.
     """
     name = written(cls).__name__
     if written(cls) is cls:
         return name, ""
-    return "Lifted", f", where Lifted is {name} lifted,"
+    return "Lifted", f" (Lifted is a lifted {name})"
 
 
 def _is_internal(frame: FrameType) -> bool:
-    """Says whether a frame is of this module, of Flax, JAX or a dataclass."""
+    """Returns whether a frame is in the shim, Flax, JAX or a dataclass."""
     code = frame.f_code
     is_generated = code.co_filename == "<string>" and code.co_name == "__init__"
     return is_generated or code.co_filename.startswith(_INTERNAL)
 
 
 def set_strict(is_strict: bool = True) -> None:
-    """Has old forms raise `TypeError` from now on, or warn again.
+    """Makes old forms raise `TypeError`, or warn again.
 
-    The environment variable `RNNCELLS_LEGACY_STRICT=1` does the same from the start.
+    The environment variable `RNNCELLS_LEGACY_STRICT=1` sets the initial value.
     """
     global _is_strict
     _is_strict = is_strict
@@ -110,14 +110,15 @@ def set_strict(is_strict: bool = True) -> None:
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """Has old forms raise `TypeError` inside of a `with` block, not in other threads.
+    """Makes old forms raise `TypeError` in a `with` block, in this thread only.
 
     >>> import jax, rnncells.legacy as nn
     >>> with nn.strict():
     ...     nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)
     Traceback (most recent call last):
-    TypeError: `GRUCell.initialize_carry(key, batch_dims, size)` is of Flax <= 0.6.11: \
-write `GRUCell(size, parent=None).initialize_carry(key, (*batch_dims, size))`.
+    TypeError: `GRUCell.initialize_carry(key, batch_dims, size)` was removed after \
+Flax 0.6.11. \
+Write `GRUCell(size, parent=None).initialize_carry(key, (*batch_dims, size))`.
     """
     before = _is_strict_here.set(True)
     try:

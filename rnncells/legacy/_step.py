@@ -1,4 +1,4 @@
-"""One step, of all carries that the equations of Flax <= 0.6.11 took."""
+"""One step from any carry that Flax <= 0.6.11 accepted."""
 
 import flax.linen as nn
 import jax
@@ -9,11 +9,10 @@ from rnncells.carry import Carry, is_shape
 
 
 class OldStep:
-    """Steps of cells in their old form take a carry that unpacks and broadcasts.
+    """Mixin for cells that accept a list or an array that broadcasts as their carry.
 
-    As in Flax, the new carry has the shapes and dtypes that come of the equations.
-    LSTMs and GRUs with `features`, the new form, are as strict as those of rnncells;
-    ConvLSTM has one form.
+    As in Flax, the equations determine the shapes and dtypes of the new carry. LSTM and
+    GRU cells with `features` accept the carries of rnncells only.
     """
 
     @nn.nowrap
@@ -23,7 +22,7 @@ class OldStep:
         inputs = jnp.asarray(inputs)
         parts = unpack(self, carry, inputs.shape)
         if parts is None:
-            # It raises, and says what a carry must be.
+            # Raises the error for a wrong carry.
             return super()._step(carry, inputs)
         self._take_shape(parts[-1].shape)
         carry = parts if len(parts) > 1 else parts[0]
@@ -33,7 +32,7 @@ class OldStep:
 def unpack(
     cell: nn.Module, carry: Carry, input_shape: tuple[int, ...]
 ) -> tuple[jax.Array, ...] | None:
-    """Returns the parts of a carry, or None if the equations do not take them."""
+    """Returns the parts of a carry as arrays, or None if they do not fit the cell."""
     try:
         batch, features = split_shape(cell, input_shape)
         own = jax.tree.leaves(cell.carry_shape(features), is_leaf=is_shape)

@@ -1,4 +1,4 @@
-"""Cells and layers that take old forms beside today's; `flax.linen.recurrent`."""
+"""Cells and layers with old and new arguments; replaces `flax.linen.recurrent`."""
 
 import dataclasses
 from functools import wraps
@@ -23,17 +23,17 @@ from rnncells.legacy._carry import (
 from rnncells.legacy._notice import Advice, how_made, notice
 from rnncells.legacy._step import OldStep
 
-# Fields behind `cell_size`: since Flax 0.6.8, and in 0.6.7.
+# Fields after `cell_size`: since Flax 0.6.8, and in 0.6.7.
 FIELDS = ("time_major", "return_carry", "reverse", "keep_order", "unroll")
 FIELDS += ("variable_axes", "variable_broadcast", "variable_carry", "split_rngs")
 FIELDS_IN_0_6_7 = FIELDS[:2] + FIELDS[4:]
 
 
 class OldForms:
-    """What classes here have beside those that they are made of: a notice when made.
+    """Mixin that warns when a user constructs a module in an old form.
 
-    Flax and `dataclasses.replace` make modules anew from all of their fields, by name:
-    that is no form of the user's.
+    It does not warn when all fields are given by name: Flax and `dataclasses.replace`
+    copy modules that way.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -54,25 +54,25 @@ class OldForms:
 
     @staticmethod
     def _named(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Returns arguments as today's constructor takes them."""
+        """Returns the arguments in the form of today's constructor."""
         return args, kwargs
 
     def _advice(self) -> Advice | None:
-        """Returns what to write in place of this module: here of a cell."""
+        """Returns what to write instead of a cell without `features`."""
         if self.features is not None:
             return None
         name, of = how_made(type(self))
         return Advice(
             f"`{name}()`{of} without `features`",
             "0.6.11",
-            f"`{name}(features=size)`, the `size` of its carry",
+            f"`{name}(features=size)`, where `size` is the width of its carry",
         )
 
 
 class RNNCellBase(nn.RNNCellBase):
-    """Base of users' cells, with a static `initialize_carry` or today's.
+    """Base class of users' cells, with an old or a new `initialize_carry`.
 
-    A cell that does not say how many axes of its input are features has one.
+    A cell without `num_feature_axes` has one feature axis.
     """
 
     @property
@@ -119,20 +119,20 @@ class ConvLSTMCell(OldStep, conv.ConvLSTMCell, RNNCellBase):
 
 
 class ConvLSTM(OldForms, ConvLSTMCell):
-    """`ConvLSTMCell` under its name of Flax <= 0.6.3, which is in old checkpoints."""
+    """`ConvLSTMCell` under its name in Flax <= 0.6.3, which old checkpoints have."""
 
     @nn.nowrap
     def _advice(self) -> Advice:
         return Advice(
             "`ConvLSTM(features, kernel_size)`",
             "0.6.3",
-            "`ConvLSTMCell(features, kernel_size)`, in a compact method with the name "
-            "that it has in checkpoints, as name='ConvLSTM_0'",
+            "`ConvLSTMCell(features, kernel_size)`; in a compact method, also pass its "
+            "name in checkpoints, such as name='ConvLSTM_0'",
         )
 
 
 def takes_shape(cell: nn.Module) -> bool:
-    """Says whether a cell is derived from one here, with a carry of the user's own."""
+    """Returns whether a cell derives from the shim and makes its own carry."""
     method = carry_method(cell)
     own = base.RNNCellBase.initialize_carry
     is_users = not isinstance(method, InitializeCarry) and method is not own
@@ -143,9 +143,9 @@ def takes_shape(cell: nn.Module) -> bool:
 def without_cell_size(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple, dict[str, Any]]:
-    """Returns arguments of `RNN` with the old one's positional arguments by name.
+    """Returns the arguments of `RNN` with the positional arguments of old Flax by name.
 
-    A second one that is no bool is `cell_size`, and others stand behind it.
+    If the second argument is not a bool, it is `cell_size`, and `FIELDS` follow it.
     """
     if len(args) < 2 or isinstance(args[1], bool):
         return args, kwargs
@@ -154,12 +154,12 @@ def without_cell_size(
     names = ("cell_size", *(FIELDS_IN_0_6_7 if is_0_6_7 else FIELDS))
     if len(rest) > len(names):
         raise TypeError(
-            f"RNN takes at most {len(names)} arguments behind the cell, the first of "
-            f"them `cell_size`, got {len(rest)}."
+            f"RNN takes at most {len(names)} positional arguments after the cell, the "
+            f"first of them `cell_size`, got {len(rest)}."
         )
     named = dict(zip(names, rest, strict=False))
     for name in named.keys() & kwargs.keys():
-        raise TypeError(f"`{name}` of RNN is given twice, by its place and by name.")
+        raise TypeError(f"RNN got `{name}` twice, by position and by name.")
     return (cell,), {**named, **kwargs}
 
 
@@ -189,14 +189,14 @@ class RNN(OldForms, rnn.RNN):
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
 
-        With `cell_size`, as in programs for Flax <= 0.6.11, all steps of a row of
-        length 0 count, as they did; else none, and its final carry is the initial one.
+        With `cell_size`, a row of length 0 runs through all its steps, as in Flax <=
+        0.6.11. Without `cell_size`, its final carry is the initial carry.
 
         Args:
           inputs: pytree of `(*batch, time, *features)`.
-          segmentation_mask: integers `(*batch, time)`, 1 at the first steps of each
-            row, and 0 at its padding.
-          **options: those of `rnncells.RNN`.
+          segmentation_mask: integers `(*batch, time)`: 1 at the first steps of each
+            row, and 0 at the padding after them.
+          **options: options of `rnncells.RNN`.
         """
         options = with_lengths(self, inputs, segmentation_mask, options)
         lengths = options.get("seq_lengths")
@@ -238,12 +238,12 @@ def with_lengths(
     segmentation_mask: jax.Array | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns options of a call with lengths in place of a mask."""
+    """Returns the options of a call with lengths instead of a mask."""
     if segmentation_mask is None:
         return options
     if options.get("seq_lengths") is not None:
         raise TypeError(
-            "give `seq_lengths`, or else `segmentation_mask`, its old form."
+            "Pass `seq_lengths` or `segmentation_mask`, its old form, not both."
         )
     new = "`seq_lengths=segmentation_mask.sum(-1)`"
     notice(Advice("`segmentation_mask`", "0.6.9", new))
@@ -251,8 +251,8 @@ def with_lengths(
     sizes = sizes_of(layer, inputs, mask.ndim, options)
     if mask.shape != sizes:
         raise ValueError(
-            f"`segmentation_mask` must have the batch and time axes of the inputs, "
-            f"{sizes}, got the shape {mask.shape}."
+            f"`segmentation_mask` must have the shape {sizes} (the batch and time axes "
+            f"of the inputs), got {mask.shape}."
         )
     return {**options, "seq_lengths": jnp.sum(mask, -1, dtype=jnp.int32)}
 
@@ -260,7 +260,7 @@ def with_lengths(
 def sizes_of(
     layer: nn.Module, inputs: PyTree, stop: int, options: dict[str, Any]
 ) -> tuple[int, ...]:
-    """Returns the sizes of axes of inputs up to `stop`: of batch, then time."""
+    """Returns the sizes of the inputs' axes up to `stop`: batch axes, then time."""
     sizes = jnp.shape(jax.tree.leaves(inputs)[0])[:stop]
     time_major = options.get("time_major")
     time_major = layer.time_major if time_major is None else time_major
@@ -268,9 +268,10 @@ def sizes_of(
 
 
 def lengths_as_before(lengths: Any, steps: int) -> Any:
-    """Returns lengths with all steps in place of 0, for what Flax makes of that.
+    """Returns lengths with 0 replaced by the number of steps.
 
-    It turns such a row as a whole, and takes the carry at 0 - 1, which is the last.
+    Flax flips a row of length 0 as a whole, and takes its carry at index 0 - 1: the
+    last step.
     """
     lengths = lengths if isinstance(lengths, jax.Array) else np.asarray(lengths)
     return lengths + steps * (lengths == 0).astype(jnp.int32)
