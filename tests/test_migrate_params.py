@@ -1,4 +1,4 @@
-"""`rnncells migrate-params`: files that it reads and writes, and what it refuses."""
+"""`rnncells migrate-params`: the files that it reads and writes, and its errors."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def checkpoints(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["checkpoint_0", "checkpoint_0.5", "x.msgpack"])
-def test_checkpoints_are_read_and_written_by_any_name(name, checkpoints, capsys):
+def test_checkpoints_can_have_any_name(name, checkpoints, capsys):
     words = ["migrate-params", "checkpoint_10", "--like", "like"]
     assert main(words) == 0
     moves = "opt_state/0/trace/a -> opt_state/0/trace/head\nparams/a -> params/head\n"
@@ -48,17 +48,17 @@ def test_checkpoints_are_read_and_written_by_any_name(name, checkpoints, capsys)
     np.testing.assert_equal(written, expected)
 
 
-def test_files_that_are_there_are_replaced_by_force_alone(checkpoints, capsys):
+def test_existing_files_are_replaced_only_with_force(checkpoints, capsys):
     words = ["migrate-params", "checkpoint_10", "--like", "like", "--write"]
     for name in ("checkpoint_10", "like", "./noise.npz"):
         before = Path(name).read_bytes()
         assert main([*words, name]) == 2
         error = capsys.readouterr().err
-        assert error == f"error: {Path(name)} is there: give --force to replace it.\n"
+        assert error == f"error: {Path(name)} exists. Pass --force to replace it.\n"
         assert Path(name).read_bytes() == before
     assert main([*words, "checkpoint_10", "--force"]) == 0
     assert main([*words[:-1]]) == 0
-    assert capsys.readouterr().out.endswith("all names stay\n")
+    assert capsys.readouterr().out.endswith("no name changes\n")
     assert not [path for path in Path().iterdir() if path.name.startswith(".")]
 
 
@@ -66,14 +66,14 @@ def test_files_that_are_there_are_replaced_by_force_alone(checkpoints, capsys):
     "words, message",
     [
         ("none --like none", "No such file or directory: 'none'"),
-        ("noise.npz --like like", "noise.npz is no file of Flax's bytes"),
-        ("list --like like", "list is no file of Flax's bytes, as"),
-        ("orbax --like like", "orbax is a folder: give a file in it; what Orbax"),
+        ("noise.npz --like like", "noise.npz must hold the bytes of"),
+        ("list --like like", "expected a dictionary, got list"),
+        ("orbax --like like", "orbax is a folder. Restore an Orbax checkpoint"),
         ("like --like like --name b", "`--name` must be OLD=NEW, got 'b'"),
         ("like --like like --name b=c", "got 'b'; there are params/head."),
         (
             "like --like like --write x.safetensors",
-            "x.safetensors: safetensors keep arrays alone, and ",
+            "x.safetensors: safetensors files hold only arrays, but ",
         ),
         (
             "wide --like like",
@@ -82,7 +82,7 @@ def test_files_that_are_there_are_replaced_by_force_alone(checkpoints, capsys):
         ("two --like like", "as `--name params/a=params/head`"),
     ],
 )
-def test_mistakes_with_parameters_say_what_came(words, message, checkpoints, capsys):
+def test_errors_name_the_wrong_file_or_module(words, message, checkpoints, capsys):
     before = contents(Path())
     assert main(["migrate-params", *words.split()]) == 2
     error = capsys.readouterr().err

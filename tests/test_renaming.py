@@ -113,7 +113,7 @@ def test_command_renames_files(suffix, tmp_path, capsys):
     moved = read(tmp_path / f"out{suffix}")
     jax.tree.map(np.testing.assert_array_equal, moved, renaming.rename(params, like))
     assert main(["migrate-params", out, "--like", new]) == 0
-    assert capsys.readouterr().out.endswith("all names stay\n")
+    assert capsys.readouterr().out.endswith("no name changes\n")
 
 
 def tree(**modules):

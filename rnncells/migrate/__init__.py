@@ -1,6 +1,8 @@
 """`rnncells migrate`: rewrites code for the recurrent API of Flax <= 0.6.11.
 
-Files are parsed, never run, and edited by spans of their text, so that every byte that
-need not change stays. A rewrite that is not provably the same is not made: the line is
-marked with a comment, `TODO(rnncells)`, and named in the summary.
+The command parses files and never runs them. It replaces parts of their text, so all
+other bytes stay. If the new code may differ from the old code, it marks the line with a
+comment, `TODO(rnncells)`, and lists it in the summary.
+
+Only `params` needs JAX and Flax.
 """

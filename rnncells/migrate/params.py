@@ -1,4 +1,4 @@
-"""`rnncells migrate-params`: parameters in a file, under the names of another file."""
+"""`rnncells migrate-params`: renames the parameters in a checkpoint."""
 
 import argparse
 from pathlib import Path
@@ -12,25 +12,25 @@ from rnncells.migrate.options import SAFETENSORS
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints what moves where, and writes the parameters if asked to.
+    """Prints the old and new names, and writes the checkpoint with `--write`.
 
     Raises:
-      FileExistsError: the file to write is there.
-      ValueError: files of another kind, or modules that do not match.
+      FileExistsError: the file to write exists.
+      ValueError: a file has another format, or modules do not match.
     """
     pairs = [text.partition("=") for text in options.name]
     wrong = [text for text, (_, equals, _) in zip(options.name, pairs) if not equals]
     if wrong:
         raise ValueError(f"`--name` must be OLD=NEW, got {wrong[0]!r}.")
     if options.write is not None and options.write.exists() and not options.force:
-        raise FileExistsError(f"{options.write} is there: give --force to replace it.")
+        raise FileExistsError(f"{options.write} exists. Pass --force to replace it.")
     names = {old: new for old, _, new in pairs}
     params, like = read(options.old), read(options.like)
     moved = renaming.mapping(params, like, names)
     for old, new in moved.items():
         print(f"{old} -> {new}")
     if not moved:
-        print("all names stay")
+        print("no name changes")
     if options.write is not None:
         write(options.write, renaming.rename(params, like, names))
         print(f"wrote {options.write}")
@@ -38,28 +38,36 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> Any:
-    """Returns the tree in a file of Flax's bytes, or of safetensors."""
+    """Returns the tree in a file of Flax's msgpack bytes or of safetensors.
+
+    Raises:
+      ValueError: the path is a folder, or the file has another format.
+    """
     if path.is_dir():
         raise ValueError(
-            f"{path} is a folder: give a file in it; what Orbax keeps as a folder, "
-            "restore, and save by `flax.serialization.to_bytes`."
+            f"{path} is a folder. Restore an Orbax checkpoint with Orbax, and save it "
+            "with `flax.serialization.to_bytes`; else pass a file in the folder."
         )
     if path.suffix == SAFETENSORS:
         return files.load(path)
     try:
         tree = serialization.msgpack_restore(path.read_bytes())
         if not isinstance(tree, dict):
-            raise TypeError(f"it holds {type(tree).__name__}, no dictionary")
+            raise TypeError(f"expected a dictionary, got {type(tree).__name__}")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is no file of Flax's bytes, as `flax.serialization.to_bytes` "
-            f"makes them, nor named *{SAFETENSORS}: {error}"
+            f"{path} must hold the bytes of `flax.serialization.to_bytes`, or be a "
+            f"safetensors file named *{SAFETENSORS}: {error}"
         ) from error
     return tree
 
 
 def write(path: Path, params: Any) -> None:
-    """Writes a tree as what `read` takes a file of this name for."""
+    """Writes a tree in the format that `read` expects for the file's name.
+
+    Raises:
+      ValueError: safetensors for a tree with leaves that are not arrays.
+    """
     with replacing(path) as beside:
         if path.suffix != SAFETENSORS:
             beside.write_bytes(serialization.msgpack_serialize(params))
@@ -68,7 +76,7 @@ def write(path: Path, params: Any) -> None:
         lost = [name for name, leaf in flat.items() if not hasattr(leaf, "shape")]
         if lost:
             raise ValueError(
-                f"{path}: safetensors keep arrays alone, and {lost[0]} is none: write "
-                "Flax's bytes, as *.msgpack."
+                f"{path}: safetensors files hold only arrays, but {lost[0]} is not an "
+                "array. Write Flax's bytes to a file named *.msgpack instead."
             )
         files.save(beside, params)
