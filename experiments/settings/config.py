@@ -88,11 +88,9 @@ class Model:
     output_bias: bool = True
     """Whether output units have biases."""
     g: Squashing = "2"
-    """Squashing of a cell's net input. A number x is a logistic function with the range
-    [-x, x]."""
+    """Squashing of a cell's net input; a number x: a logistic function in [-x, x]."""
     h: Squashing = "1"
-    """Squashing of a cell's state. A number x is a logistic function with the range
-    [-x, x]."""
+    """Squashing of a cell's state; a number x: a logistic function in [-x, x]."""
     output_unit: Squashing = "logistic"
     """Squashing of the output units."""
     output_slope: bool = True
@@ -152,11 +150,9 @@ class Learning:
     rate: float
     """Learning rate of gradient descent, > 0."""
     update: Literal["sequence", "step"] = "sequence"
-    """When to update the weights, in tasks with an error at every step: after each
-    sequence or after each step."""
+    """When to update the weights; step: only in tasks with an error at every step."""
     gradient: Literal["truncated", "full"] = "truncated"
-    """truncated: errors flow back in time only through the cells' states; full: all
-    errors flow back."""
+    """truncated: errors flow back in time only through the cells' states."""
     max_sequences: int
     """Training sequences after which a trial fails, at least 1."""
 
@@ -178,8 +174,7 @@ class Stopping:
     """
 
     on: Literal["training", "test"]
-    """Sequences to check: the most recent training sequences, after each sequence, or
-    test sequences at intervals."""
+    """Sequences to check: the most recent training sequences, or test sequences."""
     tolerance: float
     """A sequence is right if all measured absolute errors are below this, > 0."""
     window: int = 2000

@@ -52,11 +52,11 @@ class RNN(nn.Module):
     >>> y.shape, h.shape
     ((2, 5, 4), (2, 4))
 
-    Padding and masks. A step is valid if it lies before its row's `seq_lengths` and its
-    `mask` is true. The other steps leave the carry bit-identical, and their inputs,
-    even NaN, never affect the values or gradients of valid steps (`padded_outputs` has
-    one exception). The final carry is the carry after the last valid step, or the
-    initial carry if a row has no valid step.
+    A step is valid if it is before the end of its row, which `seq_lengths` gives, and
+    its `mask` is true. All other steps are padded or masked. They leave the carry
+    bit-identical, and their inputs, even NaN, never affect the values or gradients of
+    valid steps (see `padded_outputs` for one exception). The final carry is the carry
+    after the last valid step, or the initial carry if a row has no valid step.
 
     Attributes:
       cell: the cell.
