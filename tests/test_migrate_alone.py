@@ -94,7 +94,7 @@ def test_fail_on_marks(option, tmp_path):
     notebook = f'{{"cells": [{cell}], "metadata": {{}}, "nbformat": 4}}'
     (tmp_path / "model.ipynb").write_text(notebook)
     assert main(words) == 1
-    (tmp_path / "model.ipynb").write_text("{}")
+    (tmp_path / "model.ipynb").write_text("{'flax'}")
     assert main(words) == 2
 
 

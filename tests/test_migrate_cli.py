@@ -13,6 +13,7 @@ from programs import PROGRAMS
 
 import rnncells
 from rnncells.migrate.cli import main
+from rnncells.migrate.file_results import FEW
 from rnncells.migrate.files import not_in_git
 from rnncells.migrate.migration import migrate
 
@@ -287,6 +288,15 @@ def test_files_that_are_not_python_are_named_and_not_rewritten(project, capsys):
     assert "old.py: not rewritten: not Python: Missing parentheses" in errors
     assert "odd.py: not rewritten: not Python: not utf-8" in errors
     assert "line None" not in errors
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_warnings_about_user_code_are_not_shown(jobs, tmp_path, capfd):
+    code = "text = '\\d'\n" + PROGRAMS["setup"]
+    for k in range(FEW if jobs > 1 else 1):
+        (tmp_path / f"m{k}.py").write_text(code)
+    assert main(["migrate", str(tmp_path), "--check", "--jobs", str(jobs)]) == 1
+    assert "SyntaxWarning" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

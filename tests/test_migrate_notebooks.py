@@ -12,7 +12,7 @@ CELLS = [
     ("markdown", "# `nn.LSTMCell()` is explained here — é"),
     ("code", "%matplotlib inline\n!pip install \\\n    'flax\nimport flax.linen as nn"),
     ("code", "%%bash\necho nn.LSTMCell() 'it"),
-    ("code", "batch, size = 2, 4\nfiles = !ls\nnn.LSTMCell?"),
+    ("code", "pip install jax\nbatch, size = 2, 4\nfiles = !ls\nnn.LSTMCell?"),
     (
         "code",
         "%%time\nif batch:\n    %cd .\n    # é\n"
@@ -107,6 +107,7 @@ OTHERS = {
     "another language": notebook(kernel="Julia"),
     "no cells of Flax": notebook([("code", "x = 1"), ("code", "not Python")]),
     "no code": notebook(CELLS[:1]),
+    "no notebook": b"[",
 }
 
 
@@ -115,10 +116,24 @@ def test_other_notebooks_do_not_change(data, rewritten):
     assert rewritten(data) == data
 
 
+def test_cells_that_are_not_python_are_named_and_stay(tmp_path, capsys):
+    """They cannot run, so the rest of the notebook does not depend on them."""
+    path = tmp_path / "model.ipynb"
+    broken = [("code", "\n\nnn.LSTMCell a"), ("code", "x = (\n%d")]
+    path.write_bytes(notebook([*broken, *CELLS[:5]]))
+    assert main(["migrate", str(path), "--write"]) == 0
+    messages = (
+        "code cell 1 is not Python, line 3: invalid syntax; "
+        "code cell 2 is not Python, line 1: '(' was never closed"
+    )
+    assert f"model.ipynb: {messages}\n" in capsys.readouterr().err
+    expected = [(kind, text.replace(OLD, NEW)) for kind, text in CELLS[:5]]
+    assert path.read_bytes() == notebook([*broken, *expected])
+
+
 ERRORS = {
-    "not Python: code cell 2, line 3: ": notebook([*CELLS[1:2], ("code", "\n\nRNN a")]),
-    "not a notebook: ": b"{}",
-    "not a notebook: JSONDecodeError": b"[",
+    "not a notebook: ": b'{"flax": []}',
+    "not a notebook: JSONDecodeError": b"[flax",
     "nbformat 3 is too old: convert the notebook first": notebook(nbformat=3),
 }
 

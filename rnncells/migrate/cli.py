@@ -6,12 +6,14 @@ import io
 import os
 import stat
 import sys
+import warnings
 from collections import Counter
 from pathlib import Path
 
 from rnncells.migrate.file_results import (
     STDIN,
     FileResult,
+    ignore_syntax_warnings,
     migrate_file,
     migrate_files,
 )
@@ -39,7 +41,9 @@ def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
     try:
         if options.command == "migrate-params":
             return _migrate_params(options)
-        return run(options)
+        with warnings.catch_warnings():
+            ignore_syntax_warnings()
+            return run(options)
     except BrokenPipeError:
         # The reader, such as `head`, is gone: nothing more can be printed.
         sys.stdout = None

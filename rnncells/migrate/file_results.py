@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -11,7 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnncells.migrate import notebooks
-from rnncells.migrate.migration import Migration, is_about_cells, migrate
+from rnncells.migrate.migration import (
+    LIBRARY,
+    Migration,
+    is_about_cells,
+    migrate,
+)
 from rnncells.migrate.notebooks import Notebook
 from rnncells.migrate.rules.finding import MARK
 
@@ -74,8 +80,14 @@ def migrate_files(
         yield from map(one, paths)
         return
     # A fork would not be safe where the caller runs threads.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, ignore_syntax_warnings) as pool:
         yield from pool.map(one, paths, chunksize=AT_ONCE)
+
+
+def ignore_syntax_warnings() -> None:
+    """Hides Python's warnings about the user's code, as about invalid escapes."""
+    warnings.simplefilter("ignore", SyntaxWarning)
 
 
 def migrate_file(path: Path, to: str, rules: frozenset[str] | None) -> FileResult:
@@ -97,13 +109,17 @@ def _migrated(
     if not _is_notebook(path):
         older, migration = _older(data), migrate(data, to, rules)
         return FileResult(path, data, migration.data, data, migration, older)
+    unchanged = FileResult(path, data, data, b"", Migration(b""))
+    if not LIBRARY.search(data):
+        return unchanged
     notebook = Notebook(data)
     text = "\n".join(notebook.cells).encode()
     if not (is_about_cells(text) or FLAX_NN.search(text)):
-        return FileResult(path, data, data, b"", Migration(b""))
-    older, migration = _older(notebook.code), migrate(notebook.code, to, rules)
+        return unchanged
+    migration = migrate(notebook.code, to, rules)
     after = notebook.with_code(migration.data)
-    return FileResult(path, data, after, notebook.code, migration, older)
+    error = "; ".join(filter(None, [_older(notebook.code), *notebook.errors]))
+    return FileResult(path, data, after, notebook.code, migration, error)
 
 
 def _is_notebook(path: Path) -> bool:

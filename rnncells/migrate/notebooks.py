@@ -20,7 +20,8 @@ PRIVATE = "\ue000"
 CELL = f"pass#{PRIVATE}code cell "
 CELLS = re.compile(rf"^{CELL}\d+\n", re.MULTILINE)
 STAND_IN = re.compile(rf"^[^\n]*#{PRIVATE}:", re.MULTILINE)
-LINE_MAGIC = re.compile(r"\s*[%!?]|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
+# Also the commands that IPython accepts without `%`.
+LINE_MAGIC = re.compile(r"\s*[%!?]|(?:cd|conda|ls|pip)\b|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
 CELL_MAGIC = re.compile(r"\s*%%(\w+)")
 # Cell magics with Python below them.
 OF_PYTHON = {"capture", "prun", "time", "timeit"}
@@ -102,20 +103,29 @@ class Notebook:
         return [_joined(source) for source in self._sources]
 
     @cached_property
-    def code(self) -> bytes:
-        """The code cells as one Python module.
+    def _python(self) -> list[str | SyntaxError]:
+        """The Python code of each cell, or its error."""
+        return [_python_or_error(cell) for cell in self.cells]
 
-        Raises:
-          SyntaxError: a cell is not Python.
-        """
-        parts = []
-        for number, cell in enumerate(self.cells, 1):
-            try:
-                parts.append(f"{CELL}{number}\n{as_python(cell)}\n")
-            except SyntaxError as error:
-                message = f"code cell {number}, line {error.lineno}: {error.msg}"
-                raise SyntaxError(message) from error
-        return "".join(parts).encode()
+    @property
+    def errors(self) -> list[str]:
+        """Messages about cells that are not Python: they cannot run, and stay."""
+        return [
+            f"code cell {number} is not Python, line {error.lineno}: {error.msg}"
+            for number, error in enumerate(self._python, 1)
+            if isinstance(error, SyntaxError)
+        ]
+
+    @cached_property
+    def code(self) -> bytes:
+        """The code cells as one Python module."""
+        module = ""
+        for number, python in enumerate(self._python, 1):
+            if isinstance(python, SyntaxError):
+                lines = self.cells[number - 1].split("\n")
+                python = "\n".join(_stand_in("", line) for line in lines)
+            module += f"{CELL}{number}\n{python}\n"
+        return module.encode()
 
     def with_code(self, code: bytes) -> bytes:
         """Returns the file with the cells of another module in place of `code`."""
@@ -162,6 +172,13 @@ def _joined(source: JSONValue) -> str:
     if isinstance(source.value, list):
         return "".join(part.value for part in source.value)
     return source.value
+
+
+def _python_or_error(cell: str) -> str | SyntaxError:
+    try:
+        return as_python(cell)
+    except SyntaxError as error:
+        return error
 
 
 def as_python(cell: str) -> str:
