@@ -1,4 +1,4 @@
-"""Old programs run as they did: on the shim, and rewritten for today's libraries."""
+"""Old programs give the same results on the shim, and rewritten for new libraries."""
 
 import re
 import warnings
@@ -9,13 +9,13 @@ from programs import PROGRAMS, assert_same, run, with_imports_of
 from rnncells import legacy
 from rnncells.migrate.migration import migrate
 
-# A shim cannot see a function in the place of `features`.
+# The shim does not support a gate function as the first argument.
 ON_SHIM = [name for name, source in PROGRAMS.items() if "SHIM = False" not in source]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_old_programs_run_as_they_did(name):
-    """The same names of parameters, bits of initial values, and outputs."""
+def test_old_programs_give_the_same_results(name):
+    """Equal parameter names, initial values (to the bit), and outputs."""
     source = PROGRAMS[name]
     expected = run(name, with_imports_of("old_linen", source))
 
@@ -24,7 +24,7 @@ def test_old_programs_run_as_they_did(name):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert_same(run(name, on_shim), expected)
-        assert_notices(caught, f"{name}.py", on_shim.splitlines())
+        assert_warnings(caught, f"{name}.py", on_shim.splitlines())
     for to in ("flax", "rnncells"):
         migration = migrate(source.encode(), to)
         new = migration.data.decode()
@@ -37,8 +37,8 @@ def test_old_programs_run_as_they_did(name):
             assert_same(run(name, new), expected)
 
 
-def assert_notices(caught, file, lines):
-    """Fails unless old forms were noticed, each at its line and once."""
+def assert_warnings(caught, file, lines):
+    """Fails unless each old form warned once, at its line."""
     assert caught
     for warning in caught:
         assert issubclass(warning.category, DeprecationWarning)
@@ -54,25 +54,25 @@ def assert_notices(caught, file, lines):
 
 
 @pytest.mark.parametrize("name", ON_SHIM)
-def test_strict_mode_raises(name):
+def test_strict_mode_raises_type_error(name):
     with legacy.strict(), pytest.raises(TypeError, match="was removed after Flax 0.6"):
         run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))
 
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_rewriting_twice_is_once(name, to):
+def test_rewriting_twice_equals_rewriting_once(name, to):
     once = migrate(PROGRAMS[name].encode(), to).data
     assert migrate(once, to).data is once
 
 
-# Attributes of `flax` itself have no form on the shim.
+# The shim does not replace attributes of `flax` itself.
 ON_SHIM_BY_NAME = [name for name in PROGRAMS if name != "qualified_names"]
 LEFT = [name for name in ON_SHIM_BY_NAME if "LEFT = " in PROGRAMS[name]]
 
 
 @pytest.mark.parametrize("name", [n for n in ON_SHIM_BY_NAME if n not in LEFT])
-def test_programs_on_the_shim_are_rewritten_to_the_same(name):
+def test_programs_on_the_shim_are_rewritten_like_those_on_flax(name):
     of_flax = migrate(PROGRAMS[name].encode()).data.decode()
     on_shim = with_imports_of("rnncells.legacy", PROGRAMS[name]).encode()
     of_shim = migrate(on_shim).data.decode()
