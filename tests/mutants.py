@@ -60,7 +60,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        return f"{self.at}: {self.old} -> {self.new}"
+        return f"{self.at}: {self.fault}"
 
     @property
     def file(self) -> str:
@@ -183,7 +183,8 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             trees.put(copy_tree(Path(folder, str(k)).resolve()))
 
         def run(mutant):
-            tree, source = trees.get(), (ROOT / mutant.file).read_text()
+            tree = trees.get()
+            source = (tree / mutant.file).read_text()
             (tree / mutant.file).write_text(mutant.applied(source))
             paths = [f"tests/{name}" for name in tests[mutant.file]]
             first = results.caught_by.get(mutant.key)
@@ -194,7 +195,7 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             trees.put(tree)
             results.add(mutant, result)
             said = "{outcome:9} {seconds:4} s  {by}".format(**result)
-            print(f"{mutant.at}: {mutant.fault}\n    {said}", flush=True)
+            print(f"{mutant.key}\n    {said}", flush=True)
 
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(run, [m for m in mutants if m.key not in results.of]))
@@ -250,7 +251,7 @@ def main() -> None:
     run_mutants(chosen, tests, results, args.jobs, *options)
     for mutant in chosen:
         if not results.of[mutant.key]["outcome"].startswith("caught"):
-            print(f"not caught: {mutant.at}: {mutant.fault}")
+            print(f"not caught: {mutant.key}")
     print(results.summary(chosen))
 
 
