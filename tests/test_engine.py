@@ -13,6 +13,7 @@ from user_cells import USER_CELLS
 
 import rnncells
 from rnncells import Chunk
+from rnncells.recurrence import products
 from rnncells.recurrence.memory import MEMORY
 
 CHOICES = {
@@ -92,6 +93,20 @@ def test_every_cell_equals_the_plain_scan(make, input_shape, kept, rng, float64)
     for memory in kept:
         actual = run(rnn.clone(memory=memory, projection=Chunk(4)))
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_many_weights_and_few_rows_equal_the_plain_scan(rng, float64):
+    """The loop then multiplies from the left, by weights that it transposes."""
+    width = 128
+    kernel_bytes = width * 4 * width * np.dtype(float).itemsize
+    assert kernel_bytes >= products._MUCH_TO_PACK and ROWS <= products._FEW_ROWS
+    make = partial(rnncells.LSTMCell, width, param_dtype=jnp.float64)
+    rnn, params, inputs, carry, _ = setting(make, (3,), rng)
+    params = jax.tree.map(lambda leaf: 0.1 * leaf, params)
+    actual = value_and_gradients(rnn, params, inputs, carry)
+    plain = rnn.clone(implementation="scan")
+    expected = value_and_gradients(plain, params, inputs, carry)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture(scope="module", params=["LSTMCell", "MultiplicativePeepholeCell"])
