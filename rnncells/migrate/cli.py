@@ -13,7 +13,7 @@ from pathlib import Path
 from rnncells.migrate.file_results import (
     STDIN,
     FileResult,
-    ignore_syntax_warnings,
+    ignore_warnings,
     migrate_file,
     migrate_files,
 )
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
         if options.command == "migrate-params":
             return _migrate_params(options)
         with warnings.catch_warnings():
-            ignore_syntax_warnings()
+            ignore_warnings()
             return run(options)
     except BrokenPipeError:
         # The reader, such as `head`, is gone: nothing more can be printed.

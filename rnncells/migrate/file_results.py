@@ -81,13 +81,13 @@ def migrate_files(
         return
     # A fork would not be safe where the caller runs threads.
     context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, ignore_syntax_warnings) as pool:
+    with ProcessPoolExecutor(jobs, context, ignore_warnings) as pool:
         yield from pool.map(one, paths, chunksize=AT_ONCE)
 
 
-def ignore_syntax_warnings() -> None:
-    """Hides Python's warnings about the user's code, as about invalid escapes."""
-    warnings.simplefilter("ignore", SyntaxWarning)
+def ignore_warnings() -> None:
+    """Hides Python's warnings about the user's code, such as invalid escapes."""
+    warnings.simplefilter("ignore")
 
 
 def migrate_file(path: Path, to: str, rules: frozenset[str] | None) -> FileResult:
