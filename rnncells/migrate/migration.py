@@ -12,7 +12,6 @@ from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
     half_migrated,
     imports,
-    masks,
     old_names,
     own_cells,
     rewrites,
@@ -21,13 +20,16 @@ from rnncells.migrate.rules.finding import IN_STRING, MARK, ONLY_MARKED, Finding
 
 # A file without any of these has nothing to do with cells.
 WORDS = re.compile(
-    rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|segmentation_mask"
-    rb"|rnncells|_select_last"
+    rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|rnncells"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
-# What the shim runs, and Flax does not.
-OLD_FORMS = {f"RC0{number}" for number in range(1, 8)}
-STILL_OLD = "old forms are left in the file, which the shim alone runs"
+# The rules of forms that the shim runs and Flax does not, and marks of them.
+OLD_FORMS = {f"RC0{number}" for number in range(1, 7)}
+OLD_MARK = re.compile(rf"#\s*{re.escape(MARK)}: ({'|'.join(sorted(OLD_FORMS))})")
+STILL_OLD = (
+    "old forms are left in the file, which only the shim runs: resolve the other "
+    "marks, then run the codemod again"
+)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,12 @@ def chosen(
     while size != len(kept):
         size, done = len(kept), {(f.rule, f.node) for f in kept if f.edits}
         kept = [f for f in kept if not f.edits or done.issuperset(f.needs)]
-    return kept
+    # One reason against moving imports is told once a file, at its first line.
+    first: dict[str, Finding] = {}
+    for finding in sorted(kept, key=lambda finding: finding.node.lineno):
+        if finding.rule == "RC09" and finding.why:
+            first.setdefault(finding.why, finding)
+    return [f for f in kept if f.rule != "RC09" or first.get(f.why, f) is f]
 
 
 def is_left(program: Program, finding: Finding) -> bool:
@@ -190,7 +197,13 @@ def of_shim(program: Program, rules: Collection[str] | None) -> list[Finding]:
     new = [
         f for f in chosen(program, old, rules) if f.edits and not is_left(program, f)
     ]
-    if len(new) == len(old):
+    marked = {
+        number
+        for number in range(1, len(program.source.line_starts) + 1)
+        if OLD_MARK.search(program.source.line(number))
+    }
+    is_done = len(new) == len(old) and not marked - marks_done(program, new)
+    if is_done and b"segmentation_mask" not in program.source.data:
         return found
     return [replace(f, edits=[], why=f.why or STILL_OLD) for f in found]
 
@@ -205,10 +218,7 @@ def of_cells(program: Program) -> list[Finding]:
         *rewrites.carries(program, widths),
         *rewrites.references(program),
         *rewrites.layers(program, widths),
-        *masks.masks(program),
-        *half_migrated.batch_alone(program),
         *half_migrated.carry_only_cells(program),
-        *half_migrated.private_names(program),
     ]
 
 

@@ -1,1 +1,1 @@
-"""What is known of a file: its text and tree, its names, and what expressions are."""
+"""Analysis of one file: its text and tree, its names, and what expressions are."""

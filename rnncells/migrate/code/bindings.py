@@ -1,13 +1,15 @@
-"""Statements and expressions that give values to names."""
+"""Statements and expressions that bind names to values."""
 
 import ast
 from collections.abc import Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
+DISPLAYS = (ast.Tuple, ast.List)
 
 
 def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
-    """Yields a node whose scope gets a name, the name, and what is known of it."""
+    """Yields (a node in the scope of the name, the name, fields of its `Binding`)."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -37,8 +39,10 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
             yield node, node.target.id, {"value": node.value}
     elif isinstance(node, ast.AugAssign):
         yield from ((node, name, {}) for name in stored(node.target))
-    elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        yield from ((node.target, name, {}) for name in stored(node.target))
+    elif isinstance(node, LOOPS):
+        for name in stored(node.target):
+            given = iterated(node.iter, node.target, name)
+            yield node.target, name, {"element_of": given}
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         names = stored(node.optional_vars)
         yield from ((node.optional_vars, name, {}) for name in names)
@@ -51,33 +55,60 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
 
 
 def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, dict]]:
-    """Yields the names in a target, and what is known of the values that they get."""
-    displays = ast.Tuple | ast.List
+    """Yields the names in an assignment's target with the fields of their bindings."""
     if isinstance(target, ast.Name):
         yield target.id, {"value": value}
     elif (
-        isinstance(target, displays)
-        and isinstance(value, displays)
+        isinstance(target, DISPLAYS)
+        and isinstance(value, DISPLAYS)
         and len(target.elts) == len(value.elts)
         and not any(isinstance(e, ast.Starred) for e in target.elts + value.elts)
     ):
         for inner, part in zip(target.elts, value.elts, strict=True):
             yield from _unpacked(inner, part)
     else:
-        yield from ((name, {}) for name in stored(target))
+        parts = target.elts if isinstance(target, DISPLAYS) else []
+        for name in stored(target):
+            # `c, h = carry` binds `h` to part 1 of the value.
+            at = [k for k, part in enumerate(parts) if getattr(part, "id", "") == name]
+            yield name, {"part_of": (value, at[0])} if len(at) == 1 else {}
+
+
+def iterated(given: ast.expr, target: ast.expr, name: str) -> ast.expr | None:
+    """Returns the container whose elements a loop binds to a name of its target.
+
+    Sees through `enumerate`, `zip`, `reversed`, slices, `.values()` and `.items()`.
+    """
+    function = getattr(given, "func", None)
+    parts = target.elts if isinstance(target, DISPLAYS) else []
+    if isinstance(function, ast.Attribute) and function.attr in ("values", "items"):
+        given = function.value
+        if function.attr == "items":
+            target = parts[1] if len(parts) == 2 else None
+    elif getattr(function, "id", "") == "enumerate" and given.args:
+        return iterated(given.args[0], parts[1], name) if len(parts) == 2 else None
+    elif getattr(function, "id", "") == "reversed" and given.args:
+        return iterated(given.args[0], target, name)
+    elif getattr(function, "id", "") == "zip":
+        pairs = zip(given.args, parts, strict=False)
+        found = (iterated(of, part, name) for of, part in pairs)
+        return next(filter(None, found), None)
+    elif isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
+        given = given.value
+    return given if getattr(target, "id", None) == name else None
 
 
 def defaults_of(args: ast.arguments) -> dict[str, ast.expr | None]:
     """Returns the defaults of parameters by their names."""
     plain = [*args.posonlyargs, *args.args]
-    behind = plain[len(plain) - len(args.defaults) :]
-    pairs = [*zip(behind, args.defaults, strict=True)]
+    with_default = plain[len(plain) - len(args.defaults) :]
+    pairs = [*zip(with_default, args.defaults, strict=True)]
     pairs += zip(args.kwonlyargs, args.kw_defaults, strict=True)
     return {arg.arg: default for arg, default in pairs}
 
 
 def stored(target: ast.AST) -> list[str]:
-    """Returns the names in the target of an assignment."""
+    """Returns the names that an assignment's target binds."""
     return [
         node.id
         for node in ast.walk(target)

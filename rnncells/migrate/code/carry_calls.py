@@ -7,26 +7,26 @@ from functools import lru_cache
 
 from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.kinds import OTHER
-from rnncells.migrate.code.names import last_name
+from rnncells.migrate.code.names import Binding, last_name
 from rnncells.migrate.code.own_cells import stays
 from rnncells.migrate.code.program import COUNT, PURE, Program
 
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
-# Names of instances of cells, which are made elsewhere.
+# Names of attributes that hold a cell, which is made in another file.
 CELL = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)s?$")
-# Names of other arguments, where those were a batch and a size.
+# Names of random keys.
 KEY = re.compile(r"(^|_|prng)(key|rng)s?\d*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class CarryCall:
-    """A call in the old form: on a class, or with three arguments or more.
+    """A call of `initialize_carry` on a class, or with three arguments or more.
 
     Attributes:
       node: the call.
-      of_class: the class that it is a call on; None: on an instance.
-      arguments: those given, by their old names: expressions.
-      is_sure: whether it is known to be a call of a cell.
+      of_class: the class that the method is called on; None for an instance.
+      arguments: the expressions given, by the old names of the parameters.
+      is_sure: whether the receiver is known to be a cell or a class of cells.
     """
 
     node: ast.Call
@@ -52,7 +52,7 @@ def is_carry_call(node: ast.AST) -> bool:
 
 
 def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
-    """Returns what is known of a call in the old form; None of another."""
+    """Returns a call in the old form, or None for any other node."""
     if not is_carry_call(node):
         return None
     receiver, kind = node.func.value, program.kinds.of(node.func.value)
@@ -64,7 +64,7 @@ def old_carry_call(program: Program, node: ast.AST) -> CarryCall | None:
     if kind.cell_class is None and not is_old:
         return None
     if program.has_nnx and not program.has_linen:
-        # Its cells have a method of the same name, with three arguments today.
+        # Cells of nnx have an `initialize_carry` with three arguments too.
         return None
     if any(isinstance(arg, ast.Starred) for arg in node.args) or None in keywords:
         return CarryCall(node, kind.cell_class, {})
@@ -89,15 +89,24 @@ def old_carry_calls(program: Program) -> list[CarryCall]:
     return [call for call in calls if call is not None]
 
 
+def carry_call_of(binding: Binding) -> ast.Call | None:
+    """Returns the carry call whose hidden state a name is bound to, or None.
+
+    That is the whole carry, or `h` of `c, h = LSTMCell.initialize_carry(...)`.
+    """
+    value, at = binding.part_of or (binding.value, 1)
+    return value if at == 1 and is_carry_call(value) else None
+
+
 def _may_be_old(program: Program, arguments: dict[str, ast.expr]) -> bool:
-    """Says whether arguments may be a batch and a size, not those of another method."""
+    """Returns whether the arguments may be `batch_dims` and `size`."""
     batch, size = (arguments.get(name) for name in OLD_NAMES[1:3])
     has_key = any(_is_key(program, node) for node in (batch, size))
     return not has_key and not _is_number(program, batch)
 
 
 def _is_key(program: Program, node: ast.expr | None) -> bool:
-    """Says whether an argument is a key of random numbers, by its name."""
+    """Returns whether an argument is a random key, by its name."""
     named = last_name(program.names.value(node))
     while isinstance(node, ast.Subscript | ast.Call):
         node = node.value if isinstance(node, ast.Subscript) else node.func
@@ -106,7 +115,7 @@ def _is_key(program: Program, node: ast.expr | None) -> bool:
 
 
 def _is_number(program: Program, node: ast.expr | None) -> bool:
-    """Says whether an argument is one number, by its form, its type or its name."""
+    """Returns whether an argument is one number, by its form, type or name."""
     node = program.names.value(node)
     if isinstance(node, ast.BinOp):
         return all(_is_number(program, part) for part in (node.left, node.right))
@@ -124,7 +133,7 @@ def _is_number(program: Program, node: ast.expr | None) -> bool:
 
 
 def _is_instance(program: Program, node: ast.expr) -> bool:
-    """Says whether what has an attribute is no class, whose attributes may be too."""
+    """Returns whether an expression is an instance: a class may hold cell classes."""
     node = program.names.value(node)
     if isinstance(node, ast.Call):
         return last_name(node.func) != "type"
@@ -134,18 +143,11 @@ def _is_instance(program: Program, node: ast.expr) -> bool:
 
 
 def _is_named_as_a_cell(program: Program, node: ast.expr) -> bool:
-    """Says whether an expression is a cell by its name, one that the class holds.
+    """Returns whether an attribute of an instance is a cell by its name.
 
-    A name that comes in may be that of a class.
+    A parameter or local variable of such a name may as well be a class.
     """
     while isinstance(node, ast.Subscript):
         node = node.value
-    if not CELL.search(last_name(node)):
-        return False
-    if isinstance(node, ast.Attribute):
-        return _is_instance(program, node.value)
-    found = program.names.only(node)
-    # A loop over cells that are held elsewhere.
-    return isinstance(getattr(found, "node", None), ast.For | ast.comprehension) and (
-        isinstance(found.node.iter, ast.Name | ast.Attribute | ast.Call)
-    )
+    is_attribute = isinstance(node, ast.Attribute) and _is_instance(program, node.value)
+    return is_attribute and CELL.search(last_name(node)) is not None

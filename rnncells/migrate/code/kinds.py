@@ -152,18 +152,18 @@ class Kinds:
             return self._of_subclass(binding.node)
         if binding.is_parameter:
             return self._of_typed(binding.annotation, binding.default)
-        is_loop = isinstance(binding.node, ast.For | ast.comprehension)
-        if is_loop and isinstance(binding.node.target, ast.Name):
-            return self._of_element(binding.node.iter)
+        if binding.element_of is not None:
+            return self._of_element(binding.element_of)
         return OPEN
 
     def _of_element(self, node: ast.expr) -> Kind:
         """Returns the kind of what a list, tuple, set or dict holds."""
-        values, is_open = [self.names.value(node)], False
+        is_open = last_name(node) in self.names.changed
+        values = [self.names.value(node)]
         if self.names.is_of_class(node):
             fields = self.names.fields(node)
             values = self.names.attribute_values(node) + [f.value for f in fields]
-            is_open = bool(fields)
+            is_open = is_open or bool(fields)
         displays = [elements(value) for value in values]
         held = [element for display in displays for element in display]
         kind = self._any_of(held) if held else OPEN
@@ -272,11 +272,20 @@ def _of_qualified(qualified: str) -> Kind:
 
 
 def elements(node: ast.expr) -> list[ast.expr]:
-    """Returns what a display of a list, tuple, set or dict holds; else nothing."""
+    """Returns the elements of a list, tuple, set or dict that an expression makes."""
     if isinstance(node, ast.Dict):
         return node.values
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return [e for e in node.elts if not isinstance(e, ast.Starred)]
+    if isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return [node.elt]
+    if isinstance(node, ast.DictComp):
+        return [node.value]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*elements(node.left), *elements(node.right)]
+    function, args = getattr(node, "func", None), getattr(node, "args", ())
+    if getattr(function, "id", "") in ("list", "tuple") and len(args) == 1:
+        return elements(args[0])
     return []
 
 

@@ -15,8 +15,8 @@ SCOPES = (
 # Methods that change what they are called on.
 CHANGING = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
 CHANGING |= {"update", "setdefault", "popitem"}
-# The modules of Flax that came before those of linen.
-BEFORE_LINEN = "flax.nn."
+# Modules of Flax that are older than `flax.linen`.
+BEFORE_LINEN = ("flax.nn.", "flax.deprecated.nn.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,9 @@ class Binding:
     Attributes:
       node: the name there, or the statement that defines or imports it.
       value: the expression that it is set to, if it alone is.
+      part_of: the expression that is unpacked into several names, and which part of
+        the result this name is.
+      element_of: the container whose elements a loop binds to the name.
       imported: qualified name of what is imported.
       is_parameter: of a function.
       default: of a parameter.
@@ -34,6 +37,8 @@ class Binding:
 
     node: ast.AST
     value: ast.expr | None = None
+    part_of: tuple[ast.expr, int] | None = None
+    element_of: ast.expr | None = None
     imported: str | None = None
     is_parameter: bool = False
     default: ast.expr | None = None
@@ -170,6 +175,22 @@ class Names:
             seen.add(id(found))
             node = found.value
         return node
+
+    def keywords(self, call: ast.Call) -> dict[str, ast.expr] | None:
+        """Returns the keyword arguments of a call, with those of unpacked dicts.
+
+        None if the keys of a dict are not known.
+        """
+        found = {}
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                found[keyword.arg] = keyword.value
+                continue
+            entries = _entries(self.value(keyword.value))
+            if entries is None or last_name(keyword.value) in self.changed:
+                return None
+            found |= entries
+        return found
 
     def qualified(self, node: ast.AST) -> str | None:
         """Returns the full name of what is imported, as `jax.numpy.where`."""
@@ -329,6 +350,19 @@ def _changed_by(call: ast.Call) -> str:
         return getattr(call.args[1], "value", "")
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in CHANGING
     return last_name(call.func.value) if is_method else ""
+
+
+def _entries(node: ast.expr) -> dict[str, ast.expr] | None:
+    """Returns the entries of `{...}` or `dict(...)`; None if not all are known."""
+    if isinstance(node, ast.Dict):
+        keys = [getattr(key, "value", None) for key in node.keys]
+        pairs = dict(zip(keys, node.values, strict=True))
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "dict":
+        pairs = {keyword.arg: keyword.value for keyword in node.keywords}
+        pairs |= {None: None} if node.args else {}
+    else:
+        return None
+    return pairs if all(isinstance(key, str) for key in pairs) else None
 
 
 def _inside(scope: ast.AST, child: ast.AST) -> bool:

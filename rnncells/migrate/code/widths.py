@@ -1,25 +1,26 @@
-"""What `features` of a cell was: from its carry, or from the size that made it."""
+"""The width of a cell, its `features`: from its carry, or from the carry's size."""
 
 import ast
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rnncells.migrate.code.carry_calls import (
-    CELL,
     CarryCall,
+    carry_call_of,
     is_carry_call,
     old_carry_call,
     old_carry_calls,
 )
 from rnncells.migrate.code.cells import CellClass
-from rnncells.migrate.code.containers import container, gives_out, holder
+from rnncells.migrate.code.containers import container, holder, only_read
+from rnncells.migrate.code.dtypes import why_other_dtype
 from rnncells.migrate.code.names import Binding, argument, is_bool, last_name
 from rnncells.migrate.code.program import Program
 
-PARAM_DTYPE = "carries have the cell's `param_dtype` now, and were float32"
-# Functions that keep the shape of what they are given, or of what they choose from.
+# Functions whose result has the shape of their argument.
 KEEP_SHAPE = ("where", "stop_gradient", "zeros_like", "ones_like")
 LAZY = ("map", "zip", "filter", "iter", "reversed", "values", "items")
-# Methods of modules, and where their arguments have the carry.
+# Methods of modules, and the position of the carry among their arguments.
 METHODS = {"init": 1, "init_with_output": 1, "apply": 1}
 
 
@@ -36,28 +37,42 @@ class Widths:
 
     def of(self, call: ast.Call, cell: CellClass) -> str | None:
         """Returns an expression for the width of a cell that a call makes."""
-        used = self._of_use(call, call, cell)
-        parent = self.source.parents[call]
-        is_called = isinstance(parent, ast.Call) and parent.func is call
-        if used is not None or is_called:
-            return used
+        if self.is_called_at_once(call):
+            return self._of_use(call, call, cell)
         if any(size_stays(self.program, layer, call) for layer in self.layers(call)):
             return None
-        uses = self._uses(call)
-        found = {self._of_use(use, call, cell): None for use in uses}
-        found.pop(None, None)
-        sizes = [text for text in found if not text.endswith(".shape[-1]")]
-        if len(sizes) == 1:
-            return sizes[0]
+        found = {self._of_use(use, call, cell) for use in (call, *self._uses(call))}
+        found.discard(None)
+        sizes = sorted(text for text in found if not text.endswith(".shape[-1]"))
         if len(sizes) > 1:
             return None
-        if found or isinstance(parent, ast.Call | ast.keyword):
-            # What is given to another function is of any width.
-            return next(iter(found), None)
+        if sizes or found:
+            return next(iter(sizes or sorted(found)))
+        if isinstance(self.source.parents[call], ast.Call | ast.keyword):
+            # Another function may give its argument a carry of any width.
+            return None
         return self._of_carries(call, cell)
 
+    def is_called_at_once(self, call: ast.Call) -> bool:
+        """Returns whether a cell is called where it is made, as in `Cell()(h, x)`."""
+        parent = self.source.parents[call]
+        if isinstance(parent, ast.Attribute) and parent.attr in METHODS:
+            call, parent = parent, self.source.parents[parent]
+        return isinstance(parent, ast.Call) and parent.func is call
+
+    def carries_given(self, call: ast.Call) -> Iterator[ast.expr]:
+        """Yields the carries with which a cell is called."""
+        for use in (call, *self._uses(call)):
+            parent, method = self.source.parents[use], ""
+            if isinstance(parent, ast.Attribute) and parent.attr in METHODS:
+                use, method, parent = parent, parent.attr, self.source.parents[parent]
+            if isinstance(parent, ast.Call) and parent.func is use:
+                carry = carry_given(parent, method)
+                if carry is not None:
+                    yield carry
+
     def layers(self, call: ast.Call) -> list[ast.Call]:
-        """Returns the calls of `RNN` that a cell is given to with a size."""
+        """Returns the calls of `RNN` that take a cell and its size."""
         found = []
         for use in (call, *self._uses(call)):
             parent = self.source.parents[use]
@@ -74,10 +89,10 @@ class Widths:
         return [] if target is None else self.names.reads(target)
 
     def _of_use(self, use: ast.expr, place: ast.Call, cell: CellClass) -> str | None:
-        """Returns the width that one use of a cell tells."""
+        """Returns the width that one use of a cell gives."""
         parent = self.source.parents[use]
         if isinstance(parent, ast.Call) and parent.func is use:
-            return self._of_carry(argument(parent, "carry", 0), place, cell)
+            return self._of_carry(carry_given(parent), use, place, cell)
         if isinstance(parent, ast.Attribute):
             call = self.source.parents[parent]
             if not (isinstance(call, ast.Call) and call.func is parent):
@@ -85,8 +100,7 @@ class Widths:
             old = old_carry_call(self.program, call)
             if old is not None:
                 return self._of_size(old.size, place)
-            at = METHODS.get(parent.attr, len(call.args))
-            return self._of_carry(next(iter(call.args[at:]), None), place, cell)
+            return self._of_carry(carry_given(call, parent.attr), use, place, cell)
         if isinstance(parent, ast.keyword):
             parent = self.source.parents[parent]
         if isinstance(parent, ast.Call) and self.program.linen(parent.func) == "RNN":
@@ -101,69 +115,101 @@ class Widths:
         return self.source.text(size) if self.program.is_known_at(size, place) else None
 
     def _of_carry(
-        self, carry: ast.expr | None, place: ast.Call, cell: CellClass
+        self, carry: ast.expr | None, use: ast.expr, place: ast.Call, cell: CellClass
     ) -> str | None:
-        """Returns the width of a carry that the cell is called with."""
-        if carry is None or isinstance(carry, ast.Starred):
-            return None
+        """Returns the width of a carry that a use of the cell is called with."""
+        if isinstance(carry, ast.Tuple) and len(carry.elts) == 2 == cell.parts:
+            hidden = replace(cell, parts=1)
+            return self._of_carry(carry.elts[1], use, place, hidden)
         if is_carry_call(carry):
             old = old_carry_call(self.program, carry)
             return None if old is None else self._of_size(old.size, place)
         if isinstance(carry, ast.Name):
-            return self._of_carry_name(carry, place, cell)
-        if not has_width(cell):
+            size = self._size_of_name(carry, place)
+            if size is not None:
+                return size
+        is_simple = isinstance(carry, ast.Name | ast.Attribute | ast.Subscript)
+        if not (is_simple and has_width(cell) and self.program.is_pure(carry)):
             return None
-        if isinstance(carry, ast.Tuple) and len(carry.elts) == 2 == cell.parts:
-            one_part = replace(cell, parts=1)
-            return self._of_carry(carry.elts[1], place, one_part)
-        is_simple = isinstance(carry, ast.Attribute | ast.Subscript)
-        if is_simple and self.program.is_known_at(carry, place):
-            return shape_of(self.source.text(carry), cell)
-        return None
+        if self.source.is_in_string(carry) or self._is_iterator(carry):
+            return None
+        is_there = (
+            use is place
+            or self._is_unchanged(carry, place)
+            or self.program.is_known_at(carry, place)
+            or self._comes_from_one_place(carry, place)
+        )
+        return shape_of(self.source.text(carry), cell) if is_there else None
 
-    def _of_carry_name(
-        self, carry: ast.Name, place: ast.Call, cell: CellClass
-    ) -> str | None:
+    def _size_of_name(self, carry: ast.Name, place: ast.Call) -> str | None:
+        """Returns the size with which the carry of a name is made in one call."""
         found = self.names.lookup(carry.id, carry)
         last = self._last_before(found, carry)
-        if last is not None and is_carry_call(last.value):
-            old = old_carry_call(self.program, last.value)
-            return None if old is None else self._of_size(old.size, place)
-        made = [
-            old_carry_call(self.program, binding.value)
-            for binding in found
-            if is_carry_call(binding.value)
-        ]
-        sizes = {
-            text
-            for call in made
-            if call is not None
-            for text in [self._of_size(call.size, place)]
-            if text is not None
-        }
-        if len(made) > 1:
-            return None
-        bases = [
+        made = [] if last is None else [carry_call_of(last)]
+        if not made or made[0] is None:
+            made = [call for call in map(carry_call_of, found) if call is not None]
+            if len(made) != 1 or self._bases(found, carry.id):
+                return None
+        old = old_carry_call(self.program, made[0])
+        return None if old is None else self._of_size(old.size, place)
+
+    def _bases(self, found: list[Binding], name: str) -> list[Binding]:
+        """Returns the bindings of a carry that are no step from an earlier one."""
+        return [
             binding
             for binding in found
-            if not is_carry_call(binding.value)
-            and not self._keeps_width(binding.node, carry.id)
+            if carry_call_of(binding) is None
+            and not self._keeps_width(binding.node, name)
         ]
-        if len(made) == 1:
-            if not bases and sizes:
-                return sizes.pop()
-            bases += [b for b in found if is_carry_call(b.value)]
-        # Where it comes from once, and then goes on from itself.
-        if bases and _is_no_sequence(bases[0].value):
-            return None
+
+    def _is_iterator(self, carry: ast.expr) -> bool:
+        """Returns whether a carry can be unpacked but not indexed."""
+        found = self.names.lookup(getattr(carry, "id", ""), carry)
+        return any(
+            isinstance(value, ast.GeneratorExp)
+            or (isinstance(value, ast.Call) and last_name(value.func) in LAZY)
+            for value in (binding.value for binding in found)
+        )
+
+    def _is_unchanged(self, carry: ast.expr, place: ast.Call) -> bool:
+        """Returns whether a name is bound before a cell is made, and not until its use.
+
+        Both are statements of one block.
+        """
+        if not isinstance(carry, ast.Name):
+            return False
+        source, names = self.source, self.names
+        made, used = source.statement(place), source.statement(carry)
+        scope = names.scope_node(carry)
+        if (
+            source.blocks[made] is not source.blocks[used]
+            or scope is not names.scope_node(place)
+            or names.is_of_other(carry.id, scope)
+            or source.end(made) > source.start(used)
+        ):
+            return False
+        between = range(source.start(made), source.start(used))
+        return all(
+            binding.is_parameter
+            or names.scope_node(binding.node) is scope
+            and source.start(binding.node) not in between
+            for binding in names.lookup(carry.id, carry)
+        )
+
+    def _comes_from_one_place(self, carry: ast.expr, place: ast.Call) -> bool:
+        """Returns whether a name has one origin before a place, and then only steps."""
+        if not isinstance(carry, ast.Name):
+            return False
+        found = self.names.lookup(carry.id, carry)
+        made = [b for b in found if carry_call_of(b) is not None]
+        bases = [*self._bases(found, carry.id), *made]
         is_there = found == self.names.lookup(carry.id, place)
-        comes_before = self.program.comes_before
-        if has_width(cell) and len(bases) == 1 and is_there:
-            return shape_of(carry.id, cell) if comes_before(bases[0], place) else None
-        return None
+        return (
+            len(bases) == 1 and is_there and self.program.comes_before(bases[0], place)
+        )
 
     def _last_before(self, found: list[Binding], use: ast.Name) -> Binding | None:
-        """Returns the binding that a use has for sure: the last, in its own block."""
+        """Returns the binding that a use surely has: the last one in its own block."""
         source, statement = self.source, self.source.statement(use)
         before = [
             binding
@@ -181,7 +227,7 @@ class Widths:
         return last
 
     def _keeps_width(self, statement: ast.AST, name: str) -> bool:
-        """Says whether a statement makes a carry of itself: as a step does."""
+        """Returns whether a statement makes a carry from itself, as a step does."""
         value = getattr(statement, "value", None)
         if not isinstance(value, ast.Call) or not any(
             isinstance(node, ast.Name) and node.id == name for node in ast.walk(value)
@@ -190,34 +236,28 @@ class Widths:
         targets = getattr(statement, "targets", [None])
         if isinstance(targets[0], ast.Tuple):
             # `carry, y = cell(carry, x)`, or `(c, h), y = ...`.
-            return self._is_step(value) and any(
+            return self.program.kinds.of(value.func).is_cell and any(
                 isinstance(node, ast.Name) and node.id == name
                 for node in ast.walk(targets[0].elts[0])
             )
         function = (self.names.qualified(value.func) or "").rpartition(".")[2]
         if function in ("tree_map", "map") and value.args:
-            # Of a reset, by a function of its leaves.
+            # A reset: `tree_map(lambda new, old: where(...), ...)`.
             of_leaves = value.args[0]
             of_leaves = getattr(of_leaves, "body", of_leaves)
             of_leaves = getattr(of_leaves, "func", of_leaves)
             return last_name(of_leaves) in KEEP_SHAPE
         return function in KEEP_SHAPE
 
-    def _is_step(self, call: ast.Call) -> bool:
-        """Says whether a call is that of a cell, or of what is called one."""
-        if self.program.kinds.of(call.func).is_cell:
-            return True
-        return CELL.search(last_name(call.func)) is not None
-
     def _name_of(self, call: ast.Call) -> str | None:
-        """Returns the name of the class of the cell that a call makes."""
+        """Returns the class name of the cell that a call makes, or None."""
         cell = self.program.cell_class(call.func)
         return None if cell is None else cell.name
 
     def _of_carries(self, call: ast.Call, cell: CellClass) -> str | None:
-        """Returns the one size of carries of a class, where it is made at one place.
+        """Returns the one size of a class's carries if its cells are made in one place.
 
-        Looks in the function around the cell, then in the class.
+        Looks in the function around the cell, then in the class around that.
         """
         held = container(self.program, call)
         if not self._stays(call, held):
@@ -247,7 +287,7 @@ class Widths:
     def _carries(
         self, cell: CellClass, held: ast.expr | None
     ) -> tuple[list[CarryCall], list[CarryCall]]:
-        """Returns the carries of a class or a container, and those of some cell."""
+        """Returns the carries of a class or container, and those of unknown cells."""
         reads = [] if held is None else self.names.reads(held)
         of_cell, of_any = [], []
         for carry in old_carry_calls(self.program):
@@ -261,11 +301,11 @@ class Widths:
         return of_cell, of_any
 
     def _stays(self, call: ast.Call, held: ast.expr | None) -> bool:
-        """Says whether a cell is used in its function or class alone."""
+        """Returns whether a cell is only used in its own function or class."""
         if isinstance(self.names.scope_node(call), ast.ClassDef):
             return False
         if held is not None:
-            return all(gives_out(self.program, use) for use in self.names.reads(held))
+            return all(only_read(self.program, use) for use in self.names.reads(held))
         parents = self.source.parents
         return self.program.target(call) is not None and all(
             isinstance(parents[use], ast.Attribute)
@@ -275,7 +315,7 @@ class Widths:
 
 
 def has_width(cell: CellClass) -> bool:
-    """Says whether the last axis of a cell's carry is known to be its width."""
+    """Returns whether the last axis of a cell's carry is known to be its width."""
     return cell.keeps_last_axis and not cell.is_own
 
 
@@ -283,28 +323,25 @@ def shape_of(carry: str, cell: CellClass) -> str:
     return f"{carry}.shape[-1]" if cell.parts == 1 else f"{carry}[1].shape[-1]"
 
 
+def carry_given(call: ast.Call, method: str = "") -> ast.expr | None:
+    """Returns the carry among the arguments of a cell, or of a method of it."""
+    at = METHODS.get(method, len(call.args) if method else 0)
+    return argument(call, "carry", at)
+
+
 def cell_size(call: ast.Call) -> ast.expr | None:
-    """Returns the old argument `cell_size` of a call of RNN; None where it has none."""
+    """Returns the old argument `cell_size` of a call of RNN, or None."""
     size = argument(call, "cell_size", 1)
     # Today's second argument is `time_major`.
     return None if is_bool(size) else size
 
 
 def size_stays(program: Program, call: ast.Call, made: ast.Call) -> str:
-    """Returns why the size of an RNN cannot go to its cell; empty if it can."""
-    if has_param_dtype(made):
-        return PARAM_DTYPE
+    """Returns why the size of an `RNN` cannot move to its cell; "" if it can."""
     if any(not is_bool(program.names.value(arg)) for arg in call.args[2:]):
-        return "the order of its arguments was not the same in all versions"
-    return ""
-
-
-def has_param_dtype(made: ast.Call) -> bool:
-    # By position it is the seventh, behind functions and `dtype`.
-    return argument(made, "param_dtype", 6) is not None
-
-
-def _is_no_sequence(node: ast.expr | None) -> bool:
-    """Says whether a value can be unpacked, and has no elements."""
-    is_lazy = isinstance(node, ast.Call) and last_name(node.func) in LAZY
-    return is_lazy or isinstance(node, ast.GeneratorExp)
+        return (
+            "the arguments after the size moved between versions: pass them by "
+            "keyword, and the size to the cell"
+        )
+    cell = program.cell_class(made.func)
+    return "" if cell is not None and cell.is_own else why_other_dtype(program, made)

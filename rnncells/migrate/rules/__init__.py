@@ -1,1 +1,1 @@
-"""What is looked for, and what it becomes: rules RC01 to RC13."""
+"""The rules of the codemod: what each looks for and how it edits the code."""

@@ -1,4 +1,4 @@
-"""What is looked for in a file, by numbered rules, and what they answer."""
+"""The numbered rules of the codemod, and what a rule reports about one place."""
 
 import ast
 from dataclasses import dataclass, field
@@ -9,35 +9,32 @@ RULES = {
     "RC01": "a cell is made with `features`",
     "RC02": "a carry is made by an instance, not by the class",
     "RC03": "a carry is made from a shape, not from `batch_dims` and `size`",
-    "RC04": "the size belongs to the cell, not to `RNN`",
+    "RC04": "the size is an argument of the cell, not of `RNN`",
     "RC05": "`ConvLSTM` is `ConvLSTMCell`",
-    "RC06": "a cell's own `initialize_carry` is a method of the instance",
-    "RC07": "`segmentation_mask` is `seq_lengths`",
-    "RC08": "private names of Flax are gone",
-    "RC09": "recurrent names are imported from where they are",
-    "RC11": "a carry needs a shape with features, not the batch alone",
+    "RC06": "the `initialize_carry` of your own cell is an instance method",
+    "RC09": "recurrent names are imported from their current module",
     "RC12": "`RNN(cell, size)` of a cell with `features` sets `time_major`",
     "RC13": "a cell that only makes a carry has `parent=None`",
 }
-# Those of them that edit nothing.
-ONLY_MARKED = {"RC08", "RC11", "RC12", "RC13"}
-# What stands in a comment above a line that a person has to look at, before the rule.
+# Rules that never edit code.
+ONLY_MARKED = {"RC12", "RC13"}
+# The start of the comment above a line that needs a person's decision.
 MARK = "TODO(rnncells)"
-# Its text has quotes that others must not meet, and no places before Python 3.12.
-IN_STRING = "it stands in an f-string: take it out of there"
+# Edits could break the quotes of an f-string, and Python 3.11 gives no positions in it.
+IN_STRING = "the code is inside an f-string: move it out of the string"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule says of one place.
+    """What a rule reports about one place in a file.
 
     Attributes:
-      rule: a name in `RULES`.
+      rule: a key of `RULES`.
       node: the place.
-      edits: what makes it new; none where a person has to look.
-      why: the reason that nothing is edited.
-      needs: rules, and where they edit: without that these edits are wrong.
-      of_class: the class of cells that becomes another; empty: none.
+      edits: the edits that rewrite the place; empty if a person must decide.
+      why: the text of the mark; empty if the place is rewritten.
+      needs: (rule, place) pairs that must be rewritten too, or these edits are wrong.
+      of_class: the name of the user's cell class that RC06 rewrites, else empty.
     """
 
     rule: str

@@ -1,73 +1,110 @@
-"""Rules that flag code which is half new: it runs, and silently does something else."""
+"""RC13: cells that are made for their carry and take another cell's name."""
 
 import ast
-import re
 from collections.abc import Iterator
 
-from rnncells.migrate.code.carry_calls import is_carry_call, old_carry_call
-from rnncells.migrate.code.names import argument
+from rnncells.migrate.code.carry_calls import is_carry_call
+from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.rules.finding import Finding
 from rnncells.migrate.rules.rewrites import is_compact
 
-# What the size of a batch is called, and what it is not.
-BATCH = re.compile(
-    r"(?!.*(feature|hidden|embed))(.*batch|.*(env|agent|actor|worker|rollout)s?$|"
-    r".*shape\[0\]|len\(|(.*[._])?(b|bs|bsz|n)$)",
-    re.IGNORECASE | re.DOTALL,
-)
-BATCH_SHAPE = re.compile(r"shape\[:-?1\]$")
-
-
-def batch_alone(program: Program) -> Iterator[Finding]:
-    """RC11: `cell.initialize_carry(key, (batch,))`, a carry without a batch."""
-    for call in program.calls:
-        if not is_carry_call(call) or old_carry_call(program, call) is not None:
-            continue
-        made = program.constructor(call.func.value)
-        shape = argument(call, "sample_input") or argument(call, "input_shape", 1)
-        features = None if made is None else argument(made, "features", 0)
-        if features is None or shape is None:
-            continue
-        if _is_of_a_batch(program, program.names.value(shape), features):
-            why = (
-                "the last number of a shape is that of features: the carry has no batch"
-            )
-            yield Finding("RC11", call, why=why)
-
-
-def _is_of_a_batch(program: Program, shape: ast.expr, features: ast.expr) -> bool:
-    """Says whether a shape is that of a batch, by what it is called."""
-    text = program.source.text
-    if isinstance(shape, ast.Subscript):
-        return BATCH_SHAPE.search(text(shape)) is not None
-    if not isinstance(shape, ast.Tuple | ast.List) or len(shape.elts) != 1:
-        return False
-    last = shape.elts[0]
-    if isinstance(last, ast.Starred) or text(last) == text(features):
-        return False
-    return BATCH.match(text(last)) is not None
-
 
 def carry_only_cells(program: Program) -> Iterator[Finding]:
-    """RC13: a cell that takes a place, and a name, in the tree, for its carry alone."""
-    for call in program.calls:
-        function = program.function(call)
-        if not isinstance(function, ast.FunctionDef) or not is_compact(
-            program, function
-        ):
-            continue
-        if program.cell_class(call.func) is None:
-            continue
-        if any(k.arg in ("parent", "name") for k in call.keywords):
-            continue
-        uses = [call]
-        if isinstance(program.source.parents[call], ast.Assign | ast.AnnAssign):
-            target = program.target(call)
-            uses = [] if target is None else program.names.reads(target)
-        if uses and all(_makes_a_carry(program, use) for use in uses):
-            why = "it takes the number of the next cell in checkpoints: `parent=None`"
-            yield Finding("RC13", call, why=why)
+    """RC13: a cell for its carry alone, before another cell of the same class name.
+
+    It is made in a compact method, or in a function that such a method calls.
+    """
+    found = {}
+    named = {call: _automatic_name(program, call) for call in program.calls}
+    only = [call for call in named if named[call] and _is_carry_only(program, call)]
+    methods = [
+        node
+        for node in (program.source.nodes if only else ())
+        if isinstance(node, ast.FunctionDef) and is_compact(program, node)
+    ]
+    for method in methods:
+        run = functions_run(program, method)
+        made = [call for call in named if program.function(call) in run]
+        # Where the method itself makes a cell, or calls what does.
+        places = {call: run[program.function(call)] or call for call in made}
+        for call in filter(made.__contains__, only):
+            if any(
+                named[other] == named[call]
+                and other not in only
+                and _comes_next(program, places[call], places[other])
+                for other in made
+            ):
+                found[call] = (
+                    f"in checkpoints it takes the name `{named[call]}_0` from the next "
+                    f"cell: write `{last_name(call.func)}(..., parent=None)`"
+                )
+    yield from (Finding("RC13", call, why=why) for call, why in found.items())
+
+
+def functions_run(
+    program: Program, method: ast.FunctionDef
+) -> dict[ast.AST, ast.Call | None]:
+    """Returns a method and the functions of the file it calls, each with that call.
+
+    The call is the one in the method itself; None for the method.
+    """
+    run: dict[ast.AST, ast.Call | None] = {method: None}
+    left = [method]
+    while left:
+        function = left.pop()
+        for call in program.calls:
+            if program.function(call) is function:
+                called = _function_called(program, call)
+                if called is not None and called not in run:
+                    run[called] = run[function] or call
+                    left.append(called)
+    return run
+
+
+def _function_called(program: Program, call: ast.Call) -> ast.FunctionDef | None:
+    """Returns the function of the file that a call runs in the module around it."""
+    names = program.names
+    if isinstance(call.func, ast.Attribute):
+        receiver = call.func.value
+        is_own = names.is_self(receiver) or names.class_named(receiver) is not None
+        classes = names.classes(call.func) if is_own else []
+        method = call.func.attr
+        found = (names.scopes[around].names.get(method) for around in classes)
+        found = next(filter(None, found), [])
+    else:
+        found = [names.only(call.func)]
+    node = found[0].node if len(found) == 1 and found[0] is not None else None
+    is_run_here = isinstance(node, ast.FunctionDef) and not is_compact(program, node)
+    return node if is_run_here else None
+
+
+def _automatic_name(program: Program, call: ast.Call) -> str:
+    """Returns the name that Flax gives a cell, without its number; or ""."""
+    cell = program.cell_class(call.func)
+    if cell is None or any(k.arg in ("parent", "name") for k in call.keywords):
+        return ""
+    lifts = {"checkpoint": "Checkpoint", "remat": "Checkpoint"}
+    prefix = (lifts.get(lift, lift.capitalize()) for lift in reversed(cell.lifts))
+    derived = program.names.class_named(call.func)
+    return "".join(prefix) + (cell.name if derived is None else derived.name)
+
+
+def _comes_next(program: Program, at: ast.AST, other: ast.AST) -> bool:
+    """Returns whether one place may run before another: above it, or in a loop."""
+    return at is not other and (
+        program.source.start(at) <= program.source.start(other)
+        or program.source.around(other, ast.For, ast.While) is not None
+    )
+
+
+def _is_carry_only(program: Program, call: ast.Call) -> bool:
+    """Returns whether a cell is only used for its `initialize_carry`."""
+    uses = [call]
+    if isinstance(program.source.parents[call], ast.Assign | ast.AnnAssign):
+        target = program.target(call)
+        uses = [] if target is None else program.names.reads(target)
+    return bool(uses) and all(_makes_a_carry(program, use) for use in uses)
 
 
 def _makes_a_carry(program: Program, use: ast.expr) -> bool:
@@ -76,22 +113,3 @@ def _makes_a_carry(program: Program, use: ast.expr) -> bool:
         return False
     call = program.source.parents[parent]
     return is_carry_call(call) and call.func is parent
-
-
-def private_names(program: Program) -> Iterator[Finding]:
-    """RC08: what Flax has no longer."""
-    for node in program.source.nodes:
-        if isinstance(node, ast.Name | ast.Attribute):
-            last = node.id if isinstance(node, ast.Name) else node.attr
-            name = program.linen(node) if last in PRIVATE else None
-        elif isinstance(node, ast.ImportFrom) and node.module == "flax.linen.recurrent":
-            name = next((a.name for a in node.names if a.name in PRIVATE), None)
-        else:
-            continue
-        if name in PRIVATE and not isinstance(
-            program.source.parents.get(node), ast.Attribute
-        ):
-            yield Finding("RC08", node, why=f"`{name}` is private, and gone")
-
-
-PRIVATE = ("_select_last", "_concatenate", "_expand_dims_like")

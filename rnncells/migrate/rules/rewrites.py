@@ -11,31 +11,25 @@ from rnncells.migrate.code.carry_calls import (
     old_carry_calls,
 )
 from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
+from rnncells.migrate.code.dtypes import may_be_float64, why_other_dtype
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, is_bool, last_name
 from rnncells.migrate.code.own_cells import taken_from
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
-from rnncells.migrate.code.widths import (
-    PARAM_DTYPE,
-    Widths,
-    cell_size,
-    has_param_dtype,
-    size_stays,
-)
+from rnncells.migrate.code.widths import Widths, cell_size, size_stays
+from rnncells.migrate.rules import marks
 from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
 from rnncells.migrate.rules.finding import MARK, Finding
 
-# Their functions have no effects, and are no cells.
+# Libraries whose functions have no effects and make no cells.
 COMPUTING = ("jax", "math", "numpy")
-# Names of classes of cells, which come from elsewhere.
+# Names of variables that hold a class of cells, which comes from another file.
 CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
-UNKNOWN_ARGUMENT = "whether its first argument is `features` or a function is not known"
-UNKNOWN_CLASS = "which class it is, is not known"
 
 
 def is_compact(program: Program, function: ast.FunctionDef) -> bool:
-    """Says whether a function is a compact method of a module."""
+    """Returns whether a function is a compact method of a module."""
     return any(program.linen(node) == "compact" for node in function.decorator_list)
 
 
@@ -44,51 +38,60 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
     for call in program.calls:
         factory = argument(call, "default_factory")
         if factory is not None and program.kinds.of(factory).is_class:
-            yield Finding("RC01", call, why="its cell is made without `features`")
+            why = "`default_factory` makes the cell without `features`: use a `lambda`"
+            yield Finding("RC01", call, why=why)
         cell = program.cell_class(call.func)
         if cell is None and not call.args and is_some_class(program, call.func):
             if not any(keyword.arg in ("features", None) for keyword in call.keywords):
-                yield Finding("RC01", call, why=UNKNOWN_CLASS)
+                yield Finding("RC01", call, why=marks.unknown_class(program, call.func))
         if cell is None or _is_wide(program, call):
             continue
-        if any(isinstance(arg, ast.Starred) for arg in call.args) or any(
-            keyword.arg is None for keyword in call.keywords
-        ):
-            why = "`features` may be among the arguments that are unpacked"
-            yield Finding("RC01", call, why=why)
+        width = None
+        why = _why_no_width(program, call, cell)
+        if not why:
+            width = widths.of(call, cell)
+        if cell.is_own and widths.is_called_at_once(call) and width is None:
+            # Only its `initialize_carry` reads `features`, and nothing calls that.
             continue
-        if call.args and not cell.is_own and program.is_function(call.args[0]) is None:
-            yield Finding("RC01", call, why=UNKNOWN_ARGUMENT)
-            continue
-        width = widths.of(call, cell)
         if width is None:
-            why = "no carry tells `features` where the cell is made"
+            why = why or marks.no_width(program, widths, call, cell)
             yield Finding("RC01", call, why=why)
             continue
         if cell.is_own:
             edit = _last_argument(program, call, f"features={width}")
         else:
             edit = _first_argument(program, call, width)
-        # A size that leaves an RNN, and one that stays there, would be two.
+        # The size must leave `RNN` when it moves to the cell.
         layers = (("RC04", layer) for layer in widths.layers(call))
         needs = (*layers, *_fields(cell))
         yield Finding("RC01", call, [edit], needs=needs)
 
 
+def _why_no_width(program: Program, call: ast.Call, cell: CellClass) -> str:
+    """Returns why the arguments of a cell may have `features` already, or ""."""
+    is_starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+    if is_starred or program.names.keywords(call) is None:
+        return marks.unpacked(program, call)
+    if call.args and not cell.is_own and program.is_function(call.args[0]) is None:
+        return marks.unknown_argument(program, call)
+    return ""
+
+
 def _fields(cell: CellClass) -> tuple[tuple[str, ast.AST], ...]:
-    """Returns what gives a class of the file its `features`, if it is one."""
+    """Returns the rewrite that gives a user's own class its field `features`."""
     return (("RC06", cell.method),) if cell.is_own else ()
 
 
 def is_some_class(program: Program, node: ast.expr) -> bool:
-    """Says whether an expression is a class of cells, which may not be known."""
+    """Returns whether an expression is a class of cells, known or not."""
     kind = program.kinds.of(node)
     is_named_so = kind == OPEN and CLASS.search(last_name(node)) is not None
-    return kind.is_class or (is_named_so and is_old(program))
+    is_used_so = is_old(program) or bool(old_carry_calls(program))
+    return kind.is_class or (is_named_so and is_used_so)
 
 
 def _last_argument(program: Program, call: ast.Call, text: str) -> Edit:
-    """Returns the edit that puts an argument behind all others."""
+    """Returns the edit that adds an argument after all others."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not given:
         return _first_argument(program, call, text)
@@ -97,7 +100,7 @@ def _last_argument(program: Program, call: ast.Call, text: str) -> Edit:
 
 
 def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
-    """Returns the edit that puts an argument before all others."""
+    """Returns the edit that adds an argument before all others."""
     given = [*call.args, *call.keywords]
     if given:
         starts = [outer(program, arg)[0] for arg in call.args]
@@ -106,32 +109,40 @@ def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
         return Edit(at, at, f"{text}, ")
     last = program.source.end(call)
     tokens = program.source.tokens_between(program.source.end(call.func), last)
-    # What stands in an f-string has no tokens, and stays.
+    # Code inside an f-string has no tokens; its edits are dropped later.
     at = next((end for _, end, token in tokens if token == "("), last)
     return Edit(at, at, text)
 
 
 def has_features(program: Program, call: ast.Call) -> bool:
-    """Says whether a cell is made with `features`, by keyword or in the first place.
+    """Returns whether a cell is made with `features`, by keyword or as first argument.
 
-    What is unpacked may have them.
+    A starred argument, or a dict whose keys are not known, is no `features`.
     """
-    if argument(call, "features") is not None:
-        return True
+    return _features(program, call) is not None
+
+
+def _features(program: Program, call: ast.Call) -> ast.expr | None:
+    """Returns the argument `features` of a call that makes a cell, if given."""
+    given = program.names.keywords(call) or {}
+    by_keyword = given.get("features", argument(call, "features"))
+    if by_keyword is not None:
+        return by_keyword
     if not call.args or isinstance(call.args[0], ast.Starred):
-        return False
+        return None
     if program.cell_class(call.func).is_own:
-        return False
-    # In a file that is new, what is not known is a number.
+        return None
+    # In a file without old forms, a first argument of unknown kind is a number.
     is_function = program.is_function(call.args[0])
-    return is_function is False or (is_function is None and not is_old(program))
+    is_number = is_function is False or (is_function is None and not is_old(program))
+    return call.args[0] if is_number else None
 
 
 @lru_cache(maxsize=1)
 def is_old(program: Program) -> bool:
-    """Says whether a file has old forms for sure: carries, or cells of no width.
+    """Returns whether a file surely has old forms: carries, or cells without width.
 
-    Cells that are marked are some still.
+    A mark that is still in the file counts too.
     """
     return (
         f"{MARK}: RC01".encode() in program.source.data
@@ -150,19 +161,13 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
         kind = program.kinds.of(call.receiver)
         rule = "RC02" if kind.is_class else "RC03"
         if not call.is_sure:
-            why = "whether it is a cell, its class or another thing is not known"
-            yield Finding(rule, node, why=UNKNOWN_CLASS if kind.is_class else why)
+            yield Finding(rule, node, why=marks.unknown_receiver(program, call))
             continue
         made = None
         if call.of_class is not None:
             made = _instance(program, call)
             if made is None:
-                why = "not all arguments of the cell are known here" + (
-                    "; any `kernel_size` makes the same carry"
-                    if call.of_class.name in CONVOLUTIONAL
-                    else ""
-                )
-                yield Finding(rule, node, why=why)
+                yield Finding(rule, node, why=marks.unknown_instance(program, call))
                 continue
         why = _why_not(program, widths, call)
         if why:
@@ -176,7 +181,7 @@ def carries(program: Program, widths: Widths) -> Iterator[Finding]:
 
 
 def _made_by(program: Program, call: CarryCall) -> tuple[tuple[str, ast.AST], ...]:
-    """Returns what gives `features` to the class, or the cells, of a carry."""
+    """Returns the rewrites that give `features` to the class or cells of a carry."""
     if call.of_class is not None:
         return _fields(call.of_class)
     made = program.kinds.of(call.receiver).made - {None}
@@ -184,19 +189,22 @@ def _made_by(program: Program, call: CarryCall) -> tuple[tuple[str, ast.AST], ..
 
 
 def _is_wide(program: Program, made: ast.Call) -> bool:
-    """Says whether a cell is made with `features` already."""
+    """Returns whether a cell is already made with `features`."""
     return program.cell_class(made.func).has_features or has_features(program, made)
 
 
 def references(program: Program) -> Iterator[Finding]:
-    """RC02 and RC03: `initialize_carry` that is passed on, and called elsewhere."""
+    """RC02 and RC03: `initialize_carry` that is passed to another function."""
     for node in program.source.nodes:
         receiver, parent = taken_from(node), program.source.parents.get(node)
         is_called = is_carry_call(parent) and parent.func is node
         if receiver is None or is_called:
             continue
         kind = program.kinds.of(receiver)
-        why = "it is passed on, and called with other arguments now"
+        why = (
+            "`initialize_carry` is passed on as a function: its arguments are now a "
+            "key and one shape, (*batch_dims, size)"
+        )
         if kind.is_class:
             yield Finding("RC02", node, why=why)
         elif kind.is_cell and not any(
@@ -206,65 +214,69 @@ def references(program: Program) -> Iterator[Finding]:
 
 
 def _why_not(program: Program, widths: Widths, call: CarryCall) -> str:
-    """Returns why the arguments of a call cannot be rewritten; empty if they can."""
+    """Returns why the arguments of a call cannot be rewritten; "" if they can."""
     batch, size = call.arguments.get("batch_dims"), call.size
     if batch is None or size is None:
-        return "not all of its arguments are known"
+        return marks.unknown_arguments(program, call)
     init_fn = call.arguments.get("init_fn")
     if any(isinstance(part, ast.NamedExpr) for part in ast.walk(call.node)):
-        return "a name is set among its arguments, whose order changes"
+        return "`:=` binds a name in the arguments, whose order changes: do it before"
     if not program.is_pure(size):
-        return "the expression for `size` would be computed twice"
+        return marks.computed(program, "size", size, "twice")
     if init_fn is not None and call.of_class is None:
-        return "`carry_init` belongs to the constructor of the cell"
+        return "`init_fn` is now `carry_init`, an argument of the cell: move it there"
     if init_fn is not None and not _takes_dtype(program, init_fn):
         init_fn = program.source.text(init_fn)
-        return f"if `{init_fn}` takes a dtype too, write `carry_init={init_fn}`"
+        return (
+            f"`carry_init` is called with a key, a shape and a dtype: if `{init_fn}` "
+            f"takes all three, pass `carry_init={init_fn}` to the cell"
+        )
     if init_fn is not None and not _only_computes(program, init_fn):
-        return "the expression for `init_fn` would be computed earlier"
+        return marks.computed(program, "init_fn", init_fn, "earlier")
     is_image = call.of_class is not None and call.of_class.name in CONVOLUTIONAL
     if isinstance(size, ast.Tuple) and call.of_class is not None and not is_image:
-        return "a cell of one number of features has a tuple for its size"
+        return (
+            f"`size` is the tuple {marks.text(program, size)}, but "
+            f"`{call.of_class.name}` takes one number: pass that as `features`"
+        )
     if call.of_class is None:
         return _why_not_of(program, widths, call)
     return ""
 
 
 def _why_not_of(program: Program, widths: Widths, call: CarryCall) -> str:
-    """Returns why an instance would not give the same carry; empty if it does."""
+    """Returns why an instance would not give the same carry; "" if it does."""
     kind = program.kinds.of(call.receiver)
     if kind.is_cell and None not in kind.made:
         whys = (_why_not_by(program, widths, call, made) for made in kind.made)
         return next(filter(None, whys), "")
-    # It may be any of the file.
-    cells = (made for made in program.calls if program.cell_class(made.func))
-    return PARAM_DTYPE if any(map(has_param_dtype, cells)) else ""
+    # It may be any cell of the file, or one of another file.
+    cells = [made for made in program.calls if program.cell_class(made.func)]
+    whys = (why_other_dtype(program, made) for made in [None, *cells])
+    return next(filter(None, whys), "")
 
 
 def _why_not_by(
     program: Program, widths: Widths, call: CarryCall, made: ast.Call
 ) -> str:
-    """Returns the same of a cell that one call makes."""
-    if has_param_dtype(made):
-        return PARAM_DTYPE
+    """Returns why the cell that one call makes would give another carry, or ""."""
     cell = program.cell_class(made.func)
-    if cell.has_features:
-        return ""
+    why = "" if cell.is_own else why_other_dtype(program, made)
+    if why or cell.has_features:
+        return why
     if made.args and not cell.is_own and program.is_function(made.args[0]) is None:
-        return UNKNOWN_ARGUMENT
-    if has_features(program, made):
-        width = program.source.text(argument(made, "features", 0))
-    else:
-        width = widths.of(made, cell)
+        return marks.unknown_argument(program, made)
+    given = _features(program, made)
+    width = widths.of(made, cell) if given is None else program.source.text(given)
     if width != program.source.text(call.size):
-        return "the size of the carry is not known to be that of the cell"
+        return marks.other_size(program, call, made, width)
     return ""
 
 
 def _takes_dtype(program: Program, node: ast.expr) -> bool:
-    """Says whether an initialiser is one of JAX, or a function of three arguments.
+    """Returns whether an initializer is one of JAX, or takes three arguments.
 
-    What comes in is taken for what it is by default.
+    A parameter is taken to be what it is by default.
     """
     found = program.names.only(node)
     if found is not None and found.is_parameter:
@@ -280,7 +292,7 @@ def _takes_dtype(program: Program, node: ast.expr) -> bool:
 
 
 def _only_computes(program: Program, node: ast.expr) -> bool:
-    """Says whether all calls in an expression, but itself, are of plain functions."""
+    """Returns whether the calls inside an expression have no effects."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and part is not node:
             named = program.names.qualified(part.func) or last_name(part.func)
@@ -290,7 +302,7 @@ def _only_computes(program: Program, node: ast.expr) -> bool:
 
 
 def _instance(program: Program, call: CarryCall) -> str | None:
-    """Returns the arguments of a cell that makes a carry alone."""
+    """Returns the arguments of a cell that only makes a carry; None: not known."""
     source, parts = program.source, []
     if call.size is None:
         return ""
@@ -308,27 +320,33 @@ def _instance(program: Program, call: CarryCall) -> str | None:
     init_fn = call.arguments.get("init_fn")
     if init_fn is not None:
         parts.append(f"carry_init={source.text(init_fn)}")
+    if may_be_float64(program) and not call.of_class.is_own:
+        parts.append("param_dtype=float")
     return ", ".join([*parts, "parent=None"])
 
 
 def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
-    """Returns `features` and `kernel_size` of the one convolutional cell of a file."""
-    found, size = set(), program.names.value(call.size)
-    last = size.elts[-1] if isinstance(size, ast.Tuple) and size.elts else None
-    for other in program.calls if last is not None else ():
-        cell = program.cell_class(other.func)
-        if cell is None or cell.name not in CONVOLUTIONAL:
-            continue
-        wanted = [argument(other, "features", 0), argument(other, "kernel_size", 1)]
-        if None in wanted or not all(
-            program.is_known_at(node, call.node) for node in wanted
-        ):
-            return None
-        texts = [program.source.text(node) for node in wanted]
-        if program.source.text(last) != texts[0]:
-            return None
-        found.add(f"{texts[0]}, kernel_size={texts[1]}")
-    return found.pop() if len(found) == 1 else None
+    """Returns `features` and `kernel_size` of a cell that makes the carry of an image.
+
+    Of the kernel only the number of axes matters: it is taken from a cell of the file.
+    """
+    size = program.names.value(call.size)
+    if not isinstance(size, ast.Tuple) or len(size.elts) < 2:
+        return None
+    *axes, last = size.elts
+    if any(isinstance(part, ast.Starred) for part in size.elts):
+        return None
+    if size is not call.size and not program.is_known_at(last, call.node):
+        return None
+    kernel = f"({', '.join('1' for _ in axes)}{',' if len(axes) == 1 else ''})"
+    for other in program.calls:
+        cell, given = program.cell_class(other.func), argument(other, "kernel_size", 1)
+        is_alike = isinstance(given, ast.Tuple) and len(given.elts) == len(axes)
+        if is_alike and cell is not None and cell.name in CONVOLUTIONAL:
+            if program.is_known_at(given, call.node):
+                kernel = program.source.text(given)
+                break
+    return f"{program.source.text(last)}, kernel_size={kernel}"
 
 
 def layers(program: Program, widths: Widths) -> Iterator[Finding]:
@@ -336,7 +354,10 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
     for call in program.calls:
         if program.linen(call.func) != "RNN" or not call.args + call.keywords:
             if argument(call, "cell_size") is not None and program.has_linen:
-                why = "a size belongs to the cell now"
+                why = (
+                    f"`cell_size={marks.text(program, argument(call, 'cell_size'))}` "
+                    "is given: pass it to the cell as `features`"
+                )
                 yield Finding("RC04", call, why=why)
             continue
         size = cell_size(call)
@@ -349,8 +370,8 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             if not _is_size(program, size, made):
                 continue
             why = (
-                "the cell has `features` already, and the size sets `time_major`: drop "
-                "it, or write `time_major=True`"
+                f"the cell has `features`, so `{marks.text(program, size)}` sets "
+                "`time_major`: delete it, or write `time_major=True`"
             )
             yield Finding("RC12", call, why=why)
             continue
@@ -360,27 +381,27 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             or kind.has_features
             or widths.of(made, kind) == program.source.text(size)
         ):
-            why = "its cell is made elsewhere, of another size or of a marked class"
+            why = marks.unmoved_size(program, call, size)
         elif not program.is_pure(size):
-            why = "the expression for the size would not be computed"
+            why = marks.computed(program, "the size", size, "no longer")
         elif program.source.has_comment(*outer(program, size)):
-            why = "comments stand within the size"
+            why = "a comment stands in the size, which is deleted: move it"
         edits = [] if why else taken_out(program, call, [size])
-        # The size goes to the cell.
+        # The size moves to the cell.
         is_given = made is not None and not kind.has_features
         needs = (("RC01", made),) if is_given else ()
         yield Finding("RC04", call, edits, why, needs=needs)
 
 
 def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
-    """Says whether an argument of `RNN` is a size: that of its cell, or named so."""
-    text, features = program.source.text, argument(made, "features", 0)
+    """Returns whether an argument of `RNN` is a size: that of its cell, or named so."""
+    text, features = program.source.text, _features(program, made)
     is_same = features is not None and text(features) == text(node)
     return is_same or program.is_function(node) is False
 
 
 def _is_time_major(program: Program, node: ast.expr) -> bool:
-    """Says whether an argument is a truth value, not a size."""
+    """Returns whether an argument is a truth value, not a size."""
     found = program.names.only(node)
     annotation = getattr(found, "annotation", None)
     return (
