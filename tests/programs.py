@@ -67,6 +67,14 @@ def assert_marked(code: str, rules: list[str]) -> None:
     assert migrate(once).data is once
 
 
+def without_reasons(code: str) -> str:
+    """Returns code with marks that name their rule alone, as `# TODO(rnncells): RC01`.
+
+    The texts of marks have a test of their own.
+    """
+    return re.sub(rf"({re.escape(MARK)}RC\d\d): [^\r\n]*", r"\1", code)
+
+
 def with_imports_of(module: str, source: str) -> str:
     """Returns a program that uses another module in place of `flax.linen`."""
     source = re.sub(r"\bfrom flax import linen\b", "import flax.linen", source)

@@ -3,9 +3,11 @@
 import ast
 
 import pytest
-from programs import assert_same, run, with_imports_of
+from programs import assert_same, run, with_imports_of, without_reasons
 
 from rnncells.migrate.migration import migrate
+from rnncells.migrate.rules.old_names import WHY as AUTOMATIC
+from rnncells.migrate.rules.old_names import WHY_CLASS as OF_CLASS
 
 HEAD = """\
 import flax.linen as nn
@@ -23,8 +25,6 @@ def run():
     carry = tuple(jnp.ones((2, 2, 4, 4, 5)))
     return Model().init_with_output(jax.random.PRNGKey(0), carry, x)
 """
-AUTOMATIC = "its automatic name is in checkpoints: give `name=` as it was, `ConvLSTM_0`"
-OF_CLASS = "what is made of it may be named after it in checkpoints"
 
 
 def compact(line, before="", above="", extra=""):
@@ -200,6 +200,7 @@ def test_names_in_the_tree_stay(name, form, to):
     assert {note.why for note in left} == ({why} if why else set())
     assert migrate(migration.data, to).data is migration.data
     if why:
+        new = without_reasons(new)
         assert "ConvLSTMCell" not in new and "rnncells import" not in new
         return
     assert "ConvLSTM(" not in new and "ConvLSTM as" not in new
@@ -212,7 +213,7 @@ KEPT_NAMES = {
         "from flax.linen import ConvLSTM, Dense\na = ConvLSTM(4, (3,))\n"
         "def f():\n    return ConvLSTM(4, (3,))\n",
         "from flax.linen import ConvLSTM, Dense\na = ConvLSTM(4, (3,))\n"
-        f"def f():\n    # TODO(rnncells): RC05: {AUTOMATIC}\n"
+        "def f():\n    # TODO(rnncells): RC05\n"
         "    return ConvLSTM(4, (3,))\n",
     ),
     "one use is skipped": (
@@ -222,7 +223,7 @@ KEPT_NAMES = {
     ),
     "for other files alone": (
         "from flax.linen import ConvLSTM\n",
-        f"# TODO(rnncells): RC05: {OF_CLASS}\nfrom flax.linen import ConvLSTM\n",
+        "# TODO(rnncells): RC05\nfrom flax.linen import ConvLSTM\n",
     ),
     "for other files too": (
         "from flax.linen import ConvLSTM\n__all__ = ['ConvLSTM']\n"
@@ -250,15 +251,15 @@ KEPT_NAMES = {
     ),
     "another of the same name": (
         "from flax.linen import ConvLSTM\nConvLSTM = f(ConvLSTM)\n",
-        "# TODO(rnncells): RC05: `ConvLSTM` stands for something else too\n"
+        "# TODO(rnncells): RC05\n"
         "from flax.linen import ConvLSTM\nConvLSTM = f(ConvLSTM)\n",
     ),
     "of the shim": (
         "import rnncells.legacy as nn\nnn.Dense\n"
         "def f():\n    return nn.ConvLSTM(4, (3,))\n",
-        "# TODO(rnncells): RC09: `ConvLSTM` is of the shim alone\n"
+        "# TODO(rnncells): RC09\n"
         "import rnncells.legacy as nn\nnn.Dense\n"
-        f"def f():\n    # TODO(rnncells): RC05: {AUTOMATIC}\n"
+        "def f():\n    # TODO(rnncells): RC05\n"
         "    return nn.ConvLSTM(4, (3,))\n",
     ),
     "of the shim, renamed": (
@@ -271,7 +272,7 @@ KEPT_NAMES = {
 @pytest.mark.parametrize("old, new", KEPT_NAMES.values(), ids=KEPT_NAMES)
 def test_imports_are_renamed_with_all_uses_or_not(old, new):
     migration = migrate(old.encode())
-    assert migration.data.decode() == (new or old)
+    assert without_reasons(migration.data.decode()) == (new or old)
     assert migrate(migration.data).data is migration.data
     once = migrate(old.encode(), "rnncells").data
     assert migrate(once, "rnncells").data is once

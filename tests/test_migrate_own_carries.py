@@ -58,9 +58,11 @@ def test_batches_that_are_tuples_give_what_they_did(own, to):
     assert_same(run("new", migration.data.decode()), expected)
 
 
-BATCH = "its batch may be a number or a list"
-SIGNATURE = "it is no plain static method (rng, batch_dims, size, init_fn)"
-ITSELF = "the class calls it itself, by an instance of any size"
+BATCH = "its batch may be a number or a list: annotate it as a `tuple`"
+SIGNATURE = (
+    "it is not a plain `@staticmethod` (rng, batch_dims, size, init_fn): rewrite it"
+)
+ITSELF = "the class calls it, on an instance of any size: rewrite it by hand"
 SUM = "return jnp.ones(batch_dims + (size,))"
 PLAIN = of_body(SUM)
 # Why it stays, and the batch that it is called with.
@@ -131,7 +133,7 @@ MARKED = {
     "static by another statement": (
         f"{of_body(SUM, decorator='')}"
         "    initialize_carry = staticmethod(initialize_carry)\n",
-        "the class has several `initialize_carry`",
+        "the class has several `initialize_carry`: keep one",
         "(2,)",
     ),
     "within a condition": (

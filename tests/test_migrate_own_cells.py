@@ -201,11 +201,13 @@ def test_files_may_end_within_an_own_cell(old, new):
     assert migrate(once).data is once
 
 
-IMAGE = "`size` may be that of an image: `num_feature_axes` is not 1"
-ITSELF = "the class calls it itself, by an instance of any size"
-SIGNATURE = "it is no plain static method (rng, batch_dims, size, init_fn)"
-BASES = "its bases may have fields of the same names"
-MORE = "`Of` is derived from it, and has more of its own"
+IMAGE = "`size` may be the shape of an image: rewrite it with `num_feature_axes`"
+ITSELF = "the class calls it, on an instance of any size: rewrite it by hand"
+SIGNATURE = (
+    "it is not a plain `@staticmethod` (rng, batch_dims, size, init_fn): rewrite it"
+)
+BASES = "its other bases may have fields of the same names: rewrite it by hand"
+MORE = "`Of` is derived from it and has more fields or methods: rewrite both"
 OWN = f"class Own(nn.RNNCellBase):\n{STATIC}{BODY}"
 
 
@@ -249,15 +251,15 @@ MARKED = {
     "a field `features`": (
         f"class Own(nn.RNNCellBase):\n    features: int\n{STATIC}{BODY}"
         "\n\nmade = nn.Dense(Own(8).features)\n",
-        "the class has its own `features`",
+        "the class has its own `features`: rewrite it by hand",
     ),
     "a property `features`": (
         f"{OWN}    @property\n    def features(self):\n        return 1\n",
-        "the class has its own `features`",
+        "the class has its own `features`: rewrite it by hand",
     ),
     "its own constructor": (
         f"{OWN}    def __init__(self):\n        pass\n",
-        "the class has its own `__init__`",
+        "the class has its own `__init__`: rewrite it by hand",
     ),
     "fields after its own": (
         f"{OWN}\n\nclass Of(Own):\n    rate: float\n\n\nmade = Of(0.5)\n",
@@ -295,25 +297,25 @@ MARKED = {
     "a default size": (with_arguments("rng, batch_dims, size=4"), SIGNATURE),
     "comments between arguments": (
         with_arguments("\n  rng,  # key\n  batch_dims, size"),
-        "comments stand between its arguments",
+        "comments stand between its arguments: move them",
     ),
     "a comment behind the last argument": (
         with_arguments("rng, batch_dims, size, init=(\n  nn.ones  # of it\n)"),
-        "comments stand between its arguments",
+        "comments stand between its arguments: move them",
     ),
     "a default of the class": (
         with_arguments("rng, batch_dims, size, init=INIT").replace(
             "    @", "    INIT = nn.ones\n    @", 1
         ),
-        "its default is a name of the class",
+        "the default of `init_fn` is a name of the class: move that out",
     ),
     "another `input_shape`": (
         with_body("return input_shape, batch_dims + (size,)"),
-        "`self` or `input_shape` is another name in it",
+        "`self` or `input_shape` is another name in it: rename that",
     ),
     "an argument `self`": (
         with_arguments("self, batch_dims, size"),
-        "`self` or `input_shape` is another name in it",
+        "`self` or `input_shape` is another name in it: rename that",
     ),
     "an instance's method": (
         OWN.replace("    @staticmethod\n", "").replace("(rng", "(self, rng"),
@@ -322,7 +324,7 @@ MARKED = {
     "a carry of its lifted class": (
         OWN.replace("    @", "    a: int\n    @", 1)
         + "\n\nLifted = nn.scan(Own)\ncarry = Lifted.initialize_carry(key, (2,), 4)\n",
-        "its lifted class makes a carry, and not all of its fields are known",
+        "its lifted class makes a carry, with required fields unknown: rewrite it",
     ),
 }
 

@@ -1,5 +1,8 @@
 """Which `features` a cell gets: what its carry tells for sure, else it is marked."""
 
+import ast
+import re
+
 import pytest
 from programs import assert_same, run, with_imports_of
 
@@ -30,15 +33,6 @@ def marks(code, **options):
 
 # Each has a cell that another carry, of the class or of a loop, says nothing of.
 MARKED = {
-    "a loop over others": (
-        f"{SETUP}        self.cells = [nn.GRUCell() for _ in range(2)]\n"
-        f"        self.lstms = [nn.LSTMCell()]\n{CALL}"
-        "        for cell in self.cells:\n"
-        "            x = cell(cell.initialize_carry(key, (2,), 4), x)[1]\n"
-        "        c = self.lstms[0].initialize_carry(key, (2,), 6)\n"
-        "        return self.lstms[0](c, x)\n",
-        "nn.LSTMCell()]",
-    ),
     "a field": (
         "class M(nn.Module):\n    cell: nn.Module = nn.GRUCell()\n    hidden: int = 6\n"
         f"{CALL}        c = self.cell.initialize_carry(key, (2,), self.hidden)\n"
@@ -114,13 +108,6 @@ MARKED = {
         "args = (4, True)\nrnn = nn.RNN(nn.LSTMCell(), *args)\n",
         "nn.LSTMCell(), *args",
     ),
-    "a carry of the other branch": (
-        "def f(carry, x, fresh):\n    if fresh:\n"
-        "        carry = nn.GRUCell.initialize_carry(key, (2,), 4)\n"
-        "        return carry, x\n    else:\n"
-        "        carry, y = nn.GRUCell()(carry, x)\n        return carry, y\n",
-        "nn.GRUCell()(carry",
-    ),
     "a factory of a field": (
         "import dataclasses\n\n\nclass M(nn.Module):\n"
         "    cell: nn.Module = dataclasses.field(default_factory=nn.GRUCell)\n",
@@ -136,6 +123,75 @@ def test_cells_whose_width_is_not_sure_are_marked_and_stay(code, kept, to):
     kept = kept.replace("nn.", "rnncells.") if to == "rnncells" else kept
     kept = kept.replace("rnncells.Module", "nn.Module")
     assert kept in new and "RC01" in rules
+
+
+SCAN = "nn.scan(nn.OptimizedLSTMCell, in_axes=1, out_axes=1)"
+ZEROS = "nn.GRUCell.initialize_carry(key, (2,), n)"
+UNPACKED = "c, h = nn.LSTMCell.initialize_carry(key, (2,), {})"
+# Statements, and what the cells in them are made with, in order.
+KNOWN = {
+    "a carry that comes in": ("nn.GRUCell()(h, x)", ["h.shape[-1]"]),
+    "a carry that comes in or is made": (
+        f"if h is None:\n        h = {ZEROS}\n    nn.GRUCell()(h, x)",
+        ["n", "h.shape[-1]"],
+    ),
+    "a carry of two branches": (
+        f"if n:\n        h = {ZEROS}\n    else:\n        nn.GRUCell()(h, x)",
+        ["n", "h.shape[-1]"],
+    ),
+    "a class by a name": (
+        f"C = {SCAN}\n    if h is None:\n        h = wider(x)\n    C()(h, x)",
+        ["h[1].shape[-1]"],
+    ),
+    "a class that is lifted there": (
+        f"h = nn.LSTMCell.initialize_carry(key, (2,), 25)\n    {SCAN}()(h, x)",
+        ["25", "25"],
+    ),
+    "a cell with a name, behind its carry": (
+        f"if h is None:\n        h = {ZEROS}\n    cell = nn.GRUCell()\n    cell(h, x)",
+        ["n", "h.shape[-1]"],
+    ),
+    "both parts": ("nn.LSTMCell()((x, h), x)", ["h.shape[-1]"]),
+    "both parts, made before": (
+        f"{UNPACKED.format(20)}\n    (c, h), y = nn.LSTMCell()((c, h), x)",
+        ["20", "20"],
+    ),
+    "an element of a list": ("nn.GRUCell()(h[n], x)", ["h[n].shape[-1]"]),
+    "an entry of a dict": ("nn.LSTMCell()(h['a'], x)", ["h['a'][1].shape[-1]"]),
+    "a field": ("nn.GRUCell()(carry=h.state, inputs=x)", ["h.state.shape[-1]"]),
+    "apply": ("nn.LSTMCell().apply(n, h, x)", ["h[1].shape[-1]"]),
+    "init": ("nn.GRUCell().init(key, h, x)", ["h.shape[-1]"]),
+    "a carry of unknown size": (
+        "h = nn.GRUCell.initialize_carry(key, (2,), size())\n    nn.GRUCell()(h, x)",
+        ["h.shape[-1]"],
+    ),
+    "options in a dict": (
+        "options = dict(gate_fn=nn.relu)\n    nn.GRUCell(**options)(h, x)",
+        ["h.shape[-1]"],
+    ),
+    "a dtype that may be float64": (
+        f"nn.GRUCell(param_dtype=h.dtype)({ZEROS}, x)",
+        ["n", "n"],
+    ),
+}
+
+
+@pytest.mark.parametrize("code, widths", KNOWN.values(), ids=KNOWN)
+def test_a_cell_called_at_once_is_as_wide_as_its_carry(code, widths):
+    new, _ = marks(f"def f(x, n, h=None):\n    {code}\n")
+    calls = [node for node in ast.walk(ast.parse(new)) if isinstance(node, ast.Call)]
+    calls.sort(key=lambda call: (call.func.end_lineno, call.func.end_col_offset))
+    cell = re.compile(r"(nn\.\w+Cell|nn\.scan\([^()]*\)|C)$")
+    made = [call for call in calls if cell.match(ast.unparse(call.func))]
+    assert [ast.unparse(call.args[0]) for call in made] == widths
+
+
+def test_an_own_cell_called_at_once_needs_no_features():
+    own = "class Own(nn.RNNCellBase):\n    @staticmethod\n"
+    own += "    def initialize_carry(rng, batch_dims, size):\n"
+    own += "        return jnp.ones((*batch_dims, size))\n\n\n"
+    new, rules = marks(f"{own}def f(h, x):\n    return Own()(h, x)\n")
+    assert "return Own()(h, x)" in new and not rules
 
 
 DTYPE = "param_dtype=jnp.bfloat16"
@@ -219,7 +275,8 @@ def test_cells_are_as_wide_as_the_carries_of_a_loop_over_them(name):
     for to in ("flax", "rnncells"):
         migration = migrate(code.encode(), to)
         if name == "elements of a dict":
-            assert [note.rule for note in migration.notes if note.why] == ["RC01"]
+            left = [note.rule for note in migration.notes if note.why]
+            assert left == ["RC01", "RC03"]
         else:
             assert not [note for note in migration.notes if note.why]
             assert_same(run(name, migration.data.decode()), expected)

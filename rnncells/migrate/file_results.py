@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnncells.migrate import notebooks
+from rnncells.migrate.code.names import BEFORE_LINEN
 from rnncells.migrate.migration import (
     LIBRARY,
     Migration,
@@ -24,7 +25,10 @@ from rnncells.migrate.rules.finding import MARK
 STDIN = Path("-")
 # Fewer files are done sooner than processes start.
 FEW, AT_ONCE = 64, 16
-FLAX_NN = re.compile(rb"\bflax\.nn\b|\bfrom\s+flax\s+import\b[^#]*?\bnn\b")
+FLAX_NN = re.compile(
+    rb"\bflax(\.deprecated)?\.nn\b"
+    rb"|\bfrom\s+flax(\.deprecated)?\s+import\b[^#]*?\bnn\b"
+)
 OLDER = "`flax.nn`, which is older than `flax.linen`, is not supported: port it by hand"
 MARKS = re.compile(rf"^\s*# {re.escape(MARK)}: RC\d\d".encode(), re.MULTILINE)
 
@@ -145,6 +149,6 @@ def uses_flax_nn(code: bytes) -> bool:
             names = [alias.name for alias in node.names]
         else:
             names = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
-        if any(f"{name}.".startswith("flax.nn.") for name in names):
+        if any(f"{name}.".startswith(BEFORE_LINEN) for name in names):
             return True
     return False

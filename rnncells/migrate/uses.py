@@ -1,12 +1,12 @@
-"""Where other files use a cell that RC06 rewrites."""
+"""Notes on lines that use a cell class of another file which RC06 rewrites."""
 
 import ast
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rnncells.migrate.code.bindings import stored
-from rnncells.migrate.code.names import Names, last_name
+from rnncells.migrate.code.names import Names
 from rnncells.migrate.code.source import Source
 from rnncells.migrate.file_results import FileResult
 from rnncells.migrate.migration import Note
@@ -15,74 +15,158 @@ WHY = (
     "`{0}`, of {1}, has `features` now, and its carry is made by an instance: see "
     "RC01, RC02"
 )
-LIBRARIES = ("flax", "rnncells")
+STAR = re.compile(rb"\bimport\s*\*")
+# A class, by the file that defines or imports it and its name there.
+Key = tuple[Path, str]
 
 
-def with_uses(looked: list[FileResult], is_written: bool) -> list[FileResult]:
-    """Returns the files with a note for each line that uses a cell of another.
+def with_uses(results: list[FileResult], is_written: bool) -> list[FileResult]:
+    """Returns the results with a note for each line that uses a class of another file.
 
     Args:
-      looked: all files that were looked at.
-      is_written: whether they are what they become, and lines are counted in that.
+      results: of all files of the run.
+      is_written: whether the files were rewritten, so that lines are counted in what
+        they became.
     """
-    homes: dict[str, list[Path]] = {}
-    for one in looked:
-        for name in sorted(set(one.migration.cells)) if one.migration else ():
-            homes.setdefault(name, []).append(one.path)
-    return [_with_uses(one, homes, is_written) for one in looked]
+    # What each key stands for: the class, by its own file and name.
+    known: dict[Key, Key] = {
+        (one.path, name): (one.path, name)
+        for one in results
+        if one.migration is not None
+        for name in one.migration.cells
+    }
+    files = {one.path: File(one, is_written) for one in results if one.migration}
+    size = 0
+    while size < len(known):
+        size = len(known)
+        for file in files.values():
+            known = dict(file.imports(known)) | known
+    return [
+        _with_uses(one, files[one.path], known, is_written) if one.migration else one
+        for one in results
+    ]
 
 
 def _with_uses(
-    one: FileResult, homes: dict[str, list[Path]], is_written: bool
+    one: FileResult, file: "File", known: dict[Key, Key], is_written: bool
 ) -> FileResult:
-    if one.migration is None:
-        return one
-    data = one.migration.data if is_written else one.code
-    own = one.migration.cells
-    words = [name for name in homes if name not in own and name.encode() in data]
-    if not words:
-        return one
-    try:
-        found = sorted(set(uses(data, words)))
-    except Exception as error:
-        # One file must not keep others from being looked at.
-        names = ", ".join(f"`{name}`" for name in words)
-        why = f"whether it uses {names} is not known, {type(error).__name__}: {error}"
+    if file.error:
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(file.words(known)))
+        why = f"whether it uses {names} is not known, {file.error}"
         return one._replace(error=why)
     notes = [*one.migration.notes]
-    for line, name in found:
-        why = WHY.format(name, ", ".join(map(str, homes[name])))
-        notes.append(Note(line, "RC06", why, line))
+    for line, (home, name) in sorted(set(file.uses(known))):
+        notes.append(Note(line, "RC06", WHY.format(name, home), line))
     notes.sort(key=lambda note: note.line_after if is_written else note.line)
     return one._replace(migration=replace(one.migration, notes=tuple(notes)))
 
 
-def uses(data: bytes, words: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a file that use something of another, and its name there.
+class File:
+    """A file that may use classes of others; it is parsed when it names one of them.
 
-    By whatever name it is imported; not where it is imported or listed in `__all__`.
-
-    Raises:
-      SyntaxError: it is not Python.
+    Args:
+      one: the result of the file.
+      is_written: whether the file has been rewritten.
     """
-    source = Source(data)
-    names = Names(source)
-    for node in source.nodes:
-        name = _name(names, node)
-        if name in words and not source.is_skipped(node):
-            if "__all__" not in stored(source.statement(node)):
-                yield node.lineno, name
+
+    def __init__(self, one: FileResult, is_written: bool):
+        self.path = one.path
+        self.data = one.migration.data if is_written else one.code
+        self.names: Names | None = None
+        self.error = ""
+
+    def words(self, known: Iterable[Key]) -> list[str]:
+        """Returns the names of classes of other files that occur in this one."""
+        found = [name for path, name in known if path != self.path]
+        return [name for name in found if name.encode() in self.data]
+
+    def is_read(self, known: Iterable[Key]) -> bool:
+        """Parses the file if needed; returns whether its names are known."""
+        may_use = self.words(known) or (known and STAR.search(self.data))
+        if self.names is None and not self.error and may_use:
+            try:
+                self.names = Names(Source(self.data))
+                _ = self.names.scopes
+            except Exception as error:
+                # An error in one file must not stop the others.
+                self.names = None
+                if self.words(known):
+                    self.error = f"{type(error).__name__}: {error}"
+        return self.names is not None
+
+    def imports(self, known: dict[Key, Key]) -> Iterator[tuple[Key, Key]]:
+        """Yields the classes that other files can import from this one."""
+        if not self.is_read(known):
+            return
+        names = self.names
+        for name, found in names.scopes[names.source.tree].names.items():
+            for binding in found:
+                meaning = self._class(known, binding.imported or "")
+                if meaning and name != "*":
+                    yield (self.path, name), meaning
+        for module in self._stars():
+            for (path, name), meaning in known.items():
+                if is_module(path, module, self.path):
+                    yield (self.path, name), meaning
+
+    def uses(self, known: dict[Key, Key]) -> Iterator[tuple[int, Key]]:
+        """Yields lines that use a class of another file, not those that import it."""
+        if not self.is_read(known):
+            return
+        for node in self.names.source.nodes:
+            found = {self._class(known, full) for full in self._meanings(node)} - {None}
+            if found and not self.names.source.is_skipped(node):
+                yield from ((node.lineno, meaning) for meaning in found)
+
+    def _stars(self) -> list[str]:
+        """Returns the modules from which the file imports all names."""
+        return [
+            "." * node.level + (node.module or "")
+            for node in self.names.source.nodes
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+        ]
+
+    def _meanings(self, node: ast.AST) -> set[str]:
+        """Returns the full names that an expression may have by the file's imports."""
+        names = self.names
+        if isinstance(node, ast.Attribute):
+            return {f"{full}.{node.attr}" for full in self._meanings(node.value)}
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
+            named = [getattr(argument, "value", "") for argument in node.args[1:2]]
+            if named and isinstance(named[0], str):
+                return {f"{full}.{named[0]}" for full in self._meanings(node.args[0])}
+        if not isinstance(node, ast.Name):
+            return set()
+        found = names.lookup(node.id, node)
+        if not found:
+            return {f"{module}.{node.id}" for module in self._stars()}
+        return {binding.imported for binding in found if binding.imported}
+
+    def _class(self, known: dict[Key, Key], full: str) -> Key | None:
+        """Returns the class that a full name stands for in this file, or None."""
+        module, _, name = full.rpartition(".")
+        if full.startswith(".") and not module.strip("."):
+            module = full[: len(full) - len(name)]
+        for (path, other), meaning in known.items():
+            if other == name and path != self.path:
+                if is_module(path, module, self.path):
+                    return meaning
+        return None
 
 
-def _name(names: Names, node: ast.AST) -> str | None:
-    """Returns the name of what a node stands for, if another file may have it."""
-    if isinstance(node, ast.Constant):
-        # As `getattr` takes it.
-        return node.value if isinstance(node.value, str) else None
-    qualified = names.qualified(node)
-    if qualified is not None:
-        package, _, _ = qualified.partition(".")
-        return None if package in LIBRARIES else qualified.rpartition(".")[2]
-    found = names.lookup(node.id, node) if isinstance(node, ast.Name) else ()
-    is_own = found and not any(binding.imported for binding in found)
-    return None if is_own else last_name(node)
+def is_module(path: Path, module: str, importer: Path) -> bool:
+    """Returns whether a file may be the module that another file imports.
+
+    Args:
+      path: the file.
+      module: the name in the import, with its leading dots.
+      importer: the file that imports it.
+    """
+    path = path.absolute()
+    own = path.parent if path.stem == "__init__" else path.with_suffix("")
+    parts = [part for part in module.split(".") if part]
+    level = len(module) - len(module.lstrip("."))
+    if not level:
+        return bool(parts) and own.parts[-len(parts) :] == tuple(parts)
+    folders = [*importer.absolute().parents][level - 1 :]
+    return bool(folders) and folders[0].joinpath(*parts) == own

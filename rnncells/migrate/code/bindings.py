@@ -17,7 +17,8 @@ def bindings(node: ast.AST) -> Iterator[tuple[ast.AST, str, dict]]:
             yield node, name, {"imported": alias.name if alias.asname else top}
     elif isinstance(node, ast.ImportFrom):
         for alias in node.names:
-            full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            module = f"{node.module}." if node.module else ""
+            full = f"{'.' * node.level}{module}{alias.name}"
             yield node, alias.asname or alias.name, {"imported": full}
     elif isinstance(node, FUNCTIONS):
         body = node.body if isinstance(node, ast.Lambda) else node.body[0]

@@ -6,6 +6,7 @@ from rnncells.migrate.code.bindings import LOOPS
 from rnncells.migrate.code.program import Program
 
 CONTAINERS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.DictComp)
+CONTAINERS += (ast.BinOp,)  # `[cell] * 2`
 # Functions that only read the elements of a container.
 READING = ("zip", "enumerate", "reversed", "list", "tuple", "len")
 

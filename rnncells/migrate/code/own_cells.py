@@ -73,7 +73,8 @@ def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
         return None
     cell = OwnCell(node, methods[0], _linen(names, node, bases[0]))
     if len(found) > 1:
-        return replace(cell, why_not="the class has several `initialize_carry`")
+        why_not = "the class has several `initialize_carry`: keep one"
+        return replace(cell, why_not=why_not)
     return replace(cell, why_not=next(_obstacles(names, cell), ""))
 
 
@@ -137,32 +138,35 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     if names.source.is_skipped(method) or names.source.is_skipped(node):
         yield "it is skipped"
     if [linen_name(names.qualified(base)) for base in node.bases] != ["RNNCellBase"]:
-        yield "its bases may have fields of the same names"
+        yield "its other bases may have fields of the same names: rewrite it by hand"
     if not cell.linen:
-        yield "`import flax.linen as nn` first, for its `nn.nowrap`"
+        yield "it needs `nn.nowrap`: write `import flax.linen as nn`"
     if method not in node.body or not _is_plain(method):
-        yield "it is no plain static method (rng, batch_dims, size, init_fn)"
+        yield (
+            "it is not a plain `@staticmethod` (rng, batch_dims, size, init_fn): "
+            "rewrite it"
+        )
         return
     inside = names.source.tokens_between(*signature(names.source, method))
     if any(token.startswith("#") for _, _, token in inside):
-        yield "comments stand between its arguments"
+        yield "comments stand between its arguments: move them"
     bound = {*cell.fields, *names.scopes[node].names}
     for name in ("features", "carry_init", "__init__", "__post_init__"):
         if name in bound:
-            yield f"the class has its own `{name}`"
+            yield f"the class has its own `{name}`: rewrite it by hand"
     if any(getattr(axes, "value", None) != 1 for axes in cell.feature_axes) or not all(
         _is_number(names, use) for use in _reads(method, method.args.args[2].arg)
     ):
-        yield "`size` may be that of an image: `num_feature_axes` is not 1"
+        yield "`size` may be the shape of an image: rewrite it with `num_feature_axes`"
     if not _is_tuple(names, method):
-        yield "its batch may be a number or a list"
+        yield "its batch may be a number or a list: annotate it as a `tuple`"
     for default in method.args.defaults:
         if any(_reads(default, name) for name in bound):
-            yield "its default is a name of the class"
+            yield "the default of `init_fn` is a name of the class: move that out"
     if any(arg.arg in NEW for arg in method.args.args) or any(
         _reads(method, name) for name in NEW
     ):
-        yield "`self` or `input_shape` is another name in it"
+        yield "`self` or `input_shape` is another name in it: rename that"
     yield from _other_uses(names, cell)
 
 
@@ -255,9 +259,9 @@ def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
     nodes = names.source.nodes
     carries = [node for node in map(taken_from, nodes) if node is not None]
     if any(class_of(names, node) is cell.node for node in carries):
-        yield "the class calls it itself, by an instance of any size"
+        yield "the class calls it, on an instance of any size: rewrite it by hand"
     if cell.is_required and any(_lifted(names, node) is cell.node for node in carries):
-        yield "its lifted class makes a carry, and not all of its fields are known"
+        yield "its lifted class makes a carry, with required fields unknown: rewrite it"
     derived = {cell.node}
     for node in sorted(
         (node for node in nodes if isinstance(node, ast.ClassDef)),
@@ -269,7 +273,10 @@ def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
             own = {getattr(part, "name", "") for part in node.body}
             has_fields = any(isinstance(part, ast.AnnAssign) for part in node.body)
             if has_fields or own & {"initialize_carry", "__call__", "__init__"}:
-                yield f"`{node.name}` is derived from it, and has more of its own"
+                yield (
+                    f"`{node.name}` is derived from it and has more fields or methods: "
+                    "rewrite both"
+                )
 
 
 def taken_from(node: ast.AST) -> ast.expr | None:

@@ -19,7 +19,7 @@ MOVED = {
 HERE, FLAX, SHIM = "rnncells", "flax.linen", "rnncells.legacy"
 MODULES, SHIMS = ((module, f"{module}.recurrent") for module in (FLAX, SHIM))
 # What Flax has not: an old name that stays, and what only the shim is for.
-OF_OTHER = "it is imported by `global` or `nonlocal`"
+OF_OTHER = "it is imported as `global` or `nonlocal`: import it at module level"
 OF_SHIM = {
     *("ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"),
     *("carry", "cells", "notice", "rnn"),
@@ -62,7 +62,7 @@ def _as_name(
     full = SHIM if isinstance(node, ast.ImportFrom) else alias.name
     why = _why_not(program, name, found, full, names.uses(name, found))
     if isinstance(node, ast.ImportFrom) and len(node.names) > 1:
-        why = why or f"`{alias.name}` is imported with other names"
+        why = why or f"`{alias.name}` is imported with other names: import it alone"
     if why:
         yield Finding("RC09", node, why=why)
     elif isinstance(node, ast.Import):
@@ -90,11 +90,11 @@ def _as_attribute(
         why = why or OF_OTHER
     for place in (node, *modules):
         if any(b.imported != "flax" for b in names.lookup("flax", place)):
-            why = why or "`flax` stands for something else here"
+            why = why or "`flax` is another name here: rename that"
     if any(source.is_in_string(use) for use in modules):
         why = why or IN_STRING
     if _is_used_without(program):
-        why = why or "another function of the file relies on it"
+        why = why or "another function uses this import: import it there too"
     if why:
         yield Finding("RC09", node, why=why)
         return
@@ -143,11 +143,11 @@ def _why_not(
 ) -> str:
     """Returns why a name of the shim cannot be one of Flax; empty if it can."""
     if any(b.imported != meaning and not b.is_none for b in found):
-        return f"`{name}` stands for something else too"
+        return f"`{name}` is another name too: rename that"
     for use in uses:
         attribute = getattr(program.source.parents[use], "attr", "")
         if attribute in OF_SHIM:
-            return f"`{attribute}` is of the shim alone"
+            return f"`{attribute}` is only in the shim: take it out"
     return ""
 
 
@@ -162,7 +162,7 @@ def _names(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
         meaning = f"{node.module}.{alias.name}"
         why = _why_not(program, name, found, meaning, [])
         if alias.name in OF_SHIM:
-            why = f"`{alias.name}` is of the shim alone"
+            why = f"`{alias.name}` is only in the shim: take it out"
         if why:
             yield Finding("RC09", node, why=why)
             return
@@ -241,7 +241,7 @@ def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
         return
     start, end = source.start(node), source.end(node)
     if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
-        yield Finding("RC09", node, why="comments stand between the names")
+        yield Finding("RC09", node, why="comments stand between the names: move them")
         return
     # Names go with what is between them and the next that stays, or the last before.
     last = max(node.names.index(alias) for alias in stay)
@@ -268,16 +268,16 @@ def _attributes(program: Program) -> Iterator[Finding]:
         start, end = source.start(node.value), source.end(node.value)
         beside = _imports_needed(program, node)
         if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
-            yield Finding("RC09", node, why="comments stand within the name")
+            yield Finding("RC09", node, why="comments stand within the name: move them")
         elif source.is_in_string(node):
             yield Finding("RC09", node, why=IN_STRING)
         elif node.attr in replaced:
-            why = f"another `{node.attr}` is put in the place of it"
+            why = f"another `{node.attr}` is assigned to the module: import it by name"
             yield Finding("RC09", node, why=why)
         elif any(_is_of_other(program, i) for i in _imports_of(program, node.value)):
             yield Finding("RC09", node, why=OF_OTHER)
         elif beside is None or is_unknown:
-            why = f"`{HERE}` stands for something else here"
+            why = f"`{HERE}` is another name here: rename that"
             yield Finding("RC09", node, why=why)
         else:
             edits = [

@@ -13,8 +13,11 @@ from rnncells.migrate.rules.finding import IN_STRING, Finding
 OLD, END = "ConvLSTM", "Cell"
 # What is made within them may be made while a compact method runs.
 LATER = (*FUNCTIONS, ast.GeneratorExp)
-WHY = "its automatic name is in checkpoints: give `name=` as it was, `ConvLSTM_0`"
-WHY_CLASS = "what is made of it may be named after it in checkpoints"
+WHY = (
+    "its automatic name is in checkpoints: write "
+    '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number'
+)
+WHY_CLASS = "cells may be named after it in checkpoints: rename it, and pass `name=`"
 
 
 def conv_lstm(program: Program) -> Iterator[Finding]:
@@ -71,7 +74,8 @@ def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
     if not all(_is_flax(b.imported) or b.is_none for b in found):
         # What an old Flax falls back to is no old code.
         if program.source.around(statement, ast.Try) is None:
-            yield Finding("RC05", alias, why=f"`{name}` stands for something else too")
+            why = f"`{name}` is another name too: rename that"
+            yield Finding("RC05", alias, why=why)
         return
     if any(program.source.is_in_string(use) for use in uses):
         yield Finding("RC05", alias, why=IN_STRING)
