@@ -50,7 +50,7 @@ class Own(RNNCellBase):
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 def test_a_mark_goes_when_its_place_is_rewritten(to):
     marked = migrate(OWN.encode(), to).data
-    assert b"# TODO(rnncells): RC06: `import flax.linen as nn` first" in marked
+    assert b"# TODO(rnncells): RC06: it needs `nn.nowrap`" in marked
     assert migrate(marked, to).data is marked
 
     done = b"import flax.linen as nn\n"
