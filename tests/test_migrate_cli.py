@@ -42,7 +42,10 @@ def test_without_options_a_diff_is_printed_and_no_file_changes(project, capsys):
     assert "+        self.cell = nn.LSTMCell(self.hidden_size)\n" in output.out
     assert "venv" not in output.out and "new.py" not in output.out
     assert "3 of 4 files would change" in output.err
-    assert "cell_classes.py:18: RC01 which class it is, is not known" in output.err
+    assert (
+        "cell_classes.py:18: RC01 `self.cell_cls` may be one of several classes"
+        in output.err
+    )
     assert "RC01      4 rewritten,     2 to look at" in output.err
 
 
@@ -307,6 +310,8 @@ def test_warnings_about_user_code_are_not_shown(jobs, tmp_path, capfd):
         ("import flax\n\nclass A(flax.nn.Module): pass", True),
         ("import flax.nn as fnn", True),
         ("from flax.nn import recurrent", True),
+        ("from flax.deprecated import nn", True),
+        ("import flax.deprecated.nn as nn", True),
         ("from flax import linen as nn", False),
         ("from flax import struct\nimport torch.nn as nn", False),
         ('"""Not flax.nn."""\nimport flax.nnx as nn', False),

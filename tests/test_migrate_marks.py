@@ -1,15 +1,142 @@
-"""Marks, and the lines that are named: of the file before, and of what it becomes."""
+"""Marks: their texts, where they stand, and the line numbers in the summary."""
 
 import ast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import PROGRAMS
+from programs import MARK, PROGRAMS
 from test_migrate import CASES, HEAD
 
 from rnncells.migrate.code.source import Edit, Source, apply, lines_after
 from rnncells.migrate.migration import migrate
+
+# Code, and the text of its one mark: what was seen, and what to write.
+TEXTS = {
+    "cell = nn.LSTMCell()": (
+        "RC01: no carry of this cell is made or used here: write "
+        "`LSTMCell(features=...)` with the width of its carry"
+    ),
+    "nn.LSTMCell.initialize_carry(key, (2,), size=256)\n"
+    "cell = nn.LSTMCell()\ny = cell(encode(x), x)": (
+        "RC01: `size=256` is given, but the carry comes from `encode(x)`: write "
+        "`LSTMCell(features=...)` with the width of its carry"
+    ),
+    "cell = nn.GRUCell()\ny = cell(encode(x), x)": (
+        "RC01: the carry comes from `encode(x)`: write `GRUCell(features=...)` with "
+        "the width of its carry"
+    ),
+    "nn.GRUCell.initialize_carry(key, (2,), n)\nf(nn.GRUCell())": (
+        "RC01: `size=n` is given, but not for sure to the carry of this cell: write "
+        "`GRUCell(features=...)` with the width of its carry"
+    ),
+    "y = nn.LSTMCell()(encode(\n    'a long name', of=x, and_of=y), x)": (
+        "RC01: the carry is `encode( 'a long name', of=x, and_of=y)`: set a variable "
+        "`carry` to it before, and write `LSTMCell(carry[1].shape[-1])`"
+    ),
+    "y = nn.GRUCell()(encode('a very long name', of=x, and_of=y), x)": (
+        "RC01: the carry is `encode('a very long name', of=x, and_...`: set a variable "
+        "`carry` to it before, and write `GRUCell(carry.shape[-1])`"
+    ),
+    "y = nn.GRUCell()(*args)": (
+        "RC01: the carry is `*args`: set a variable `carry` to it before, and write "
+        "`GRUCell(carry.shape[-1])`"
+    ),
+    "y = nn.GRUCell()()": (
+        "RC01: the cell is called without a carry: write `GRUCell(features=...)`"
+    ),
+    "y = nn.vmap(nn.GRUCell, in_axes=1)()(h, x)": (
+        "RC01: the last axis of its carry may be an axis of `nn.vmap`: write "
+        "`GRUCell(features=...)` with the width of one cell"
+    ),
+    "cell = nn.LSTMCell(**options)": (
+        "RC01: `options` may hold `features`: if it does not, add it there or here"
+    ),
+    "nn.GRUCell.initialize_carry(k, (), 4)\ncell = nn.GRUCell(choose())": (
+        "RC01: `choose()` may be `features` or a gate function: write `features=...`, "
+        "and pass the function by keyword"
+    ),
+    "C = {'a': nn.LSTMCell, 'b': nn.GRUCell}[name]\ncell = C()": (
+        "RC01: `C` may be one of several classes of cells: pass `features=...`"
+    ),
+    "import dataclasses\nc = dataclasses.field(default_factory=nn.GRUCell)": (
+        "RC01: `default_factory` makes the cell without `features`: use a `lambda`"
+    ),
+    "C = {'a': nn.LSTMCell, 'b': nn.GRUCell}[name]\nC.initialize_carry(k, (), 4)": (
+        "RC02: `C` may be one of several classes of cells: write `C(size, "
+        "parent=None).initialize_carry(key, (*batch_dims, size))`"
+    ),
+    "nn.ConvLSTMCell.initialize_carry(k, (), size)": (
+        "RC02: `nn.ConvLSTMCell` must be made first: write `nn.ConvLSTMCell(...)` with "
+        "`features` and `kernel_size` and `parent=None`, then "
+        "`.initialize_carry(key, (*batch_dims, *size))`"
+    ),
+    "nn.GRUCell.initialize_carry(*args)": (
+        "RC02: not all arguments are known: write `nn.GRUCell(size, parent=None)"
+        ".initialize_carry(key, (*batch_dims, size))`"
+    ),
+    "nn.GRUCell.initialize_carry(k, (), f())": (
+        "RC02: `size` is `f()`, which would run twice: set a variable to it before"
+    ),
+    "nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(f()))": (
+        "RC02: `init_fn` is `nn.initializers.normal(f())`, which would run earlier: "
+        "set a variable to it before"
+    ),
+    "nn.GRUCell.initialize_carry(k, (), 4, init)": (
+        "RC02: `carry_init` is called with a key, a shape and a dtype: if `init` takes "
+        "all three, pass `carry_init=init` to the cell"
+    ),
+    "nn.GRUCell.initialize_carry(k, (), (4, 5))": (
+        "RC02: `size` is the tuple (4, 5), but `GRUCell` takes one number: pass that "
+        "as `features`"
+    ),
+    "nn.GRUCell.initialize_carry(k, (n := 4,), n)": (
+        "RC02: `:=` binds a name in the arguments, whose order changes: do it before"
+    ),
+    "f = jax.vmap(nn.GRUCell.initialize_carry)": (
+        "RC02: `initialize_carry` is passed on as a function: its arguments are now a "
+        "key and one shape, (*batch_dims, size)"
+    ),
+    "score.initialize_carry(team, board, 3)": (
+        "RC03: `score` may be a cell, a class of cells or something else: if it is a "
+        "cell, write `score.initialize_carry(key, (*batch_dims, size))`"
+    ),
+    "Cell.initialize_carry(key, dims, 3)": (
+        "RC03: `Cell` may be a class of cells or something else: if it is a class of "
+        "cells, write `Cell(size, parent=None).initialize_carry(key, (*batch_dims, "
+        "size))`"
+    ),
+    "cell = nn.GRUCell(4)\nc = cell.initialize_carry(k, (), 5)": (
+        "RC03: `size=5` is given, but the cell `GRUCell(...)` is made with "
+        "`features=4`: make both equal"
+    ),
+    "cell = nn.GRUCell(4)\nc = cell.initialize_carry(k, (), 4, init_fn=init)": (
+        "RC03: `init_fn` is now `carry_init`, an argument of the cell: move it there"
+    ),
+    "cell = nn.GRUCell(4, param_dtype=d)\nc = cell.initialize_carry(k, (), 4)": (
+        "RC03: the carry was in JAX's default float and now has the cell's "
+        "`param_dtype`: if they differ, make it with `param_dtype=float, parent=None`"
+    ),
+    "rnn = nn.RNN(make(), 4)": (
+        "RC04: the size `4` is given, but the cell is made elsewhere or its `features` "
+        "are not known: pass the size to the cell"
+    ),
+    "rnn = partial(nn.RNN, cell_size=4)": (
+        "RC04: `cell_size=4` is given: pass it to the cell as `features`"
+    ),
+    "rnn = nn.RNN(nn.LSTMCell(8), 8)": (
+        "RC12: the cell has `features`, so `8` sets `time_major`: delete it, or write "
+        "`time_major=True`"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", TEXTS)
+def test_a_mark_says_what_was_seen_and_what_to_write(code):
+    made = migrate((HEAD + code).encode()).data.decode()
+    marks = [line for line in made.splitlines() if line.startswith(MARK)]
+    assert marks == [f"{MARK}{TEXTS[code]}"]
+
 
 SOURCES = PROGRAMS | {what: HEAD + old for what, (old, _) in CASES.items()}
 

@@ -1,4 +1,4 @@
-"""Other files that use a cell which is rewritten are named, line by line."""
+"""Lines of other files that use a rewritten cell are in the summary."""
 
 import re
 
@@ -65,12 +65,15 @@ cell = Own()  # !
 """,
     "others.py": """\
 import flax.linen as nn
+import their.cells
+from their.cells import Own as Theirs
 from flax.linen import Own as Cell
 class Own:
     pass
 def f(Own):
     return Own
-made = Own(), nn.Own(), Cell(), OwnMore, Their.Owner
+made = Own(), nn.Own(), Cell(), OwnMore, Their.Owner, their.cells.Own(), Theirs()
+made = agent.Own(), "Own", {"Own": 1}, getattr(agent, "Own")
 """,
     "unrelated.py": "print('hello')\n",
 }
@@ -121,14 +124,40 @@ def test_uses_are_named_when_the_cell_is_rewritten(folder, capsys):
     assert not named(capsys.readouterr().err)
 
 
-def test_cells_of_one_name_are_told_apart_where_they_are(folder, capsys):
-    """A file that has its own uses that; others may use any."""
+def test_cells_of_one_name_are_told_apart_by_imports(folder, capsys):
     (folder / "more.py").write_text(CELL.format("Own"))
-    main(["migrate", "cells.py", "more.py", "stars.py"])
-    (found,) = named(capsys.readouterr().err)
+    (folder / "of_more.py").write_text("from more import Own\ncell = Own()\n")
+    main(["migrate", "cells.py", "more.py", "stars.py", "of_more.py"])
+    found = named(capsys.readouterr().err)
+    assert [use[:2] for use in found] == [("of_more.py", "2"), ("stars.py", "2")]
     assert (
-        found[:2] == ("stars.py", "2") and "`Own`, of cells.py, more.py, " in found[2]
+        "`Own`, of more.py, " in found[0][2] and "`Own`, of cells.py, " in found[1][2]
     )
+
+
+def test_cells_are_followed_through_packages(tmp_path, monkeypatch, capsys):
+    """By relative imports, the `__init__` of a package, and other names."""
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "src/pkg/__init__.py": "from .cells import Own as Public\n",
+        "src/pkg/cells.py": CELL.format("Own"),
+        "src/pkg/sub/__init__.py": "",
+        "src/pkg/sub/model.py": "from .. import cells\nfrom ..cells import Own\n"
+        "made = cells.Own(), Own()\n",
+        "src/main.py": "import pkg\nfrom pkg import Public\nmade = Public()\n"
+        "made = pkg.cells.Own()\n",
+        "src/cells/__init__.py": "class Own:\n    pass\n",
+        "src/near.py": "from .cells import Own\nmade = Own()\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    main(["migrate", "src"])
+    assert [use[:2] for use in named(capsys.readouterr().err)] == [
+        ("src/main.py", "3"),
+        ("src/main.py", "4"),
+        ("src/pkg/sub/model.py", "3"),
+    ]
 
 
 def test_names_of_flax_are_not_taken_for_cells_of_other_files(folder, capsys):

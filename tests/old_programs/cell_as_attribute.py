@@ -1,4 +1,4 @@
-"""Pattern 18: a cell that is held as an attribute, and owned elsewhere."""
+"""Pattern 17: a cell that is held as an attribute, and owned elsewhere."""
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Pattern 17: other ways to the same names."""
+"""Pattern 16: other ways to the same names."""
 import flax
 import flax.linen as nn
 import jax

@@ -14,6 +14,8 @@ from rnncells.migrate.code.program import COUNT, PURE, Program
 OLD_NAMES = ("rng", "batch_dims", "size", "init_fn")
 # Names of attributes that hold a cell, which is made in another file.
 CELL = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)s?$")
+# Names of variables that hold a class of cells, which comes from another file.
+CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
 # Names of random keys.
 KEY = re.compile(r"(^|_|prng)(key|rng)s?\d*$", re.IGNORECASE)
 

@@ -19,6 +19,7 @@ from rnncells.migrate.code.program import Program
 
 # Functions whose result has the shape of their argument.
 KEEP_SHAPE = ("where", "stop_gradient", "zeros_like", "ones_like")
+TREE_MAP = ("tree_map", "map")
 LAZY = ("map", "zip", "filter", "iter", "reversed", "values", "items")
 # Methods of modules, and the position of the carry among their arguments.
 METHODS = {"init": 1, "init_with_output": 1, "apply": 1}
@@ -51,7 +52,15 @@ class Widths:
         if isinstance(self.source.parents[call], ast.Call | ast.keyword):
             # Another function may give its argument a carry of any width.
             return None
+        if any(self._is_unknown(carry) for carry in self.carries_given(call)):
+            return None
         return self._of_carries(call, cell)
+
+    def _is_unknown(self, carry: ast.expr) -> bool:
+        """Returns whether a carry comes from a call that may give it any width."""
+        name = last_name(getattr(carry, "func", None))
+        is_known = is_carry_call(carry) or name in (*KEEP_SHAPE, *TREE_MAP)
+        return isinstance(carry, ast.Call) and not is_known
 
     def is_called_at_once(self, call: ast.Call) -> bool:
         """Returns whether a cell is called where it is made, as in `Cell()(h, x)`."""
@@ -241,7 +250,7 @@ class Widths:
                 for node in ast.walk(targets[0].elts[0])
             )
         function = (self.names.qualified(value.func) or "").rpartition(".")[2]
-        if function in ("tree_map", "map") and value.args:
+        if function in TREE_MAP and value.args:
             # A reset: `tree_map(lambda new, old: where(...), ...)`.
             of_leaves = value.args[0]
             of_leaves = getattr(of_leaves, "body", of_leaves)

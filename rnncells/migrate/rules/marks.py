@@ -2,7 +2,7 @@
 
 import ast
 
-from rnncells.migrate.code.carry_calls import CarryCall, old_carry_calls
+from rnncells.migrate.code.carry_calls import CLASS, CarryCall, old_carry_calls
 from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
@@ -87,6 +87,11 @@ def unknown_receiver(program: Program, call: CarryCall) -> str:
             f"`{name}` may be one of several classes of cells: write "
             f"`{name}(size, parent=None).initialize_carry(key, {shape})`"
         )
+    if last_name(call.receiver)[:1].isupper() or CLASS.search(last_name(call.receiver)):
+        return (
+            f"`{name}` may be a class of cells or something else: if it is a class of "
+            f"cells, write `{name}(size, parent=None).initialize_carry(key, {shape})`"
+        )
     return (
         f"`{name}` may be a cell, a class of cells or something else: if it is a cell, "
         f"write `{name}.initialize_carry(key, {shape})`"
@@ -95,19 +100,20 @@ def unknown_receiver(program: Program, call: CarryCall) -> str:
 
 def unknown_instance(program: Program, call: CarryCall) -> str:
     """Returns the mark of a carry of a class whose arguments are not known."""
-    name, known = text(program, call.receiver), ""
+    name, also, size = text(program, call.receiver), "`kernel_size`", "*size"
     if call.of_class.is_own:
-        known = " and its required fields"
+        also, size = "its required fields", "size"
     return (
-        f"`{name}` must be made first: write `{name}(...)` with `features`{known} and "
-        "`parent=None`, then `.initialize_carry(key, (*batch_dims, *size))`"
+        f"`{name}` must be made first: write `{name}(...)` with `features` and {also} "
+        f"and `parent=None`, then `.initialize_carry(key, (*batch_dims, {size}))`"
     )
 
 
 def unknown_arguments(program: Program, call: CarryCall) -> str:
     name = text(program, call.receiver)
+    made = name if call.of_class is None else f"{name}(size, parent=None)"
     return (
-        f"not all arguments are known: write `{name}.initialize_carry(key, "
+        f"not all arguments are known: write `{made}.initialize_carry(key, "
         "(*batch_dims, size))`"
     )
 

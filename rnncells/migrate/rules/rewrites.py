@@ -1,11 +1,11 @@
 """Rules that rewrite calls: of cells, of their carries, and of `RNN`."""
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
 from rnncells.migrate.code.carry_calls import (
+    CLASS,
     CarryCall,
     is_carry_call,
     old_carry_calls,
@@ -24,8 +24,6 @@ from rnncells.migrate.rules.finding import MARK, Finding
 
 # Libraries whose functions have no effects and make no cells.
 COMPUTING = ("jax", "math", "numpy")
-# Names of variables that hold a class of cells, which comes from another file.
-CLASS = re.compile(r"(^|_)(cell|rnn|lstm|gru|core)_?(cls|class|type)$", re.IGNORECASE)
 
 
 def is_compact(program: Program, function: ast.FunctionDef) -> bool:
