@@ -55,7 +55,7 @@ def stdin(monkeypatch):
         (NEW, [], 0, NEW),
         (NEW, ["--check"], 0, ""),
         (OLD, ["--check"], 1, ""),
-        (OLD, ["--select", "RC07"], 0, OLD),
+        (OLD, ["--select", "RC12"], 0, OLD),
         ("print 'flax LSTMCell'", [], 2, ""),
         (OLD, ["--write"], 2, ""),
         (OLD, ["setup.py"], 2, ""),

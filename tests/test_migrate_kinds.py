@@ -326,6 +326,13 @@ REWRITTEN = {
         "c = nn.ConvLSTMCell(8, kernel_size=(3, 3), parent=None)"
         ".initialize_carry(k, (2, 6, 4, 8))",
     ),
+    "the example of FLIP 3099": (
+        "carry = nn.ConvLSTMCell.initialize_carry(key1, (16,), (64, 64, 16))\n\n"
+        "lstm = nn.ConvLSTMCell(features=6, kernel_size=(3, 3))",
+        "carry = nn.ConvLSTMCell(16, kernel_size=(3, 3), parent=None)"
+        ".initialize_carry(key1, (16, 64, 64, 16))\n\n"
+        "lstm = nn.ConvLSTMCell(features=6, kernel_size=(3, 3))",
+    ),
     "an image whose cell is in another file": (
         "c = nn.ConvLSTMCell.initialize_carry(k, (2,), (6, 8))",
         "c = nn.ConvLSTMCell(8, kernel_size=(1,), parent=None)"

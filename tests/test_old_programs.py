@@ -80,3 +80,13 @@ def test_programs_on_the_shim_are_rewritten_like_those_on_flax(name):
         of_shim, of_flax = of_shim.replace(text, ""), of_flax.replace(text, "")
     of_flax = of_flax.replace("from flax import linen", "import flax.linen")
     assert of_shim == of_flax
+
+
+def test_the_example_of_flax_gives_what_its_proposal_shows():
+    """FLIP 3099 makes the carry by the cell, from the shape of the inputs."""
+    before = PROGRAMS["proposal"]
+    made, lstm = re.findall(r"^    (?:carry|lstm) = .*\n", before, re.MULTILINE)
+    proposed = lstm + "    carry = lstm.initialize_carry(key1, input_shape=x.shape)\n"
+    after = before.replace(made, "").replace(lstm, proposed)
+    new = migrate(before.encode()).data.decode()
+    assert_same(run("new", new), run("after", after))

@@ -12,6 +12,7 @@ from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
     half_migrated,
     imports,
+    layers,
     old_names,
     own_cells,
     rewrites,
@@ -217,7 +218,7 @@ def of_cells(program: Program) -> list[Finding]:
         *rewrites.features(program, widths),
         *rewrites.carries(program, widths),
         *rewrites.references(program),
-        *rewrites.layers(program, widths),
+        *layers.layers(program, widths),
         *half_migrated.carry_only_cells(program),
     ]
 

@@ -1,4 +1,4 @@
-"""Rules that rewrite calls: of cells, of their carries, and of `RNN`."""
+"""RC01 to RC03: cells without `features`, and carries in the old form."""
 
 import ast
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from rnncells.migrate.code.carry_calls import (
 from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
 from rnncells.migrate.code.dtypes import may_be_float64, why_other_dtype
 from rnncells.migrate.code.kinds import OPEN
-from rnncells.migrate.code.names import argument, is_bool, last_name
+from rnncells.migrate.code.names import argument, last_name
 from rnncells.migrate.code.own_cells import taken_from
 from rnncells.migrate.code.program import LIBRARIES, PURE, Program
 from rnncells.migrate.code.source import Edit
-from rnncells.migrate.code.widths import Widths, cell_size, size_stays
+from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import marks
-from rnncells.migrate.rules.arguments import outer, taken_out, to_shape
+from rnncells.migrate.rules.arguments import outer, to_shape
 from rnncells.migrate.rules.finding import MARK, Finding
 
 # Libraries whose functions have no effects and make no cells.
@@ -117,10 +117,10 @@ def has_features(program: Program, call: ast.Call) -> bool:
 
     A starred argument, or a dict whose keys are not known, is no `features`.
     """
-    return _features(program, call) is not None
+    return features_of(program, call) is not None
 
 
-def _features(program: Program, call: ast.Call) -> ast.expr | None:
+def features_of(program: Program, call: ast.Call) -> ast.expr | None:
     """Returns the argument `features` of a call that makes a cell, if given."""
     given = program.names.keywords(call) or {}
     by_keyword = given.get("features", argument(call, "features"))
@@ -264,7 +264,7 @@ def _why_not_by(
         return why
     if made.args and not cell.is_own and program.is_function(made.args[0]) is None:
         return marks.unknown_argument(program, made)
-    given = _features(program, made)
+    given = features_of(program, made)
     width = widths.of(made, cell) if given is None else program.source.text(given)
     if width != program.source.text(call.size):
         return marks.other_size(program, call, made, width)
@@ -345,68 +345,3 @@ def _convolutional_arguments(program: Program, call: CarryCall) -> str | None:
                 kernel = program.source.text(given)
                 break
     return f"{program.source.text(last)}, kernel_size={kernel}"
-
-
-def layers(program: Program, widths: Widths) -> Iterator[Finding]:
-    """RC04: the size as an argument of `RNN`; RC12: where the cell has one too."""
-    for call in program.calls:
-        if program.linen(call.func) != "RNN" or not call.args + call.keywords:
-            if argument(call, "cell_size") is not None and program.has_linen:
-                why = (
-                    f"`cell_size={marks.text(program, argument(call, 'cell_size'))}` "
-                    "is given: pass it to the cell as `features`"
-                )
-                yield Finding("RC04", call, why=why)
-            continue
-        size = cell_size(call)
-        if size is None or _is_time_major(program, size):
-            continue
-        cell = argument(call, "cell", 0)
-        made = program.constructor(cell) if cell is not None else None
-        kind = program.cell_class(made.func) if made is not None else None
-        if made is not None and not kind.has_features and has_features(program, made):
-            if not _is_size(program, size, made):
-                continue
-            why = (
-                f"the cell has `features`, so `{marks.text(program, size)}` sets "
-                "`time_major`: delete it, or write `time_major=True`"
-            )
-            yield Finding("RC12", call, why=why)
-            continue
-        why = "" if made is None else size_stays(program, call, made)
-        if made is None or not (
-            why
-            or kind.has_features
-            or widths.of(made, kind) == program.source.text(size)
-        ):
-            why = marks.unmoved_size(program, call, size)
-        elif not program.is_pure(size):
-            why = marks.computed(program, "the size", size, "no longer")
-        elif program.source.has_comment(*outer(program, size)):
-            why = "a comment stands in the size, which is deleted: move it"
-        edits = [] if why else taken_out(program, call, [size])
-        # The size moves to the cell.
-        is_given = made is not None and not kind.has_features
-        needs = (("RC01", made),) if is_given else ()
-        yield Finding("RC04", call, edits, why, needs=needs)
-
-
-def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
-    """Returns whether an argument of `RNN` is a size: that of its cell, or named so."""
-    text, features = program.source.text, _features(program, made)
-    is_same = features is not None and text(features) == text(node)
-    return is_same or program.is_function(node) is False
-
-
-def _is_time_major(program: Program, node: ast.expr) -> bool:
-    """Returns whether an argument is a truth value, not a size."""
-    found = program.names.only(node)
-    annotation = getattr(found, "annotation", None)
-    return (
-        is_bool(program.names.value(node))
-        or isinstance(node, ast.Compare)
-        or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not))
-        or (found is not None and is_bool(found.default))
-        or (isinstance(annotation, ast.Name) and annotation.id == "bool")
-        or last_name(node) == "time_major"
-    )
