@@ -16,7 +16,7 @@ CELLS = [
     (
         "code",
         "%%time\nif batch:\n    %cd .\n    # é\n"
-        "    carry = nn.LSTMCell.initialize_carry(key, (batch,), size)\n"
+        "    carry = nn.LSTMCell.initialize_carry(key, (batch,), size)  # é\n"
         "x = (batch\n     % size)",
     ),
     ("code", ""),
