@@ -53,6 +53,19 @@ def test_old_cells_accept_the_carries_of_old_flax(name, carry, inputs):
 
 
 @quiet
+@pytest.mark.parametrize("name", ["GRUCell", "LSTMCell", "ConvLSTMCell"])
+def test_random_initial_carries_are_those_of_old_flax(name):
+    """Each part of a carry is drawn with its own key."""
+
+    def carry(module):
+        size = (3, 4) if name == "ConvLSTMCell" else 4
+        init_fn = nn.initializers.normal()
+        return getattr(module, name).initialize_carry(KEY, (2,), size, init_fn)
+
+    assert_same(carry(legacy), carry(old_linen))
+
+
+@quiet
 def test_the_gradient_of_a_learned_carry_is_unchanged():
     def results(module):
         class Model(nn.Module):
