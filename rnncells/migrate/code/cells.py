@@ -1,14 +1,14 @@
-"""Classes of cells, and the transformations that they go through."""
+"""Classes of cells, and the Flax transformations applied to them."""
 
 import ast
 from dataclasses import dataclass
 
 from rnncells.migrate.code.names import Names
 
-# Where the names of Flax are: as they were, and on the way to today.
+# Modules with the recurrent names of Flax.
 PACKAGES = ("flax.linen", "rnncells.legacy", "rnncells")
 LINEN = PACKAGES[:2]
-# Parts of their carries.
+# The number of arrays in the carry of each class.
 PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = {"ConvLSTMCell": 2, "ConvLSTM": 2}
 FLAX = (*PARTS, *CONVOLUTIONAL)
@@ -34,11 +34,11 @@ class CellClass:
 
     Attributes:
       name: in `flax.linen`.
-      parts: of its carry.
-      lifts: names of the transformations that it went through, innermost first.
-      keeps_last_axis: whether its carry's last axis is that of the cell.
-      method: its `initialize_carry`, if it is a class of the file with a static one.
-      is_required: whether one of those cannot be made without arguments.
+      parts: the number of arrays in its carry.
+      lifts: names of the transformations applied to it, innermost first.
+      keeps_last_axis: whether the last axis of its carry is that of the cell.
+      method: the static `initialize_carry` of a class defined in the file, else None.
+      is_required: whether a class defined in the file has required arguments.
     """
 
     name: str
@@ -59,10 +59,10 @@ class CellClass:
 
 
 def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]]:
-    """Returns the name of the transformation of classes that a function is.
+    """Returns which transformation of classes an expression is.
 
     Returns:
-      its name in `flax.linen`, None if it is none, and the options given with it.
+      its name in `flax.linen`, or None, and the options given with `partial`.
     """
     options, seen = [], []
     while (node := names.value(node)) not in seen:
@@ -74,16 +74,16 @@ def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]
         )
         if not (is_partial and node.args):
             break
-        # A name may be set to a partial of itself.
+        # A name may be bound to a partial of itself.
         seen.append(node)
         node, options = node.args[0], [*node.keywords, *options]
     return None, []
 
 
 def unlifted(names: Names, node: ast.expr) -> ast.expr:
-    """Returns the class that an expression is a transformation of; or the expression.
+    """Returns the class that an expression transforms, or else the expression.
 
-    Both are what their names were set to.
+    Names are replaced by their values.
     """
     node, seen = names.value(node), []
     while isinstance(node, ast.Call) and node.args and node not in seen:

@@ -18,24 +18,24 @@ from rnncells.migrate.code.cells import (
 from rnncells.migrate.code.names import Binding, Names, is_none, last_name
 from rnncells.migrate.code.own_cells import class_of, own_cell
 
-# Names that qualify any class of modules in an annotation.
+# Annotations that allow any module.
 MODULES = ("Module", "RNNCellBase")
-# Types that say nothing of what is given.
+# Packages whose types allow cells and other values.
 OPEN_TYPES = ("typing.", "collections.", "flax.linen.", "flax.typing.", "rnncells.")
-# What a class has of its own, and makes another carry or another step by.
+# Names that give a subclass another carry or another step if it defines them.
 CHANGES = {"initialize_carry", "__call__", "setup", "__post_init__", "__init__"}
 CHANGES |= {"param_dtype", "carry_init"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """All that an expression may be, whichever way the file is run.
+    """All values that an expression may have.
 
     Attributes:
-      classes: of cells; None is one that is not known.
-      made: calls by which cells are made; None is one that is not known.
-      is_other: whether it may be what is no cell, and no class of cells.
-      is_open: whether it may be anything: it comes from elsewhere.
+      classes: classes of cells; None stands for an unknown one.
+      made: calls that make cells; None stands for an unknown call.
+      is_other: whether it may be neither a cell nor a class of cells.
+      is_open: whether it may be anything, because another file provides it.
     """
 
     classes: frozenset[CellClass | None] = frozenset()
@@ -53,23 +53,23 @@ class Kind:
 
     @property
     def is_class(self) -> bool:
-        """Whether it is a class of cells, known or not."""
+        """Whether it is a class of cells, known or unknown."""
         return bool(self.classes) and not (self.made or self.is_other)
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is a cell, by whichever call."""
+        """Whether it is a cell, whatever call makes it."""
         return bool(self.made) and not (self.classes or self.is_other or self.is_open)
 
     @property
     def cell_class(self) -> CellClass | None:
-        """The class of cells that it is, whichever way."""
+        """The one class of cells that it can be, or None."""
         is_one = self.is_class and not self.is_open and len(self.classes) == 1
         return next(iter(self.classes)) if is_one else None
 
     @property
     def constructor(self) -> ast.Call | None:
-        """The call that makes the cell that it is, whichever way."""
+        """The one call that can make it, if it is a cell."""
         return next(iter(self.made)) if self.is_cell and len(self.made) == 1 else None
 
 
@@ -91,7 +91,7 @@ class Kinds:
     def of(self, node: ast.expr) -> Kind:
         """Returns what an expression may be."""
         if node not in self._known:
-            # What depends on itself adds nothing to what else it may be.
+            # An expression that depends on itself adds no further value.
             self._known[node] = Kind()
             self._known[node] = self._of(node)
         return self._known[node]
@@ -139,7 +139,7 @@ class Kinds:
                 kind |= self._of_typed(field.annotation, field.value)
                 continue
             set_to = self._of_binding(field)
-            # Of a class that is derived from it, another class of cells.
+            # A derived class may hold another class of cells.
             kind |= replace(set_to, is_open=set_to.is_open or bool(set_to.classes))
         return OPEN if kind == Kind() else kind
 
@@ -157,7 +157,7 @@ class Kinds:
         return OPEN
 
     def _of_element(self, node: ast.expr) -> Kind:
-        """Returns the kind of what a list, tuple, set or dict holds."""
+        """Returns the kind of the elements of a list, tuple, set or dict."""
         is_open = last_name(node) in self.names.changed
         values = [self.names.value(node)]
         if self.names.is_of_class(node):
@@ -170,9 +170,9 @@ class Kinds:
         return kind if all(displays) and not is_open else kind | OPEN
 
     def _of_typed(self, annotation: ast.expr | None, default: ast.expr | None) -> Kind:
-        """Returns the kind of what comes in: by its annotation, and by its default."""
+        """Returns the kind of a parameter or field, by its annotation and default."""
         kind = OPEN if default is None else self._any_of([default])
-        # Something else may be given.
+        # Callers may pass something else.
         kind = replace(kind, is_other=False, is_open=True)
         for part in ast.walk(annotation) if annotation is not None else ():
             is_type = isinstance(part, ast.Subscript) and last_name(part.value) in (
@@ -186,7 +186,7 @@ class Kinds:
         return OTHER if self._is_another(annotation) else kind
 
     def _is_another(self, annotation: ast.expr | None) -> bool:
-        """Says whether an annotation is a class that has nothing to do with cells."""
+        """Returns whether an annotation is a class unrelated to cells."""
         if not isinstance(annotation, ast.Name | ast.Attribute):
             return False
         qualified = self.names.qualified(annotation)
@@ -214,7 +214,7 @@ class Kinds:
             return OTHER
         changes = CHANGES & set(self.names.scopes[node].names)
         if "features" in fields:
-            # A carry of the class itself may be an old one.
+            # Its carries may still be in the old form.
             return OTHER if "initialize_carry" in changes else OTHER | OPEN
         if changes or len(node.bases) > 1:
             return SOME_CLASS
@@ -252,7 +252,7 @@ class Kinds:
         cell = inner.cell_class
         if cell is None or lift not in LIFTS:
             return SOME_CLASS if inner.classes else OPEN
-        # Behind the class and two dicts, axes are given by position.
+        # After the class and two dicts, positional arguments are axes.
         by_position = len(node.args) > 3 or any(
             isinstance(argument, ast.Starred) for argument in node.args
         )
@@ -290,11 +290,11 @@ def elements(node: ast.expr) -> list[ast.expr]:
 
 
 def may_be_last_axis(option: ast.keyword) -> bool:
-    """Says whether axes given to a transformation may have the last one among them."""
-    # Those of a dict that is unpacked have no name here.
+    """Returns whether the axes of a transformation may include the last one."""
+    # An unpacked dict has no name here.
     if option.arg not in ("in_axes", "out_axes", None):
         return False
-    # Of a carry with a batch, axis 1 and those behind it can be the last.
+    # In a carry with a batch axis, axis 1 can be the last.
     return not all(
         isinstance(node, ast.Tuple | ast.Load)
         or (isinstance(node, ast.Constant) and node.value in (0, None))

@@ -1,4 +1,4 @@
-"""What names in a file stand for: through imports, aliases and scopes."""
+"""What names in a file refer to, through imports, aliases and scopes."""
 
 import ast
 from collections import defaultdict
@@ -12,7 +12,7 @@ SCOPES = (
     *(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda),
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
-# Methods that change what they are called on.
+# Methods that change their object.
 CHANGING = {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse"}
 CHANGING |= {"update", "setdefault", "popitem"}
 # Modules of Flax that are older than `flax.linen`.
@@ -25,14 +25,14 @@ class Binding:
 
     Attributes:
       node: the name there, or the statement that defines or imports it.
-      value: the expression that it is set to, if it alone is.
+      value: the expression assigned to the name alone.
       part_of: the expression that is unpacked into several names, and which part of
         the result this name is.
       element_of: the container whose elements a loop binds to the name.
-      imported: qualified name of what is imported.
-      is_parameter: of a function.
-      default: of a parameter.
-      annotation: of a parameter.
+      imported: the full name of an imported object.
+      is_parameter: whether it is a parameter of a function.
+      default: the default of a parameter.
+      annotation: the annotation of a parameter.
     """
 
     node: ast.AST
@@ -46,23 +46,23 @@ class Binding:
 
     @property
     def is_optional(self) -> bool:
-        """Whether it is a parameter that is None by default."""
+        """Whether it is a parameter with the default None."""
         return is_none(self.default)
 
     @property
     def is_none(self) -> bool:
-        """Whether it is set to None, as where an import fails."""
+        """Whether it is None, for example where an import fails."""
         return is_none(self.value)
 
     @property
     def is_class(self) -> bool:
-        """Whether it is a class of the file."""
+        """Whether it is a class defined in the file."""
         return isinstance(self.node, ast.ClassDef)
 
 
 @dataclass(eq=False)
 class Scope:
-    """A part of a file with names of its own."""
+    """A part of a file with its own names."""
 
     node: ast.AST
     names: dict[str, list[Binding]] = field(default_factory=dict)
@@ -95,18 +95,18 @@ class Names:
                     scopes[scope].bind(name, node, **kwargs)
         for scope, name, node, kwargs in of_others:
             holder = self._holder(name, scope, scopes)
-            # When it is set, and how often, is not followed.
+            # When and how often another function sets it is not known.
             for known in [kwargs] if "imported" in kwargs else [kwargs, {}]:
                 holder.bind(name, node, **known)
         return scopes
 
     def is_of_other(self, name: str, scope: ast.AST) -> bool:
-        """Says whether a scope sets a name of another: by `global` or `nonlocal`."""
+        """Returns whether a scope declares a name `global` or `nonlocal`."""
         return (scope, name) in self._outer
 
     @cached_property
     def _outer(self) -> dict[tuple[ast.AST, str], ast.Global | ast.Nonlocal]:
-        """What says of names in scopes that they are of others."""
+        """The `global` and `nonlocal` statements, by scope and name."""
         found = {}
         for node in self.source.nodes:
             if isinstance(node, ast.Global | ast.Nonlocal):
@@ -116,7 +116,7 @@ class Names:
         return found
 
     def _holder(self, name: str, scope: ast.AST, scopes: dict[ast.AST, Scope]) -> Scope:
-        """Returns the scope that a name is of, which is used in a scope."""
+        """Returns the scope that binds a name which another scope uses."""
         is_first = True
         while not isinstance(scope, ast.Module):
             if is_first or not isinstance(scope, ast.ClassDef):
@@ -128,14 +128,14 @@ class Names:
         return scopes[self.source.tree]
 
     def scope_node(self, node: ast.AST) -> ast.AST:
-        """Returns the node whose scope a node stands in."""
+        """Returns the node of the scope around a node."""
         if node not in self._scope_nodes:
             self._scope_nodes[node] = self._find_scope_node(node)
         return self._scope_nodes[node]
 
     def _find_scope_node(self, node: ast.AST) -> ast.AST:
         parents = self.source.parents
-        # What `:=` sets in a comprehension is of the scope around it.
+        # `:=` in a comprehension binds a name of the scope around it.
         passed = SCOPES[5:] if isinstance(node, ast.NamedExpr) else ()
         child, node = node, parents.get(node)
         while node is not None and not (
@@ -147,19 +147,19 @@ class Names:
         return child if node is None else node
 
     def lookup(self, name: str, node: ast.AST) -> list[Binding]:
-        """Returns all bindings that a name, used at a node, may have."""
+        """Returns all bindings that a name may have at a node."""
         holder = self._holder(name, self.scope_node(node), self.scopes)
         return holder.names.get(name, [])
 
     def only(self, name: ast.AST) -> Binding | None:
-        """Returns the one binding of a name, if it has one."""
+        """Returns the binding of a name with only one, else None."""
         if not isinstance(name, ast.Name):
             return None
         found = self.lookup(name.id, name)
         return found[0] if len(found) == 1 else None
 
     def uses(self, name: str, found: list[Binding]) -> list[ast.Name]:
-        """Returns where a name is read that has these bindings, of one scope."""
+        """Returns the places that read a name with the given bindings."""
         return [
             node
             for node in self._names.get(name, ())
@@ -167,7 +167,7 @@ class Names:
         ]
 
     def value(self, node: ast.expr) -> ast.expr:
-        """Returns the expression that a name was set to, once and for all; or it."""
+        """Returns the expression that a name is bound to once, or else the node."""
         seen = set()
         while (found := self.only(node)) is not None and found.value is not None:
             if id(found) in seen:
@@ -193,7 +193,7 @@ class Names:
         return found
 
     def qualified(self, node: ast.AST) -> str | None:
-        """Returns the full name of what is imported, as `jax.numpy.where`."""
+        """Returns the full name of an imported object, as `jax.numpy.where`."""
         return self._qualified(node, frozenset())
 
     def _qualified(self, node: ast.AST, seen: frozenset[str]) -> str | None:
@@ -204,7 +204,7 @@ class Names:
             return None
         found = self.lookup(node.id, node)
         imported = {binding.imported for binding in found if not binding.is_none}
-        # What is taken where an import fails, and no Flax has any longer.
+        # A fallback for old versions, which no current Flax has.
         today = {name for name in imported if not f"{name}.".startswith(BEFORE_LINEN)}
         imported = today or imported
         if len(imported) == 1 and None not in imported:
@@ -216,20 +216,20 @@ class Names:
         return isinstance(node, ast.Name) and node.id == "self"
 
     def class_named(self, node: ast.AST) -> ast.ClassDef | None:
-        """Returns the class of the file that an expression names, if it is one."""
+        """Returns the class defined in the file that an expression names, or None."""
         found = self.only(self.value(node))
         return found.node if found is not None and found.is_class else None
 
     def is_of_class(self, node: ast.AST) -> bool:
-        """Says whether a node is an attribute of `self`, or of a class by its name."""
+        """Returns whether a node is an attribute of `self` or of a named class."""
         return isinstance(node, ast.Attribute) and (
             self.is_self(node.value) or self.class_named(node.value) is not None
         )
 
     def classes(self, node: ast.AST) -> list[ast.ClassDef]:
-        """Returns the class around a node, and those of the file that it is made of.
+        """Returns the class around a node and its bases that the file defines.
 
-        Of an attribute of a class, that class and those.
+        For an attribute of a named class, that class and its bases.
         """
         named = getattr(node, "value", None)
         found = [self.class_named(named) or self.source.around(node, ast.ClassDef)]
@@ -241,9 +241,9 @@ class Names:
         return [around for around in found if around is not None]
 
     def fields(self, node: ast.Attribute) -> list[Binding]:
-        """Returns what an attribute of `self`, or of a class, is set to in the class.
+        """Returns the bindings of an attribute of `self` or of a class in class bodies.
 
-        That is: fields, whatever their default, and what has no annotation but a value.
+        These are annotated fields, and names with a value.
         """
         found = []
         for around in self.classes(node):
@@ -264,10 +264,10 @@ class Names:
         return found
 
     def is_set_once(self, node: ast.Attribute) -> bool:
-        """Says whether an attribute of `self` has one value, whoever sets it.
+        """Returns whether an attribute of `self` has only one value.
 
-        That is: it is set in one place, or it is a field that is set in none, in the
-        class around it, those that it is made of, and those that are made of it.
+        It is set in one place, or it is a field that no method sets, in the class
+        around it, its bases and the classes derived from it.
         """
         mine = self.classes(node)
         sets = [
@@ -280,10 +280,9 @@ class Names:
         return len(sets) + bool(self.fields(node)) <= 1
 
     def attribute_values(self, node: ast.Attribute) -> list[ast.expr]:
-        """Returns what an attribute of `self` is set to, in the class around a node.
+        """Returns the values that methods assign to an attribute of `self`.
 
-        Where it is set in none of its methods, in those of the classes of the file that
-        it is made of.
+        If the class around the node has none, its bases in the file are searched.
         """
         for around in self.classes(node):
             values = []
@@ -297,7 +296,7 @@ class Names:
         return []
 
     def reads(self, target: ast.expr) -> list[ast.expr]:
-        """Returns where a name, or an attribute of `self`, is read in its scope."""
+        """Returns the places that read a name or attribute of `self` in its scope."""
         if isinstance(target, ast.Name):
             found = self._names.get(target.id, ())
             scope = self.scope_node(target)
@@ -317,7 +316,7 @@ class Names:
 
     @cached_property
     def _attributes(self) -> dict[str, dict[ast.ClassDef | None, list[ast.Attribute]]]:
-        """The attributes of `self`, by their names, in each class."""
+        """The attributes of `self`, by name and by class."""
         found: defaultdict[str, dict] = defaultdict(dict)
         for node in self.source.nodes:
             if isinstance(node, ast.Attribute) and self.is_self(node.value):
@@ -327,9 +326,9 @@ class Names:
 
     @cached_property
     def changed(self) -> frozenset[str]:
-        """Names and attributes of which parts are set.
+        """Names and attributes that are changed in place.
 
-        As by `sizes[0] = 3`, `sizes.append(3)`, `c.size = 3`, `setattr(c, "size", 3)`.
+        By `sizes[0] = 3`, `sizes.append(3)`, `c.size = 3`, `setattr(c, "size", 3)`.
         """
         found = set()
         for node in self.source.nodes:
@@ -345,7 +344,7 @@ class Names:
 
 
 def _changed_by(call: ast.Call) -> str:
-    """Returns the name of what a method or `setattr` changes; empty: nothing."""
+    """Returns the name that a method or `setattr` changes, or ""."""
     if last_name(call.func) == "setattr" and len(call.args) > 1:
         return getattr(call.args[1], "value", "")
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in CHANGING
@@ -366,7 +365,7 @@ def _entries(node: ast.expr) -> dict[str, ast.expr] | None:
 
 
 def _inside(scope: ast.AST, child: ast.AST) -> bool:
-    """Says whether a part of a scope's node is evaluated in it, not around it."""
+    """Returns whether a child of a scope's node is evaluated inside the scope."""
     if isinstance(scope, ast.Module):
         return True
     if isinstance(scope, ast.Lambda):
@@ -377,7 +376,7 @@ def _inside(scope: ast.AST, child: ast.AST) -> bool:
 
 
 def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | None:
-    """Returns an argument of a call, by its keyword or by its position, if given."""
+    """Returns an argument of a call by its keyword or position, or None."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -386,7 +385,7 @@ def argument(call: ast.Call, name: str, at: int | None = None) -> ast.expr | Non
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Says whether an expression is None, which stands where no value is there yet."""
+    """Returns whether an expression is the constant None."""
     return isinstance(node, ast.Constant) and node.value is None
 
 
@@ -395,5 +394,5 @@ def is_bool(node: ast.expr | None) -> bool:
 
 
 def last_name(node: ast.AST | None) -> str:
-    """Returns the name that an expression ends with, as `size` of `self.size`."""
+    """Returns the last name of an expression, as `size` of `self.size`."""
     return getattr(node, "attr", getattr(node, "id", ""))

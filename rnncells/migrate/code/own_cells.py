@@ -1,4 +1,4 @@
-"""Classes of cells in a file, with an `initialize_carry` of the old form."""
+"""Users' own cell classes with an `initialize_carry` in the old form."""
 
 import ast
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ from rnncells.migrate.code.cells import (
 from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
 
-# Names that a method of an instance has.
+# Parameters of the rewritten method.
 NEW = ("self", "input_shape")
 
 
 @dataclass(frozen=True)
 class OwnCell:
-    """A class of cells in a file, with an `initialize_carry` of no instance.
+    """A cell class defined in the file whose `initialize_carry` takes no instance.
 
     Attributes:
       node: the class.
-      method: its `initialize_carry`, a function or what sets it to one.
-      linen: how the file names the module of its base, as `nn`; empty: not at all.
-      why_not: why it cannot be rewritten; empty if it can.
+      method: the function `initialize_carry`, or the statement that assigns it.
+      linen: the file's name for the module of its base, as `nn`, or "".
+      why_not: why it cannot be rewritten; "" if it can.
     """
 
     node: ast.ClassDef
@@ -46,12 +46,12 @@ class OwnCell:
 
     @property
     def is_required(self) -> bool:
-        """Whether it cannot be made without arguments."""
+        """Whether its constructor has required arguments."""
         return any(field.value is None for field in self.fields.values())
 
     @property
     def feature_axes(self) -> list[ast.expr | None]:
-        """How many axes are features, each time that the class says it."""
+        """The values of `num_feature_axes` or `num_feature_dims` in the class."""
         found = []
         for statement in self.node.body:
             names, value = [getattr(statement, "name", "")], statement
@@ -65,7 +65,7 @@ class OwnCell:
 
 
 def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
-    """Returns a class of cells that has the old form; None of any other class."""
+    """Returns a class as `OwnCell` if it is a cell in the old form, else None."""
     bases = [base for base in node.bases if _is_cell(names, base, ())]
     found = names.scopes[node].names.get("initialize_carry", ())
     methods = [b.node for b in found if _has_no_instance(names, b.node)]
@@ -79,7 +79,7 @@ def own_cell(names: Names, node: ast.ClassDef) -> OwnCell | None:
 
 
 def _linen(names: Names, node: ast.ClassDef, base: ast.expr) -> str:
-    """Returns how the file names `flax.linen` at a class; empty: not at all."""
+    """Returns the file's name for `flax.linen` at a class, or ""."""
     while isinstance(base, ast.Attribute):
         base = base.value
         if names.qualified(base) in LINEN:
@@ -92,7 +92,7 @@ def _linen(names: Names, node: ast.ClassDef, base: ast.expr) -> str:
 
 
 def _is_cell(names: Names, base: ast.expr, seen: tuple[ast.AST, ...]) -> bool:
-    """Says whether a base is a class of cells, of Flax or one of those derived."""
+    """Returns whether a base is a cell class of Flax or derived from one."""
     if linen_name(names.qualified(base)) in ("RNNCellBase", *FLAX):
         return True
     found = names.only(names.value(base))
@@ -105,10 +105,10 @@ def _is_cell(names: Names, base: ast.expr, seen: tuple[ast.AST, ...]) -> bool:
 
 
 def _has_no_instance(names: Names, method: ast.AST) -> bool:
-    """Says whether a method is called on a class, with arguments as of old.
+    """Returns whether a method has the old form: called on a class, three arguments.
 
-    It is static, of the class, or has no `self`; what comes from elsewhere may be. One
-    of an instance with those arguments is no better.
+    It is static, a class method, or has no `self`. An instance method with the old
+    arguments counts too.
     """
     function, made = method, set()
     if isinstance(method, ast.Assign | ast.AnnAssign):
@@ -128,7 +128,7 @@ def _has_no_instance(names: Names, method: ast.AST) -> bool:
     if not is_static:
         has_self = bool(given) and given[0].arg == "self"
         return len(given) > (3 + len(args.defaults) if has_self else 2)
-    # A key and a shape: that is today's form, static or not.
+    # A key and a shape are today's arguments.
     return len(given) - ("classmethod" in made) != 2 or args.vararg is not None
 
 
@@ -184,7 +184,7 @@ def _is_plain(method: ast.AST) -> bool:
 
 
 def signature(source: Source, method: ast.FunctionDef) -> tuple[int, int]:
-    """Returns where the parameters of a method start and end, but for a last comma."""
+    """Returns where the parameters of a method start and end, without a last comma."""
     start = end = source.start(method.args.args[0])
     depth = 0
     for _, stop, token in source.tokens_between(start, source.end(method)):
@@ -207,7 +207,7 @@ def _reads(node: ast.AST, name: str) -> list[ast.Name]:
 
 
 def _is_number(names: Names, use: ast.Name) -> bool:
-    """Says whether a size is used as one number is, not as a tuple of them."""
+    """Returns whether a use of `size` requires one number, not a tuple."""
     parent = names.source.parents[use]
     if isinstance(parent, ast.keyword):
         parent = names.source.parents[parent]
@@ -223,7 +223,7 @@ def _is_number(names: Names, use: ast.Name) -> bool:
 
 
 def _is_tuple(names: Names, method: ast.FunctionDef) -> bool:
-    """Says whether a batch must be a tuple, or may as well be one."""
+    """Returns whether `batch_dims` is annotated or used as a tuple."""
     batch = method.args.args[1]
     annotation = batch.annotation
     if isinstance(annotation, ast.Subscript):
@@ -236,7 +236,7 @@ def _is_tuple(names: Names, method: ast.FunctionDef) -> bool:
 
 
 def _is_of_tuple(names: Names, use: ast.Name) -> bool:
-    """Says whether a batch is used as a number is not, and in a way that tuples are."""
+    """Returns whether a use of `batch_dims` requires a tuple."""
     parent, is_keyword = names.source.parents[use], False
     if isinstance(parent, ast.keyword):
         parent, is_keyword = names.source.parents[parent], parent.arg == "batch_dims"
@@ -255,7 +255,7 @@ def _is_of_tuple(names: Names, use: ast.Name) -> bool:
 
 
 def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
-    """Yields uses of a class that would have to change with it, and cannot."""
+    """Yields why uses of a class cannot follow its rewrite."""
     nodes = names.source.nodes
     carries = [node for node in map(taken_from, nodes) if node is not None]
     if any(class_of(names, node) is cell.node for node in carries):
@@ -280,7 +280,7 @@ def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
 
 
 def taken_from(node: ast.AST) -> ast.expr | None:
-    """Returns what `initialize_carry` is taken from, by its name or by `getattr`."""
+    """Returns the object whose `initialize_carry` is read, directly or by `getattr`."""
     if isinstance(node, ast.Attribute):
         return node.value if node.attr == "initialize_carry" else None
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
@@ -290,9 +290,9 @@ def taken_from(node: ast.AST) -> ast.expr | None:
 
 
 def class_of(names: Names, node: ast.expr) -> ast.ClassDef | None:
-    """Returns the class around an expression that is it, or an instance of it.
+    """Returns the class that `self`, `cls` and the like stand for in a method, or None.
 
-    That is by the first argument of a method, and `super`, `type` or `__class__` of it.
+    Also by `super()`, `type(self)` and `self.__class__`.
     """
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("super", "type"):
         if not node.args:
@@ -312,10 +312,10 @@ def class_of(names: Names, node: ast.expr) -> ast.ClassDef | None:
 
 
 def stays(names: Names, node: ast.expr) -> bool:
-    """Says whether what a carry is taken from has a method of the file, which stays.
+    """Returns whether an object's `initialize_carry` is a method that is not rewritten.
 
-    Modules that hold cells have methods of the same name, with their own arguments.
-    Those without one may call that of a module derived from them.
+    Modules that hold cells have methods of this name with other arguments. A module
+    without one may call that of a derived class.
     """
     around, seen = class_of(names, node), set()
     is_super = isinstance(node, ast.Call) and last_name(node.func) == "super"
@@ -341,7 +341,7 @@ def stays(names: Names, node: ast.expr) -> bool:
 
 
 def _lifted(names: Names, node: ast.expr) -> ast.AST | None:
-    """Returns the class in the file that an expression is a transformation of."""
+    """Returns the class defined in the file that an expression transforms, or None."""
     inner = unlifted(names, node)
     found = None if inner is names.value(node) else names.only(inner)
     return None if found is None else found.node

@@ -1,4 +1,4 @@
-"""A file with its names, and what rules ask of it."""
+"""A file with its names, and what the rules ask about it."""
 
 import ast
 import re
@@ -12,9 +12,9 @@ from rnncells.migrate.code.names import SCOPES, Binding, Names, last_name
 from rnncells.migrate.code.sizes import Sizes
 from rnncells.migrate.code.source import Source
 
-# Whose names are functions, where a cell may have `features`.
+# Libraries whose names are functions if they are the first argument of a cell.
 LIBRARIES = ("jax", "flax", "rnncells")
-# Functions of Python that do nothing but compute.
+# Built-in functions without effects.
 PURE = {"abs", "int", "len", "list", "max", "min", "round", "sum", "tuple"}
 SIMPLE = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple),
@@ -24,11 +24,11 @@ SIMPLE = (
 )
 
 
-# What a number of units or steps is called.
+# Names of numbers of units or steps.
 SIZE = re.compile(
     r"size|feature|hidden|dim|width|unit|channel|num|(^|_)n(_|$)|^[nh]$", re.IGNORECASE
 )
-# What a number of anything is called, and a function of gates, perhaps of several.
+# Names of counts, and of gate functions.
 COUNT = re.compile(r"(^|_)(n|num|size|count)(_|$)", re.IGNORECASE)
 FUNCTION = re.compile(
     r"((^|_)(act|fn|func|function|gate)|activation|nonlin[a-z]*)(?P<rest>(s|_.*)?)$",
@@ -36,13 +36,13 @@ FUNCTION = re.compile(
 )
 CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 LAYERS = ("hidden", "unit", "channel")
-# Modules of cells: those of before and of today, and those that are new.
+# Modules with cells of linen, and with cells of nnx.
 LINEN = ("flax.linen.", "rnncells.")
 NNX = ("flax.nnx.", "flax.experimental.nnx.")
 
 
 class Program:
-    """A file that is looked at by all rules.
+    """A parsed file, as all rules see it.
 
     Args:
       source: the file.
@@ -61,15 +61,15 @@ class Program:
         return sorted(found, key=lambda node: (self.source.end(node.func), node.lineno))
 
     def cell_class(self, node: ast.expr) -> CellClass | None:
-        """Returns the class of cells that an expression is, if it is one."""
+        """Returns the class of cells that an expression is, or None."""
         return self.kinds.of(node).cell_class
 
     def constructor(self, node: ast.expr) -> ast.Call | None:
-        """Returns the call that made a cell, which an expression is, if it is known."""
+        """Returns the call that made the cell an expression is, or None."""
         return self.kinds.of(node).constructor
 
     def target(self, call: ast.Call) -> ast.Name | ast.Attribute | None:
-        """Returns the name, or attribute of `self`, that a call by itself is set to."""
+        """Returns the name, or attribute of `self`, that a call is assigned to."""
         parent, target = self.source.parents[call], None
         if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
             target = parent.targets[0]
@@ -84,9 +84,9 @@ class Program:
         return self.kinds.linen(node)
 
     def is_function(self, node: ast.expr) -> bool | None:
-        """Says whether an argument is a function, not a number; None: not known."""
+        """Returns whether an argument is a function, not a number; None: not known."""
         if node not in self._functions:
-            # What is made of itself says nothing.
+            # A value that depends on itself says nothing.
             self._functions[node] = None
             self._functions[node] = self._is_function(node)
         return self._functions[node]
@@ -110,7 +110,7 @@ class Program:
         return Sizes(self.names, self.kinds)
 
     def _is_function_by_form(self, node: ast.expr) -> bool | None:
-        """Says the same by what an expression is, or by how a name comes in."""
+        """Returns the same by the form of an expression, or a name's annotation."""
         if isinstance(node, ast.Lambda):
             return True
         if isinstance(node, ast.Constant | ast.BinOp | ast.UnaryOp):
@@ -136,17 +136,17 @@ class Program:
 
     @cached_property
     def has_linen(self) -> bool:
-        """Whether the file has recurrent cells: from Flax's linen, or from here."""
+        """Whether the file imports from `flax.linen` or rnncells."""
         return any(f"{name}.".startswith(LINEN) for name in self._taken)
 
     @cached_property
     def has_nnx(self) -> bool:
-        """Whether the file has what is of Flax's nnx."""
+        """Whether the file imports from `flax.nnx`."""
         return any(f"{name}.".startswith(NNX) for name in self._taken)
 
     @cached_property
     def _taken(self) -> set[str | None]:
-        """Full names of what the file imports, and takes as attributes of that."""
+        """Full names of imported objects and of their attributes that the file uses."""
         found: set[str | None] = set()
         for node in self.source.nodes:
             if isinstance(node, ast.Import):
@@ -161,9 +161,9 @@ class Program:
         return (self.names.qualified(node) or "").split(".")[0] in LIBRARIES
 
     def function(self, node: ast.AST) -> ast.AST:
-        """Returns the function that a node is run by, or the whole file.
+        """Returns the function that evaluates a node, or the module.
 
-        Defaults and decorators are run where the function is made.
+        Defaults and decorators are evaluated where the function is defined.
         """
         scope = self.names.scope_node(node)
         while not isinstance(scope, (*FUNCTIONS, ast.Module)):
@@ -171,7 +171,7 @@ class Program:
         return scope
 
     def is_pure(self, node: ast.expr) -> bool:
-        """Says whether an expression may be computed twice, or not at all."""
+        """Returns whether an expression has no effects and may be evaluated twice."""
         return all(
             isinstance(part, SIMPLE)
             and (
@@ -182,7 +182,7 @@ class Program:
         )
 
     def is_known_at(self, node: ast.expr, place: ast.AST) -> bool:
-        """Says whether an expression has the same value at a place of the file."""
+        """Returns whether an expression has the same value at another place."""
         if not self.is_pure(node) or self.source.is_in_string(node):
             return False
         is_at_once = self.source.statement(node) is self.source.statement(place)
@@ -202,16 +202,16 @@ class Program:
         found = self.names.lookup(name.id, name)
         if found != self.names.lookup(name.id, place) or len(found) != 1:
             return self.names.is_self(name) and self._has_self(place)
-        # Of the same turn of a loop.
+        # In the same iteration of each loop.
         return self.comes_before(found[0], place) and all(
             self.source.holds(loop, name) and self.source.holds(loop, place)
             for loop in self._loops(found[0])
         )
 
     def _loops(self, binding: Binding) -> Iterator[ast.For | ast.While]:
-        """Yields the loops of its function that set a name again at each turn."""
+        """Yields the loops of its function that bind a name again in each iteration."""
         node, parents = binding.node, self.source.parents
-        # What `:=` sets in a comprehension is of the scope around it.
+        # `:=` in a comprehension binds a name of the scope around it.
         while node is not None and not isinstance(node, SCOPES[:5]):
             if isinstance(node, ast.For | ast.AsyncFor | ast.While):
                 yield node
@@ -224,7 +224,7 @@ class Program:
         )
 
     def comes_before(self, binding: Binding, place: ast.AST) -> bool:
-        """Says whether a name is bound by the time that a place is run."""
+        """Returns whether a name is bound before a place is evaluated."""
         if binding.is_parameter or binding.imported:
             return True
         scope = self.names.scope_node(binding.node)
@@ -242,7 +242,7 @@ class Program:
         )
 
     def _is_field_at(self, node: ast.Attribute, place: ast.AST) -> bool:
-        """Says whether an attribute of `self` is there, and the same, at a place."""
+        """Returns whether an attribute of `self` is set, and unchanged, at a place."""
         around = self.source.around(place, ast.ClassDef)
         if around is None or around is not self.source.around(node, ast.ClassDef):
             return False
@@ -260,14 +260,14 @@ def _agreed(answers: list[bool | None]) -> bool | None:
 
 
 def _is_function_by_name(node: ast.expr) -> bool | None:
-    """Says whether a name is that of a function, as `hidden_act`, or of a number."""
+    """Returns whether a name is one of a function, as `hidden_act`; None: unknown."""
     key = getattr(node, "slice", None)
     is_element = isinstance(key, ast.Constant)
     named = str(key.value) if is_element else last_name(node)
     found = FUNCTION.search(CAPITAL.sub("_", named))
     if found is not None:
         return None if found["rest"] or COUNT.search(named) else True
-    # `acts["hidden"]`, and what else a table has of a layer.
+    # `acts["hidden"]`, an entry of a table of functions.
     if is_element and (named in LAYERS or FUNCTION.search(last_name(node.value))):
         return None
     return False if SIZE.search(named) else None

@@ -1,4 +1,4 @@
-"""Expressions that stand where a number must: in carries, and in layers."""
+"""Expressions that must be numbers, because of their place in a call."""
 
 import ast
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from rnncells.migrate.code.own_cells import stays
 
 
 class Sizes:
-    """All numbers of steps, rows and features that calls of cells have in a file.
+    """All sizes that calls of carries and layers in a file contain.
 
-    What is rewritten has a size in the place of a function: it is known again by this,
-    whatever its name.
+    After a rewrite the first argument of a cell is a size, where a function was. These
+    expressions tell that it is a number, whatever its name.
 
     Args:
       names: of the file.
@@ -29,7 +29,7 @@ class Sizes:
         return any(self._is_same(node, size) for size in alike)
 
     def _is_same(self, one: ast.expr, other: ast.expr) -> bool:
-        """Says whether expressions of one form have the same names in them."""
+        """Returns whether the names in two equal expressions have the same bindings."""
         for a, b in zip(ast.walk(one), ast.walk(other), strict=True):
             if self.names.is_self(a):
                 if self.names.classes(a)[:1] != self.names.classes(b)[:1]:
@@ -48,14 +48,14 @@ class Sizes:
         return found
 
     def _sizes_of(self, call: ast.Call) -> Iterator[ast.expr]:
-        """Yields the numbers in a call."""
+        """Yields the sizes in a call."""
         if getattr(call.func, "attr", "") == "initialize_carry":
             yield from self._of_carry(call)
         elif self.kinds.linen(call.func) == "RNN":
             yield from self._of_layer(call)
 
     def _of_carry(self, call: ast.Call) -> Iterator[ast.expr]:
-        """Yields those of a carry: of a batch and a size, or of one shape."""
+        """Yields the sizes of a carry: `size`, or the entries of a shape."""
         receiver, size = call.func.value, argument(call, "size", 2)
         is_other = self.kinds.of(receiver) == OTHER or stays(self.names, receiver)
         if size is not None and not is_other:
@@ -64,9 +64,9 @@ class Sizes:
             yield from shape.elts if isinstance(shape, ast.Tuple) else ()
 
     def _of_layer(self, call: ast.Call) -> Iterator[ast.expr]:
-        """Yields the size of a layer, or that of its cell: one of them has it.
+        """Yields the size of an `RNN`, or the `features` of its cell.
 
-        What is second is either a size or, today, a truth value: `time_major`.
+        The second argument is either the old size or today's `time_major`.
         """
         size, cell = argument(call, "cell_size"), argument(call, "cell", 0)
         if size is not None:

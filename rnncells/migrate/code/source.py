@@ -1,6 +1,6 @@
-"""A Python file as text and as syntax tree, and the edits that are made to it.
+"""The text and syntax tree of a Python file, and edits of it.
 
-Edits replace spans of bytes, so that all else stays as it is, comments and spacing too.
+Edits replace spans of bytes, so that comments and formatting elsewhere stay.
 """
 
 import ast
@@ -19,13 +19,13 @@ BETWEEN_LINES = (
     *(tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,
 )
-# Literals with code in them.
+# Literals that contain code.
 F_STRINGS = (ast.JoinedStr, getattr(ast, "TemplateStr", ast.JoinedStr))
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of the bytes from `start` to `end`, positions in the file."""
+    """A replacement of the bytes from `start` to `end` of a file."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Edit:
 
 
 class Source:
-    """A file that is parsed, never run.
+    """A parsed file; its code is never run.
 
     Args:
       data: its bytes.
@@ -51,17 +51,17 @@ class Source:
         self.tree = ast.parse(text)
         for node in self.nodes:
             if isinstance(node, F_STRINGS):
-                # Before Python 3.12, what is in it has places that are not true.
+                # Before Python 3.12, positions inside an f-string are wrong.
                 for part in ast.walk(node):
                     ast.copy_location(part, node)
-        # Positions in the tree count bytes of UTF-8.
+        # Positions in the tree are counted in bytes of UTF-8.
         self.data = text.encode()
         ends = [match.end() for match in NEWLINE.finditer(self.data)]
         self.line_starts = [0, *ends]
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes, those around others first."""
+        """All nodes, outer ones first."""
         return list(ast.walk(self.tree))
 
     @cached_property
@@ -73,7 +73,7 @@ class Source:
 
     @cached_property
     def blocks(self) -> dict[ast.stmt, list[ast.stmt]]:
-        """The statements that are run one by one, by each of them."""
+        """The list of statements that each statement belongs to."""
         return {
             statement: block
             for node in self.nodes
@@ -84,21 +84,21 @@ class Source:
         }
 
     def around(self, node: ast.AST, *kinds: type) -> ast.AST | None:
-        """Returns the nearest node of a kind around a node, itself left out."""
+        """Returns the nearest node of the given types around a node."""
         while (node := self.parents.get(node)) is not None:
             if isinstance(node, kinds):
                 return node
         return None
 
     def is_in_string(self, node: ast.AST) -> bool:
-        """Says whether a node is code in an f-string, whose text is not known."""
+        """Returns whether a node is inside an f-string."""
         return self.around(node, *F_STRINGS) is not None
 
     def statement(self, node: ast.AST) -> ast.stmt:
         return node if isinstance(node, ast.stmt) else self.around(node, ast.stmt)
 
     def holds(self, around: ast.AST, node: ast.AST) -> bool:
-        """Says whether a node stands in another, or is it."""
+        """Returns whether a node is inside another node or is that node."""
         if isinstance(around, ast.Module):
             return True
         return (
@@ -112,15 +112,15 @@ class Source:
         return self.line_starts[node.end_lineno - 1] + node.end_col_offset
 
     def text(self, node: ast.AST) -> str:
-        """Returns what stands in the file for a node, without parentheses around it."""
+        """Returns the text of a node, without parentheses around it."""
         return self.data[self.start(node) : self.end(node)].decode()
 
     def name_of(self, keyword: ast.keyword) -> tuple[int, int]:
-        """Returns where the name of an argument starts and ends."""
+        """Returns where the name of a keyword argument starts and ends."""
         return self.code[bisect_left(self.code, (self.start(keyword),))][:2]
 
     def line(self, number: int) -> str:
-        """Returns a line, counted from 1; empty outside of the file."""
+        """Returns a line, counted from 1; "" outside the file."""
         if not 1 <= number <= len(self.line_starts):
             return ""
         ends = [*self.line_starts[1:], len(self.data)]
@@ -128,7 +128,7 @@ class Source:
 
     @cached_property
     def newline(self) -> str:
-        """How the first line of the file ends, and so what is added."""
+        """The line ending of the first line, which added lines get too."""
         found = NEWLINE.search(self.data)
         return found[0].decode() if found else "\n"
 
@@ -137,11 +137,11 @@ class Source:
         return line[: len(line) - len(line.lstrip())]
 
     def first_line(self, number: int) -> int:
-        """Returns the first line of what a line, of code, goes on with."""
+        """Returns the first physical line of the logical line with a given number."""
         return self._logical_lines.get(number, (number, number))[0]
 
     def behind(self, number: int, lines: list[str], indent: str) -> Edit:
-        """Returns the edit that puts lines behind a line and what it goes on with."""
+        """Returns the edit that adds lines after a logical line."""
         number = self._logical_lines.get(number, (number, number))[1]
         line = self.line(number)
         at = self.line_starts[number - 1] + len(line.rstrip("\r\n").encode())
@@ -149,7 +149,7 @@ class Source:
         return Edit(at, at, "".join(f"{self.newline}{line}" for line in text))
 
     def is_alone(self, statement: ast.stmt) -> bool:
-        """Says whether a statement shares its lines with comments alone."""
+        """Returns whether no other statement shares a statement's lines."""
         first = self.first_line(statement.lineno)
         last = self.line_starts[statement.end_lineno - 1]
         before = self.data[self.line_starts[first - 1] : self.start(statement)]
@@ -158,7 +158,7 @@ class Source:
         return not before.strip() and (not rest or rest.startswith(b"#"))
 
     def statement_behind(self, statement: ast.stmt, text: str) -> Edit:
-        """Returns the edit that puts a statement right behind another one."""
+        """Returns the edit that adds a statement right after another one."""
         if self.is_alone(statement):
             number = statement.lineno
             return self.behind(statement.end_lineno, [text], self.indent(number))
@@ -166,7 +166,7 @@ class Source:
         return Edit(at, at, f"; {text}")
 
     def is_skipped(self, node: ast.AST) -> bool:
-        """Says whether a line of a node's statement says `# rnncells: skip`."""
+        """Returns whether a line of a node's statement has `# rnncells: skip`."""
         statement = self.statement(node)
         body = getattr(statement, "body", None)
         last = body[0].lineno - 1 if body else statement.end_lineno
@@ -181,7 +181,7 @@ class Source:
 
     @cached_property
     def tokens(self) -> list[tuple[int, int, str]]:
-        """Start, end and text of all tokens but white space; comments too."""
+        """Start, end and text of all tokens, comments included, without white space."""
         found, text_of = [], {}
         for token in self._tokens:
             if token.string.strip():
@@ -190,13 +190,13 @@ class Source:
 
     @cached_property
     def code(self) -> list[tuple[int, int, str]]:
-        """The tokens that are no comments, and an empty one at the end."""
+        """The tokens without comments, and an empty one at the end."""
         end = len(self.data)
         return [t for t in self.tokens if not t[2].startswith("#")] + [(end, end, "")]
 
     @cached_property
     def _logical_lines(self) -> dict[int, tuple[int, int]]:
-        """The first and last of the lines that are one for Python, by each of them."""
+        """The first and last physical line of the logical line of each line."""
         found, first = {}, None
         for token in self._tokens:
             if token.type == tokenize.NEWLINE:
@@ -208,7 +208,7 @@ class Source:
         return found
 
     def _at(self, place: tuple[int, int], text_of: dict[int, str]) -> int:
-        # Tokens count characters.
+        # Positions of tokens are counted in characters.
         row, column = place
         if row not in text_of:
             text_of[row] = self.line(row)
@@ -223,10 +223,10 @@ class Source:
 
 
 def apply(source: Source, edits: list[Edit]) -> bytes:
-    """Returns the file with edits made, in its own encoding."""
+    """Returns the bytes of a file after edits, in its own encoding."""
     data = source.data
     parts, at = [], 0
-    # What is put in goes before what is replaced there, else in the order given.
+    # At one position insertions come before replacements.
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         assert edit.start >= at, "edits overlap"
         parts += [data[at : edit.start], edit.text.encode()]
@@ -236,15 +236,15 @@ def apply(source: Source, edits: list[Edit]) -> bytes:
 
 
 def lines_after(source: Source, edits: list[Edit]) -> list[int]:
-    """Returns the number that each line has when edits are made.
+    """Returns the number that each line has after edits.
 
-    Lines that go have that of the next one; those within what is replaced, that of the
-    same line of what stands for it, or of its last one.
+    A deleted line gets the number of the next one. A line inside a replaced span gets
+    the number of the corresponding line of the new text, or of its last line.
     """
     numbers, shift = [], 0
     left = deque(sorted(edits, key=lambda edit: (edit.start, edit.end)))
     for number, start in enumerate(source.line_starts, 1):
-        # What is put in goes before the line that starts there.
+        # Text inserted at the start of a line comes before the line.
         while left and left[0].end <= start:
             edit = left.popleft()
             shift += _newlines(edit.text.encode())

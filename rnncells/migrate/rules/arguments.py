@@ -1,4 +1,4 @@
-"""Edits of the arguments of calls: shapes, and arguments that go."""
+"""Edits of arguments of calls: joined shapes and deleted arguments."""
 
 import ast
 from bisect import bisect_left
@@ -8,7 +8,7 @@ from rnncells.migrate.code.cells import CONVOLUTIONAL
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source
 
-# What a star binds to as it binds to a name.
+# Expressions that need no parentheses after a star.
 ATOMS = (
     *(ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant),
     *(ast.Tuple, ast.List, ast.ListComp),
@@ -16,9 +16,9 @@ ATOMS = (
 
 
 def to_shape(program: Program, call: CarryCall) -> list[Edit]:
-    """Returns the edits that make one shape of `batch_dims` and `size`.
+    """Returns the edits that join `batch_dims` and `size` into one shape.
 
-    The batch stays where it is, with all that stands in it; the size goes there.
+    The text of the batch stays in place; the size moves to it.
     """
     source, node = program.source, call.node
     edits = []
@@ -31,7 +31,7 @@ def to_shape(program: Program, call: CarryCall) -> list[Edit]:
 
 
 def _sizes(program: Program, call: CarryCall) -> tuple[str, bool]:
-    """Returns the last numbers of a shape, and whether they are several."""
+    """Returns the text of the last numbers of a shape, and whether they are several."""
     start, end = _core(program, call.size)
     text = program.source.data[start:end].decode()
     made = program.constructor(call.receiver)
@@ -47,13 +47,13 @@ def _sizes(program: Program, call: CarryCall) -> tuple[str, bool]:
 def _with_size(
     program: Program, batch: ast.expr, sizes: str, are_several: bool
 ) -> list[Edit]:
-    """Returns the edits that put numbers behind those of a batch."""
+    """Returns the edits that append numbers to a batch."""
     source = program.source
     if not sizes:
         return []
     if not isinstance(batch, ast.Tuple):
         start, end = outer(program, batch)
-        # A star binds closer than operators.
+        # A star binds more tightly than operators.
         is_closed = isinstance(batch, ATOMS) or start < source.start(batch)
         before, behind = ("(*", "") if is_closed else ("(*(", ")")
         return [Edit(start, start, before), Edit(end, end, f"{behind}, {sizes})")]
@@ -61,14 +61,14 @@ def _with_size(
     text = sizes if are_several else f"{sizes},"
     if batch.elts:
         at, text = outer(program, batch.elts[-1])[1], f", {sizes}"
-    # A comma of one number goes, but comments stay.
+    # The comma of a one-element tuple is deleted, but comments stay.
     return [Edit(at, at if source.has_comment(at, close) else close, text)]
 
 
 def taken_out(program: Program, call: ast.Call, values: list[ast.expr]) -> list[Edit]:
-    """Returns the edits that take arguments out of a call, each with a comma.
+    """Returns the edits that delete arguments of a call, each with one comma.
 
-    Comments around a value stay; those in it are where it is copied to.
+    Comments around a value stay. Comments inside it move with it.
     """
     source, edits, used = program.source, [], set()
     for value in sorted(values, key=source.start):
@@ -96,7 +96,7 @@ def taken_out(program: Program, call: ast.Call, values: list[ast.expr]) -> list[
 
 
 def _without(source: Source, start: int, end: int) -> list[Edit]:
-    """Returns the edits that take out a part of a call, but for comments."""
+    """Returns the edits that delete a part of a call except for comments."""
     edits, at, stop = [], start, start
     for first, last, token in source.tokens_between(start, end):
         if not token.startswith("#"):
@@ -109,7 +109,7 @@ def _without(source: Source, start: int, end: int) -> list[Edit]:
 
 
 def _core(program: Program, node: ast.expr) -> tuple[int, int]:
-    """Returns where an argument starts and ends; of a tuple, what is in it."""
+    """Returns where an argument, or the inside of a tuple, starts and ends."""
     start, end = program.source.start(node), program.source.end(node)
     if not isinstance(node, ast.Tuple):
         return start, end
@@ -127,7 +127,7 @@ def outer(program: Program, node: ast.expr) -> tuple[int, int]:
     parent = source.parents[node]
     parent = source.parents[parent] if isinstance(parent, ast.keyword) else parent
     least = source.end(parent.func) if isinstance(parent, ast.Call) else 0
-    # The first parenthesis behind a function is that of the call.
+    # The first parenthesis after a function belongs to the call.
     first = bisect_left(code, (least,))
     while code[first][2] == ")":
         first += 1

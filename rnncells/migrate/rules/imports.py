@@ -1,4 +1,4 @@
-"""RC09: where recurrent names are imported from."""
+"""RC09: imports of recurrent names."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply
 from rnncells.migrate.rules.finding import IN_STRING, Finding
 
-# What is here under the names that Flax has.
+# Names of Flax that this library has too.
 MOVED = {
     *("LSTMCell", "OptimizedLSTMCell", "GRUCell", "ConvLSTMCell"),
     *("MGUCell", "SimpleCell", "RNN", "Bidirectional"),
 }
 HERE, FLAX, SHIM = "rnncells", "flax.linen", "rnncells.legacy"
 MODULES, SHIMS = ((module, f"{module}.recurrent") for module in (FLAX, SHIM))
-# What Flax has not: an old name that stays, and what only the shim is for.
+# Names that only the shim has.
 OF_OTHER = "it is imported as `global` or `nonlocal`: import it at module level"
 OF_SHIM = {
     *("ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"),
@@ -27,7 +27,7 @@ OF_SHIM = {
 
 
 def from_shim(program: Program) -> Iterator[Finding]:
-    """RC09: names of the shim, from where they are today."""
+    """RC09: imports of the shim become imports of Flax."""
     for node in program.source.nodes:
         aliases = node.names if isinstance(node, ast.Import | ast.ImportFrom) else ()
         for alias in aliases:
@@ -41,12 +41,12 @@ def from_shim(program: Program) -> Iterator[Finding]:
 
 
 def _is_of_shim(module: str | None) -> bool:
-    """Says whether a module is the shim, or one of Flax's under its name."""
+    """Returns whether a module is the shim or a submodule of it."""
     return f"{module}.".startswith(f"{SHIM}.")
 
 
 def _module(node: ast.AST) -> str | None:
-    """Returns where a statement imports names from; None of a relative import."""
+    """Returns the module that names are imported from; None if it is relative."""
     if isinstance(node, ast.ImportFrom) and not node.level:
         return node.module
     return None
@@ -55,7 +55,7 @@ def _module(node: ast.AST) -> str | None:
 def _as_name(
     program: Program, node: ast.Import | ast.ImportFrom, alias: ast.alias
 ) -> Iterator[Finding]:
-    """Yields what becomes of `import rnncells.legacy as nn`, by `from` or not."""
+    """Yields the rewrite of `import rnncells.legacy as nn`, or with `from`."""
     source, names = program.source, program.names
     name = alias.asname or alias.name
     found = names.lookup(name, node)
@@ -78,7 +78,7 @@ def _as_name(
 def _as_attribute(
     program: Program, node: ast.Import, alias: ast.alias
 ) -> Iterator[Finding]:
-    """Yields what becomes of `import rnncells.legacy`, with all of its uses."""
+    """Yields the rewrite of `import rnncells.legacy` and all of its uses."""
     source, names = program.source, program.names
     found = names.lookup(HERE, node)
     uses = names.uses(HERE, found)
@@ -124,7 +124,7 @@ def _imports_shim(node: ast.AST) -> bool:
 
 
 def _is_used_without(program: Program) -> bool:
-    """Says whether the shim is used by a name that another scope's import fills."""
+    """Returns whether a scope uses the shim which only another scope imports."""
     return any(
         isinstance(node, ast.Name)
         and node.id == HERE
@@ -141,7 +141,7 @@ def _why_not(
     meaning: str,
     uses: list[ast.expr],
 ) -> str:
-    """Returns why a name of the shim cannot be one of Flax; empty if it can."""
+    """Returns why an import of the shim cannot become one of Flax; "" if it can."""
     if any(b.imported != meaning and not b.is_none for b in found):
         return f"`{name}` is another name too: rename that"
     for use in uses:
@@ -152,7 +152,7 @@ def _why_not(
 
 
 def _names(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
-    """Yields what becomes of an import of names from the shim."""
+    """Yields the rewrite of an import of names from the shim."""
     is_star = node.names[0].name == "*"
     if is_star and node.module in SHIMS:
         return
@@ -171,7 +171,7 @@ def _names(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
 
 
 def _path_edit(source: Source, node: ast.ImportFrom | ast.alias, text: str) -> Edit:
-    """Returns the edit of where an import is from, or of what it imports."""
+    """Returns the edit of the module of an import, or of an imported name."""
     start = source.start(node)
     start += len("from") if isinstance(node, ast.ImportFrom) else 0
     tokens = source.tokens_between(start, source.end(node))
@@ -182,11 +182,11 @@ def _path_edit(source: Source, node: ast.ImportFrom | ast.alias, text: str) -> E
 def of_stars(
     program: Program, find: Callable[[Program], list[Finding]]
 ) -> Iterator[Finding]:
-    """RC09: imports of all names, which other rules do not see.
+    """RC09: marks of `import *`, whose names other rules do not see.
 
     Args:
       program: the file.
-      find: what other rules find.
+      find: returns what the other rules find in a program.
     """
     recurrent = MOVED | {"ConvLSTM", "RNNCellBase"}
     used = _unknown(program, recurrent)
@@ -200,7 +200,7 @@ def of_stars(
     star = program.source.start(stars[0].names[0])
     named = [Edit(star, star + 1, f" {', '.join(dict.fromkeys(used))}")]
     by_name = Program(Source(apply(program.source, named)))
-    # Both have the same lines.
+    # Both programs have the same lines.
     known, new = (
         {(f.rule, f.why, f.node.lineno) for f in find(each)}
         for each in (program, by_name)
@@ -211,7 +211,7 @@ def of_stars(
 
 
 def _unknown(program: Program, names: set[str]) -> list[str]:
-    """Returns those of some names that are used, and that nothing in the file sets."""
+    """Returns the given names that the file uses but never binds."""
     return [
         node.id
         for node in program.source.nodes
@@ -222,7 +222,7 @@ def _unknown(program: Program, names: set[str]) -> list[str]:
 
 
 def to_rnncells(program: Program) -> Iterator[Finding]:
-    """RC09: recurrent names of Flax, from this library."""
+    """RC09: recurrent names of Flax are imported from this library."""
     for node in program.source.nodes:
         if _module(node) in MODULES:
             yield from _split(program, node)
@@ -230,7 +230,7 @@ def to_rnncells(program: Program) -> Iterator[Finding]:
 
 
 def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
-    """Yields the edits of an import of names, some of which move."""
+    """Yields the rewrite of an import of names, of which some move."""
     source = program.source
     moved = [alias for alias in node.names if alias.name in MOVED]
     stay = [alias for alias in node.names if alias.name not in MOVED]
@@ -243,7 +243,7 @@ def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
     if any(t[2].startswith("#") for t in source.tokens_between(start, end)):
         yield Finding("RC09", node, why="comments stand between the names: move them")
         return
-    # Names go with what is between them and the next that stays, or the last before.
+    # A name is deleted with the text up to the next name that stays.
     last = max(node.names.index(alias) for alias in stay)
     edits = [
         Edit(source.start(alias), source.start(following), "")
@@ -257,7 +257,7 @@ def _split(program: Program, node: ast.ImportFrom) -> Iterator[Finding]:
 
 
 def _attributes(program: Program) -> Iterator[Finding]:
-    """Yields attributes of Flax that move, with the imports that they need."""
+    """Yields the rewrite of attributes of Flax, with the imports that they need."""
     source, done = program.source, set()
     found = sorted(_moved_attributes(program), key=source.start)
     replaced = {node.attr for node in found if not isinstance(node.ctx, ast.Load)}
@@ -298,10 +298,10 @@ def _moved_attributes(program: Program) -> Iterator[ast.Attribute]:
 
 
 def _imports_needed(program: Program, node: ast.Attribute) -> list[ast.stmt] | None:
-    """Returns the statements behind which this library is imported for an attribute.
+    """Returns the statements after which rnncells must be imported for an attribute.
 
-    They are beside the imports of what it is taken from now: there it is known to be
-    imported by then, and in the same scope. None, where the name has another meaning.
+    They stand beside the imports of Flax, so that the scope and the order are right.
+    None if the name `rnncells` has another meaning.
     """
     source, names = program.source, program.names
     imports = _imports_of(program, node.value)
@@ -321,7 +321,7 @@ def _imports_needed(program: Program, node: ast.Attribute) -> list[ast.stmt] | N
 
 
 def _imports_of(program: Program, node: ast.expr) -> list[ast.stmt]:
-    """Returns the statements that import what an attribute is taken from."""
+    """Returns the statements that import the module of an attribute."""
     while isinstance(node, ast.Attribute):
         node = node.value
     found = program.names.lookup(node.id, node)
@@ -330,14 +330,14 @@ def _imports_of(program: Program, node: ast.expr) -> list[ast.stmt]:
 
 
 def _is_of_other(program: Program, statement: ast.stmt) -> bool:
-    """Says whether a function imports what is a name of another, or of the file."""
+    """Returns whether a statement imports a `global` or `nonlocal` name."""
     scope = program.names.scope_node(statement)
     bound = (name for _, name, _ in bindings(statement))
     return any(program.names.is_of_other(name, scope) for name in bound)
 
 
 def _last_of_imports(source: Source, statement: ast.stmt) -> ast.stmt:
-    """Returns the last of the imports that follow each other from one on."""
+    """Returns the last import of the block of imports that starts with one."""
     block = source.blocks[statement]
     for following in block[block.index(statement) :]:
         if not isinstance(following, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""RC05: `ConvLSTM`, where its name is in no tree of parameters."""
+"""RC05: `ConvLSTM` is renamed where no parameter name depends on it."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from rnncells.migrate.code.source import Edit
 from rnncells.migrate.rules.finding import IN_STRING, Finding
 
 OLD, END = "ConvLSTM", "Cell"
-# What is made within them may be made while a compact method runs.
+# A cell made inside them may be made while a compact method runs.
 LATER = (*FUNCTIONS, ast.GeneratorExp)
 WHY = (
     "its automatic name is in checkpoints: write "
@@ -21,7 +21,7 @@ WHY_CLASS = "cells may be named after it in checkpoints: rename it, and pass `na
 
 
 def conv_lstm(program: Program) -> Iterator[Finding]:
-    """RC05: `ConvLSTM`, attributes each, and imports with all of their uses."""
+    """RC05: attributes one by one, and imports together with all of their uses."""
     for node in program.source.nodes:
         if program.source.is_skipped(node) if _is_old(program, node) else True:
             continue
@@ -64,7 +64,7 @@ def _marks(kept: list[ast.AST]) -> Iterator[Finding]:
 
 
 def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
-    """Yields an import with all of its uses, or why all of them stay."""
+    """Yields the rewrite of an import and its uses, or the marks that keep them."""
     statement = program.source.parents[alias]
     name = alias.asname or OLD
     found = program.names.lookup(name, statement)
@@ -72,7 +72,7 @@ def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
     if any(program.source.is_skipped(use) for use in uses):
         return
     if not all(_is_flax(b.imported) or b.is_none for b in found):
-        # What an old Flax falls back to is no old code.
+        # A fallback for an old version of Flax is not old code.
         if program.source.around(statement, ast.Try) is None:
             why = f"`{name}` is another name too: rename that"
             yield Finding("RC05", alias, why=why)
@@ -96,7 +96,7 @@ def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
 
 
 def _needs_name(program: Program, found: list[Binding], uses: list[ast.Name]) -> bool:
-    """Says whether the old name must go on to be one of the file."""
+    """Returns whether the file must keep the old name."""
     nodes, names = program.source.nodes, program.names
     return (
         len(found) > 1
@@ -109,7 +109,7 @@ def _needs_name(program: Program, found: list[Binding], uses: list[ast.Name]) ->
             isinstance(node, ast.Name) and node.id == OLD and node not in uses
             for node in nodes
         )
-        # As in `__all__`.
+        # For example in `__all__`.
         or any(
             isinstance(node, ast.Constant)
             and node.value == OLD
@@ -120,7 +120,7 @@ def _needs_name(program: Program, found: list[Binding], uses: list[ast.Name]) ->
 
 
 def _kept(program: Program, node: ast.expr) -> Iterator[ast.expr]:
-    """Yields where something made of a class may be named after it in a tree."""
+    """Yields the places where a module may get its parameter name from a class."""
     names, parent = program.names, program.source.parents[node]
     if isinstance(parent, ast.Call) and parent.func is node:
         if _names_itself(program, parent):
@@ -148,7 +148,7 @@ def _kept(program: Program, node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _makes_class(program: Program, call: ast.AST, node: ast.expr) -> bool:
-    """Says whether a call lifts a class, or gives it arguments to be made with."""
+    """Returns whether a call is a transformation or a `partial` of a class."""
     if not isinstance(call, ast.Call) or not call.args or call.args[0] is not node:
         return False
     if lifting(program.names, call.func)[0] is not None:
@@ -157,7 +157,7 @@ def _makes_class(program: Program, call: ast.AST, node: ast.expr) -> bool:
 
 
 def _is_named(program: Program, call: ast.Call) -> bool:
-    """Says whether a module is given a name, or the parent None, as it is made."""
+    """Returns whether a call that makes a module passes `name` or `parent=None`."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     name, parent = given.get("name"), given.get("parent")
     if isinstance(parent, ast.Constant) and parent.value is None:
@@ -171,10 +171,9 @@ def _is_named(program: Program, call: ast.Call) -> bool:
 
 
 def _names_itself(program: Program, call: ast.Call) -> bool:
-    """Says whether a module may be named after its class in a tree.
+    """Returns whether a module may be named after its class.
 
-    It is not in `setup`, nor where no module is around: the field that takes it names
-    it then.
+    In `setup` it is named after its attribute, and outside of modules after none.
     """
     function = program.source.around(call, *LATER)
     if function is None or _is_named(program, call):
@@ -184,7 +183,7 @@ def _names_itself(program: Program, call: ast.Call) -> bool:
 
 
 def _is_asked_for(program: Program, node: ast.expr) -> bool:
-    """Says whether a class is only compared with, derived from, or an annotation."""
+    """Returns whether a class is only a base, an annotation or used in `isinstance`."""
     parents = program.source.parents
     parent = parents[node]
     while isinstance(parent, ast.Tuple | ast.Subscript | ast.BinOp):

@@ -1,4 +1,4 @@
-"""RC06: users' cells with a static `initialize_carry`."""
+"""RC06: users' own cells with a static `initialize_carry`."""
 
 import ast
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from rnncells.migrate.rules.finding import Finding
 
 
 def classes(program: Program) -> Iterator[Finding]:
-    """Yields what each class of the old form becomes."""
+    """Yields the rewrite, or the mark, of each class in the old form."""
     for node in program.source.nodes:
         if isinstance(node, ast.ClassDef):
             cell = own_cell(program.names, node)
@@ -41,7 +41,7 @@ def _edits(program: Program, cell: OwnCell) -> list[Edit]:
 
 
 def _unpacked(program: Program, cell: OwnCell) -> list[Edit]:
-    """Returns the edits that set the old arguments, before the first statement."""
+    """Returns the edits that define the old arguments before the first statement."""
     source, method = program.source, cell.method
     _, batch_dims, size, *init_fn = [arg.arg for arg in method.args.args]
     has_doc = ast.get_docstring(method, clean=False) is not None
@@ -68,7 +68,7 @@ def _first_line(statement: ast.stmt) -> int:
 
 
 def _with_fields(program: Program, cell: OwnCell, indent: str) -> Edit:
-    """Returns the edit that adds fields, behind those that are there."""
+    """Returns the edit that adds fields after the existing ones."""
     source, node = program.source, cell.node
     lines = ["features: int = None"]
     if len(cell.method.args.args) == 4:
@@ -87,7 +87,7 @@ def _with_fields(program: Program, cell: OwnCell, indent: str) -> Edit:
 
 
 def _default(source: Source, cell: OwnCell) -> str:
-    """Returns the text of what makes a carry by default."""
+    """Returns the text of the default of `carry_init`."""
     args = cell.method.args
     if not args.defaults:
         return f"{cell.linen}.initializers.zeros_init()"
