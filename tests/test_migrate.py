@@ -1,4 +1,4 @@
-"""What is rewritten, what is marked, what stays; see test_old_programs.py too."""
+"""Code that is rewritten, marked or kept; see test_old_programs.py too."""
 
 import ast
 import sysconfig
@@ -153,7 +153,7 @@ CASES = {
         "import rnncells.legacy.recurrent as LSTMCell",
     ],
 )
-def test_the_module_recurrent_of_the_shim_is_that_of_flax(line, to):
+def test_imports_from_the_shims_recurrent_module_become_imports_of_flax(line, to):
     of_flax = line.replace("rnncells.legacy", "flax.linen").encode()
     expected = migrate(of_flax, to).data
     assert b"legacy" not in expected
@@ -161,7 +161,7 @@ def test_the_module_recurrent_of_the_shim_is_that_of_flax(line, to):
 
 
 @pytest.mark.parametrize("old, new", CASES.values(), ids=CASES)
-def test_what_is_not_surely_the_same_is_marked(old, new):
+def test_code_is_rewritten_or_marked(old, new):
     migration = rewritten(old)
     assert without_reasons(migration.data.decode()) == HEAD + new
     marked = [note.rule for note in migration.notes if note.why]
@@ -169,7 +169,7 @@ def test_what_is_not_surely_the_same_is_marked(old, new):
     assert migrate(migration.data).data is migration.data
 
 
-def test_every_rule_is_met():
+def test_every_rule_has_a_case():
     seen = {note.rule for source in PROGRAMS.values() for note in notes_of(source)}
     seen |= {note.rule for old, _ in CASES.values() for note in notes_of(HEAD + old)}
     assert seen == set(RULES)
@@ -182,7 +182,7 @@ def notes_of(source):
     ]
 
 
-def test_imports_of_names_are_split():
+def test_an_import_of_names_is_split_if_some_move():
     old = (
         "from flax.linen import Dense, LSTMCell as L, Module, RNN\nf = L(4), RNN, Dense"
     )
@@ -196,8 +196,8 @@ def test_imports_of_names_are_split():
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", ["", "\ufeff", "# -*- coding: latin-1 -*-\n"])
-def test_bytes_that_need_not_change_do_not(newline, start):
-    """Encodings, byte order marks, line ends, form feeds, and no last line end."""
+def test_other_bytes_of_a_file_stay(newline, start):
+    """Encodings, byte order marks, line endings, form feeds, no final newline."""
     encoding = "latin-1" if "latin" in start else "utf-8"
     lines = [*start.splitlines(), HEAD.strip(), "é = 'ä'; \x0c", "x = 1 \t"]
     bom = lines.pop(0) if start == "\ufeff" else ""
@@ -227,7 +227,7 @@ BATCHES = st.sampled_from(["()", "(b,)", "(2, b)", "dims", "x.shape[:-1]", "a or
     spaces=st.lists(st.sampled_from(["", " ", "\n    ", "  # a\n    "]), min_size=9),
     to=st.sampled_from(["flax", "rnncells"]),
 )
-def test_any_form_is_rewritten_once(
+def test_all_forms_of_arguments_are_rewritten(
     cell, size, batch, keywords, positional, has_init, spaces, to
 ):
     values = {"rng": "key", "batch_dims": batch, "size": size}
@@ -249,12 +249,12 @@ def test_any_form_is_rewritten_once(
     assert ast.unparse(maker.args[0]) == ast.unparse(shape.elts[-1])
     made = ast.unparse(maker)
     assert ("carry_init=nn.initializers.ones" in made) == has_init
-    # A comment within the argument that goes, goes with it.
+    # A comment inside a deleted argument is deleted.
     assert old.count("#") - once.decode().count("#") in ((0, 1) if has_init else (0,))
 
 
 def test_unrelated_code_stays():
-    """Of Python's own library, every byte, and without errors."""
+    """Python's standard library: every byte, without errors."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [
         path
@@ -264,5 +264,5 @@ def test_unrelated_code_stays():
     assert len(files) > 200
     for path in files:
         data = path.read_bytes()
-        # So that it is not passed over for its words.
+        # The comment makes the codemod read the file.
         assert migrate(data + b"\n# flax, LSTMCell\n").notes == ()

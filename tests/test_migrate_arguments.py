@@ -1,4 +1,4 @@
-"""Arguments that move: shapes of all forms, comments, nested calls, f-strings."""
+"""Rewritten arguments: shapes, comments, nested calls and f-strings."""
 
 import ast
 import io
@@ -13,7 +13,7 @@ from rnncells.migrate.migration import migrate
 from rnncells.migrate.rules.finding import IN_STRING
 
 HEAD = "import flax.linen as nn\n"
-# Arguments of `LSTMCell.initialize_carry`, and those of the carry that it becomes.
+# Arguments of `LSTMCell.initialize_carry` before and after.
 SHAPES = {
     "a tuple in parentheses": ("key, ((2, 3)), 4", "key, ((2, 3, 4))"),
     "an empty tuple in parentheses": ("key, (()), 4", "key, ((4,))"),
@@ -53,7 +53,7 @@ SHAPES = {
         "\n    key,  # one\n    (2,),  # rows\n    4,  # wide\n",
         "\n    key,  # one\n    (2, 4),  # rows\n    # wide\n",
     ),
-    "a comment behind the batch": (
+    "a comment after the batch": (
         "size=4, rng=key, batch_dims=(\n2,  # rows\n)",
         "rng=key, input_shape=(\n2, 4,  # rows\n)",
     ),
@@ -63,7 +63,7 @@ SHAPES = {
     ),
     "a comment in an empty batch": ("key, (\n# b\n), 4", "key, (4,\n# b\n)"),
     "a comment before a name": ("key, (  # b\nb), 4", "key, (*(  # b\nb), 4)"),
-    "a comment in an initialiser's parentheses": (
+    "a comment in an initializer's parentheses": (
         "key, (2,), 4, (  # normal\nnn.initializers.normal(0.1))",
         "key, (2, 4)  # normal\n",
     ),
@@ -103,7 +103,7 @@ def comments(text):
 
 
 def both_ways(old):
-    """Returns what code becomes, for Flax and for this library; twice is once."""
+    """Returns the rewrites for Flax and rnncells; a second run changes nothing."""
     found = [migrate((HEAD + old).encode(), to).data for to in ("flax", "rnncells")]
     for data, to in zip(found, ("flax", "rnncells"), strict=True):
         ast.parse(data)
@@ -112,7 +112,7 @@ def both_ways(old):
 
 
 @pytest.mark.parametrize("old, new", SHAPES.values(), ids=SHAPES)
-def test_a_shape_of_any_form_keeps_bytes_and_comments(old, new):
+def test_all_forms_of_shapes_keep_bytes_and_comments(old, new):
     old = f"carry = nn.LSTMCell.initialize_carry({old})\n"
     made, _ = both_ways(old)
     init = ", carry_init=nn.initializers.normal(0.1)" if "initializers" in old else ""
@@ -122,7 +122,7 @@ def test_a_shape_of_any_form_keeps_bytes_and_comments(old, new):
 
 
 @pytest.mark.parametrize("old, new", IMAGES.values(), ids=IMAGES)
-def test_the_size_of_an_image_is_unpacked_whatever_it_is(old, new):
+def test_the_size_of_an_image_is_unpacked(old, new):
     made, _ = both_ways(f"{IMAGE}carry = cell.initialize_carry({old})\n")
     assert made == f"{HEAD}{IMAGE}carry = cell.initialize_carry({new})\n"
     assert comments(made) == comments(old)
@@ -159,14 +159,14 @@ NESTED = {
 
 
 @pytest.mark.parametrize("old, new", NESTED.values(), ids=NESTED)
-def test_what_stands_in_others_is_rewritten_once_with_all_copies(old, new):
+def test_nested_calls_are_rewritten_in_all_copies(old, new):
     flax, ours = both_ways(f"{old}\n")
     assert flax == f"{HEAD}{new}\n"
-    # Nothing here but cells and layers.
+    # This code has only cells and layers.
     assert ours == f"{HEAD}import rnncells\n{new.replace('nn.', 'rnncells.')}\n"
 
 
-def test_notes_of_imports_that_move_have_lines_of_the_file_before():
+def test_notes_of_moved_imports_have_lines_of_the_old_file():
     old = (
         "c = make().initialize_carry(k, (2,), 4)\n"
         "class C(nn.RNNCellBase):\n    @staticmethod\n"
@@ -212,7 +212,7 @@ def test_arguments_that_cannot_move_are_marked(old, rule):
     assert without_reasons(made) == f"{HEAD}# TODO(rnncells): {rule}\n{new}"
 
 
-def test_numbers_of_an_initialiser_may_be_computed():
+def test_initializers_may_contain_pure_calls():
     import_ = "import jax.numpy as jnp\n"
     init = "nn.initializers.uniform(1 / jnp.sqrt(max(n, 1)))"
     made, _ = both_ways(f"{import_}c = nn.GRUCell.initialize_carry(k, (), 4, {init})")
@@ -259,7 +259,7 @@ F_STRINGS = {
 @pytest.mark.parametrize("end", ["", "\n", "\ny = foo((1, 2), [3], bar(4))\n"])
 @pytest.mark.parametrize("old, rules", F_STRINGS.values(), ids=F_STRINGS)
 def test_old_forms_in_f_strings_are_marked_and_stay(old, rules, end):
-    """On each Python: before 3.12 the places in an f-string are not known."""
+    """On every Python: before 3.12 positions in an f-string are not known."""
     line = f"text = {old}{end}"
     marks = [f"# TODO(rnncells): {rule}: {IN_STRING}\n" for rule in rules.split()]
     made, ours = both_ways(line)
@@ -267,8 +267,8 @@ def test_old_forms_in_f_strings_are_marked_and_stay(old, rules, end):
     assert ours.endswith(line)
 
 
-def test_text_in_an_f_string_is_copied_nowhere():
-    """Its quotes are others, and before 3.12 its place is not known."""
+def test_text_of_an_f_string_is_not_copied():
+    """Its quotes may differ, and before 3.12 its position is not known."""
     cell = "cfg = {'h': 4}\ncell = nn.GRUCell()\n"
     use = "text = f\"{cell.initialize_carry(k, (2,), cfg['h'])}\"\n"
     made, _ = both_ways(cell + use)
@@ -287,8 +287,8 @@ def test_text_in_an_f_string_is_copied_nowhere():
     ],
 )
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
-def test_names_in_f_strings_go_on_to_be_bound(line, name, to):
-    """An import changes with all of its uses, or keeps its name."""
+def test_names_in_f_strings_stay_bound(line, name, to):
+    """An import changes together with all of its uses, or keeps its name."""
     use = f"made = lambda: f'{{{name}}}'\n"
     made = migrate(f"{line}\n{use}".encode(), to).data
     assert migrate(made, to).data is made
@@ -303,7 +303,7 @@ def test_names_in_f_strings_go_on_to_be_bound(line, name, to):
     assert program.names.qualified(found).endswith(name.rpartition(".")[2])
 
 
-def test_an_import_is_put_in_for_the_first_use_outside_of_f_strings():
+def test_an_import_is_added_for_a_use_outside_f_strings():
     made = migrate(
         (HEAD + 'a = f"{nn.GRUCell(4)}"\nb = nn.GRUCell(4)').encode(), "rnncells"
     )

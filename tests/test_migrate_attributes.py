@@ -6,7 +6,7 @@ from programs import assert_marked
 from rnncells.migrate.migration import migrate
 
 HEAD = "import flax.linen as nn\n\n\n"
-# Where a class holds a class of cells, and how it is reached.
+# How a class holds a class of cells, and how code refers to it.
 HELD = {
     "a value": "Cell = nn.GRUCell",
     "a field": "Cell: type = nn.GRUCell",
@@ -27,7 +27,7 @@ REACHED = {
     "        c = self.Cell{}\n        return self.Cell()(h, x)",
 }
 CARRY = ".initialize_carry(k, (2,), {})"
-# Code, and the rules that mark it; no byte of it changes.
+# Code that stays, and the rules of its marks.
 MARKED = {
     "classes in a list": (
         "class Of(nn.Module):\n    cells = [nn.GRUCell]\n\n    def f(self):\n"
@@ -40,7 +40,7 @@ MARKED = {
         f"c = config.cell{CARRY.format(4)}",
         ["RC03"],
     ),
-    "what comes in, and may be a class": (
+    "an attribute of a parameter, which may be a class": (
         f"def f(Config):\n    return Config.cell{CARRY.format(4)}\n\n\n"
         f"def g(cls):\n    return cls.cell{CARRY.format(4)}",
         ["RC03", "RC03"],
@@ -73,7 +73,7 @@ REWRITTEN = {
         "        self.size = 4\n        self.cell = nn.GRUCell(self.size)\n"
         "        self.c = self.cell.initialize_carry(k, (2, self.size))",
     ),
-    "a cell of what comes in": (
+    "a cell held by a parameter": (
         "def f(agent):\n    return agent.cell.initialize_carry(k, (2,), 4)",
         "def f(agent):\n    return agent.cell.initialize_carry(k, (2, 4))",
     ),
@@ -82,20 +82,20 @@ REWRITTEN = {
 
 @pytest.mark.parametrize("reached", REACHED.values(), ids=REACHED)
 @pytest.mark.parametrize("held", HELD.values(), ids=HELD)
-def test_classes_that_classes_hold_are_marked(held, reached):
-    """Another class may be in their place, of what is derived from it."""
+def test_cell_classes_held_by_classes_are_marked(held, reached):
+    """A derived class may hold another one."""
     use = reached.format(CARRY.format(4))
     code = f"{HEAD}class Of(nn.Module):\n    {held}\n\n{use}"
     assert_marked(code, ["RC02", "RC01"])
 
 
 @pytest.mark.parametrize("code, rules", MARKED.values(), ids=MARKED)
-def test_attributes_that_may_be_several_things_are_marked(code, rules):
+def test_ambiguous_attributes_are_marked(code, rules):
     assert_marked(HEAD + code, rules)
 
 
 @pytest.mark.parametrize("old, new", REWRITTEN.values(), ids=REWRITTEN)
-def test_attributes_that_are_one_thing_are_followed(old, new):
+def test_unambiguous_attributes_are_resolved(old, new):
     once = migrate((HEAD + old).encode())
     assert once.data.decode() == HEAD + new
     assert migrate(once.data).data is once.data

@@ -1,4 +1,4 @@
-"""Where recurrent names are imported from: moved, or marked."""
+"""Imports of recurrent names: moved or marked."""
 
 import flax.linen as nn
 import pytest
@@ -10,7 +10,7 @@ from rnncells.migrate.migration import migrate
 from rnncells.migrate.rules.imports import MOVED, OF_SHIM
 
 TAKEN = "# TODO(rnncells): RC09\n"
-# What a file was, what it is with `--to flax` (empty: the same), and `--to rnncells`.
+# A file, its rewrite with `--to flax` ("" if it stays) and with `--to rnncells`.
 SHIM = "import rnncells.legacy as nn\n"
 CARRY = "c = nn.GRUCell.initialize_carry(k, (), 4)\n"
 CARRY_NOW = "c = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
@@ -46,7 +46,7 @@ CASES = {
         "try:\n    import flax.linen as nn\n    import rnncells\nexcept ImportError:\n"
         "    nn = None\ncell = rnncells.GRUCell(4)\n",
     ),
-    "behind the other imports": (
+    "after the other imports": (
         "import flax.linen as nn\nimport os\n\ncell = nn.GRUCell(4)\n",
         "",
         "import flax.linen as nn\nimport os\nimport rnncells\n\n"
@@ -130,7 +130,7 @@ CASES = {
         "if 1: \\\n    import flax.linen as nn; import rnncells\n"
         "cell = rnncells.GRUCell(4)\n",
     ),
-    "comments behind": (
+    "comments after": (
         "from flax.linen import RNN, Dense  # noqa\nimport flax.linen as nn  # noqa\n"
         "cell = nn.GRUCell(4)",
         "",
@@ -172,12 +172,12 @@ CASES = {
         "import flax.linen as nn\nimport rnncells\na = (rnncells\n  .GRUCell)\n"
         "cell = (  # a\n rnncells  # b\n) . GRUCell(4)\n",
     ),
-    "recurrent names of all names": (
+    "recurrent names of `import *`": (
         "from flax.linen import *\ncell = GRUCell(4)\n",
         "",
         "# TODO(rnncells): RC09\nfrom flax.linen import *\ncell = GRUCell(4)\n",
     ),
-    "no recurrent names of all names": (
+    "no recurrent names of `import *`": (
         "from flax.linen import *\nfrom mine import GRUCell\nmade = GRUCell(4)\n",
         "",
         "",
@@ -333,7 +333,7 @@ CASES = {
             "from rnncells import GRU, legacy as nn\ncell = nn.GRUCell(4)\n",
         ),
     ),
-    "all names of the shim": (
+    "`import *` of the shim": (
         "from rnncells.legacy import *\ncell = GRUCell(4)\n",
         *2
         * (
@@ -364,8 +364,8 @@ CASES = {
 }
 
 
-def test_names_of_the_shim_stay_while_old_forms_do():
-    """Those that rules which are not chosen would rewrite, too."""
+def test_the_shim_stays_while_old_forms_are_left():
+    """Old forms count even if their rule is not selected."""
     old = f"{SHIM}{CARRY}".encode()
     assert migrate(old).data.decode() == f"import flax.linen as nn\n{CARRY_NOW}"
     kept = migrate(old, rules=["RC09"]).data
@@ -395,20 +395,20 @@ RUN = [
 
 
 @pytest.mark.parametrize("to, new", RUN, ids=range(len(RUN)))
-def test_cells_are_of_the_library_they_are_moved_to(to, new):
-    """Run: no name is missing when it is needed."""
+def test_rewritten_cells_come_from_the_chosen_library(to, new):
+    """The rewritten code runs, so all names are bound."""
     values = {}
     exec(new, values)
     cell = values["cell"][0] if isinstance(values["cell"], tuple) else values["cell"]
     assert type(cell) is LIBRARIES[to].GRUCell
 
 
-def test_names_of_the_shim_alone_are_known():
+def test_the_names_that_only_the_shim_has_are_listed():
     own = {name for name in vars(legacy) if not name.startswith("_")}
     own -= {name for name in own if hasattr(nn, name)}
     # What it imports for itself.
     assert {"strict", "ConvLSTM"} < own - {"Any", "flax", "sys"} <= OF_SHIM
 
 
-def test_names_that_move_are_in_both_libraries():
+def test_the_names_that_move_exist_in_both_libraries():
     assert all(hasattr(rnncells, name) and hasattr(nn, name) for name in MOVED)

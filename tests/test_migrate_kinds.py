@@ -1,4 +1,4 @@
-"""What the codemod takes for a cell, a class of cells, or neither."""
+"""Which expressions are cells, classes of cells, or neither."""
 
 import sys
 
@@ -8,14 +8,14 @@ from programs import MARK, assert_marked, without_reasons
 from rnncells.migrate.migration import migrate
 
 HEAD = "import flax.linen as nn\n"
-# Code, and the rules that mark it; no byte of it changes.
+# Code that stays, and the rules of its marks.
 MARKED = {
     "a class of a dict": (
         "CELLS = {'a': nn.LSTMCell, 'b': nn.GRUCell}\n"
         "c = CELLS[name].initialize_carry(k, (2,), 4)\ncell = CELLS[name]()",
         ["RC02", "RC01"],
     ),
-    "a class that a dict may hold": (
+    "a class from `dict.get`": (
         "Cell = {'a': nn.LSTMCell}.get(name, nn.GRUCell)\ncell = Cell()",
         ["RC01"],
     ),
@@ -32,11 +32,11 @@ MARKED = {
         "for C in (nn.LSTMCell, nn.GRUCell):\n    c = C.initialize_carry(k, (), 4)",
         ["RC02"],
     ),
-    "a class that comes in": (
+    "a class from a parameter": (
         "def f(C: type[nn.RNNCellBase]):\n    return C()",
         ["RC01"],
     ),
-    "a class that comes in by default": (
+    "a class as the default of a parameter": (
         "def f(make=nn.LSTMCell):\n    return make()",
         ["RC01"],
     ),
@@ -74,7 +74,7 @@ MARKED = {
         "c = F.initialize_carry(k, (2,), 8)\ncell = F()",
         ["RC03"],
     ),
-    "an initialiser with a dtype": (
+    "an initializer with a dtype": (
         "c = nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(dtype=d))",
         ["RC02"],
     ),
@@ -97,7 +97,7 @@ MARKED = {
         "c = nn.GRUCell.initialize_carry(k, (n := 4,), n)",
         ["RC02"],
     ),
-    "a carry that has no elements": (
+    "a carry that is an iterator": (
         "carry = map(jnp.tanh, state)\ny = nn.LSTMCell()(carry, x)",
         ["RC01"],
     ),
@@ -115,7 +115,7 @@ MARKED = {
         "def f(h, x):\n    return nn.GRUCell()(wider(h), x)",
         ["RC01"],
     ),
-    "a loop over what comes in": (
+    "a loop over a parameter": (
         "def f(cells):\n    for cell in cells:\n"
         "        c = cell.initialize_carry(k, (2,), 4)",
         ["RC03"],
@@ -125,7 +125,7 @@ MARKED = {
         "    c = cell.initialize_carry(k, (2,), 4)",
         ["RC03"],
     ),
-    "a class that comes in as a field": (
+    "a class in a field without a default": (
         "class M(nn.Module):\n    cell_cls: object\n\n    def f(self, x):\n"
         "        c = self.cell_cls.initialize_carry(k, (2,), 4)\n"
         "        return self.cell_cls()(c, x)",
@@ -136,7 +136,7 @@ MARKED = {
         "    return nn.GRUCell(**options)(h, x)",
         ["RC01"],
     ),
-    "a dict of arguments that comes in": (
+    "a dict of arguments from a parameter": (
         "def f(h, x, options):\n    return nn.GRUCell(**options)(h, x)",
         ["RC01"],
     ),
@@ -144,7 +144,7 @@ MARKED = {
         "from functools import partial\nlayer = partial(nn.RNN, cell_size=4)",
         ["RC04"],
     ),
-    "a name that is not there yet": (
+    "a name that is bound later": (
         "cells = [nn.GRUCell() for _ in range(2)]\nSIZE = 4\nfor cell in cells:\n"
         "    c = cell.initialize_carry(k, (2,), f(SIZE))",
         ["RC01", "RC03"],
@@ -168,16 +168,16 @@ MARKED = {
         "M = nn.map_variables(nn.LSTMCell, 'params')\ncell = M()",
         ["RC01"],
     ),
-    "a class that is matched": (
+    "a class bound by `match`": (
         "C = nn.LSTMCell\nmatch x:\n    case {'a': C}:\n"
         "        c = C.initialize_carry(k, (), 4)",
         ["RC02"],
     ),
-    "a method that is passed on": (
+    "a method that is passed to a function": (
         "f = jax.vmap(nn.GRUCell.initialize_carry, (0, None, None))",
         ["RC02"],
     ),
-    "a method of a cell that is passed on": (
+    "a method of a cell that is passed to a function": (
         "cell = nn.GRUCell()\nf = jax.eval_shape(cell.initialize_carry, k, (2,), 4)",
         ["RC01", "RC03"],
     ),
@@ -234,7 +234,7 @@ for what, axes in {
         f"{lifted}\n\n\ndef f(h, x):\n    return V()(h, x)",
         ["RC01"],
     )
-# Code that is new already, or has nothing to do with cells.
+# Current code, or code without cells.
 NOT_MARKED = {
     "a new class with its own carry": (
         "class New(nn.LSTMCell):\n    features: int = 8\n\n"
@@ -253,11 +253,11 @@ NOT_MARKED = {
     "a carry without a batch": (
         "c = nn.LSTMCell(8).initialize_carry(key, (x.shape[-1],))"
     ),
-    "a new method that is passed on": "f = jax.vmap(nn.LSTMCell(8).initialize_carry)",
-    "a new method of a parameter that is passed on": (
+    "a new method as an argument": "f = jax.vmap(nn.LSTMCell(8).initialize_carry)",
+    "a new method of a parameter that is passed to a function": (
         "def f(cell: nn.GRUCell):\n    return jax.vmap(cell.initialize_carry)"
     ),
-    "a carry of some number": (
+    "a carry of another shape": (
         "c = nn.LSTMCell(8).initialize_carry(key, (3,))\n"
         "d = nn.LSTMCell(8).initialize_carry(key, (embed,))"
     ),
@@ -293,7 +293,7 @@ NOT_MARKED = {
     ),
 }
 REWRITTEN = {
-    "a class by two ways that are one": (
+    "a class with None as fallback": (
         "try:\n    Cell = nn.LSTMCell\nexcept AttributeError:\n    Cell = None\n"
         "c = Cell.initialize_carry(k, (2,), 4)",
         "try:\n    Cell = nn.LSTMCell\nexcept AttributeError:\n    Cell = None\n"
@@ -309,7 +309,7 @@ REWRITTEN = {
         "cells = [nn.GRUCell(4), nn.GRUCell(4)]\nfor cell in cells:\n"
         "    c = cell.initialize_carry(k, (2, 4))",
     ),
-    "a gate function of a choice": (
+    "a gate function of a conditional expression": (
         "c = nn.GRUCell.initialize_carry(k, (), 4)\n"
         "y = nn.GRUCell(nn.tanh if hard else nn.sigmoid)(c, x)",
         "c = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
@@ -387,18 +387,18 @@ REWRITTEN["two cells and the carry of one"] = (
 
 
 @pytest.mark.parametrize("code, rules", MARKED.values(), ids=MARKED)
-def test_what_may_be_several_things_is_marked(code, rules):
+def test_ambiguous_code_is_marked_and_stays(code, rules):
     assert_marked(HEAD + code, rules)
 
 
 @pytest.mark.parametrize("code", NOT_MARKED.values(), ids=NOT_MARKED)
-def test_new_code_stays(code):
+def test_current_code_stays(code):
     data = (HEAD + code).encode()
     assert migrate(data).data is data
 
 
 @pytest.mark.parametrize("old, new", REWRITTEN.values(), ids=REWRITTEN)
-def test_what_is_one_thing_is_rewritten(old, new):
+def test_unambiguous_code_is_rewritten(old, new):
     once = migrate((HEAD + old).encode())
     assert without_reasons(once.data.decode()) == HEAD + new
     assert migrate(once.data).data is once.data
@@ -407,7 +407,7 @@ def test_what_is_one_thing_is_rewritten(old, new):
 @pytest.mark.parametrize(
     "before", ['z = """\n"""; ', "if z: \\\n    ", "z = (1,\n  2); "]
 )
-def test_marks_stand_above_whole_lines_of_code(before):
+def test_marks_stand_above_logical_lines(before):
     what = "cell = nn.GRUCell()"
     old = f"{HEAD}x = 1\n{before}{what}\n"
     once = migrate(old.encode()).data.decode()
@@ -417,8 +417,8 @@ def test_marks_stand_above_whole_lines_of_code(before):
     assert rest.partition("\n")[2] == before + what + "\n"
 
 
-def test_work_grows_with_the_length_of_a_file():
-    """Four times the cells take some four times the steps, not sixteen times."""
+def test_the_work_is_linear_in_the_length_of_a_file():
+    """Four times as many cells take about four times as many steps."""
 
     def steps(count):
         lines = [

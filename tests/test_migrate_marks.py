@@ -150,7 +150,7 @@ def statement_at(tree, number):
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
-def test_marks_stand_above_the_lines_after(source, to):
+def test_marks_stand_above_the_lines_in_notes(source, to):
     migration = migrate(source.encode(), to)
     lines = migration.data.decode().split("\n")
     tree = ast.parse(migration.data)
@@ -175,7 +175,7 @@ class Own(RNNCellBase):
 
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
-def test_a_mark_goes_when_its_place_is_rewritten(to):
+def test_a_mark_is_deleted_when_its_place_is_rewritten(to):
     marked = migrate(OWN.encode(), to).data
     assert b"# TODO(rnncells): RC06: it needs `nn.nowrap`" in marked
     assert migrate(marked, to).data is marked
@@ -188,7 +188,7 @@ def test_a_mark_goes_when_its_place_is_rewritten(to):
 
 @st.composite
 def edited(draw):
-    """A file of comments, and edits that neither overlap nor part a line's end."""
+    """A file of comments, and edits that do not overlap or split a line ending."""
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     lines = st.lists(st.sampled_from(["", "#", "# a", "# line"]), min_size=1)
     data = newline.join(draw(lines)).encode()
@@ -204,18 +204,18 @@ def edited(draw):
 
 @settings(deadline=None)
 @given(edited())
-def test_lines_after_are_where_their_first_bytes_are(case):
-    """Those that go are where what stands for them is."""
+def test_lines_after_edits_are_where_their_first_byte_is(case):
+    """A deleted line is where its replacement is."""
     source, edits = case
     new, at = b"", 0
-    # The places, in the new file, that each byte of the old one may have.
+    # The positions that each byte of the old file may have in the new one.
     places = []
     for edit in [*edits, Edit(len(source.data), len(source.data), "")]:
         kept = source.data[at : edit.start]
         places += [(len(new) + k, len(new) + k) for k in range(len(kept))]
         new += kept
-        behind = len(new) + len(edit.text.encode())
-        places += [(len(new), behind)] * (edit.end - edit.start)
+        after = len(new) + len(edit.text.encode())
+        places += [(len(new), after)] * (edit.end - edit.start)
         new += edit.text.encode()
         at = edit.end
     places.append((len(new), len(new)))

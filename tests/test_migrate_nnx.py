@@ -1,4 +1,4 @@
-"""New code, of flax.nnx: its cells have a method `initialize_carry` of their own."""
+"""Code for flax.nnx, whose cells have an `initialize_carry` with other arguments."""
 
 import pytest
 from programs import assert_marked
@@ -16,7 +16,7 @@ class Layer({nnx}.Module):
         rest = [cell.initialize_carry(x.shape, rngs, ones) for cell in self.cells]
         return self.cell(carry, x), rest, self.layer(x, cell_size=4)
 """
-# Imports, and how they name the module.
+# Imports, and the name that they give the module.
 ALONE = {
     "from flax import nnx": "nnx",
     "from flax import nnx as nn": "nn",
@@ -53,8 +53,8 @@ def test_code_of_nnx_alone_stays(imports, to):
 
 
 @pytest.mark.parametrize("beside", BESIDE)
-def test_carries_of_what_may_be_of_nnx_are_marked(beside):
-    """Which of the two a cell is of that comes in, is not known."""
+def test_carries_that_may_belong_to_nnx_are_marked(beside):
+    """It is not known which library a cell from a parameter belongs to."""
     code = f"from flax import nnx\n{beside}\n{MODULE.format(nnx='nnx')}"
     rules = ["RC03", "RC03", "RC04"]
     shim = ["RC09"] if "legacy" in beside else []

@@ -1,4 +1,4 @@
-"""Functions of gates, as of old, and numbers of features in their place."""
+"""The first argument of a cell: a gate function in old code, or a number."""
 
 import pytest
 from programs import MARK, assert_same, run, with_imports_of
@@ -33,14 +33,14 @@ NUMBERS = [
 
 
 def line(argument, program=PROGRAM):
-    """Returns the last line of a program when it is rewritten, and the one above."""
+    """Returns the last line of a rewritten program, and the line above."""
     once = migrate((HEAD + program.format(argument)).encode()).data
     assert migrate(once).data is once
     return once.decode().splitlines()[:-3:-1]
 
 
 @pytest.mark.parametrize("argument", FUNCTIONS)
-def test_functions_come_behind_features(argument):
+def test_gate_functions_move_after_features(argument):
     made = line(argument)[0]
     assert (
         made.strip() == f"return nn.LSTMCell(carry[1].shape[-1], {argument})(carry, x)"
@@ -48,7 +48,7 @@ def test_functions_come_behind_features(argument):
 
 
 @pytest.mark.parametrize("argument", UNKNOWN)
-def test_what_may_be_a_function_is_marked(argument):
+def test_arguments_that_may_be_functions_are_marked(argument):
     made, mark = line(argument)
     assert made.strip() == f"return nn.LSTMCell({argument})(carry, x)"
     assert mark.strip().startswith(f"{MARK}RC01: `")
@@ -61,7 +61,7 @@ def test_numbers_stay(argument):
     assert MARK not in above
 
 
-# Where what says nothing by its name is a number.
+# Places where an expression must be a number.
 PLACES = {
     "an old carry": "nn.GRUCell.initialize_carry(k, (2,), {})",
     "an old carry of what is marked": "self.net.initialize_carry(k, (2,), size={})",
@@ -74,7 +74,7 @@ PLACES = {
     "a layer of another": "(c := nn.GRUCell({}), nn.RNN(c))",
     "a size of a layer": "nn.RNN(self.cell, cell_size={})",
 }
-# Where it may be anything.
+# Places where it may be anything.
 OTHERS = {
     "another method": "self.net.start(k, (2,), {})",
     "a method that stays": "self.initialize_carry(2, 4, {})",
@@ -97,7 +97,7 @@ NAMELESS = ["d", "config.z", "config['z']", "self.z", "config.zs[i]", "d or conf
 
 @pytest.mark.parametrize("size", NAMELESS)
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_what_is_a_number_at_one_place_is_one_at_another(place, size):
+def test_an_expression_used_as_a_size_elsewhere_is_a_number(place, size):
     made, above = line("", BESIDE.format(place.format(size), size))
     assert made.strip() == f"return nn.LSTMCell({size})(carry, x)"
     assert MARK not in above
@@ -105,7 +105,7 @@ def test_what_is_a_number_at_one_place_is_one_at_another(place, size):
 
 @pytest.mark.parametrize("size", NAMELESS)
 @pytest.mark.parametrize("place", OTHERS.values(), ids=OTHERS)
-def test_what_says_nothing_stays_unknown(place, size):
+def test_other_uses_of_an_expression_do_not_make_it_a_number(place, size):
     _, mark = line("", BESIDE.format(place.format(size), size))
     assert mark.strip().startswith(f"{MARK}RC01: `")
 
@@ -118,7 +118,7 @@ SCOPES = {
 
 
 @pytest.mark.parametrize("size", SCOPES)
-def test_other_things_of_the_same_name_are_others(size):
+def test_equal_names_in_other_scopes_are_not_numbers(size):
     carry = f"nn.GRUCell(4).initialize_carry(k, (2, {size}))"
     old = "a = nn.GRUCell.initialize_carry(k, (), 4)\n\n\n"
     cell = f"nn.GRUCell({size})(h, x)"
@@ -127,7 +127,7 @@ def test_other_things_of_the_same_name_are_others(size):
 
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
-def test_programs_with_functions_named_as_sizes_run_as_they_did(to):
+def test_programs_with_functions_named_like_sizes_give_the_same_results(to):
     old = (
         f"{HEAD}import jax\n\nkey = jax.random.PRNGKey(0)\n\n\nclass cfg:\n"
         "    hidden_act = nn.hard_sigmoid\n\n\ndef run():\n"

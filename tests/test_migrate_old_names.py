@@ -1,4 +1,4 @@
-"""The old name `ConvLSTM`: renamed where it is in no tree of parameters, or marked."""
+"""The old name `ConvLSTM`: renamed unless parameter names depend on it."""
 
 import ast
 
@@ -171,7 +171,7 @@ OLD_NAMES = {
 
 
 def of_imports(source):
-    """The same program, by an import of the name."""
+    """The same program with an import of the name."""
     return source.replace("nn.ConvLSTM", "ConvLSTM")
 
 
@@ -189,8 +189,8 @@ FORMS = {
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", OLD_NAMES)
-def test_names_in_the_tree_stay(name, form, to):
-    """Renamed, it gives the parameters of before; else nothing is, but for the mark."""
+def test_names_of_parameters_stay(name, form, to):
+    """A renamed class gives the same parameters; otherwise only a mark is added."""
     head, of_form = FORMS[form]
     body, why = OLD_NAMES[name]
     old = head + of_form(body) + END
@@ -270,7 +270,7 @@ KEPT_NAMES = {
 
 
 @pytest.mark.parametrize("old, new", KEPT_NAMES.values(), ids=KEPT_NAMES)
-def test_imports_are_renamed_with_all_uses_or_not(old, new):
+def test_imports_are_renamed_with_all_uses_or_not_at_all(old, new):
     migration = migrate(old.encode())
     assert without_reasons(migration.data.decode()) == (new or old)
     assert migrate(migration.data).data is migration.data
@@ -289,8 +289,8 @@ def test_renamed_imports_are_split():
 
 
 @pytest.mark.parametrize("rules", [{"RC05"}, {"RC09"}, {"RC05", "RC09"}], ids=sorted)
-def test_rules_by_themselves_leave_no_name_without_an_import(rules):
-    """`ConvLSTM` is of no library today: its module stays where the name does."""
+def test_each_rule_alone_keeps_imports_valid(rules):
+    """rnncells has no `ConvLSTM`: if the name stays, its module stays."""
     old = "from flax.linen import ConvLSTM, RNN\na = ConvLSTM(4, (3,)), RNN\n"
     new = migrate(old.encode(), "rnncells", rules).data.decode()
     assert ("ConvLSTMCell" in new) == ("RC05" in rules)

@@ -1,4 +1,4 @@
-"""The `initialize_carry` of users' own cells: in the old form, today's, or unclear."""
+"""The `initialize_carry` of users' own cells: old, current, or ambiguous."""
 
 import pytest
 from programs import CALL, HEAD, assert_same, run, with_imports_of
@@ -48,7 +48,7 @@ REWRITTEN = {
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("own", REWRITTEN.values(), ids=REWRITTEN)
-def test_batches_that_are_tuples_give_what_they_did(own, to):
+def test_carries_with_tuple_batches_stay_the_same(own, to):
     old = f"{HEAD}{own}{CALL}{END.replace('BATCH', '(2,)')}"
     migration = migrate(old.encode(), to)
     assert not [note for note in migration.notes if note.why]
@@ -65,7 +65,7 @@ SIGNATURE = (
 ITSELF = "the class calls it, on an instance of any size: rewrite it by hand"
 SUM = "return jnp.ones(batch_dims + (size,))"
 PLAIN = of_body(SUM)
-# Why it stays, and the batch that it is called with.
+# The class, the text of its mark, and the batch of the call.
 MARKED = {
     "a number": (of_body("return jnp.ones((batch_dims, size))"), BATCH, "2"),
     "a number of another name": (
@@ -162,7 +162,7 @@ def unmarked(data):
 
 
 @pytest.mark.parametrize("own, why, batch", MARKED.values(), ids=MARKED)
-def test_unclear_carries_are_marked_and_go_on_as_they_are(own, why, batch):
+def test_ambiguous_carries_are_marked_and_stay(own, why, batch):
     old = f"{HEAD}{own}{CALL}{END.replace('BATCH', batch or '(2,)')}"
     migration = migrate(old.encode())
     marked = [note.why for note in migration.notes if note.rule == "RC06"]
@@ -177,7 +177,7 @@ def test_unclear_carries_are_marked_and_go_on_as_they_are(own, why, batch):
 
 @pytest.mark.parametrize("base", ["GRUCell", "LSTMCell"])
 @pytest.mark.parametrize("value", ["staticmethod(ones)", "lambda k, b, n: None"])
-def test_a_carry_that_is_set_in_a_class_is_not_that_of_its_base(value, base):
+def test_a_carry_assigned_in_a_class_replaces_that_of_its_base(value, base):
     own = of_value(value).replace("RNNCellBase", base)
     old = f"{HEAD}{FUNCTION}{own}\n\ncarry = Own.initialize_carry(key, (2,), 4)\n"
     old += "cell = Own()\nrnn = nn.RNN(Own(), 4)\n"
@@ -199,6 +199,6 @@ TODAY = {
 
 
 @pytest.mark.parametrize("own", TODAY.values(), ids=TODAY)
-def test_carries_of_today_stay(own):
+def test_current_carries_stay(own):
     old = f"{HEAD}{own}".encode()
     assert migrate(old).notes == () and migrate(old).data is old

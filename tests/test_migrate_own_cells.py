@@ -1,4 +1,4 @@
-"""Users' own cells: rewritten to the same, with the bytes around them, or marked."""
+"""Users' own cells: rewritten with equal results, or marked."""
 
 import pytest
 from programs import CALL, HEAD, assert_same, run, with_imports_of
@@ -24,7 +24,7 @@ NEW = "    @nn.nowrap\n    def initialize_carry(self, rng, input_shape):\n"
 SET = "        batch_dims, size = input_shape[:-1], self.features\n"
 AXES = "\n    @property\n    def num_feature_axes(self):\n        return 1\n"
 FIELD = "    features: int = None\n"
-# A class, but for its call, and what it becomes.
+# A class without `__call__`, and its rewrite.
 REWRITTEN = {
     "no fields, and comments": (
         f"class Own(nn.RNNCellBase):  # a\n    # of it\n{STATIC}{BODY}\n",
@@ -58,12 +58,12 @@ REWRITTEN = {
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{FIELD}{NEW[:-1]} 'a'; "
         f"{SET[8:-1]}; {BODY[8:]}{AXES}\n",
     ),
-    "a comment behind its last line": (
+    "a comment after its last line": (
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{STATIC}{BODY[:-1]}  # ones\n\n",
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{FIELD}{NEW}{SET}{BODY[:-1]}"
         f"  # ones\n{AXES}\n",
     ),
-    "annotations, and an initialiser over lines": (
+    "annotations, and an initializer over lines": (
         "class Own(nn.RNNCellBase):\n    a: int = 1\n    @staticmethod\n"
         "    def initialize_carry(\n        rng: jax.Array,\n"
         "        batch_dims: tuple,\n"
@@ -76,7 +76,7 @@ REWRITTEN = {
         "        init = self.carry_init\n"
         f"        return init(rng, batch_dims + (size,))\n{AXES}\n",
     ),
-    "an initialiser in parentheses": (
+    "an initializer in parentheses": (
         "class Own(nn.RNNCellBase):\n    a: int = 1\n    @staticmethod\n"
         "    def initialize_carry(r, batch_dims, size, init=(nn\n"
         " .initializers.ones)):\n"
@@ -131,7 +131,7 @@ def program(text, end=END):
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("old, new", REWRITTEN.values(), ids=REWRITTEN)
-def test_own_cells_run_as_they_did(old, new, to):
+def test_own_cells_give_the_same_results(old, new, to):
     migration = migrate(program(old).encode(), to)
     text = migration.data.decode()
     assert not [note for note in migration.notes if note.why]
@@ -161,7 +161,7 @@ def run():
 @pytest.mark.parametrize(
     "end", [LIFTED, END.replace("Own", "Of")], ids=["lifted", "derived"]
 )
-def test_what_is_made_of_own_cells_runs_as_it_did(end, to):
+def test_lifted_and_derived_own_cells_give_the_same_results(end, to):
     derived = "\n\nclass Of(Own):\n    def more(self):\n        return 1\n"
     old = program(PLAIN, derived + end)
     migration = migrate(old.encode(), to)
@@ -193,8 +193,8 @@ def test_what_is_made_of_own_cells_runs_as_it_did(end, to):
     ],
     ids=["field", "return", "docstring", "docstring on one line"],
 )
-def test_files_may_end_within_an_own_cell(old, new):
-    """No line end is needed, and none is added."""
+def test_a_file_may_end_inside_an_own_cell(old, new):
+    """No final newline is needed, and none is added."""
     head = f"{HEAD}class Own(nn.RNNCellBase):\n"
     once = migrate(f"{head}{old}".rstrip().encode()).data
     assert once.decode() == f"{head}{new}".rstrip()
@@ -299,7 +299,7 @@ MARKED = {
         with_arguments("\n  rng,  # key\n  batch_dims, size"),
         "comments stand between its arguments: move them",
     ),
-    "a comment behind the last argument": (
+    "a comment after the last argument": (
         with_arguments("rng, batch_dims, size, init=(\n  nn.ones  # of it\n)"),
         "comments stand between its arguments: move them",
     ),
@@ -331,10 +331,10 @@ MARKED = {
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("old, why", MARKED.values(), ids=MARKED)
-def test_own_cells_that_are_marked_stay(old, why, to):
+def test_marked_own_cells_stay(old, why, to):
     migration = migrate(f"{HEAD}{old}".encode(), to)
     marked = [note.why for note in migration.notes if note.rule == "RC06"]
-    # One that is derived from it may have its own mark.
+    # A derived class may have its own mark.
     assert marked[:1] == [why]
     lines = migration.data.decode().splitlines(keepends=True)
     kept = "".join(line for line in lines if "TODO(rnncells)" not in line)
@@ -342,13 +342,13 @@ def test_own_cells_that_are_marked_stay(old, why, to):
     assert migrate(migration.data, to).data is migration.data
 
 
-def test_an_own_cell_that_is_skipped_stays_with_its_calls():
+def test_a_skipped_own_cell_stays_with_its_calls():
     old = OWN.replace("size):", "size):  # rnncells: skip")
     old = f"{HEAD}{old}\n\nrnn = nn.RNN(Own(), 4)  # rnncells: skip\n"
     assert migrate(old.encode()).data == old.encode()
 
 
-def test_own_cells_get_no_features_without_their_fields():
+def test_own_cells_get_features_only_with_rc06():
     made = "\n\nrnn = nn.RNN(Own(), 4)\nc = Own.initialize_carry(k, (2,), 4)\n"
     old = f"{HEAD}{OWN}{made}".encode()
     new = migrate(old).data

@@ -1,4 +1,4 @@
-"""What a carry is called on: the class around, its bases, what comes in, `getattr`."""
+"""Objects whose `initialize_carry` is called: `self`, bases, parameters, `getattr`."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def method(receiver, first, decorator=""):
     )
 
 
-# How a method names the class around, or an instance of it, or what is below.
+# How a method refers to its class, an instance of it, or a base.
 FORMS = {
     "self": method("self", "self"),
     "another name": method("this", "this, n"),
@@ -41,7 +41,7 @@ FORMS = {
     "a function within": "\n    def reset(self):\n        def make():\n"
     f"            return {CARRY.format('self')}\n        return make()\n",
 }
-# What comes before `class Of(...)`, and its bases.
+# Code before `class Of(...)`, and its bases.
 OF_CELLS = {
     "a cell of Flax": ("", "nn.LSTMCell"),
     "a class of a cell of Flax": ("class A(nn.LSTMCell):\n    pass\n\n\n", "A"),
@@ -79,7 +79,7 @@ def marks(data):
 
 
 def left(old, to="flax"):
-    """Returns the rules of what is marked, once, and what is there without marks."""
+    """Returns the rules of the marks, and the code without marks."""
     once = migrate(old.encode(), to).data
     assert migrate(once, to).data is once
     lines = once.decode().splitlines(keepends=True)
@@ -89,7 +89,7 @@ def left(old, to="flax"):
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("above, bases", OF_CELLS.values(), ids=OF_CELLS)
-def test_carries_that_may_be_those_of_cells_are_marked(above, bases, form, to):
+def test_carries_that_may_belong_to_cells_are_marked(above, bases, form, to):
     old = f"{HEAD}{above}class Of({bases}):\n    n = 1\n{FORMS[form]}"
     found, kept = left(old, to)
     assert found == ["RC03:"] and kept.endswith(FORMS[form])
@@ -104,7 +104,7 @@ def test_carries_of_modules_that_hold_cells_stay(above, bases, form):
     assert kept == f"{HEAD}{above}{of_other}"
 
 
-def test_a_carry_of_the_class_itself_stays_where_it_has_its_own():
+def test_a_carry_of_a_class_with_its_own_method_stays():
     for name, form in FORMS.items():
         old = f"{HEAD}{HOLDER.format('nn.Module')}{form.replace('Of', 'Holder')}"
         assert left(old) == ([], old), name
@@ -124,11 +124,11 @@ COMES_IN = {
 
 
 @pytest.mark.parametrize("code", COMES_IN.values(), ids=COMES_IN)
-def test_what_comes_in_by_the_name_of_a_class_is_marked(code):
+def test_parameters_named_like_classes_are_marked(code):
     assert left(f"{HEAD}{code}") == (["RC03:"], f"{HEAD}{code}")
 
 
-def test_callers_of_an_own_class_that_changes_are_marked():
+def test_callers_of_a_rewritten_own_class_are_marked():
     calls = f"def f(cls):\n    return {CARRY.format('cls')}\n\n\ncarry = f(Own)\n"
     found, kept = left(f"{HEAD}{OWN}\n\n{calls}")
     assert "self, rng, input_shape" in kept and kept.endswith(calls)
@@ -166,7 +166,7 @@ def test_other_attributes_by_getattr_stay():
     assert left(old) == ([], old)
 
 
-# Arguments of a method of what is a cell by its name alone, and those that are old.
+# Arguments of an object named like a cell: unlike the old ones, or like them.
 OF_OTHER_METHODS = [
     *("2, 4, key", "2, n, rng", "(2,), 4, key", "key, rngs, init"),
     *("key, batch_size, 4", "key, x.shape[0], 4", "key, len(x), 4", "key, 2 * n, 4"),
@@ -188,19 +188,19 @@ class Agent:
 
 
 @pytest.mark.parametrize("arguments", OF_OTHER_METHODS)
-def test_other_arguments_than_those_of_old_are_marked(arguments):
+def test_arguments_unlike_the_old_ones_are_marked(arguments):
     code = f"import jax\n{HEAD}{BY_NAME.format(arguments)}"
     assert left(code) == (["RC03:"], code)
 
 
 @pytest.mark.parametrize("arguments", OF_OTHER_METHODS)
-def test_a_size_among_other_arguments_is_no_width(arguments):
+def test_a_size_among_other_arguments_is_not_a_width(arguments):
     carry = BY_NAME.replace("return", "carry =").format(arguments)
     code = f"import jax\n{HEAD}{carry}        return nn.GRUCell(), carry\n"
     assert left(code) == (["RC03:", "RC01:"], code)
 
 
 @pytest.mark.parametrize("arguments", OF_CELLS_FOR_SURE)
-def test_arguments_as_of_old_are_those_of_a_cell(arguments):
+def test_old_arguments_are_rewritten(arguments):
     found, kept = left(f"{HEAD}{BY_NAME.format(arguments)}")
     assert not found and arguments not in kept

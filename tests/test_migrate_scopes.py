@@ -1,4 +1,4 @@
-"""Names that are unpacked, set for other scopes, or imported with all others."""
+"""Names bound by unpacking, `global`, `nonlocal` and `import *`."""
 
 import pytest
 from programs import MARK, assert_same, run, with_imports_of, without_reasons
@@ -21,7 +21,7 @@ OLDEST = (
     "try:\n    import flax.linen as nn\nexcept ImportError:\n    from flax import nn\n"
 )
 DEPRECATED = OLDEST.replace("flax import", "flax.deprecated import")
-# What is below `import flax.linen as nn`, and what it becomes; empty: the same.
+# Code after `import flax.linen as nn`, and its rewrite; "" if it stays.
 UNPACKED = {
     "a tuple": (
         "A, B = nn.LSTMCell, nn.GRUCell\nh = B.initialize_carry(k, (2,), 4)\na = A()\n",
@@ -47,9 +47,9 @@ CIRCLES = {
     "a list of them": "acts = [acts[0], nn.relu]\n    cell = nn.LSTMCell(acts[0])",
     "a size": "n = n if n else 4\n    layer = nn.RNN(cell, n)",
 }
-# What a file was, and is with `--to flax`, with `--to rnncells`; empty: the same.
+# A file, its rewrites with `--to flax` and `--to rnncells`; "" if it stays.
 CASES = {
-    "a module that a function imports for all": (
+    "a module that a function imports as a global": (
         f"{LOAD}cell = nn.GRUCell()\n\n\ndef f():\n    return nn.LSTMCell(4)\n",
         f"{LOAD}{NO_WIDTH}cell = nn.GRUCell()\n\n\ndef f():\n"
         "    return nn.LSTMCell(4)\n",
@@ -82,7 +82,7 @@ CASES = {
         f"        {NO_WIDTH}        return rnncells.GRUCell()\n"
         "    return nn.GRUCell()\n",
     ),
-    "the shim that a function imports for all": (
+    "the shim that a function imports as a global": (
         f"{SHIM}cell = rnncells.legacy.GRUCell(4)\n",
         *2
         * (
@@ -91,12 +91,12 @@ CASES = {
             ),
         ),
     ),
-    "an old name that a function imports for all": (
+    "an old name that a function imports as a global": (
         f"{CONV}{MADE_CONV}",
         f"{NEW_CONV}{MADE_CONV}",
         f"{NEW_CONV}{MADE_CONV}".replace("flax.linen", "rnncells"),
     ),
-    "a class that a function sets for all": (
+    "a class that a function sets as a global": (
         f"{HEAD}def f():\n    global C\n    C = nn.GRUCell\n\n\nf()\ncell = C()\n",
         f"{HEAD}def f():\n    global C\n    C = nn.GRUCell\n\n\nf()\n{NO_WIDTH}"
         "cell = C()\n",
@@ -130,11 +130,11 @@ CASES = {
         f"{OLDEST.replace('flax import', 'torch import')}cell = nn.GRUCell()\n",
         *2 * ("",),
     ),
-    "old code by all names": (
+    "old code by `import *`": (
         "from flax.linen import *\ncell = GRUCell()\n",
         *2 * (f"{STAR}from flax.linen import *\ncell = GRUCell()\n",),
     ),
-    "an old carry by all names": (
+    "an old carry by `import *`": (
         "from flax.linen import *\nh = GRUCell.initialize_carry(k, (2,), 4)\n",
         *2
         * (
@@ -142,18 +142,18 @@ CASES = {
             "# TODO(rnncells): RC03\nh = GRUCell.initialize_carry(k, (2,), 4)\n",
         ),
     ),
-    "new code by all names": (
+    "new code by `import *`": (
         "from flax.linen import*\nrnn = RNN(GRUCell(features=4))\n",
         "",
         f"{STAR}from flax.linen import*\nrnn = RNN(GRUCell(features=4))\n",
     ),
-    "new code by all names, beside old code": (
+    "new code by `import *`, beside old code": (
         f"from flax.linen import *\n{HEAD}a = nn.GRUCell()\nb = GRUCell(4)\n",
         f"from flax.linen import *\n{HEAD}{NO_WIDTH}a = nn.GRUCell()\nb = GRUCell(4)\n",
         f"{STAR}from flax.linen import *\n{HEAD}import rnncells\n"
         f"{NO_WIDTH}a = rnncells.GRUCell()\nb = GRUCell(4)\n",
     ),
-    "all names of two modules": (
+    "`import *` of two modules": (
         "from flax.linen import *\nfrom rnncells.legacy import *\ncell = GRUCell(4)\n",
         *2
         * (
@@ -165,7 +165,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("old, new", UNPACKED.values(), ids=UNPACKED)
-def test_names_that_are_unpacked_are_those_of_their_values(old, new):
+def test_names_bound_by_unpacking_have_the_matching_value(old, new):
     once = migrate((HEAD + old).encode())
     assert without_reasons(once.data.decode()) == HEAD + (new or old)
     assert migrate(once.data).data is once.data
@@ -173,7 +173,7 @@ def test_names_that_are_unpacked_are_those_of_their_values(old, new):
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("old, flax, here", CASES.values(), ids=CASES)
-def test_names_of_other_scopes_are_followed_or_marked(old, flax, here, to):
+def test_names_of_other_scopes_are_resolved_or_marked(old, flax, here, to):
     migration = migrate(old.encode(), to)
     assert without_reasons(migration.data.decode()) == (
         (flax if to == "flax" else here) or old
@@ -182,8 +182,8 @@ def test_names_of_other_scopes_are_followed_or_marked(old, flax, here, to):
 
 
 @pytest.mark.parametrize("body", CIRCLES.values(), ids=CIRCLES)
-def test_names_that_are_set_to_themselves_have_an_end(body):
-    """Python reads the name of the file there, which is not looked for."""
+def test_self_assigned_names_do_not_recurse_forever(body):
+    """Python reads the module's name there, which the codemod does not follow."""
     head = f"{HEAD}from functools import partial\n"
     old = f"{head}from flax.linen import scan as lift\n\n\nclass Model:\n    {body}\n"
     new = migrate(old.encode()).data.decode()
@@ -193,8 +193,8 @@ def test_names_that_are_set_to_themselves_have_an_end(body):
 
 
 @pytest.mark.parametrize("kind", ["global", "nonlocal"])
-def test_sizes_that_another_function_changes_go_nowhere(kind):
-    """A cell is made before its size is another one."""
+def test_sizes_that_another_function_changes_are_not_moved(kind):
+    """The cell is made before the size changes."""
     lines = ["n = 4", "def grow():", f"    {kind} n", "    n += 1"]
     made = "cell = nn.GRUCell()\n    grow()\n    h = nn.GRUCell.initialize_carry"
     body = f"{made}(k, (2,), n)\n    return cell(h, x)\n"
@@ -207,7 +207,7 @@ def test_sizes_that_another_function_changes_go_nowhere(kind):
 
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
-def test_programs_with_names_of_tuples_run_as_they_did(to):
+def test_programs_with_unpacked_classes_give_the_same_results(to):
     old = (
         f"{HEAD}import jax\n\nkey = jax.random.PRNGKey(0)\n"
         "A, B = nn.LSTMCell, nn.GRUCell\n\n\ndef run():\n"

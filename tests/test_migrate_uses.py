@@ -89,7 +89,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def named(error):
-    """Returns what is said of files and lines, by RC06."""
+    """Returns the RC06 notes of a run: file, line, text."""
     return sorted(re.findall(r"^(.*\.py):(\d+): RC06 (.*)$", error, re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Which `features` a cell gets: what its carry tells for sure, else it is marked."""
+"""Which `features` a cell gets, and where they are not known."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ def marks(code, **options):
     return once.data.decode(), [mark[:4] for mark in found]
 
 
-# Each has a cell that another carry, of the class or of a loop, says nothing of.
+# Each has a cell whose width another carry of its class does not tell.
 MARKED = {
     "a field": (
         "class M(nn.Module):\n    cell: nn.Module = nn.GRUCell()\n    hidden: int = 6\n"
@@ -48,7 +48,7 @@ MARKED = {
         "        return nn.GRUCell.initialize_carry(key, (2,), 4)\n",
         "nn.GRUCell() for",
     ),
-    "a cell that is given on": (
+    "a cell that is passed to a function": (
         "def f(x):\n    cell = nn.GRUCell()\n    y = Encoder(cell)(x)\n"
         "    return y, nn.GRUCell.initialize_carry(key, (2,), 4)\n",
         "cell = nn.GRUCell()",
@@ -68,7 +68,7 @@ MARKED = {
         "c = nn.GRUCell.initialize_carry(key, (2,), 4)\n",
         "cell=nn.GRUCell()",
     ),
-    "a choice": (
+    "a conditional expression": (
         "def f(x, is_long):\n    c = nn.LSTMCell.initialize_carry(key, (2,), 6)\n"
         "    return c, nn.RNN(nn.LSTMCell() if is_long else nn.GRUCell(), 4)(x)\n",
         "nn.LSTMCell() if is_long else nn.GRUCell(), 4",
@@ -118,7 +118,7 @@ MARKED = {
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 @pytest.mark.parametrize("code, kept", MARKED.values(), ids=MARKED)
-def test_cells_whose_width_is_not_sure_are_marked_and_stay(code, kept, to):
+def test_cells_of_unknown_width_are_marked_and_stay(code, kept, to):
     new, rules = marks(code, to=to)
     kept = kept.replace("nn.", "rnncells.") if to == "rnncells" else kept
     kept = kept.replace("rnncells.Module", "nn.Module")
@@ -130,8 +130,8 @@ ZEROS = "nn.GRUCell.initialize_carry(key, (2,), n)"
 UNPACKED = "c, h = nn.LSTMCell.initialize_carry(key, (2,), {})"
 # Statements, and what the cells in them are made with, in order.
 KNOWN = {
-    "a carry that comes in": ("nn.GRUCell()(h, x)", ["h.shape[-1]"]),
-    "a carry that comes in or is made": (
+    "a carry from a parameter": ("nn.GRUCell()(h, x)", ["h.shape[-1]"]),
+    "a carry from a parameter or a call": (
         f"if h is None:\n        h = {ZEROS}\n    nn.GRUCell()(h, x)",
         ["n", "h.shape[-1]"],
     ),
@@ -147,7 +147,7 @@ KNOWN = {
         f"h = nn.LSTMCell.initialize_carry(key, (2,), 25)\n    {SCAN}()(h, x)",
         ["25", "25"],
     ),
-    "a cell with a name, behind its carry": (
+    "a cell with a name, after its carry": (
         f"if h is None:\n        h = {ZEROS}\n    cell = nn.GRUCell()\n    cell(h, x)",
         ["n", "h.shape[-1]"],
     ),
@@ -214,7 +214,7 @@ HALF = {
 
 
 @pytest.mark.parametrize("code", HALF.values(), ids=HALF)
-def test_carries_that_may_be_of_half_precision_are_marked(code):
+def test_carries_of_half_precision_are_marked(code):
     new, rules = marks(code)
     assert "RC03" in rules and "cell.initialize_carry(key, (2,), 4)" in new
 
@@ -233,14 +233,14 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize("code", TOGETHER.values(), ids=TOGETHER)
-def test_a_size_stays_where_one_of_both_places_is_skipped(code):
+def test_a_size_stays_if_the_cell_or_the_layer_is_skipped(code):
     new, _ = marks(code)
     kept = [line for line in new.splitlines(keepends=True) if MARK not in line]
     assert "".join(kept) == HEAD + code
 
 
 @pytest.mark.parametrize("left", ["RC01", "RC04"])
-def test_a_size_stays_where_one_of_both_rules_is_not_chosen(left):
+def test_a_size_stays_without_both_rules(left):
     code = "cell = nn.LSTMCell()\nrnn = nn.RNN(cell, 4)\n"
     new, rules = marks(code, rules=set(RULES) - {left})
     assert new == HEAD + code and not rules
@@ -267,7 +267,7 @@ def run():
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_cells_are_as_wide_as_the_carries_of_a_loop_over_them(name):
+def test_cells_get_the_width_of_carries_in_a_loop_over_them(name):
     target, iterated = LOOPS[name]
     code = f"{SETUP}        self.cells = [nn.GRUCell() for _ in range(2)]\n"
     code = HEAD + code + RUN.format(target=target, iterated=iterated)
