@@ -1,6 +1,6 @@
-"""The recurrent API of Flax <= 0.6.11, as a model of it: its forms and its equations.
+"""A model of the recurrent API of Flax <= 0.6.11: its signatures and equations.
 
-Written anew on layers of today's Flax; all other names are those of `flax.linen`.
+It is written with layers of current Flax; all other names come from `flax.linen`.
 """
 
 import sys
@@ -125,7 +125,7 @@ class ConvLSTM(ConvLSTMCell):
 
 
 def flipped(x, lengths, axis):
-    """Flips each row's valid part along time, `(*batch, time, ...)` or time first."""
+    """Flips the valid part of each row along the time axis."""
     if lengths is None:
         return jnp.flip(x, axis)
     x = jnp.moveaxis(x, axis, 0)

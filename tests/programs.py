@@ -1,4 +1,4 @@
-"""Programs for Flax <= 0.6.11, in `old_programs`; each has a function `run`."""
+"""Old programs for Flax <= 0.6.11, each with a function `run`, and how to run them."""
 
 import os
 import re
@@ -18,9 +18,9 @@ PROGRAMS = {
     path.stem: path.read_text()
     for path in sorted((Path(__file__).parent / "old_programs").glob("*.py"))
 }
-# What comments start with that the command puts above lines.
+# The start of the comments that the command adds above lines.
 MARK = "# TODO(rnncells): "
-# Of programs with a cell of their own: imports, and one step.
+# Parts of programs with an own cell: imports, and one step.
 HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
 CALL = """\
     @nn.compact
@@ -31,10 +31,10 @@ CALL = """\
 
 
 def run(name: str, source: str) -> Any:
-    """Returns what `run()` of a program gives."""
+    """Returns the result of `run()` in a program."""
     module = types.ModuleType(name)
     module.__file__ = f"{name}.py"
-    # Where dataclasses look for what annotations name.
+    # Dataclasses look up the names in annotations there.
     sys.modules[name] = module
     try:
         exec(compile(source, module.__file__, "exec"), vars(module))
@@ -44,21 +44,21 @@ def run(name: str, source: str) -> Any:
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """Fails unless parameters have the same names and bits, and the rest is close."""
+    """Fails unless parameters have equal names and bits, and other values are close."""
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     leaves = jax.tree_util.tree_leaves_with_path(expected)
     assert leaves
     for (path, old), new in zip(leaves, jax.tree.leaves(actual), strict=True):
         assert (new.dtype, new.shape) == (old.dtype, old.shape), path
         keys = [str(getattr(key, "key", "")) for key in path]
-        # What XLA computes of a jitted initialiser depends on what stands beside it.
+        # XLA may compile a jitted initializer differently beside other code.
         is_exact = "params" in keys and not any(key.startswith("Jit") for key in keys)
         tolerance = 0 if is_exact else 1e-6
         np.testing.assert_allclose(new, old, rtol=0, atol=tolerance, err_msg=str(path))
 
 
 def assert_marked(code: str, rules: list[str]) -> None:
-    """Fails unless marks of these rules are all that comes to a file, and only once."""
+    """Fails unless migration only adds marks of these rules, and only once."""
     once = migrate(code.encode()).data
     lines = once.decode().splitlines(keepends=True)
     marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
@@ -76,7 +76,7 @@ def without_reasons(code: str) -> str:
 
 
 def with_imports_of(module: str, source: str) -> str:
-    """Returns a program that uses another module in place of `flax.linen`."""
+    """Returns a program that imports another module instead of `flax.linen`."""
     source = re.sub(r"\bfrom flax import linen\b", "import flax.linen", source)
     lines = {r"\bimport flax\.linen$": "import flax.linen as linen"}
     lines[r"^import flax$"] = f"import {module}"
@@ -86,7 +86,7 @@ def with_imports_of(module: str, source: str) -> str:
 
 
 def run_python(*args: str, fails: bool = False, **environment: str) -> str:
-    """Returns what Python says on standard error, run with this rnncells."""
+    """Returns the standard error of Python, run with this rnncells."""
     path = Path(rnncells.__file__).parent.parent
     own = {"PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu", **environment}
     done = subprocess.run(

@@ -31,15 +31,15 @@ TEXTS = {
         "`GRUCell(features=...)` with the width of its carry"
     ),
     "y = nn.LSTMCell()(encode(\n    'a long name', of=x, and_of=y), x)": (
-        "RC01: the carry is `encode( 'a long name', of=x, and_of=y)`: set a variable "
-        "`carry` to it before, and write `LSTMCell(carry[1].shape[-1])`"
+        "RC01: the carry is `encode( 'a long name', of=x, and_of=y)`: assign it to "
+        "a variable first, and write `LSTMCell(carry[1].shape[-1])`"
     ),
     "y = nn.GRUCell()(encode('a very long name', of=x, and_of=y), x)": (
-        "RC01: the carry is `encode('a very long name', of=x, and_...`: set a variable "
-        "`carry` to it before, and write `GRUCell(carry.shape[-1])`"
+        "RC01: the carry is `encode('a very long name', of=x, and_...`: assign it "
+        "to a variable first, and write `GRUCell(carry.shape[-1])`"
     ),
     "y = nn.GRUCell()(*args)": (
-        "RC01: the carry is `*args`: set a variable `carry` to it before, and write "
+        "RC01: the carry is `*args`: assign it to a variable first, and write "
         "`GRUCell(carry.shape[-1])`"
     ),
     "y = nn.GRUCell()()": (
@@ -76,11 +76,11 @@ TEXTS = {
         ".initialize_carry(key, (*batch_dims, size))`"
     ),
     "nn.GRUCell.initialize_carry(k, (), f())": (
-        "RC02: `size` is `f()`, which would run twice: set a variable to it before"
+        "RC02: `size` is `f()`, which would run twice: assign it to a variable first"
     ),
     "nn.GRUCell.initialize_carry(k, (), 4, nn.initializers.normal(f()))": (
         "RC02: `init_fn` is `nn.initializers.normal(f())`, which would run earlier: "
-        "set a variable to it before"
+        "assign it to a variable first"
     ),
     "nn.GRUCell.initialize_carry(k, (), 4, init)": (
         "RC02: `carry_init` is called with a key, a shape and a dtype: if `init` takes "

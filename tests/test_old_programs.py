@@ -47,8 +47,7 @@ def assert_warnings(caught, file, lines):
         assert "was removed after Flax 0.6" in text and "Write " in text
         near = "".join(lines[warning.lineno - 1 : warning.lineno + 4])
         form = re.match(r"`(?:\w+\.)?(\w+)", text)[1]
-        is_named = form in ("initialize_carry", "segmentation_mask")
-        assert (form if is_named else "(") in near
+        assert (form if form == "initialize_carry" else "(") in near
     places = [(warning.lineno, str(warning.message)) for warning in caught]
     assert len(places) == len(set(places))
 

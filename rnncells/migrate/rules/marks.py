@@ -53,8 +53,8 @@ def _of_call(program: Program, widths: Widths, call: ast.Call, cell: CellClass) 
         return f"{seen}: write `{name}(features=...)` with the width of one cell"
     shape = "carry.shape[-1]" if cell.parts == 1 else "carry[1].shape[-1]"
     return (
-        f"the carry is `{text(program, carry)}`: set a variable `carry` to it before, "
-        f"and write `{name}({shape})`"
+        f"the carry is `{text(program, carry)}`: assign it to a variable first, and "
+        f"write `{name}({shape})`"
     )
 
 
@@ -122,8 +122,8 @@ def computed(program: Program, what: str, node: ast.expr, when: str) -> str:
     """Returns the mark of an argument with a call that would run twice or earlier."""
     name = what if what.startswith("the ") else f"`{what}`"
     return (
-        f"{name} is `{text(program, node)}`, which would run {when}: set a variable to "
-        "it before"
+        f"{name} is `{text(program, node)}`, which would run {when}: assign it to a "
+        "variable first"
     )
 
 
