@@ -28,12 +28,8 @@ def activations(np, case):
 
 
 def loop(equations, params, carry, inputs):
-    """Returns the last carry and the outputs, one step of `(time, ...)` at a time."""
-    outputs = []
-    for x in inputs:
-        carry, y = equations(jnp, params["params"], carry, x)
-        outputs.append(y)
-    return carry, jnp.stack(outputs)
+    """Returns the last carry and the outputs of the inputs, `(time, ...)`."""
+    return jax.lax.scan(partial(equations, jnp, params["params"]), carry, inputs)
 
 
 def value_and_gradients(run, *at):

@@ -13,6 +13,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from covering import exhaustive_but
 
 import rnncells
 
@@ -183,6 +185,21 @@ VARIANTS = {
     ),
 }
 ALL_CELLS = CELLS | VARIANTS
+# One cell of each form: Flax's LSTM; two products in series; convolutions and
+# peepholes; blocks of memory cells with a truncated gradient.
+FORMS = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-peepholes", "LSTM1997Cell"]
+
+
+def each_cell(cells=CELLS, always=None):
+    """Parametrizes a test by the names of cells.
+
+    Args:
+      cells: names of the cells.
+      always: those that every run tests; `-m exhaustive` tests the others. None: all.
+    """
+    names = [(name,) for name in cells]
+    always = names if always is None else [(n,) for n in cells if n in always]
+    return pytest.mark.parametrize("name", exhaustive_but(names, always))
 
 
 def random_like(rng, tree, scale=0.7):

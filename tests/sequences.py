@@ -1,6 +1,6 @@
 """Sequences with lengths, masks and resets, and a loop over their rows and steps."""
 
-from functools import partial
+from functools import cache, partial
 
 import flax.linen as nn
 import jax
@@ -23,6 +23,8 @@ RESETS = np.array(
     [[0, 1, 0, 0, 1, 0], [1, 0, 1, 0, 1, 1], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 1]],
     bool,
 )
+# One object, so that cells of equal options are equal.
+ONES = nn.initializers.ones_init()
 WAYS = {
     "lengths": {"seq_lengths": LENGTHS},
     "mask": {"mask": MASK},
@@ -51,9 +53,21 @@ def walk(length, mask, resets, reverse):
     return visits
 
 
+@cache
+def step_of(cell):
+    """Returns the compiled step of a cell; equal cells share it."""
+    return jax.jit(cell.apply)
+
+
+@cache
+def compiled(layer, reverse, keep_order):
+    """Returns a compiled layer; equal layers share it."""
+    return jax.jit(partial(layer.apply, reverse=reverse, keep_order=keep_order))
+
+
 def row_by_row(cell, params, carry, fresh, inputs, ways, reverse):
     """Returns each row's last carry, and its carry and output at each step."""
-    apply = jax.jit(cell.apply)
+    apply = step_of(cell)
     lengths = ways.get("seq_lengths", np.full(ROWS, STEPS))
     mask = ways.get("mask", np.ones((ROWS, STEPS), bool))
     resets = ways.get("resets", np.zeros((ROWS, STEPS), bool))
@@ -68,14 +82,13 @@ def row_by_row(cell, params, carry, fresh, inputs, ways, reverse):
 
 
 def run(layer, params, inputs, reverse=False, keep_order=True, **arguments):
-    """Applies a layer, compiled: faster than step by step where much is compared."""
-    apply = partial(layer.apply, reverse=reverse, keep_order=keep_order)
-    return jax.jit(apply)(params, inputs, **arguments)
+    """Applies a compiled layer."""
+    return compiled(layer, reverse, keep_order)(params, inputs, **arguments)
 
 
 def setting(case, rng, **options):
     inputs = case.inputs(rng, ROWS, STEPS)
-    rnn = rnncells.RNN(case.make(carry_init=nn.initializers.ones_init()), **options)
+    rnn = rnncells.RNN(case.make(carry_init=ONES), **options)
     params = random_params(rng, rnn, inputs)
     fresh = rnn.cell.initialize_carry(jax.random.key(0), inputs[:, 0])
     return rnn, params, inputs, fresh, random_like(rng, fresh)

@@ -1,6 +1,6 @@
 """What every cell must do; the tests walk `CELLS`."""
 
-from functools import partial
+from functools import cache, partial
 
 import flax.linen as nn
 import jax
@@ -11,9 +11,11 @@ from cases import (
     ALL_CELLS,
     BATCH,
     CELLS,
+    FORMS,
     TIME,
     assert_close,
     assert_equal,
+    each_cell,
     random_params,
     random_setting,
     under_cell,
@@ -23,17 +25,34 @@ from user_cells import CountingCell
 
 import rnncells
 
-each_cell = pytest.mark.parametrize("case", CELLS.values(), ids=CELLS)
-each_dtype = pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+
+@cache
+def compiled(name, dtype=None, param_dtype="float32"):
+    """Returns a cell, and its step and its sequence as compiled functions.
+
+    Tests share them, as compilation takes nearly all of their time.
+    """
+    cell = ALL_CELLS[name].make(dtype=dtype, param_dtype=param_dtype)
+    rnn = rnncells.RNN(cell, return_carry=True)
+    return cell, jax.jit(cell.apply), jax.jit(rnn.apply)
 
 
-def python_loop(cell, params, carry, inputs):
+def python_loop(step, params, carry, inputs):
     """Returns the last carry and the outputs, one step of `(time, ...)` at a time."""
-    outputs, apply = [], jax.jit(cell.apply)
+    outputs = []
     for x in inputs:
-        carry, y = apply(params, carry, x)
+        carry, y = step(params, carry, x)
         outputs.append(y)
     return carry, jax.tree.map(lambda *steps: jnp.stack(steps), *outputs)
+
+
+def batch_first(tree):
+    """Returns `(time, batch, ...)` as `(batch, time, ...)`, and the other way round."""
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
+
+
+def dtypes_of(tree):
+    return {str(leaf.dtype) for leaf in jax.tree.leaves(tree)}
 
 
 def test_every_public_cell_is_in_the_table():
@@ -41,32 +60,34 @@ def test_every_public_cell_is_in_the_table():
     assert public == {case.name for case in ALL_CELLS.values()}
 
 
-@pytest.mark.parametrize("case", ALL_CELLS.values(), ids=ALL_CELLS)
-def test_scan_equals_python_loop(case, rng):
-    cell, params, carry, _ = random_setting(case, rng, BATCH)
+@each_cell(ALL_CELLS, always=CELLS)
+def test_scan_equals_python_loop(name, rng):
+    case = ALL_CELLS[name]
+    _, params, carry, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, TIME, BATCH)
-    rnn = rnncells.RNN(cell, return_carry=True, time_major=True)
+    _, step, sequence = compiled(name)
 
-    actual = jax.jit(rnn.apply)(under_cell(params), inputs, initial_carry=carry)
+    last, y = sequence(under_cell(params), batch_first(inputs), initial_carry=carry)
 
-    assert_close(actual, python_loop(cell, params, carry, inputs))
+    expected = python_loop(step, params, carry, inputs)
+    assert_close((last, batch_first(y)), expected)
 
 
-@each_cell
-def test_step_is_recurrence_of_projection(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_step_is_recurrence_of_projection(name, rng):
+    _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
+    cell, step, _ = compiled(name)
 
     def composed(cell, carry, x):
         return cell.recur(carry, cell.project(x))
 
-    assert_close(
-        jax.jit(nn.apply(composed, cell))(params, carry, x),
-        jax.jit(cell.apply)(params, carry, x),
-    )
+    actual = jax.jit(nn.apply(composed, cell))(params, carry, x)
+    assert_close(actual, step(params, carry, x))
 
 
-@each_cell
-def test_whole_sequence_projects_as_its_steps(case, rng):
+@each_cell()
+def test_projection_of_a_sequence_equals_those_of_its_steps(name, rng):
+    case = CELLS[name]
     cell, params, _, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, TIME, BATCH)
 
@@ -77,42 +98,42 @@ def test_whole_sequence_projects_as_its_steps(case, rng):
     assert_close(whole, jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps))
 
 
-@each_cell
-def test_jit_equals_eager(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_jit_equals_eager(name, rng):
+    _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
+    cell, step, _ = compiled(name)
 
-    actual = jax.jit(cell.apply)(params, carry, x)
-
-    assert_close(actual, cell.apply(params, carry, x))
+    assert_close(step(params, carry, x), cell.apply(params, carry, x))
 
 
-@each_cell
+@each_cell()
 @pytest.mark.parametrize("batch", [(), (2, 3)])
-def test_rows_of_any_batch_axes_are_alone(case, batch, rng):
-    cell, params, carry, x = random_setting(case, rng, *batch)
-    apply = jax.jit(cell.apply)
-    together = apply(params, carry, x)
+def test_rows_of_any_batch_axes_are_independent(name, batch, rng):
+    _, params, carry, x = random_setting(CELLS[name], rng, *batch)
+    _, step, _ = compiled(name)
+    together = step(params, carry, x)
 
     for row in np.ndindex(*batch):
         alone = jax.tree.map(lambda leaf, row=row: leaf[row], (carry, x))
-        expected = apply(params, *alone)
+        expected = step(params, *alone)
         assert_close(jax.tree.map(lambda leaf, row=row: leaf[row], together), expected)
 
 
-@each_cell
-def test_vmap_equals_batch(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_vmap_equals_batch(name, rng):
+    _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
+    cell, step, _ = compiled(name)
 
     actual = jax.jit(jax.vmap(cell.apply, in_axes=(None, 0, 0)))(params, carry, x)
 
-    assert_close(actual, jax.jit(cell.apply)(params, carry, x))
+    assert_close(actual, step(params, carry, x))
 
 
-# Gradients truncated on purpose are compared with the paper's in test_lstm1997.py.
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, id=n) for n, c in ALL_CELLS.items() if c.exact_gradient]
-)
-def test_gradients_are_derivatives(case, rng, float64):
+# Gradients that are truncated on purpose are compared with the paper's in
+# test_lstm1997.py. In test_engine.py every gradient is compared with that of JAX.
+@each_cell([n for n, case in ALL_CELLS.items() if case.exact_gradient], always=FORMS)
+def test_gradients_are_derivatives(name, rng, float64):
+    case = ALL_CELLS[name]
     cell, params, carry, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, 3, BATCH)
     rnn = rnncells.RNN(cell, return_carry=True, time_major=True)
@@ -123,8 +144,9 @@ def test_gradients_are_derivatives(case, rng, float64):
     check_grads(jax.jit(run), (params, carry, inputs), order=1, modes=["rev"], eps=1e-5)
 
 
-@each_cell
-def test_sample_may_be_array_struct_or_shape(case, rng, key):
+@each_cell()
+def test_sample_may_be_array_struct_or_shape(name, rng, key):
+    case = CELLS[name]
     cell = case.make(carry_init=nn.initializers.normal())
     x = case.inputs(rng, 2, 3)
     expected = cell.initialize_carry(key, x)
@@ -136,8 +158,9 @@ def test_sample_may_be_array_struct_or_shape(case, rng, key):
     assert_equal(cell.initialize_carry(key=key, sample_input=x), expected)
 
 
-@each_cell
-def test_initial_carry_is_traced(case, rng, key):
+@each_cell(always=FORMS)
+def test_initialize_carry_can_be_traced_and_mapped(name, rng, key):
+    case = CELLS[name]
     cell = case.make(carry_init=nn.initializers.normal())
     x = case.inputs(rng, BATCH)
     expected = cell.initialize_carry(key, x)
@@ -151,96 +174,103 @@ def test_initial_carry_is_traced(case, rng, key):
     assert_close(first, cell.initialize_carry(keys[0], x))
 
 
-@each_cell
-def test_number_of_feature_dims_has_two_names(case):
+@each_cell()
+def test_number_of_feature_dims_has_two_names(name):
+    case = CELLS[name]
     cell = case.make()
     assert cell.num_feature_dims == len(case.input_shape)
     assert cell.num_feature_axes == len(case.input_shape)
 
 
-@each_cell
-def test_features_is_the_width_of_the_output(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_features_is_the_width_of_the_output(name, rng):
+    cell, params, carry, x = random_setting(CELLS[name], rng, BATCH)
     _, y = jax.eval_shape(cell.apply, params, carry, x)
     # Where the output is projected, `features` counts the units.
     assert y.shape[-1] == getattr(cell, "proj_features", cell.features)
 
 
-@each_cell
-@each_dtype
-def test_half_precision_parameters(case, dtype, rng, key):
-    cell = case.make(param_dtype=dtype)
-    inputs = case.inputs(rng, BATCH, TIME)
-    rnn = rnncells.RNN(cell, return_carry=True)
+# Every cell in bfloat16, cells of every form in float16.
+HALF_PRECISION = [(name, "bfloat16") for name in CELLS]
+HALF_PRECISION += [(name, "float16") for name in FORMS]
 
-    (carry, y), params = jax.jit(rnn.init_with_output)(key, inputs)
 
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(dtype)}
-    assert {leaf.dtype for leaf in jax.tree.leaves(carry)} == {jnp.dtype(dtype)}
+@pytest.mark.parametrize("name, dtype", HALF_PRECISION)
+def test_half_precision_parameters(name, dtype, rng):
+    """Parameters and carry have that dtype, and outputs are those of float32."""
+    cell, _, sequence = compiled(name, param_dtype=dtype)
+    inputs = CELLS[name].inputs(rng, BATCH, TIME)
+    params = random_params(
+        rng, rnncells.RNN(CELLS[name].make(param_dtype=dtype)), inputs
+    )
+
+    carry, y = sequence(params, inputs)
+
+    assert dtypes_of(params) == dtypes_of(carry) == {dtype}
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
-    expected = jax.jit(rnncells.RNN(case.make()).apply)(wide, inputs)
+    _, expected = compiled(name)[-1](wide, inputs)
     np.testing.assert_allclose(y.astype(jnp.float32), expected, atol=0.05)
 
 
-@each_cell
-@pytest.mark.parametrize(
-    "layer, dtype",
-    [(rnncells.RNN, "bfloat16"), (rnncells.RNN, "float16"), (nn.RNN, "bfloat16")],
-)
-def test_half_precision_computation(case, dtype, layer, rng):
-    cell = case.make(dtype=dtype)
-    inputs = case.inputs(rng, BATCH, TIME)
-    rnn = layer(cell, return_carry=True)
-    params = random_params(rng, rnn, inputs, scale=0.3)
+@pytest.mark.parametrize("name, dtype", HALF_PRECISION)
+def test_half_precision_computation(name, dtype, rng):
+    """The carry keeps the dtype of the parameters."""
+    inputs = CELLS[name].inputs(rng, BATCH, TIME)
+    cell, _, sequence = compiled(name, dtype)
+    params = random_params(rng, rnncells.RNN(cell), inputs, scale=0.3)
 
-    carry, y = jax.jit(rnn.apply)(params, inputs)
+    carry, y = sequence(params, inputs)
 
-    assert {leaf.dtype for leaf in jax.tree.leaves(carry)} == {jnp.dtype("float32")}
-    expected = jax.jit(rnncells.RNN(case.make()).apply)(params, inputs)
+    assert dtypes_of(carry) == {"float32"}
+    _, expected = compiled(name)[-1](params, inputs)
     np.testing.assert_allclose(y.astype(jnp.float32), expected, atol=0.05)
+    if dtype == "bfloat16" and name in FORMS:
+        in_flax = nn.RNN(cell, return_carry=True)
+        carry_in_flax, y_in_flax = jax.jit(in_flax.apply)(params, inputs)
+        assert dtypes_of(carry_in_flax) == {"float32"}
+        np.testing.assert_allclose(y_in_flax.astype(jnp.float32), expected, atol=0.05)
 
 
-@each_cell
-def test_real_carry_keeps_its_dtype(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_real_carry_keeps_its_dtype(name, rng):
+    cell, params, carry, x = random_setting(CELLS[name], rng, BATCH)
     for dtype in ("bfloat16", "float16", "float32"):
         given = jax.tree.map(lambda leaf, dtype=dtype: leaf.astype(dtype), carry)
         new, _ = jax.eval_shape(cell.apply, params, given, x)
-        assert {leaf.dtype for leaf in jax.tree.leaves(new)} == {jnp.dtype(dtype)}
+        assert dtypes_of(new) == {dtype}
 
 
-@each_cell
-def test_complex_input_goes_through_the_scan(case, rng):
+@each_cell()
+def test_complex_inputs_can_be_scanned(name, rng):
+    case = CELLS[name]
     inputs = case.inputs(rng, BATCH, TIME).astype(jnp.complex64)
     inputs = inputs + 0.3j * case.inputs(rng, BATCH, TIME)
-    cell = case.make()
-    rnn = rnncells.RNN(cell, return_carry=True)
+    cell, step, sequence = compiled(name)
+    params = random_params(rng, rnncells.RNN(cell), inputs)
 
-    params = random_params(rng, rnn, inputs)
-
-    carry, y = jax.jit(rnn.apply)(params, inputs)
+    carry, y = sequence(params, inputs)
 
     inner = {"params": params["params"]["cell"]}
     start = cell.initialize_carry(jax.random.key(0), inputs[:, 0])
-    expected = python_loop(cell, inner, start, jnp.moveaxis(inputs, 1, 0))
-    assert_close((carry, jnp.moveaxis(y, 1, 0)), expected)
+    expected = python_loop(step, inner, start, batch_first(inputs))
+    assert_close((carry, batch_first(y)), expected)
     assert y.dtype == jnp.complex64 and jnp.abs(y.imag).max() > 1e-3
 
 
-@each_cell
-def test_flax_rnn_runs_the_cell(case, rng):
-    cell = case.make()
-    inputs = case.inputs(rng, BATCH, TIME)
-    rnn = rnncells.RNN(cell, return_carry=True)
-    params = random_params(rng, rnn, inputs)
+@each_cell()
+def test_flax_rnn_runs_the_cell(name, rng):
+    cell, _, sequence = compiled(name)
+    inputs = CELLS[name].inputs(rng, BATCH, TIME)
+    params = random_params(rng, rnncells.RNN(cell), inputs)
 
     actual = jax.jit(nn.RNN(cell, return_carry=True).apply)(params, inputs)
 
-    assert_close(actual, jax.jit(rnn.apply)(params, inputs))
+    assert_close(actual, sequence(params, inputs))
 
 
-@each_cell
-def test_flax_bidirectional_runs_the_cell(case, rng):
+@each_cell(always=FORMS)
+def test_flax_bidirectional_runs_the_cell(name, rng):
+    case = CELLS[name]
     inputs = case.inputs(rng, BATCH, TIME)
     lengths = jnp.array([3, 5])
 
@@ -255,8 +285,9 @@ def test_flax_bidirectional_runs_the_cell(case, rng):
         assert_close(actual, expected)
 
 
-@each_cell
-def test_flax_scan_lifts_the_class(case, rng, key):
+@each_cell(always=FORMS)
+def test_flax_scan_lifts_the_class(name, rng, key):
+    case = CELLS[name]
     cell, params, carry, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, TIME, BATCH)
     lifted = nn.scan(
@@ -265,7 +296,8 @@ def test_flax_scan_lifts_the_class(case, rng, key):
 
     actual = jax.jit(lifted.apply)(params, carry, inputs)
 
-    assert_close(actual, python_loop(cell, params, carry, inputs))
+    _, step, _ = compiled(name)
+    assert_close(actual, python_loop(step, params, carry, inputs))
     made = nn.tabulate(lifted, key)(carry, inputs)
     assert f"Scan{case.name}" in made
 
@@ -283,14 +315,14 @@ def test_own_cell_with_parts_of_other_dtypes(rng, key):
 
     np.testing.assert_array_equal(carry["n"], lengths)
     inner = {"params": params["params"]["cell"]}
-    _, expected = python_loop(cell, inner, start, jnp.moveaxis(inputs, 1, 0))
-    expected = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), expected)
-    assert_close(y[0], expected[0])
+    step = jax.jit(cell.apply)
+    _, expected = python_loop(step, inner, start, batch_first(inputs))
+    assert_close(y[0], batch_first(expected)[0])
 
 
-@each_cell
-def test_wrong_carries_raise(case, rng):
-    cell, params, carry, x = random_setting(case, rng, BATCH)
+@each_cell()
+def test_wrong_carries_raise(name, rng):
+    cell, params, carry, x = random_setting(CELLS[name], rng, BATCH)
     wrong = {
         "too wide": jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, -1), carry),
         "without batch": jax.tree.map(lambda leaf: leaf[0], carry),

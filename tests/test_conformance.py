@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 import pytest
-from cases import CELLS
+from cases import CELLS, FORMS, each_cell
 from user_cells import USER_CELLS, PlainWeightCell
 
 import rnncells
@@ -99,7 +99,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
+@each_cell(always=FORMS)
 def test_our_cells_are_right_and_fast(name):
     case = CELLS[name]
     report = rnncells.check_cell(case.make(), (2, *case.input_shape))

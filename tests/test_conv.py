@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import assert_sequence_follows
-from cases import ALL_CELLS, assert_close, random_like, random_params, random_setting
+from cases import (
+    ALL_CELLS,
+    CELLS,
+    assert_close,
+    each_cell,
+    random_like,
+    random_params,
+    random_setting,
+)
 from convolutions import convolve, convolve_in_jax
 from equations import arrays, sigmoid
 
@@ -61,7 +69,7 @@ def in_jax(case):
     return equations
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if "peepholes" in name])
+@each_cell([name for name in CASES if "peepholes" in name], always=CELLS)
 def test_a_sequence_with_peepholes_follows_the_equations(name, rng, float64):
     case = ALL_CELLS[name]
     assert_sequence_follows(case, in_jax(case), rng)

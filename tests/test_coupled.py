@@ -3,7 +3,7 @@
 import jax
 import pytest
 from by_hand import activations, assert_sequence_follows, assert_step_follows
-from cases import ALL_CELLS, assert_close, random_setting
+from cases import ALL_CELLS, CELLS, assert_close, each_cell, random_setting
 from equations import affine
 
 import rnncells
@@ -31,7 +31,7 @@ def test_a_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_cell(CASES, always=CELLS)
 def test_a_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 

@@ -1,4 +1,4 @@
-"""The engine equals the plain scan, differentiated by JAX: values and gradients."""
+"""The fast loop equals the plain loop, differentiated by JAX: values and gradients."""
 
 import itertools
 from functools import partial
@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, CELLS, assert_close, random_like, random_params
+from cases import ALL_CELLS, CELLS, FORMS, assert_close, random_like, random_params
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS
 from user_cells import USER_CELLS
 
@@ -31,14 +31,24 @@ CHOICES = {
 
 
 def float64_cells():
-    """Yields all cells with what is kept: each way for those of `CELLS` and users."""
-    for name, case in ALL_CELLS.items():
+    """Yields all cells, each with the memory policies that it is tested with.
+
+    Every run tests `CELLS` and cells of users: one cell of each form by two policies,
+    the others by one or the other in turn.
+    """
+    both = ("full", Chunk(4))
+    for k, (name, case) in enumerate(ALL_CELLS.items()):
         make = partial(case.make, param_dtype=jnp.float64)
-        kept = ("full", Chunk(4)) if name in CELLS else ("full",)
-        yield pytest.param(make, case.input_shape, kept, id=name)
+        policies = both if name in FORMS else both[k % 2 :][:1]
+        marks = [] if name in CELLS else pytest.mark.exhaustive
+        yield pytest.param(make, case.input_shape, policies, id=name, marks=marks)
+        if name not in FORMS:
+            marks = pytest.mark.exhaustive
+            name += "-both-policies"
+            yield pytest.param(make, case.input_shape, both, id=name, marks=marks)
     for name, cell in USER_CELLS.items():
         make = partial(cell, 4, param_dtype=jnp.float64)
-        yield pytest.param(make, (3,), ("full", Chunk(4)), id=name)
+        yield pytest.param(make, (3,), both, id=name)
 
 
 def loss(rnn, params, inputs, weights, **arguments):
@@ -80,8 +90,8 @@ def float64_setting(name, rng, **options):
     return setting(partial(cell, param_dtype=jnp.float64), (3,), rng, **options)
 
 
-@pytest.mark.parametrize("make, input_shape, kept", list(float64_cells()))
-def test_every_cell_equals_the_plain_scan(make, input_shape, kept, rng, float64):
+@pytest.mark.parametrize("make, input_shape, policies", list(float64_cells()))
+def test_every_cell_equals_the_plain_loop(make, input_shape, policies, rng, float64):
     rnn, params, inputs, carry, fresh = setting(make, input_shape, rng)
     arguments = {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS}
     run = partial(
@@ -90,7 +100,7 @@ def test_every_cell_equals_the_plain_scan(make, input_shape, kept, rng, float64)
         **arguments,
     )
     expected = run(rnn.clone(implementation="scan"))
-    for memory in kept:
+    for memory in policies:
         actual = run(rnn.clone(memory=memory, projection=Chunk(4)))
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
@@ -111,7 +121,7 @@ def test_many_weights_and_few_rows_equal_the_plain_scan(rng, float64):
 
 @pytest.fixture(scope="module", params=["LSTMCell", "MultiplicativePeepholeCell"])
 def plain(request):
-    """Returns a layer, what it runs on, and what comes of it in the plain scan."""
+    """Returns a layer, its arguments, values and gradients of the plain loop."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(7)
         rnn, *at, _ = float64_setting(request.param, rng)
@@ -119,38 +129,80 @@ def plain(request):
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_every_choice_equals_the_plain_scan(plain, choice, float64):
+def test_memory_and_projection_equal_the_plain_loop(plain, choice, float64):
     rnn, at, expected = plain
     actual = value_and_gradients(rnn.clone(**CHOICES[choice]), *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+# Lengths, masks and resets with `padded_outputs`; then `reverse` and `memory`. Every
+# run tests each pair of values.
+FORWARD, REVERSE = (False, "full"), (True, "sqrt")
+SEQUENCES = [
+    *((way, "run", *(FORWARD, REVERSE)[k % 2]) for k, way in enumerate(WAYS)),
+    ("all", "run", *REVERSE),
+    ("all", "hold", *FORWARD),
+    ("all", "zero", *REVERSE),
+]
+OTHER_SEQUENCES = [
+    (way, padded, *direction)
+    for way in WAYS
+    for padded in ("run", "hold", "zero")
+    for direction in (FORWARD, REVERSE)
+    if (way, padded, *direction) not in SEQUENCES
+]
+
+
 @pytest.mark.parametrize(
-    "way, padded_outputs",
-    [*((way, "run") for way in WAYS), ("all", "hold"), ("all", "zero")],
+    "way, padded_outputs, reverse, memory",
+    [
+        *SEQUENCES,
+        *(pytest.param(*s, marks=pytest.mark.exhaustive) for s in OTHER_SEQUENCES),
+    ],
 )
-def test_every_way_equals_the_plain_scan(way, padded_outputs, rng, float64):
+def test_lengths_masks_and_resets_equal_the_plain_loop(
+    way, padded_outputs, reverse, memory, rng, float64
+):
     rnn, params, inputs, carry, fresh = float64_setting(
         "GRUCell", rng, padded_outputs=padded_outputs
     )
     fresh = fresh if "resets" in WAYS[way] else None
-    for reverse, memory in ((False, "full"), (True, "sqrt")):
-        flags = {"reverse": reverse, "keep_order": True, "return_all_carries": reverse}
-        run = partial(
-            value_and_gradients,
-            **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
-            **WAYS[way],
-            **flags,
-        )
-        expected = run(rnn.clone(implementation="scan"))
-        actual = run(rnn.clone(memory=memory))
-        assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    run = partial(
+        value_and_gradients,
+        **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
+        **{"reverse": reverse, "keep_order": True, "return_all_carries": reverse},
+        **WAYS[way],
+    )
+    expected = run(rnn.clone(implementation="scan"))
+    actual = run(rnn.clone(memory=memory))
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+# Cells of one product, of two in series, and with weights outside of products; each
+# pair of a memory policy with forward or reverse mode over reverse mode.
+SECOND = {
+    "LSTMCell": [("full", False), ("recompute", True)],
+    "GRUCell-reset-before": [("recompute", False), ("sqrt", True)],
+    "MultiplicativePeepholeCell": [("sqrt", False), ("full", True)],
+}
 
 
 @pytest.mark.parametrize(
-    "name", ["LSTMCell", "GRUCell-reset-before", "MultiplicativePeepholeCell"]
+    "name, choices",
+    [
+        *SECOND.items(),
+        *(
+            pytest.param(
+                name,
+                [*itertools.product(MEMORY, (False, True))],
+                marks=pytest.mark.exhaustive,
+                id=f"{name}-all",
+            )
+            for name in SECOND
+        ),
+    ],
 )
-def test_second_derivatives_equal_the_plain_scans(name, rng, float64):
+def test_second_derivatives_equal_the_plain_loop(name, choices, rng, float64):
     rnn, params, inputs, carry, _ = float64_setting(name, rng)
     inputs, carry = inputs[:2, :3], jax.tree.map(lambda leaf: leaf[:2], carry)
     direction = random_like(rng, (params, inputs, carry))
@@ -172,9 +224,9 @@ def test_second_derivatives_equal_the_plain_scans(name, rng, float64):
 
     plain = rnn.clone(implementation="scan")
     expected = jax.jit(partial(second, plain, False))()
-    for memory, forward in itertools.product(MEMORY, (False, True)):
+    for memory, forward in choices:
         actual = jax.jit(partial(second, rnn.clone(memory=memory), forward))()
-        # A part of the gradient that nothing reads has derivative 0.
+        # Parts of the gradient that nothing reads have derivative 0.
         assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
@@ -196,7 +248,7 @@ def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
 
 
 @pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell-reset-before"])
-def test_complex_inputs_equal_the_plain_scans(name, rng, float64):
+def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
     rnn, params, inputs, _, _ = float64_setting(name, rng)
     inputs = inputs + 1j * jnp.asarray(rng.standard_normal(inputs.shape))
 
@@ -218,7 +270,7 @@ def forward_modes(of, x):
     yield lambda: jax.jit(jax.jacfwd(of))(x)
 
 
-def test_forward_mode_names_the_option_that_has_it(rng):
+def test_forward_mode_raises_and_names_the_option(rng):
     rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
     inputs = inputs.astype(jnp.float32)
 
@@ -232,7 +284,7 @@ def test_forward_mode_names_the_option_that_has_it(rng):
         mode()
 
 
-def test_forward_mode_by_what_is_not_in_the_loop(rng):
+def test_forward_mode_outside_of_the_loop(rng):
     rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
     inputs = inputs.astype(jnp.float32)
 
@@ -243,8 +295,8 @@ def test_forward_mode_by_what_is_not_in_the_loop(rng):
     np.testing.assert_allclose(tangent, value / 2, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "SimpleCell"])
-def test_half_precision_is_as_near_to_float64_as_the_plain_scan(name, rng):
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
+def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
     """Sums over time and batch are taken in float32: errors do not grow with T."""
     steps, chunk = 240, Chunk(10)
     cell = CELLS[name].make(dtype=jnp.bfloat16)
@@ -277,9 +329,7 @@ def test_half_precision_is_as_near_to_float64_as_the_plain_scan(name, rng):
     assert fast_error < 0.05
 
 
-def test_what_only_calls_can_do_takes_the_general_loop(rng):
-    """A cell that overrides the call is run by it."""
-
+def test_cell_that_overrides_call_takes_the_plain_loop(rng):
     class DoublingCell(rnncells.SimpleCell):
         def __call__(self, carry, inputs):
             carry, output = super().__call__(carry, inputs)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from covering import exhaustive_but
 
 from experiments.folder import METRICS
 from experiments.learners import online
@@ -100,8 +101,17 @@ def test_learning_equals_a_loop_of_plain_updates():
     )
 
 
-@pytest.mark.parametrize("chunk", [1, 20, 60])
-@pytest.mark.parametrize("tolerance, mean_error", [(0.7, 0.42), (0.57, 0.6)])
+@pytest.mark.parametrize(
+    "chunk, tolerance, mean_error",
+    exhaustive_but(
+        [
+            (chunk, *rule)
+            for chunk in (1, 20, 60)
+            for rule in ((0.7, 0.42), (0.57, 0.6))
+        ],
+        [(1, 0.7, 0.42), (20, 0.57, 0.6)],
+    ),
+)
 def test_stopping_rule_is_that_of_the_paper_at_every_sequence(
     chunk, tolerance, mean_error
 ):
@@ -269,9 +279,14 @@ BASELINE_READINGS = tuple(tomllib.loads(BASELINES.read_text()))
 KINDS_OF_TASKS = "reber-1-1", "long-lag-2a", "very-long-lag-2c-1"
 RUNS = [("adding-4-1", reading) for reading in BASELINE_READINGS]
 RUNS += itertools.product(KINDS_OF_TASKS, BASELINE_READINGS[:2])
+# One run of each baseline, and of each kind of task.
+FEW_RUNS = [
+    ("adding-4-1", BASELINE_READINGS[-1]),
+    *zip(KINDS_OF_TASKS, itertools.cycle(BASELINE_READINGS[:2])),
+]
 
 
-@pytest.mark.parametrize("name, reading", RUNS)
+@pytest.mark.parametrize("name, reading", exhaustive_but(RUNS, FEW_RUNS))
 def test_every_baseline_runs(name, reading, tmp_path, capsys):
     changes = read_config(config_path(name), reading)
     config = small(dataclasses.replace(changes, baseline=Baseline()), 20)
@@ -375,14 +390,19 @@ def test_trials_that_reach_the_cap_have_failed(tmp_path):
 
 
 def distinct():
-    """Yields the configs, those together that are the same but for their size."""
-    found = {}
+    """Yields the configs; those that differ in size alone are one, and named together.
+
+    Every run tests one config of each task.
+    """
+    found, tasks = {}, set()
     for name in config_names():
         config = small(config_of(name), trials=2, max_sequences=6, tolerance=1.0)
         parts = config.task, config.model, config.learning, config.growth
         found.setdefault((*parts, config.stopping), (config, []))[1].append(name)
     for config, names in found.values():
-        yield pytest.param(config, names[0], id=",".join(names))
+        marks = pytest.mark.exhaustive if config.task.name in tasks else []
+        tasks.add(config.task.name)
+        yield pytest.param(config, names[0], id=",".join(names), marks=marks)
 
 
 @pytest.mark.parametrize("config, name", list(distinct()))

@@ -4,6 +4,7 @@ Equal means: the parameter tree, initial values to the bit, one step, a sequence
 the gradients of parameters, inputs and carry, with the same random parameters.
 """
 
+import itertools
 from functools import partial
 
 import flax.linen as nn
@@ -11,12 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, BATCH, CELLS, TIME, assert_close, assert_equal, random_like
+from cases import (
+    ALL_CELLS,
+    BATCH,
+    CELLS,
+    TIME,
+    assert_close,
+    assert_equal,
+    each_cell,
+    random_like,
+)
+from covering import exhaustive_but
 
 import rnncells
 
 FLAX_CELLS = {name: case for name, case in ALL_CELLS.items() if case.in_flax}
-each_cell = pytest.mark.parametrize("case", FLAX_CELLS.values(), ids=FLAX_CELLS)
 normal = nn.initializers.normal
 INITIALIZERS = {
     "LSTMCell": ("kernel_init", "recurrent_kernel_init", "bias_init", "carry_init"),
@@ -63,8 +73,9 @@ def assert_same(ours, theirs):
     assert_close(ours, theirs, rtol=2e-5, atol=2e-6 * largest)
 
 
-@each_cell
-def test_initial_values_and_carries_are_equal_to_the_bit(case, rng, key):
+@each_cell(FLAX_CELLS)
+def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
+    case = FLAX_CELLS[name]
     inits = INITIALIZERS.get(case.name, ("kernel_init", "bias_init", "carry_init"))
     inits = [name for name in inits if hasattr(case.make(), name)]
     x = case.inputs(rng, BATCH)
@@ -124,15 +135,16 @@ def sequence(case, options, module, cell, carry, inputs):
 
 @pytest.mark.parametrize(
     "name, options",
-    [
-        (name, option)
-        for name in FLAX_CELLS
-        for option in RNN_OPTIONS
+    exhaustive_but(
+        [*itertools.product(FLAX_CELLS, RNN_OPTIONS)],
         # All options with one cell, all cells with the options that do most.
-        if name == "LSTMCell"
-        or option == "all"
-        or (option == "plain" and name in CELLS)
-    ],
+        [
+            (name, option)
+            for name in FLAX_CELLS
+            for option in RNN_OPTIONS
+            if name == "LSTMCell" or (option == "all" and name in CELLS)
+        ],
+    ),
 )
 def test_sequence_and_gradients_are_equal(name, options, rng):
     case, options = FLAX_CELLS[name], RNN_OPTIONS[options]

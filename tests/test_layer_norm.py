@@ -6,7 +6,14 @@ import jax.numpy as jnp
 import numpy
 import pytest
 from by_hand import activations, assert_sequence_follows, assert_step_follows
-from cases import ALL_CELLS, assert_close, random_params, random_setting
+from cases import (
+    ALL_CELLS,
+    CELLS,
+    assert_close,
+    each_cell,
+    random_params,
+    random_setting,
+)
 from equations import affine
 
 import rnncells
@@ -67,7 +74,7 @@ def test_a_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
-@pytest.mark.parametrize("name", LSTMS + GRUS)
+@each_cell(LSTMS + GRUS, always=CELLS)
 def test_a_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 

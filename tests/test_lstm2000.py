@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import assert_sequence_follows, assert_step_follows
-from cases import ALL_CELLS, assert_close, random_params, random_setting
+from cases import (
+    ALL_CELLS,
+    CELLS,
+    assert_close,
+    each_cell,
+    random_params,
+    random_setting,
+)
+from covering import exhaustive_but
 from equations import affine, arrays, sigmoid
 from test_lstm1997 import Net, g, h
 
@@ -40,7 +48,7 @@ def test_a_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_cell(CASES, always=CELLS)
 def test_a_sequence_follows_the_equations(name, rng, float64):
     case = ALL_CELLS[name]
     truncate = not case.exact_gradient
@@ -99,8 +107,13 @@ def on_line_changes(p, w_k, b_k, x, targets, size, gate_feedback):
     return change, np.array(outputs)
 
 
-@pytest.mark.parametrize("gate_feedback", [True, False])
-@pytest.mark.parametrize("blocks, size, time", [(3, 2, 12), (4, 1, 20)])
+@pytest.mark.parametrize(
+    "blocks, size, time, gate_feedback",
+    exhaustive_but(
+        [(3, 2, 12, True), (3, 2, 12, False), (4, 1, 20, True), (4, 1, 20, False)],
+        [(3, 2, 12, True), (4, 1, 20, False)],
+    ),
+)
 def test_truncated_gradient_equals_the_paper_on_line_algorithm(
     blocks, size, time, gate_feedback, rng, float64
 ):

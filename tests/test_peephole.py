@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from by_hand import activations, assert_sequence_follows, assert_step_follows
-from cases import ALL_CELLS, assert_close, assert_equal, random_like
+from cases import ALL_CELLS, CELLS, assert_close, assert_equal, each_cell, random_like
 from equations import affine
 
 import rnncells
@@ -34,7 +34,7 @@ def test_a_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_cell(CASES, always=CELLS)
 def test_a_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 

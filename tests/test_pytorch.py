@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close
+from covering import each_pair
 from peers import peer
 
 import rnncells
@@ -48,7 +49,9 @@ WAYS = {
     "unbatched": (False, False),
     "unbatched-time-major": (True, False),
 }
-CONFIGS = [*itertools.product(LAYERS, (1, 3), (False, True), (True, False), TOLERANCE)]
+GRID = [
+    *itertools.product(LAYERS, (1, 3), (False, True), (True, False), TOLERANCE, WAYS)
+]
 
 
 @functools.cache
@@ -136,17 +139,16 @@ def _states(states):
     return (tuple(states),) if len(states) > 1 else (states[0],)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "config", CONFIGS, ids=lambda config: "-".join(map(str, config))
-)
-def test_layer_equals_that_of_pytorch(config, way, rng):
-    """Outputs, states, and all gradients; with states given, and without.
+@each_pair("name, num_layers, bidirectional, use_bias, dtype, way", GRID)
+def test_layer_equals_that_of_pytorch(
+    name, num_layers, bidirectional, use_bias, dtype, way, rng
+):
+    """Outputs, states and all gradients, with given states and without.
 
-    Programs that are the same are compiled once: that without states is seen to be that
-    with zeros, and where there is no batch, time comes first in any case.
+    Equal programs are compiled once: the program without states is the program with
+    zeros, and inputs without a batch are time major in any case.
     """
-    name, num_layers, bidirectional, _, dtype = config
+    config = name, num_layers, bidirectional, use_bias, dtype
     time_major, is_packed = WAYS[way]
     batch = () if "unbatched" in way else (BATCH,)
     leading = (TIME, *batch) if time_major else (*batch, TIME)

@@ -1,5 +1,7 @@
 """Lengths, masks and resets, in any combination, against a loop over rows and steps."""
 
+from itertools import product
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,11 +9,13 @@ import numpy as np
 import pytest
 from cases import (
     CELLS,
+    FORMS,
     assert_close,
     assert_equal,
     random_like,
     random_params,
 )
+from covering import each_pair, exhaustive_but
 from sequences import (
     LENGTHS,
     RESETS,
@@ -25,24 +29,30 @@ from sequences import (
 
 import rnncells
 
-each_padding = pytest.mark.parametrize("padded_outputs", ["run", "hold", "zero"])
-each_way = pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
+PADDED_OUTPUTS = ["run", "hold", "zero"]
+each_padding = pytest.mark.parametrize("padded_outputs", PADDED_OUTPUTS)
 each_direction = pytest.mark.parametrize("reverse", [False, True])
 
 
 @pytest.mark.parametrize(
-    "name, ways",
-    [
-        (name, way)
-        for name in CELLS
-        for way in WAYS
-        # All ways with two cells, all cells with everything at once.
-        if name in ("LSTMCell", "ConvLSTMCell-2d") or way == "all"
-    ],
+    "name, way, reverse",
+    exhaustive_but(
+        [
+            (name, way, reverse)
+            for name in CELLS
+            for way in WAYS
+            for reverse in (False, True)
+            # All ways with two cells, all cells with everything at once.
+            if name in ("LSTMCell", "ConvLSTMCell-2d") or way == "all"
+        ],
+        [
+            *(("LSTMCell", way, reverse) for way in WAYS for reverse in (False, True)),
+            *((name, "all", bool(k % 2)) for k, name in enumerate(CELLS)),
+        ],
+    ),
 )
-@each_direction
-def test_all_ways_equal_row_by_row(name, ways, reverse, rng):
-    case, ways = CELLS[name], WAYS[ways]
+def test_lengths_masks_and_resets_equal_row_by_row(name, way, reverse, rng):
+    case, ways = CELLS[name], WAYS[way]
     rnn, params, inputs, fresh, carry = setting(case, rng, return_carry=True)
     cell_params = {"params": params["params"]["cell"]}
 
@@ -56,11 +66,12 @@ def test_all_ways_equal_row_by_row(name, ways, reverse, rng):
         assert_close(y[index], output)
 
 
-@pytest.mark.parametrize("ways", ["lengths", "mask+resets", "all"])
-@each_direction
-@each_padding
-def test_all_carries_are_those_after_each_step(ways, reverse, padded_outputs, rng):
-    case, ways = CELLS["LSTMCell"], WAYS[ways]
+@each_pair(
+    "way, reverse, padded_outputs",
+    [*product(["lengths", "mask+resets", "all"], [False, True], PADDED_OUTPUTS)],
+)
+def test_all_carries_are_those_after_each_step(way, reverse, padded_outputs, rng):
+    case, ways = CELLS["LSTMCell"], WAYS[way]
     rnn, params, inputs, fresh, carry = setting(
         case, rng, padded_outputs=padded_outputs, return_carry=True
     )
@@ -80,10 +91,17 @@ def test_all_carries_are_those_after_each_step(ways, reverse, padded_outputs, rn
         assert_equal(jax.tree.map(lambda leaf: leaf[:, end], carries), last)
 
 
-@each_way
-@each_direction
-def test_padded_outputs_are_zero_or_held(ways, reverse, rng):
-    case = CELLS["GRUCell"]
+@pytest.mark.parametrize(
+    "way, reverse",
+    exhaustive_but(
+        [*product(WAYS, [False, True])],
+        # Only lengths put padding behind the valid part in both directions.
+        [(way, "lengths" in way or k % 2 == 0) for k, way in enumerate(WAYS)]
+        + [("lengths", False), ("all", False), ("all", True)],
+    ),
+)
+def test_padded_outputs_are_zero_or_held(way, reverse, rng):
+    case, ways = CELLS["GRUCell"], WAYS[way]
     rnn, params, inputs, fresh, carry = setting(case, rng)
     arguments = {"initial_carry": carry, "reverse": reverse, **ways}
 
@@ -102,7 +120,7 @@ def test_padded_outputs_are_zero_or_held(ways, reverse, rng):
         if reverse:
             # With lengths, padding is processed after the valid part.
             length = ways.get("seq_lengths", np.full(ROWS, STEPS))[row]
-            order = [*range(length)][::-1] + [*range(STEPS)][:length:-1]
+            order = [*reversed(range(length)), *range(length, STEPS)]
         for t in order:
             held = counted.get((row, t), held)
             expected = counted.get((row, t), np.zeros_like(held))
@@ -111,22 +129,34 @@ def test_padded_outputs_are_zero_or_held(ways, reverse, rng):
 
 
 @pytest.mark.parametrize(
-    "name, ways, padded_outputs",
-    [
-        *((name, "all", "run") for name in CELLS),
-        *(("LSTMCell", way, "run") for way in ("lengths", "mask")),
-        *(("LSTMCell", way, "zero") for way in ("lengths", "mask", "all")),
-        *(("LSTMCell", way, "hold") for way in ("lengths", "mask", "all")),
-    ],
+    "name, way, padded_outputs, reverse",
+    exhaustive_but(
+        [
+            *product(CELLS, ["all"], ["run"], [False, True]),
+            *product(["LSTMCell"], ["lengths", "mask"], ["run"], [False, True]),
+            *product(
+                ["LSTMCell"],
+                ["lengths", "mask", "all"],
+                ["hold", "zero"],
+                [False, True],
+            ),
+        ],
+        [
+            *((name, "all", "run", bool(k % 2)) for k, name in enumerate(FORMS)),
+            *(("LSTMCell", way, "run", way == "mask") for way in ("lengths", "mask")),
+            ("LSTMCell", "lengths", "hold", True),
+            ("LSTMCell", "mask", "zero", False),
+            ("LSTMCell", "all", "zero", True),
+        ],
+    ),
 )
-@each_direction
 def test_nan_in_padding_reaches_no_value_and_no_gradient(
-    name, ways, padded_outputs, reverse, rng
+    name, way, padded_outputs, reverse, rng
 ):
     rnn, params, inputs, _, carry = setting(
         CELLS[name], rng, return_carry=True, padded_outputs=padded_outputs
     )
-    ways = WAYS[ways]
+    ways = WAYS[way]
     lengths = ways.get("seq_lengths", np.full(ROWS, STEPS))
     counts = (np.arange(STEPS) < lengths[:, None]) & ways.get("mask", True)
 
@@ -155,7 +185,7 @@ def test_nan_in_padding_reaches_no_value_and_no_gradient(
 
 
 @each_padding
-def test_steps_that_do_not_count_leave_the_carry_to_the_bit(padded_outputs, rng):
+def test_masked_steps_leave_the_carry_unchanged(padded_outputs, rng):
     rnn, params, inputs, _, carry = setting(
         CELLS["LSTMCell"], rng, return_carry=True, padded_outputs=padded_outputs
     )
@@ -168,7 +198,7 @@ def test_steps_that_do_not_count_leave_the_carry_to_the_bit(padded_outputs, rng)
         assert_equal(last, carry)
 
 
-def test_padding_runs_on_as_in_flax(rng):
+def test_state_runs_on_in_padding_as_in_flax(rng):
     rnn, params, inputs, _, carry = setting(CELLS["GRUCell"], rng)
     theirs = nn.RNN(nn.GRUCell(4))
     for reverse in (False, True):
@@ -184,7 +214,7 @@ def test_padding_runs_on_as_in_flax(rng):
 
 
 @each_direction
-def test_resets_go_to_the_reset_carry_and_not_to_the_initial_one(reverse, rng):
+def test_resets_take_the_reset_carry_and_not_the_initial_one(reverse, rng):
     rnn, params, inputs, fresh, carry = setting(
         CELLS["GRUCell"], rng, return_carry=True
     )
