@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -233,16 +234,15 @@ def under_cell(params):
 
 def assert_close(actual, expected, rtol=1e-5, atol=1e-6):
     """Asserts equal structures, shapes and dtypes, and close values."""
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
-
-    def compare(a, b):
-        assert jnp.shape(a) == jnp.shape(b)
-        assert jnp.result_type(a) == jnp.result_type(b)
-        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
-
-    jax.tree.map(compare, actual, expected)
+    # Numbers of Python have no shape.
+    actual, expected = (
+        jax.tree.map(lambda x: x if hasattr(x, "shape") else np.asarray(x), tree)
+        for tree in (actual, expected)
+    )
+    chex.assert_trees_all_equal_shapes_and_dtypes(actual, expected)
+    chex.assert_trees_all_close(actual, expected, rtol=rtol, atol=atol)
 
 
 def assert_equal(actual, expected):
-    """Asserts equal structures, shapes and dtypes, and values equal to the bit."""
+    """Asserts equal structures, shapes and dtypes, and bit-identical values."""
     assert_close(actual, expected, rtol=0, atol=0)

@@ -2,11 +2,13 @@
 
 from functools import cache, partial
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 from cases import (
     ALL_CELLS,
     BATCH,
@@ -73,16 +75,22 @@ def test_scan_equals_python_loop(name, rng):
     assert_close((last, batch_first(y)), expected)
 
 
-@each_cell()
-def test_step_is_recurrence_of_projection(name, rng):
-    _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
-    cell, step, _ = compiled(name)
+class StepTest(chex.TestCase):
+    """A step, compiled and not."""
 
-    def composed(cell, carry, x):
-        return cell.recur(carry, cell.project(x))
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters(*CELLS)
+    def test_step_is_recurrence_of_projection(self, name):
+        rng = np.random.default_rng(7)
+        _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
+        cell, step, _ = compiled(name)
 
-    actual = jax.jit(nn.apply(composed, cell))(params, carry, x)
-    assert_close(actual, step(params, carry, x))
+        def composed(cell, carry, x):
+            return cell.recur(carry, cell.project(x))
+
+        expected = step(params, carry, x)
+        actual = self.variant(nn.apply(composed, cell))(params, carry, x)
+        assert_close(actual, expected)
 
 
 @each_cell()
@@ -96,14 +104,6 @@ def test_projection_of_a_sequence_equals_those_of_its_steps(name, rng):
 
     steps = [project(params, x) for x in inputs]
     assert_close(whole, jax.tree.map(lambda *leaves: jnp.stack(leaves), *steps))
-
-
-@each_cell()
-def test_jit_equals_eager(name, rng):
-    _, params, carry, x = random_setting(CELLS[name], rng, BATCH)
-    cell, step, _ = compiled(name)
-
-    assert_close(step(params, carry, x), cell.apply(params, carry, x))
 
 
 @each_cell()

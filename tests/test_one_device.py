@@ -1,4 +1,4 @@
-"""One device, as most users have: other tests see several, see conftest.py."""
+"""Tests with one device, as most users have; conftest.py gives all others several."""
 
 import os
 import subprocess
@@ -8,10 +8,10 @@ from pathlib import Path
 import jax
 
 HERE = Path(__file__).parent
-# Between them, all that asks for the number of devices.
+# All code that reads the number of devices.
 TESTS = (
-    "test_engine.py::test_every_cell_equals_the_plain_scan[LSTMCell]",
-    "test_engine.py::test_every_cell_equals_the_plain_scan[ConvLSTMCell-2d]",
+    "test_engine.py::test_every_cell_equals_the_plain_loop[LSTMCell]",
+    "test_engine.py::test_every_cell_equals_the_plain_loop[ConvLSTMCell-2d]",
     "test_one_device.py::test_the_process_has_one_device_if_asked",
 )
 
@@ -21,7 +21,7 @@ def test_the_process_has_one_device_if_asked():
     assert jax.device_count() == int(asked)
 
 
-def test_engine_equals_the_plain_scan_on_one_device():
+def test_fast_loop_equals_the_plain_loop_on_one_device():
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", *TESTS],
         cwd=HERE,
