@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import itertools
 import os
 import pathlib
 
@@ -15,8 +16,11 @@ import pytest
 # Programs for old versions of Flax, which tests run by themselves.
 collect_ignore = ["old_programs"]
 
-# What Linux says of this process; no other system has the file.
-MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 10_000
+# The memory maps of this process; only Linux has the file.
+MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
+# Reading the file takes milliseconds, and a test adds some hundreds of maps at most.
+TESTS_BETWEEN_READS = 20
+finished_tests = itertools.count(1)
 
 # Tests compile many programs and compute little.
 jax.config.update("jax_disable_most_optimizations", True)
@@ -39,13 +43,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def few_memory_maps():
-    """Frees compiled programs when they have many parts of memory mapped.
+    """Frees compiled programs when they have mapped many parts of memory.
 
-    Linux ends a process that has more than 65,530, which a worker would reach.
+    Linux ends a process with more than 65,530 maps, which a worker would reach.
     """
     yield
-    if MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
-        jax.clear_caches()
+    if next(finished_tests) % TESTS_BETWEEN_READS == 0 and MAPS.is_file():
+        if MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+            jax.clear_caches()
 
 
 @pytest.fixture
