@@ -38,7 +38,7 @@ def test_spread_is_median_and_quartiles():
     assert spread([7.0]) == (7.0, 7.0, 7.0)
 
 
-def test_ratios_are_of_the_same_round():
+def test_ratios_compare_times_of_the_same_round():
     # The third round is slow for all, and no ratio shows it.
     times = {"ours": [1.0, 2.0, 40.0], "theirs": [2.0, 4.0, 80.0]}
     found = ratios(times, "ours")
@@ -47,7 +47,7 @@ def test_ratios_are_of_the_same_round():
     assert ratios(times, "ours")["theirs"] == (1.5, 2, 2.5)
 
 
-def test_every_round_has_everyone_in_changing_order():
+def test_rounds_run_every_contender_in_changing_order():
     calls = []
     runs = {name: lambda name=name: calls.append(name) for name in "abc"}
     times = interleave(runs, rounds=20, least_seconds=1e-12)
@@ -69,7 +69,7 @@ def test_long_cases_get_fewer_rounds():
     assert len(times["a"]) == 3
 
 
-def test_each_cell_gets_its_sizes():
+def test_each_cell_has_its_own_sizes():
     found = list(cases(CELLS, DEFAULT_SIZES))
     assert len(set(found)) == 2 * 5 + 1
     assert all(bool(size.image) == (cell == "ConvLSTM") for cell, size in found)
@@ -79,7 +79,7 @@ def test_each_cell_gets_its_sizes():
     }
 
 
-def test_a_run_has_the_expected_fields(case):
+def test_results_have_the_expected_fields(case):
     assert list(case["contenders"]) == ["rnncells", "flax"] and not case["missing"]
     for taken in case["contenders"].values():
         assert 0 < taken["seconds"]["low"] <= taken["seconds"]["high"]
@@ -89,7 +89,7 @@ def test_a_run_has_the_expected_fields(case):
     assert "flax" in format_case(case)
 
 
-def test_a_peer_that_is_missing_or_fails_is_named(case, monkeypatch):
+def test_missing_or_failing_libraries_are_named(case, monkeypatch):
     def fail(*arguments):
         raise TypeError("no such option\nand more")
 
@@ -109,7 +109,7 @@ def test_a_peer_that_is_missing_or_fails_is_named(case, monkeypatch):
     assert "not installed" in format_case(found)
 
 
-def test_ours_equals_flax():
+def test_outputs_equal_those_of_flax():
     check_equal_to_flax("LSTM")
 
 
@@ -122,7 +122,7 @@ def test_floor_is_a_gradient():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_only_what_is_between_the_markers_changes():
+def test_only_text_between_the_markers_is_replaced():
     text = f"before\n{START}\nold\n{END}\nafter\n"
     once = replace_between(text, "new")
     assert once == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
@@ -155,7 +155,7 @@ def test_table_is_written_into_a_page(results, tmp_path, capsys):
     assert "expected one" in capsys.readouterr().err
 
 
-def test_a_case_that_nothing_runs_on_is_refused(tmp_path, capsys):
+def test_cases_without_any_library_raise(tmp_path, capsys):
     out = tmp_path / "results.json"
     words = ["--cells", "ConvLSTM", "--sizes", "tiny", "--out", str(out)]
     assert cli.main(words) == 2
@@ -163,7 +163,7 @@ def test_a_case_that_nothing_runs_on_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["cumulative", "differentiated"])
-def test_other_ways_to_learn_are_the_same(name, rng, float64):
+def test_other_learning_loops_give_equal_weights(name, rng, float64):
     from benchmarks import online
     from experiments.learners.network import Network, Weights
     from experiments.learners.online import at_end

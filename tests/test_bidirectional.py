@@ -23,7 +23,7 @@ from sequences import (
 import rnncells
 
 
-def test_bidirectional_with_all_ways_equals_its_directions(rng):
+def test_bidirectional_with_all_options_equals_its_directions(rng):
     case = CELLS["LSTMCell"]
     inputs = case.inputs(rng, ROWS, STEPS)
     layer = rnncells.Bidirectional(
@@ -65,7 +65,7 @@ def test_bidirectional_returns_all_carries(rng):
     assert_equal(jnp.concatenate([fwd, bwd], axis=-1), y)
 
 
-def test_bidirectional_makes_no_carries_that_nobody_wants(rng):
+def test_bidirectional_computes_carries_only_if_asked(rng):
     class Recorder(nn.Module):
         @nn.compact
         def __call__(self, inputs, *, return_carry, **_):

@@ -9,7 +9,7 @@ from rnncells.recurrence.chunks import Segment, cut, square_root
 
 @pytest.mark.parametrize("time", [1, 2, 7, 24, 97, 1020])
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 50])
-def test_chunks_cover_time_in_about_the_steps_asked_for(time, steps):
+def test_chunks_cover_time_with_about_the_given_steps(time, steps):
     segments = cut(time, steps)
     at = 0
     for start, chunks, length in segments:
@@ -21,11 +21,11 @@ def test_chunks_cover_time_in_about_the_steps_asked_for(time, steps):
     assert all(segment.chunks == 1 for segment in segments[1:])
 
 
-def test_a_length_that_divides_time_is_taken():
+def test_lengths_that_divide_time_are_preferred():
     assert cut(1020, 8) == (Segment(0, 102, 10),)
     assert cut(7, 3) == (Segment(0, 2, 3), Segment(6, 1, 1))
     assert cut(1024, square_root(1024)) == (Segment(0, 32, 32),)
 
 
-def test_chunks_take_numbers_of_numpy():
+def test_chunk_accepts_numpy_integers():
     assert cut(6, Chunk(np.int64(3)).steps) == (Segment(0, 2, 3),)

@@ -77,7 +77,7 @@ def test_list_prints_each_name_and_title(capsys):
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_what_show_prints_is_the_same_config(name, capsys):
+def test_show_prints_a_config_that_reads_back_equal(name, capsys):
     assert main(["show", name]) == 0
     text = capsys.readouterr().out
     Path("shown.toml").write_text(text, encoding="utf-8")
@@ -271,13 +271,13 @@ def test_error_quoting_a_line_break_stays_on_one_line(capsys):
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_overwrite_lets_a_run_into_a_full_folder(runs):
+def test_overwrite_replaces_the_files_of_a_folder(runs):
     finish("old")
     assert main(["run", NAME, "--out", "runs/old", "--overwrite"]) == 0
     assert len(runs) == 1 and runs[0][-1] is True
 
 
-def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):
+def test_unfinished_runs_can_be_started_again(runs, capsys):
     folder = Path("runs") / "broken"
     folder.mkdir(parents=True)
     experiment = read_config(config_path(NAME))
@@ -295,7 +295,7 @@ def test_a_run_that_did_not_end_may_be_started_again(runs, capsys):
     assert "or a damaged config.json. Pass --overwrite" in capsys.readouterr().err
 
 
-def test_default_folder_is_not_overwritten_either(runs, capsys):
+def test_default_folder_is_not_overwritten(runs, capsys):
     finish(f"{NAME}-seed3")
     assert main(["run", NAME, "--seed", "3"]) == 2
     assert f"runs/{NAME}-seed3" in capsys.readouterr().err
@@ -303,7 +303,7 @@ def test_default_folder_is_not_overwritten_either(runs, capsys):
     assert len(runs) == 1
 
 
-def test_a_folder_that_cannot_be_made_ends_with_one_line(tmp_path, capsys):
+def test_folder_that_cannot_be_created_ends_with_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     options = ["--trials", "1", "--learning.max-sequences", "1"]
     assert main(["run", NAME, *options, "--out", str(tmp_path / "file" / "x")]) == 2
@@ -311,7 +311,7 @@ def test_a_folder_that_cannot_be_made_ends_with_one_line(tmp_path, capsys):
     assert len(error.splitlines()) == 1 and "Not a directory" in error
 
 
-def test_failure_inside_a_run_is_not_taken_for_a_mistake(monkeypatch):
+def test_failure_inside_a_run_shows_a_traceback(monkeypatch):
     def run(*_):
         raise ValueError("a fault of ours")
 
@@ -352,7 +352,7 @@ def test_report_takes_the_runs_given(reports):
     assert reports == [[b]]
 
 
-def test_unfinished_run_names_the_nearest(reports, capsys):
+def test_report_of_an_unfinished_run_names_the_nearest(reports, capsys):
     finish("adding")
     assert main(["report", "runs/addin"]) == 2
     assert "did you mean `runs/adding`?" in capsys.readouterr().err
@@ -363,7 +363,7 @@ def test_unfinished_run_names_the_nearest(reports, capsys):
     "words",
     ["", "list", f"show {NAME}", f"run {NAME} --help", "rn", RUN + "--trials ten"],
 )
-def test_answers_come_without_importing_jax(words):
+def test_help_list_and_show_do_not_import_jax(words):
     code = (
         "import sys; from experiments.cli import main; "
         f"main({words.split()}); sys.exit('jax' in sys.modules)"
@@ -374,7 +374,7 @@ def test_answers_come_without_importing_jax(words):
     assert done.returncode == 0
 
 
-def test_module_is_run_with_its_exit_status():
+def test_module_returns_the_exit_status():
     command = [sys.executable, "-m", "experiments", "rn"]
     done = subprocess.run(command, cwd=CONFIGS.parent, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")

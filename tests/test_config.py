@@ -121,13 +121,13 @@ def test_temporal_order_6a_has_the_values_of_the_paper():
     )
 
 
-def test_integers_pass_for_floats_and_are_converted(file):
+def test_integers_are_converted_to_floats(file):
     experiment = read_config(file())
     assert type(experiment.learning.rate) is float
     assert [type(bias) for bias in experiment.model.input_gate_bias] == [float, float]
 
 
-def test_readings_change_the_values_they_name(file):
+def test_readings_replace_the_values_they_name(file):
     literal, other = read_config(file()), read_config(file(), "other")
     assert (other.learning.rate, other.model.g) == (0.5, "1")
     back = dataclasses.replace(
@@ -386,7 +386,7 @@ def test_mistake_is_refused_with_file_section_and_rule(file, old, new, message):
     assert str(caught.value).startswith("a.toml")
 
 
-def test_positions_may_touch_their_bounds():
+def test_positions_may_equal_their_bounds():
     assert TemporalOrder(positions=((1, 5), (6, 98))).positions[1] == (6, 98)
 
 
@@ -428,7 +428,7 @@ def test_config_without_a_near_name_lists_all():
     assert all(f"`{name}`" in str(caught.value) for name in config_names())
 
 
-def test_reading_imports_neither_jax_nor_tyro():
+def test_reading_a_config_imports_neither_jax_nor_tyro():
     code = (
         "import sys; from experiments.settings.reading import *; "
         "[read_config(config_path(name)) for name in config_names()]; "

@@ -107,28 +107,28 @@ def test_our_cells_are_right_and_fast(name):
 
 
 @pytest.mark.parametrize("cell", [LeakyCell, *USER_CELLS.values()])
-def test_cells_of_users_are_right(cell):
+def test_user_cells_are_right(cell):
     report = rnncells.check_cell(cell(4), (2, 3))
     assert report.ok, report
     assert len(report.findings) == 5
 
 
 @pytest.mark.parametrize("cell", WRONG)
-def test_what_is_wrong_is_found_and_named(cell):
+def test_wrong_cells_are_found_and_the_fault_is_named(cell):
     report = rnncells.check_cell(cell(4), (2, 3))
     assert not report.ok
     wrong = [finding.text for finding in report.findings if finding.kind == "wrong"]
     assert any(WRONG[cell] in text for text in wrong), report
 
 
-def test_a_weight_outside_of_products_is_named():
+def test_weights_outside_of_products_are_named():
     report = rnncells.check_cell(PlainWeightCell(4), (2, 3))
     assert report.ok
     assert report.findings[-1].kind == "slow"
     assert "['weight']" in report.findings[-1].text
 
 
-def test_a_cell_of_calls_alone_is_slow_and_looked_at():
+def test_cells_with_only_call_are_slow_and_checked():
     report = rnncells.check_cell(nn.GRUCell(4), (2, 3))
     assert [f.kind for f in report.findings] == ["slow", "right", "right"]
     assert "plain loop" in str(report)
@@ -142,18 +142,18 @@ def test_a_cell_of_calls_alone_is_slow_and_looked_at():
     assert not report.ok and "takes the carry" in str(report)
 
 
-def test_a_random_cell_is_slow_and_not_wrong():
+def test_random_cells_are_slow_and_not_wrong():
     report = rnncells.check_cell(MoodyCell(4), (2, 3))
     assert report.ok and "random numbers" in str(report)
 
 
-def test_parts_of_inputs_may_have_fewer_axes():
+def test_leaves_of_inputs_may_have_fewer_axes():
     report = rnncells.check_cell(TimedCell(4), (jnp.ones((2, 3)), jnp.ones(2)))
     assert [finding.kind for finding in report.findings] == ["right"] * 5, report
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
-def test_cells_around_others_can_be_checked(name):
+def test_cells_that_wrap_cells_can_be_checked(name):
     cell = getattr(rnncells, name)(4)
     around = rnncells.ZoneoutCell(cell, deterministic=True)
     report = rnncells.check_cell(around, (2, 3))

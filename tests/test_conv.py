@@ -70,12 +70,12 @@ def in_jax(case):
 
 
 @each_cell([name for name in CASES if "peepholes" in name], always=CELLS)
-def test_a_sequence_with_peepholes_follows_the_equations(name, rng, float64):
+def test_sequence_with_peepholes_follows_the_equations(name, rng, float64):
     case = ALL_CELLS[name]
     assert_sequence_follows(case, in_jax(case), rng)
 
 
-def test_peepholes_are_of_the_size_of_images_and_start_at_zero(key):
+def test_peepholes_have_the_size_of_images_and_start_at_zero(key):
     cell = rnncells.ConvLSTMCell(4, (3, 2), strides=(2, 3), peepholes=True)
     plain = rnncells.ConvLSTMCell(4, (3, 2), strides=(2, 3))
     x = jax.random.normal(key, (2, 6, 7, 3))
@@ -90,7 +90,7 @@ def test_peepholes_are_of_the_size_of_images_and_start_at_zero(key):
     assert_close(cell.apply(whole, carry, x), plain.apply(params, carry, x))
 
 
-def test_strides_and_padding_shape_the_carry_alone(key):
+def test_strides_and_padding_change_only_the_shape_of_the_carry(key):
     x = jnp.ones((2, 9, 8, 3))
     trees = []
     for options, spatial in (
@@ -126,7 +126,7 @@ def test_too_few_axes_raise(key):
         {"padding": "CIRCULAR", "use_bias": False},
     ],
 )
-def test_other_forms_of_a_convolution_equal_it(form, options, rng, float64):
+def test_convolution_by_patches_or_transposed_equals_lax(form, options, rng, float64):
     layer = nn.Conv(4, (3, 2), param_dtype=jnp.float64, **options)
     inputs = jnp.asarray(rng.standard_normal((2, 7, 5, 3)))
     params = random_params(rng, layer, inputs)

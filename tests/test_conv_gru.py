@@ -36,17 +36,17 @@ def equations_of(case):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_follows_the_equations(name, rng, float64):
+def test_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @each_cell(CASES, always=CELLS)
-def test_a_sequence_follows_the_equations(name, rng, float64):
+def test_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @pytest.mark.parametrize("reset_after", [False, True])
-def test_on_one_pixel_it_is_a_gru(reset_after, rng, float64):
+def test_conv_gru_on_one_pixel_equals_gru(reset_after, rng, float64):
     """But for the roles of z and 1 - z, which a change of sign exchanges."""
     case = ALL_CELLS["GRUCell" if reset_after else "GRUCell-reset-before"]
     gru, params, h, x = random_setting(case, rng, 2)
@@ -70,7 +70,7 @@ def test_on_one_pixel_it_is_a_gru(reset_after, rng, float64):
     assert_close(y[:, 0], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_initialisers_are_of_the_kernels_and_biases_named(key):
+def test_initializers_apply_to_the_kernels_and_biases_they_name(key):
     constant = nn.initializers.constant
     x = jnp.ones((2, 6, 7, 3))
     for reset_after in (False, True):

@@ -27,16 +27,16 @@ def equations_of(case):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_follows_the_equations(name, rng, float64):
+def test_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @each_cell(CASES, always=CELLS)
-def test_a_sequence_follows_the_equations(name, rng, float64):
+def test_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
-def test_it_is_the_lstm_whose_forget_gate_has_the_opposite_weights(rng, float64):
+def test_coupled_lstm_equals_lstm_with_negated_forget_gate(rng, float64):
     cell, params, carry, x = random_setting(ALL_CELLS["CoupledLSTMCell"], rng, 2)
     p = params["params"]
     opposite = {f"{k}f": jax.tree.map(lambda w: -w, p[f"{k}i"]) for k in "ih"}
@@ -45,7 +45,7 @@ def test_it_is_the_lstm_whose_forget_gate_has_the_opposite_weights(rng, float64)
     assert_close(cell.apply(params, carry, x), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_state_stays_between_its_bounds(rng, key):
+def test_cell_state_stays_in_its_bounds(rng, key):
     """What is forgotten is what is replaced: no state leaves [-1, 1]."""
     rnn = rnncells.RNN(rnncells.CoupledLSTMCell(4), return_carry=True)
     x = 9 * jax.random.normal(key, (2, 50, 3))

@@ -105,7 +105,7 @@ def test_every_cell_equals_the_plain_loop(make, input_shape, policies, rng, floa
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_many_weights_and_few_rows_equal_the_plain_scan(rng, float64):
+def test_many_weights_and_few_rows_equal_the_plain_loop(rng, float64):
     """The loop then multiplies from the left, by weights that it transposes."""
     width = 128
     kernel_bytes = width * 4 * width * np.dtype(float).itemsize

@@ -181,7 +181,7 @@ def formed_of_weights(loop):
     return [i.text for i in loop.inside if is_of_weights(i) and not i.is_trivial]
 
 
-def test_no_step_forms_an_array_of_weights(built):
+def test_no_step_computes_an_array_of_the_size_of_weights(built):
     """Nor of biases, and whether transposed, flipped, of one gate or of several."""
     for loop in built.steps:
         assert formed_of_weights(loop) == []
@@ -194,7 +194,7 @@ def test_a_step_has_few_operations(built):
         assert len(lines) <= most, "\n".join(lines)
 
 
-def test_a_step_takes_the_products_of_the_recurrence(built):
+def test_each_step_has_only_the_products_of_the_recurrence(built):
     """The truncated gradient of 1997 takes none."""
     _, forward, back = built.products
     again = [forward] if built.way == "starts" else []
@@ -202,7 +202,7 @@ def test_a_step_takes_the_products_of_the_recurrence(built):
     assert sorted(counts) == sorted([forward, back, *again])
 
 
-def test_one_product_forms_the_gradient_of_a_kernel(built):
+def test_one_product_computes_the_gradient_of_a_kernel(built):
     """It is outside the loops over steps, as the first test finds."""
     projections, forward, _ = built.products
     products = [i for i in built.program.instructions if i.is_product]
@@ -272,7 +272,7 @@ def parallel(request):
     return Parallel(rnn, shapes, places, compiled, Program(compiled.as_text()))
 
 
-def test_no_device_waits_for_another_in_a_loop_over_steps(parallel):
+def test_loops_over_steps_have_no_collectives(parallel):
     """Nor in any loop, where the whole sequence is projected at once."""
     is_whole = parallel.rnn.projection == "whole"
     assert bool(parallel.program.outer) != is_whole
@@ -280,7 +280,7 @@ def test_no_device_waits_for_another_in_a_loop_over_steps(parallel):
         assert [i.text for i in loop.collectives] == []
 
 
-def test_devices_add_up_the_gradient_of_each_kernel_once(parallel):
+def test_gradients_of_kernels_are_all_reduced_once(parallel):
     """In one operation, which is all that goes from device to device; or a chunk's."""
     texts = [i.text for i in parallel.program.collectives]
     opcodes = {i.opcode.removesuffix("-start") for i in parallel.program.collectives}
@@ -292,14 +292,14 @@ def test_devices_add_up_the_gradient_of_each_kernel_once(parallel):
     assert sum(sizes) == sum(kernels)
 
 
-def test_a_device_runs_its_own_rows_alone(parallel):
+def test_each_device_computes_only_its_own_rows(parallel):
     rows_of_all = DEVICES * BATCH
     instructions = parallel.program.instructions
     found = [i.text for i in instructions if rows_of_all in sum(i.shapes, ())]
     assert found == []
 
 
-def test_devices_agree_with_one(parallel, rng):
+def test_sharded_gradient_equals_that_of_one_device(parallel, rng):
     rnn, (_, inputs), places, compiled, _ = parallel
     inputs = jnp.asarray(rng.standard_normal(inputs.shape), inputs.dtype)
     params = random_params(rng, rnn, inputs)
@@ -315,7 +315,7 @@ def temporaries(rnn, *shape):
 
 
 @pytest.mark.parametrize("time", [100, 512])
-def test_memory_grows_in_order_of_the_choices_and_is_at_most_that_of_flax(time):
+def test_memory_policies_are_ordered_and_use_at_most_the_memory_of_flax(time):
     def of(layer):
         return temporaries(layer, 32, time, 64)
 

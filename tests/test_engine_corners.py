@@ -82,7 +82,7 @@ INSIDE = {
 
 
 @pytest.mark.parametrize("transform", INSIDE.values(), ids=INSIDE)
-def test_products_inside_of_transformations_are_right(transform, rng, float64):
+def test_products_inside_transformations_equal_the_plain_loop(transform, rng, float64):
     """They are formed where they stand, and not after the loop."""
 
     class TwiceCell(rnncells.SimpleCell):
@@ -103,7 +103,7 @@ def test_products_inside_of_transformations_are_right(transform, rng, float64):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_compiled_members_are_right_again_and_again(params, inputs, float64):
+def test_jitted_methods_are_right_at_every_call(params, inputs, float64):
     """What one trace of them holds must not be of another's products."""
 
     class CompiledCell(OwnCell):
@@ -146,7 +146,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("model", [Scaled, Tied])
-def test_what_a_cell_closes_over_is_differentiated(model, rng):
+def test_arrays_that_a_cell_closes_over_are_differentiated(model, rng):
     x = jnp.asarray(rng.standard_normal((2, 5, 3)), jnp.float32)
     params = model("scan").init(jax.random.key(0), x)
     actual, expected = (
@@ -156,7 +156,7 @@ def test_what_a_cell_closes_over_is_differentiated(model, rng):
     assert_close(actual, expected)
 
 
-def test_a_layer_over_sequences_may_be_in_a_cell(params, rng, float64):
+def test_cell_may_contain_a_layer_over_sequences(params, rng, float64):
     class OuterCell(rnncells.RNNCellBase):
         features: int = FEATURES
         num_feature_dims = 2
@@ -181,7 +181,7 @@ def test_a_layer_over_sequences_may_be_in_a_cell(params, rng, float64):
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
-def test_parts_of_the_carry_may_be_scalars(batch, rng, float64):
+def test_leaves_of_the_carry_may_be_scalars(batch, rng, float64):
     cell = CountingCell(FEATURES, param_dtype=jnp.float64)
     x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
     rnn = rnncells.RNN(cell)
@@ -190,7 +190,7 @@ def test_parts_of_the_carry_may_be_scalars(batch, rng, float64):
     assert_close(rnn.apply(params, x), plain.apply(params, x), **EXACT)
 
 
-def test_numbers_of_python_decide_no_dtype(params, inputs):
+def test_python_numbers_do_not_change_dtypes(params, inputs):
     """As in a cell that spikes, and for a carry that is made of a number."""
 
     class SpikingCell(OwnCell):
@@ -220,7 +220,7 @@ def test_weights_may_be_integers(params, inputs, float64):
 
 
 @pytest.mark.parametrize("axes", ["b, 5, 3", "8, t, 3", "b, t, 3"])
-def test_exported_with_sizes_that_are_not_known(axes, params, inputs, float64):
+def test_export_with_symbolic_sizes(axes, params, inputs, float64):
     rnn = rnncells.RNN(OwnCell(FEATURES))
     shape = export.symbolic_shape(axes)
     structs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)

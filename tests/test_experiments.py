@@ -75,7 +75,7 @@ def of_trial(tree, trial):
 SIX_A = config_of("temporal-order-6a")
 
 
-def test_learning_equals_a_loop_of_plain_updates():
+def test_training_equals_a_loop_of_plain_updates():
     config = small(SIX_A, window=99, tolerance=0.61)
     trainer = Trainer(config)
     trials = trainer.init()
@@ -113,7 +113,7 @@ def test_learning_equals_a_loop_of_plain_updates():
         [(1, 0.7, 0.42), (20, 0.57, 0.6)],
     ),
 )
-def test_stopping_rule_is_that_of_the_paper_at_every_sequence(
+def test_stopping_rule_of_the_paper_is_checked_at_every_sequence(
     chunk, tolerance, mean_error
 ):
     config = small(SIX_A, tolerance=tolerance, mean_error=(mean_error,))
@@ -145,7 +145,7 @@ def test_stopping_rule_is_that_of_the_paper_at_every_sequence(
     assert len(frozen) > 0
 
 
-def test_stopping_points_come_one_after_the_other():
+def test_stopping_points_are_reached_in_order():
     config = config_of("multiplication-5")
     config = small(config, window=10, wrong=(6, 3), tolerance=0.3)
     trainer, rights = Trainer(config), []
@@ -168,7 +168,7 @@ def test_stopping_points_come_one_after_the_other():
 
 
 @pytest.mark.parametrize("streak, cap", [(2, 22), (0, 8)])
-def test_stopping_rule_on_tests_is_that_of_the_paper(
+def test_stopping_rule_on_test_sets_is_that_of_the_paper(
     streak, cap, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(loop, "FIRST", 4)
@@ -298,7 +298,7 @@ def test_every_baseline_runs(name, reading, tmp_path, capsys):
     assert result["reading"] == reading and result["presented"] > 0
 
 
-def test_more_trials_leave_the_first_ones_alone():
+def test_first_trials_do_not_depend_on_the_number_of_trials():
     few, many = (Trainer(small(SIX_A, trials=n, tolerance=1e-6)) for n in (2, 3))
     (a, _, _), (b, _, _) = (t.advance(t.init(), 0, 5) for t in (few, many))
     jax.tree.map(
@@ -308,7 +308,7 @@ def test_more_trials_leave_the_first_ones_alone():
     )
 
 
-def test_training_test_and_seeds_have_streams_of_their_own():
+def test_training_tests_and_seeds_draw_independent_keys():
     trainer = Trainer(SIX_A)
     other = Trainer(dataclasses.replace(SIX_A, seed=1))
     numbers = jnp.arange(SIX_A.trials)
@@ -316,7 +316,7 @@ def test_training_test_and_seeds_have_streams_of_their_own():
     assert len(np.unique(np.concatenate(keys), axis=0)) == 6 * SIX_A.trials
 
 
-def test_largest_state_is_that_of_any_cell_at_any_step():
+def test_largest_state_is_taken_over_cells_and_steps():
     trainer = Trainer(small(SIX_A))
     trials, learner = trainer.init(), trainer.learner
     _, _, keys = trainer.keys(trials.numbers)
@@ -361,7 +361,7 @@ def test_hidden_units_are_added_when_the_error_stops_falling():
 
 
 @pytest.mark.parametrize("reading", [None, "update-per-step", "full-gradient"])
-def test_hidden_units_that_are_not_there_do_and_learn_nothing(reading):
+def test_hidden_units_that_are_not_added_yet_stay_unchanged(reading):
     config = small(read_config(config_path("long-lag-2a"), reading), tolerance=1e-6)
     task = dataclasses.replace(config.task, lag=7)
     growth = dataclasses.replace(config.growth, window=1000)
@@ -435,7 +435,7 @@ class Killed(Exception):
     "name, tolerance, killed_after",
     [("temporal-order-6a", 0.57, 3), ("two-classes-3a-1", 0.45, 1)],
 )
-def test_a_run_that_was_killed_goes_on_to_the_bit(
+def test_killed_run_resumes_bit_identically(
     name, tolerance, killed_after, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(loop, "CHUNK", 3)
@@ -529,7 +529,7 @@ def test_report_names_the_options_that_were_changed(tmp_path):
     assert "| 9 | abc, def |" in markdown_table([tmp_path])
 
 
-def test_a_damaged_result_is_named(tmp_path):
+def test_damaged_results_are_named(tmp_path):
     (tmp_path / "result.json").write_text("{")
     with pytest.raises(ConfigError, match="result.json is damaged"):
         markdown_table([tmp_path])

@@ -32,7 +32,7 @@ def through_bytes(function, *arguments, **options):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_sequences_of_any_batch_and_time(name, rng):
+def test_export_sequences_with_symbolic_batch_and_time(name, rng):
     layer = LAYERS[name]
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
     batch, time = export.symbolic_shape("batch, time")
@@ -52,7 +52,7 @@ def test_sequences_of_any_batch_and_time(name, rng):
 
 
 @pytest.mark.parametrize("name", [n for n in LAYERS if "bidirectional" not in n])
-def test_steps_of_any_batch(name, rng):
+def test_export_steps_with_symbolic_batch(name, rng):
     layer = LAYERS[name]
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
     step = partial(layer.apply, method="step")
@@ -73,7 +73,7 @@ def test_steps_of_any_batch(name, rng):
         assert_close((carry, y), (expected, expected_y))
 
 
-def test_gradient_of_what_was_exported(rng):
+def test_exported_functions_are_differentiable(rng):
     layer = LAYERS["LSTM"]
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
     batch, time = export.symbolic_shape("batch, time")

@@ -19,7 +19,7 @@ from rnncells.interop import files, pytorch
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
-def test_file_holds_variables_to_the_bit(dtype, rng, tmp_path):
+def test_variables_survive_save_and_load_bit_identically(dtype, rng, tmp_path):
     peer("safetensors")
     layer, path = make_layer("LSTM", (2, True), param_dtype=dtype), tmp_path / "a.st"
     variables = draw_params(rng, layer) | {"counts": {"steps": jnp.int32(7)}}
@@ -45,7 +45,7 @@ def test_file_holds_variables_to_the_bit(dtype, rng, tmp_path):
     assert files.load(path) == {} and files.load_metadata(path) == {}
 
 
-def test_file_of_pytorch_is_loaded_in_one_line(rng, tmp_path):
+def test_pytorch_file_is_loaded(rng, tmp_path):
     library = peer("safetensors.numpy")
     layer, path = make_layer("LSTM", (2, True)), tmp_path / "torch.safetensors"
     variables = draw_params(rng, layer)

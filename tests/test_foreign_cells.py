@@ -38,7 +38,7 @@ class SumCell(nn.Module):
 
 
 @each_direction
-def test_pytrees_of_different_rank(reverse, rng):
+def test_inputs_may_be_pytrees_of_different_rank(reverse, rng):
     inputs = {
         "x": jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32),
         "image": jnp.ones((ROWS, STEPS, 3, 5, 7)),
@@ -59,7 +59,7 @@ def test_pytrees_of_different_rank(reverse, rng):
 
 
 @pytest.mark.parametrize("name", [name for name, case in CELLS.items() if case.in_flax])
-def test_cells_of_flax_run(name, rng):
+def test_rnn_runs_flax_cells(name, rng):
     case, ways = CELLS[name], WAYS["all"]
     inputs = case.inputs(rng, ROWS, STEPS)
     theirs = rnncells.RNN(case.make_flax(), return_carry=True)
@@ -69,7 +69,7 @@ def test_cells_of_flax_run(name, rng):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64"])
-def test_cells_of_flax_run_in_other_dtypes(dtype, rng):
+def test_rnn_runs_flax_cells_in_other_dtypes(dtype, rng):
     # In flax.linen.RNN these do not scan: the type of the carry changes.
     inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
     if dtype == "complex64":
@@ -81,7 +81,7 @@ def test_cells_of_flax_run_in_other_dtypes(dtype, rng):
     assert layer.apply(params, inputs).dtype == dtype
 
 
-def test_streams_of_random_numbers_differ_by_step():
+def test_split_rngs_draws_anew_at_each_step():
     class Dropped(nn.Module):
         num_feature_axes: int = 1
 
@@ -134,7 +134,7 @@ def test_carries_may_hold_keys_and_counters(dtype):
     assert jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
 
 
-def test_either_name_of_the_number_of_feature_dims_will_do():
+def test_either_name_of_the_number_of_feature_dims_is_accepted():
     class Echo(nn.RNNCellBase):
         num_feature_dims = 1
 

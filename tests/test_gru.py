@@ -90,7 +90,7 @@ def test_masked_gru_gives_the_numbers_of_keras(key):
         np.testing.assert_allclose(y[1, -1], 0.30818558, atol=1e-5)
 
 
-def test_reset_before_has_no_bias_to_spare(key):
+def test_reset_before_the_product_has_no_recurrent_bias(key):
     cell, x = rnncells.GRUCell(4, reset_after=False), jnp.ones((2, 3))
     params = cell.init(key, cell.initialize_carry(key, x), x)
     assert set(params["params"]["hn"]) == {"kernel"}

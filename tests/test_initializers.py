@@ -57,7 +57,7 @@ def test_forget_gate_starts_at_one(key):
 
 
 @pytest.mark.parametrize("longest", [3, 200])
-def test_chrono_draws_times_up_to_the_longest(longest, key):
+def test_chrono_draws_times_up_to_the_maximum(longest, key):
     cell = rnncells.LSTMCell(FEATURES, bias_init=initializers.chrono(longest))
     found = biases(initial(cell, key))
 
@@ -66,7 +66,7 @@ def test_chrono_draws_times_up_to_the_longest(longest, key):
     assert not found["hg"].any() and not found["ho"].any()
 
 
-def test_chrono_of_a_gru_is_of_the_gate_that_keeps(key):
+def test_chrono_of_a_gru_sets_the_update_gate(key):
     cell = rnncells.GRUCell(FEATURES, bias_init=initializers.chrono(50))
     found = biases(initial(cell, key))
 
@@ -74,7 +74,7 @@ def test_chrono_of_a_gru_is_of_the_gate_that_keeps(key):
     assert not any(found[name].any() for name in ("ir", "in", "hn"))
 
 
-def test_chrono_cell_keeps_its_state_for_its_times(key):
+def test_chrono_cell_keeps_its_state_for_the_drawn_times(key):
     """Without inputs, c falls by the factor sigma(b_f) = T / (T + 1) at each step."""
     cell = rnncells.LSTMCell(
         FEATURES,
@@ -98,7 +98,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_pytorch_draws_what_pytorch_draws(name, key):
+def test_pytorch_initializer_has_the_distribution_of_pytorch(name, key):
     params = initial(CELLS[name](**initializers.pytorch(FEATURES)), key)
 
     limit = FEATURES**-0.5
@@ -113,7 +113,7 @@ def test_pytorch_draws_what_pytorch_draws(name, key):
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "ElmanRNN"])
-def test_distributions_are_those_of_pytorch_itself(name):
+def test_pytorch_itself_has_the_same_distributions(name):
     torch = peer("torch")
     layer = getattr(rnncells, name)(FEATURES, **initializers.pytorch(FEATURES))
     variables = layer.init(jax.random.key(0), jnp.ones((1, FEATURES_IN)))
@@ -136,7 +136,7 @@ def test_distributions_are_those_of_pytorch_itself(name):
     np.testing.assert_allclose(spread, expected, rtol=rtol)
 
 
-def test_layers_pass_initialisers_on(key):
+def test_layers_pass_initializers_to_their_cells(key):
     layer = rnncells.LSTM(
         4, num_layers=2, bidirectional=True, bias_init=initializers.forget_gate(2)
     )
@@ -180,6 +180,6 @@ def test_mistake_has_its_error():
     ],
     ids=lambda cell: type(cell).__name__,
 )
-def test_names_of_no_bias_are_an_error(cell, key):
+def test_names_that_are_no_bias_raise(cell, key):
     with pytest.raises(ValueError, match="must name gates that have biases, .* got a"):
         initial(cell, key)

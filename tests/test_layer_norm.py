@@ -70,17 +70,17 @@ def gru(np, p, h, x, gate, squash, epsilon):
 
 
 @pytest.mark.parametrize("name", LSTMS + GRUS)
-def test_a_step_follows_the_equations(name, rng, float64):
+def test_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @each_cell(LSTMS + GRUS, always=CELLS)
-def test_a_sequence_follows_the_equations(name, rng, float64):
+def test_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @pytest.mark.parametrize("dtype", [float, complex])
-def test_it_is_the_norm_of_flax(dtype, rng, float64):
+def test_standardize_equals_layer_norm_of_flax(dtype, rng, float64):
     x = jnp.asarray(rng.standard_normal((3, 7)) + 5, dtype)
     x = x + 2j * rng.standard_normal((3, 7)) if dtype is complex else x
     layer = nn.LayerNorm(
@@ -90,7 +90,7 @@ def test_it_is_the_norm_of_flax(dtype, rng, float64):
     assert_close(standardize(x, 0.03), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_half_precision_is_normalised_in_float32(rng):
+def test_half_precision_is_normalized_in_float32(rng):
     x = jnp.asarray(rng.standard_normal((2, 2000)) + 8, jnp.bfloat16)
     expected = standardize(x.astype(jnp.float32), 1e-5)
     actual = standardize(x, 1e-5)
@@ -99,7 +99,7 @@ def test_half_precision_is_normalised_in_float32(rng):
 
 
 @pytest.mark.parametrize("name", ["LayerNormLSTMCell", "LayerNormGRUCell"])
-def test_the_scale_of_kernels_does_not_count(name, rng, float64):
+def test_outputs_do_not_depend_on_the_scale_of_kernels(name, rng, float64):
     """All gates of one norm are scaled together; without epsilon it is exact."""
     cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
     cell = cell.clone(epsilon=0.0)
@@ -122,7 +122,7 @@ def test_the_scale_of_kernels_does_not_count(name, rng, float64):
         ("LayerNormGRUCell", {"norm_x", "norm_xn", "norm_hn"}),
     ],
 )
-def test_gains_start_at_one_and_shifts_at_zero(name, of_bias_init, key):
+def test_scales_start_at_one_and_shifts_at_zero(name, of_bias_init, key):
     x = jnp.ones((2, 3))
     for options in ({}, {"bias_init": nn.initializers.constant(5.0)}):
         cell = ALL_CELLS[name].make(**options)

@@ -126,7 +126,7 @@ def test_all_states_hold_outputs_and_last_states(name, time_major, rng, float64)
 
 
 @each_layer
-def test_no_steps_leave_the_states(make, rng):
+def test_empty_sequences_leave_the_states_unchanged(make, rng):
     layer, params, x, states = setting(rng, make, bidirectional=True)
 
     y, last, everywhere = layer.apply(params, x[:, :0], states, return_all_states=True)
@@ -184,7 +184,7 @@ def test_steps_can_be_scanned(layer, rng):
     assert_close(y, expected)
 
 
-def test_learnt_states_begin_each_sequence(rng, float64):
+def test_learned_states_start_each_sequence(rng, float64):
     make = partial(rnncells.LSTM, num_layers=2, bidirectional=True)
     layer, params, x, _ = setting(rng, make, learn_states=True)
     assert params["params"]["h_0"].shape == (4, FEATURES)
@@ -209,7 +209,7 @@ def test_learnt_states_begin_each_sequence(rng, float64):
 
 
 @pytest.mark.parametrize("where", ["field", "call"])
-def test_dropout_is_between_layers_alone(where, rng):
+def test_dropout_acts_only_between_layers(where, rng):
     options = {"deterministic": False} if where == "field" else {}
     call = {} if where == "field" else {"deterministic": False}
     layer = rnncells.GRU(FEATURES, num_layers=2, dropout=0.5, **options)
@@ -229,7 +229,7 @@ def test_dropout_is_between_layers_alone(where, rng):
     assert_close(none, layer.clone(dropout=0.0).apply(params, x))
 
 
-def test_dropout_of_half_drops_half(rng):
+def test_dropout_drops_the_given_share(rng):
     """An identity layer shows what the second layer gets."""
     layer = rnncells.ElmanRNN(
         50, num_layers=2, dropout=0.25, nonlinearity="relu", deterministic=False
@@ -250,7 +250,7 @@ def test_dropout_of_half_drops_half(rng):
 STACK = [rnncells.LSTMCell(4), nn.Dense(6), nn.relu, rnncells.GRUCell(5)]
 
 
-def test_stack_runs_its_layers_in_turn(rng, float64):
+def test_stack_runs_its_layers_in_order(rng, float64):
     layers = [
         rnncells.LSTMCell(4, param_dtype=float),
         nn.Dense(6, param_dtype=float),
@@ -281,7 +281,7 @@ def test_stack_runs_its_layers_in_turn(rng, float64):
     assert_close((gru_carry, y), (carry, h), rtol=1e-12)
 
 
-def test_skip_connections_are_those_of_haiku(rng):
+def test_skip_connections_equal_those_of_haiku(rng):
     stack = rnncells.Stack(
         [rnncells.LSTMCell(4), rnncells.GRUCell(5), rnncells.SimpleCell(2)],
         skip_connections=True,
@@ -321,7 +321,7 @@ def test_stack_takes_every_kind_of_layer(rng):
     assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, carries)
 
 
-def test_carries_of_a_stack_are_the_final_ones(rng):
+def test_stack_returns_the_final_carries(rng):
     rnn = rnncells.RNN(rnncells.GRUCell(FEATURES), return_all_carries=True)
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
 

@@ -44,13 +44,13 @@ def built(request):
     return Program(compiled.as_text()).innermost, rnns
 
 
-def test_each_rnn_is_a_loop_forward_and_one_back(built):
+def test_each_rnn_is_one_loop_forward_and_one_backward(built):
     loops, rnns = built
     assert len(loops) == 2 * rnns
     assert {loop.trips for loop in loops} == {TIME}
 
 
-def test_no_step_forms_an_array_of_weights(built):
+def test_no_step_computes_an_array_of_the_size_of_weights(built):
     for loop in built[0]:
         assert [i.text for i in loop.of_weights(BATCH)] == []
 

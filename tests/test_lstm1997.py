@@ -72,7 +72,7 @@ class Net(nn.Module):
         pytest.param(3, 2, 8, 8, ("in", "cell", "out"), True, 308, id="6b"),
     ],
 )
-def test_nets_have_as_many_weights_as_in_the_paper(
+def test_networks_have_the_number_of_weights_of_the_paper(
     blocks, size, inputs, outputs, biases, output_bias, weights, key
 ):
     cell = rnncells.LSTM1997Cell(blocks, size, biases=biases)
@@ -130,7 +130,7 @@ def on_line_changes(p, w_k, b_k, x, targets, size):
     "blocks, size, time",
     exhaustive_but([(3, 2, 12), (2, 2, 40), (4, 1, 20)], [(3, 2, 12), (4, 1, 20)]),
 )
-def test_truncated_gradient_equals_the_paper_on_line_algorithm(
+def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
     blocks, size, time, rng, float64
 ):
     net = Net(rnncells.LSTM1997Cell(blocks, size, param_dtype=float), 3, True)
@@ -165,7 +165,9 @@ def test_truncated_gradient_equals_the_paper_on_line_algorithm(
     np.testing.assert_allclose(-gradient["Dense_0"]["bias"], change["b_k"], **close)
 
 
-def test_full_gradient_has_the_same_values_and_is_another(rng, float64):
+def test_full_gradient_has_equal_values_and_differs_from_the_truncated_one(
+    rng, float64
+):
     x = rng.standard_normal((2, 9, 5))
     cut = rnncells.RNN(rnncells.LSTM1997Cell(2, 2, param_dtype=float))
     full = rnncells.RNN(cut.cell.clone(truncate_gradient=False))
@@ -184,7 +186,7 @@ def test_full_gradient_has_the_same_values_and_is_another(rng, float64):
     assert np.linalg.norm(flat - flat_full) > 0.05 * np.linalg.norm(flat_full)
 
 
-def test_error_goes_back_in_time_through_the_state_alone(rng):
+def test_error_flows_back_in_time_only_through_the_state(rng):
     cell = rnncells.LSTM1997Cell(2, 2)
     x, carry = jnp.ones((3, 5)), cell.initialize_carry(jax.random.key(0), (3, 5))
     params = random_params(rng, cell, carry, x)
@@ -197,7 +199,7 @@ def test_error_goes_back_in_time_through_the_state_alone(rng):
     assert (ds != 0).all() and (dy == 0).all()
 
 
-def test_initial_weights_and_biases_are_as_asked(key):
+def test_initial_weights_and_biases_follow_the_options(key):
     cell = rnncells.LSTM1997Cell(
         3, 2, weight_range=0.2, input_gate_bias=(-1, -3, -5), biases=("in", "cell")
     )

@@ -44,12 +44,12 @@ def equations_of(case, truncate=False):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_follows_the_equations(name, rng, float64):
+def test_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @each_cell(CASES, always=CELLS)
-def test_a_sequence_follows_the_equations(name, rng, float64):
+def test_sequence_follows_the_equations(name, rng, float64):
     case = ALL_CELLS[name]
     truncate = not case.exact_gradient
     assert_sequence_follows(case, equations_of(case, truncate), rng)
@@ -114,7 +114,7 @@ def on_line_changes(p, w_k, b_k, x, targets, size, gate_feedback):
         [(3, 2, 12, True), (4, 1, 20, False)],
     ),
 )
-def test_truncated_gradient_equals_the_paper_on_line_algorithm(
+def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
     blocks, size, time, gate_feedback, rng, float64
 ):
     cell = rnncells.LSTM2000Cell(
@@ -148,7 +148,7 @@ def test_truncated_gradient_equals_the_paper_on_line_algorithm(
     np.testing.assert_allclose(-gradient["Dense_0"]["bias"], change["b_k"], **close)
 
 
-def test_error_goes_back_in_time_through_the_state_alone(rng, float64):
+def test_error_flows_back_in_time_only_through_the_state(rng, float64):
     cell, params, carry, x = random_setting(ALL_CELLS["LSTM2000Cell"], rng, 3)
 
     def step(carry):
@@ -161,7 +161,7 @@ def test_error_goes_back_in_time_through_the_state_alone(rng, float64):
     assert (dy == 0).all()
 
 
-def test_forget_gates_that_stay_open_make_the_cells_of_1997(rng, float64):
+def test_open_forget_gates_give_the_cells_of_1997(rng, float64):
     case = ALL_CELLS["LSTM2000Cell-cells-feed-back"]
     cell, params, carry, _ = random_setting(case, rng, 2)
     x = case.inputs(rng, 2, 20)
@@ -179,7 +179,7 @@ def test_forget_gates_that_stay_open_make_the_cells_of_1997(rng, float64):
     assert_close(actual, run(old, of_1997), rtol=1e-12, atol=1e-12)
 
 
-def test_initial_biases_are_as_asked(key):
+def test_initial_biases_follow_the_options(key):
     cell = rnncells.LSTM2000Cell(
         *(3, 2),
         weight_range=0.2,

@@ -242,7 +242,7 @@ def step_by_step(network, w, x, targets, rate):
 
 
 @pytest.mark.parametrize("is_symbolic", [False, True])
-def test_an_update_at_every_step_follows_the_equations(is_symbolic, rng, float64):
+def test_updates_at_every_step_follow_the_equations(is_symbolic, rng, float64):
     network = Network(4, 3, 2, 2, is_symbolic=is_symbolic)
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
     targets = jnp.asarray(rng.integers(0, 3, (TIME, TRIALS)))
@@ -256,7 +256,7 @@ def test_an_update_at_every_step_follows_the_equations(is_symbolic, rng, float64
         close(trial(new, k), step_by_step(network, trial(w, k), x_k, one_hot, RATE))
 
 
-def test_network_is_that_of_the_1997_cell(rng, float64):
+def test_network_equals_lstm1997_cell(rng, float64):
     network = NETWORKS["identity"]
     w, (_, x) = draw_weights(rng, network), draw_inputs(rng, network)
     cell = rnncells.LSTM1997Cell(blocks=2, block_size=2, param_dtype=jnp.float64)
@@ -275,7 +275,7 @@ def test_network_is_that_of_the_1997_cell(rng, float64):
         close(plain_outputs(network, own, x[..., k]), y)
 
 
-def test_slope_of_the_logistic_function_does_not_vanish():
+def test_slope_of_the_logistic_function_does_not_underflow():
     value, slope = logistic(jnp.float32(40.0))
     assert value == 1 and slope == jnp.exp(jnp.float32(-40.0)) > 0
 

@@ -12,11 +12,11 @@ HERE = Path(__file__).parent
 TESTS = (
     "test_engine.py::test_every_cell_equals_the_plain_loop[LSTMCell]",
     "test_engine.py::test_every_cell_equals_the_plain_loop[ConvLSTMCell-2d]",
-    "test_one_device.py::test_the_process_has_one_device_if_asked",
+    "test_one_device.py::test_process_has_the_requested_number_of_devices",
 )
 
 
-def test_the_process_has_one_device_if_asked():
+def test_process_has_the_requested_number_of_devices():
     asked = os.environ["XLA_FLAGS"].rpartition("device_count=")[2]
     assert jax.device_count() == int(asked)
 

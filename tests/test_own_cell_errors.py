@@ -220,6 +220,6 @@ def test_gates_need_a_width():
 
 
 @pytest.mark.parametrize("cell", USER_CELLS.values(), ids=USER_CELLS)
-def test_right_cells_raise_nothing(cell):
+def test_valid_cells_do_not_raise(cell):
     for memory in ("full", "sqrt"):
         outputs(cell(4), memory=memory)

@@ -103,7 +103,7 @@ def test_longest_goes_first_into_the_first_row_with_room(lengths, row_length):
 
 @each_case
 @given(batches, st.sampled_from(ROW_LENGTHS))
-def test_unpacked_is_what_was_packed_to_the_bit(rng, lengths, row_length):
+def test_unpack_inverts_pack_bit_identically(rng, lengths, row_length):
     sequences = random_sequences(rng, lengths)
     batch = as_batch(sequences, LONGEST)
 
@@ -121,7 +121,7 @@ def test_unpacked_is_what_was_packed_to_the_bit(rng, lengths, row_length):
 
 @each_case
 @given(batches)
-def test_last_is_the_last_step_or_in_reverse_the_first(rng, lengths):
+def test_last_takes_the_last_step_or_the_first_in_reverse(rng, lengths):
     sequences = random_sequences(rng, lengths)
     rows, plan = packing.pack(sequences, ROW_LENGTHS[1], ROWS)
     initial = as_batch(random_sequences(rng, [1] * SEQUENCES), 1)
@@ -243,7 +243,7 @@ def test_packed_equals_each_sequence_alone(name, direction, rng, float64):
     equal()
 
 
-def test_sequences_are_apart_without_the_mask_too(rng, float64):
+def test_resets_alone_separate_the_sequences(rng, float64):
     layer, params, _ = setting("LSTMCell", "bidirectional", rng)
     lengths = (4, 1, 0, 3, 4, 1, 1)
     plan = packing.plan(lengths, ROW_LENGTHS[1], ROWS)
@@ -256,7 +256,7 @@ def test_sequences_are_apart_without_the_mask_too(rng, float64):
             exactly(y, layer.apply(params, inputs[k, : lengths[k]]))
 
 
-def test_nan_past_the_lengths_goes_nowhere(rng):
+def test_nan_after_the_lengths_reaches_no_value_and_no_gradient(rng):
     sequences = [sequence["x"] for sequence in random_sequences(rng, [3, 0, 5, 1])]
     plan = packing.plan([3, 0, 5, 1], row_length=6)
 
@@ -325,7 +325,7 @@ def test_plans_can_be_mapped_over(rng):
 
 
 @pytest.mark.parametrize("sequences, time", [(0, 5), (3, 0)])
-def test_nothing_is_packed_into_one_row_of_padding(sequences, time):
+def test_empty_batches_are_packed_into_one_row_of_padding(sequences, time):
     plan = packing.plan([0] * sequences, row_length=4)
     rows = plan.pack(np.ones((sequences, time, FEATURES_IN)))
     assert_equal(rows, jnp.zeros((1, 4, FEATURES_IN)))

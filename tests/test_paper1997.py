@@ -82,7 +82,7 @@ def test_verdict_follows_from_the_outcomes(found, expected):
     assert words == expected
 
 
-def test_share_is_that_of_the_paper():
+def test_required_share_of_trials_is_that_of_the_paper():
     sequences = [10_000] * 29 + [0]
     one = Outcome("x", "literal", result_of(*sequences, name="reber-1-3"))
     assert one.is_reproduced
@@ -184,7 +184,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
         outcomes(NAME)
 
 
-def test_whole_runs_are_kept_of_the_seed_of_their_config(tmp_path, monkeypatch):
+def test_only_whole_runs_with_the_seed_of_the_config_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     for trials, reading, is_kept in (
@@ -200,7 +200,7 @@ def test_whole_runs_are_kept_of_the_seed_of_their_config(tmp_path, monkeypatch):
             keep(run)
 
 
-def test_what_was_kept_stays_until_a_new_result_is_whole(tmp_path, monkeypatch):
+def test_kept_results_stay_until_a_new_result_is_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     write_run(run, result_of(*GOOD))
@@ -236,7 +236,7 @@ def test_weights_are_those_of_the_first_trials_that_succeeded(tmp_path, monkeypa
         np.testing.assert_array_equal(leaf, getattr(drawn, name)[..., [1, 3]])
 
 
-def test_curve_has_the_quartiles_of_the_trials(tmp_path):
+def test_learning_curve_shows_the_quartiles_of_the_trials(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(map(json.dumps, METRICS)))
     assert curve(path, 2) == {
@@ -247,7 +247,7 @@ def test_curve_has_the_quartiles_of_the_trials(tmp_path):
     }
 
 
-def test_pages_show_what_the_command_prints(tmp_path):
+def test_committed_pages_equal_the_output_of_the_command(tmp_path):
     files = ["README.md", "docs/paper1997.md"]
     (tmp_path / "docs").mkdir()
     for file in files:
@@ -281,7 +281,7 @@ def test_figures_show_the_kept_results(tmp_path, monkeypatch):
     assert all(path.stat().st_size > 1000 for path in written)
 
 
-def test_traces_are_those_of_the_network():
+def test_activation_traces_equal_those_of_the_network():
     literal = Outcome("as-written", "literal", result_of(*GOOD))
     trainer = figures.trainer_of(NAME, literal)
     w = trainer.learner.init(jax.random.key(3))
@@ -312,7 +312,7 @@ def test_traces_are_those_of_the_network():
 
 
 @pytest.mark.parametrize("name", config_names())
-def test_committed_results_are_of_the_config_as_it_is(name):
+def test_committed_results_match_the_current_configs(name):
     for outcome in outcomes(name):
         result, changed = outcome.result, changes(outcome.result)
         if outcome.is_whole:
@@ -355,7 +355,7 @@ def test_committed_results_are_of_the_config_as_it_is(name):
         ),
     ],
 )
-def test_failures_say_which_targets_are_missed(name, wrong, there, expected):
+def test_failures_name_the_missed_targets(name, wrong, there, expected):
     result = result_of(0, 0, name=name) | {"name": NAME}
     for trial, w, t in zip(result["trials"], wrong, there, strict=True):
         trial |= {"wrong_by_target": w, "by_target": t, "largest_state": 3.0}

@@ -30,17 +30,17 @@ def equations_of(case):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_follows_the_equations(name, rng, float64):
+def test_step_follows_the_equations(name, rng, float64):
     assert_step_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @each_cell(CASES, always=CELLS)
-def test_a_sequence_follows_the_equations(name, rng, float64):
+def test_sequence_follows_the_equations(name, rng, float64):
     assert_sequence_follows(ALL_CELLS[name], equations_of(ALL_CELLS[name]), rng)
 
 
 @pytest.mark.parametrize("features", [4, None])
-def test_it_starts_as_an_lstm(features, rng, key):
+def test_peephole_lstm_starts_as_an_lstm(features, rng, key):
     cell, lstm = rnncells.PeepholeLSTMCell(features), rnncells.LSTMCell(4)
     x = jax.random.normal(key, (2, 3))
     carry = random_like(rng, lstm.initialize_carry(key, x))
@@ -55,7 +55,7 @@ def test_it_starts_as_an_lstm(features, rng, key):
 
 
 @pytest.mark.parametrize("axes", [0, 1, 2, 3])
-def test_a_diagonal_has_a_weight_for_each_number_of_its_trailing_axes(axes, rng, key):
+def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, key):
     inputs = jax.random.normal(key, (5, 2, 3, 4))
     layer = Diagonal(num_feature_dims=axes, use_bias=True)
     params = random_like(rng, jax.eval_shape(layer.init, key, inputs))
@@ -65,7 +65,7 @@ def test_a_diagonal_has_a_weight_for_each_number_of_its_trailing_axes(axes, rng,
     assert_close(layer.apply(params, inputs), inputs * kernel + bias)
 
 
-def test_the_gradient_of_a_diagonal_is_summed_in_the_dtype_of_its_weights(key):
+def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
     """There is no 1001 in bfloat16."""
     rows = jnp.ones((1001, 3), jnp.bfloat16)
     layer = Diagonal(use_bias=True, dtype=jnp.bfloat16)

@@ -23,7 +23,7 @@ def shown(monkeypatch, capsys):
     return show
 
 
-def test_a_line_says_sequences_error_trials_and_time_left(shown):
+def test_progress_line_shows_sequences_error_trials_and_time_left(shown):
     # 800 sequences a second after the first chunk, with which it began.
     lines = shown((20.0, 200_000, 0.5, 0), (270.0, 400_000, 0.125, 3))
 
@@ -33,7 +33,7 @@ def test_a_line_says_sequences_error_trials_and_time_left(shown):
     ]
 
 
-def test_lines_are_few_but_for_the_last(shown):
+def test_progress_is_printed_rarely_and_at_the_end(shown):
     reports = [(k, 500 * (k + 1), 0.5, 0) for k in range(14)]
 
     assert shown(*reports) == []

@@ -123,7 +123,7 @@ def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
 
 
 @each_cell
-def test_each_use_draws_what_it_draws_of_the_plain_loop(make, streams, rng):
+def test_each_call_draws_what_the_plain_loop_draws(make, streams, rng):
     plain, params, x = setting(rng, make, streams, implementation="scan")
 
     def uses(rnn, x):
@@ -141,7 +141,7 @@ def test_each_use_draws_what_it_draws_of_the_plain_loop(make, streams, rng):
 
 
 @pytest.mark.parametrize("kind", [jnp.int8, bool])
-def test_masks_are_numbers_of_any_inputs(kind, rng):
+def test_masks_apply_to_inputs_of_any_dtype(kind, rng):
     rnn, params, x = setting(rng, partial(variational, "VariationalLSTMCell"), FIXED)
     x = x > 0
     rngs = {"dropout": KEYS["dropout"]}
@@ -173,7 +173,7 @@ def test_typed_and_raw_keys_give_the_same_numbers(key, rng):
     assert_equal(y, gradients(rnn, params, x, jax.random.key(1))[0])
 
 
-def test_rows_under_vmap_have_their_own_keys(rng):
+def test_vmapped_rows_draw_from_their_own_keys(rng):
     rnn, params, x = setting(rng, zoneout, SPLIT)
     keys = jax.random.split(jax.random.key(3), BATCH)
 
@@ -186,7 +186,7 @@ def test_rows_under_vmap_have_their_own_keys(rng):
     assert_close(together, alone)
 
 
-def test_zoneout_keeps_the_state_or_takes_the_new_one(rng, float64):
+def test_zoneout_keeps_old_states_at_the_given_rate(rng, float64):
     inner = rnncells.LSTMCell(50)
     cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2))
     carry = tuple(jnp.asarray(rng.standard_normal((BATCH, 50))) for _ in range(2))
@@ -281,7 +281,7 @@ def test_variational_dropout_follows_its_equations(
 
 
 @pytest.mark.parametrize("implementation", ["auto", "scan"])
-def test_masks_of_a_cell_within_another_stay_the_same(implementation, rng):
+def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
     """With the same inputs, a reset at each step, and nothing kept, all steps agree."""
     cell = rnncells.ZoneoutCell(
         variational("VariationalLSTMCell"), rate=0.0, rng_collection="zoneout"
@@ -301,7 +301,7 @@ def test_masks_of_a_cell_within_another_stay_the_same(implementation, rng):
 
 
 @pytest.mark.parametrize("name", ["zoneout", "variational-lstm"])
-def test_cells_ask_for_their_streams(name, rng):
+def test_cells_declare_their_random_streams(name, rng):
     make, streams = CELLS[name]
     told, params, x = setting(rng, make, streams)
     rngs = {"dropout": KEYS["dropout"]}
@@ -320,7 +320,7 @@ def test_cells_ask_for_their_streams(name, rng):
 
 
 @pytest.mark.parametrize("name", ["VariationalLSTMCell", "VariationalGRUCell"])
-def test_deterministic_variational_cell_is_the_plain_one(name, rng):
+def test_deterministic_variational_cell_equals_the_plain_cell(name, rng):
     make = partial(variational, name, deterministic=True)
     rnn, params, x = setting(rng, make, FIXED)
     plain = getattr(rnncells, name.removeprefix("Variational"))(FEATURES)

@@ -29,13 +29,13 @@ def test_table_of_cells_is_complete_and_its_files_exist():
         assert (ROOT / path).is_file()
 
 
-def test_layout_names_what_is_there():
+def test_layout_lists_existing_paths():
     layout = re.search(r"```\n(rnncells/public.py.*?)```", README, re.DOTALL)[1]
     for line in layout.splitlines():
         assert (ROOT / line.split()[0]).exists(), line
 
 
-def test_wheel_ships_the_library_alone(tmp_path):
+def test_wheel_contains_only_the_library(tmp_path):
     import zipfile
 
     from hatchling.builders.wheel import WheelBuilder

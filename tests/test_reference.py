@@ -31,9 +31,7 @@ def exactly(actual, expected):
 
 @pytest.mark.parametrize("batch", [(), (BATCH,), (2, 6)], ids=str)
 @pytest.mark.parametrize("use_bias", [True, False])
-def test_step_and_its_derivatives_equal_those_of_the_cell(
-    batch, use_bias, rng, float64
-):
+def test_step_and_derivatives_equal_those_of_the_cell(batch, use_bias, rng, float64):
     case = dense("LSTMCell", use_bias=use_bias)
     cell, variables, carry, x = random_setting(case, rng, *batch)
     params = variables["params"]
@@ -191,5 +189,5 @@ def test_wrong_shapes_are_named(path, value, message):
         lstm_step_vjp(**given)
 
 
-def test_arguments_of_the_test_above_are_right():
+def test_valid_arguments_do_not_raise():
     lstm_step_vjp(**arguments())

@@ -71,7 +71,7 @@ PAIRS = [(a, b) for a in LAYOUTS for b in LAYOUTS] + [(Ways(), OurWays())]
 
 
 @pytest.mark.parametrize("old, new", PAIRS, ids=lambda model: type(model).__name__)
-def test_a_model_runs_on_the_parameters_of_another_layout(old, new):
+def test_model_runs_on_parameters_of_another_layout(old, new):
     params = jax.jit(old.init)(KEY, X)
     like = jax.eval_shape(new.init, KEY, X)
 
@@ -121,7 +121,7 @@ def tree(**modules):
     return {"params": shapes}
 
 
-def test_numbers_in_names_count_as_numbers():
+def test_numbers_in_names_sort_as_numbers():
     old = tree(**{f"Dense_{k}": (3, 3) for k in range(12)})
     new = tree(**{f"layers_{k}": (3, 3) for k in range(12)})
     moved = renaming.mapping(old, new)
@@ -136,7 +136,7 @@ def test_numbers_that_shift_keep_their_order():
     }
 
 
-def test_what_has_no_order_is_not_guessed():
+def test_modules_without_an_order_are_not_guessed():
     old, new = tree(a_0=(3, 3), a_1=(3, 3)), tree(actor=(3, 3), critic=(3, 3))
     with pytest.raises(ValueError, match="modules must match one to one"):
         renaming.mapping(old, new)
@@ -148,7 +148,7 @@ def test_what_has_no_order_is_not_guessed():
     assert renaming.mapping(same, same, swapped) == swapped
 
 
-def test_what_does_not_match_is_named_and_may_be_matched_by_hand():
+def test_unmatched_modules_are_named_and_can_be_mapped_by_hand():
     old, new = tree(a=(3, 3), b=(3, 3)), tree(c=(3, 3), d=(2, 3))
     with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
@@ -374,7 +374,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("old, new, expected", STATES.values(), ids=STATES)
-def test_what_repeats_parameters_follows_them(old, new, expected):
+def test_optimizer_states_follow_their_parameters(old, new, expected):
     moved = renaming.rename(leaves(*old), leaves(*new))
     jax.tree.map(np.testing.assert_array_equal, moved, leaves(*expected))
 
@@ -389,7 +389,7 @@ def test_parameters_stay_at_their_level(levels, new_levels):
     jax.tree.map(np.testing.assert_array_equal, moved, named("b", levels))
 
 
-def test_what_has_no_arrays_stays():
+def test_subtrees_without_arrays_stay():
     old, new = tree(a=(3, 3)), tree(b=(3, 3))
     rest = {"step": 7, "opt_state": {"0": {}, "1/x": {"count": np.int32(3)}}}
     moved = renaming.rename(old | rest, new)

@@ -102,7 +102,7 @@ def test_empty_sequences(rng):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
-def test_lengths_may_be_narrow_integers(dtype, rng):
+def test_lengths_may_be_small_integer_dtypes(dtype, rng):
     # 300 steps are more than 8 bits hold.
     lengths = np.array([100, 0, 120, 1], dtype)
     rnn = rnncells.RNN(rnncells.GRUCell(4), return_carry=True)
@@ -169,7 +169,7 @@ def test_lengths_out_of_range_are_clipped_under_jit(reverse, rng):
     assert_equal(run(jnp.array([99, -5, 3, 1])), run(clipped))
 
 
-def test_resets_leave_the_precision_of_the_carry(rng):
+def test_resets_keep_the_dtype_of_the_carry(rng):
     # A rollout stored in half precision, continued with resets.
     rnn, params, inputs, fresh, carry = setting(
         CELLS["LSTMCell"], rng, return_carry=True

@@ -47,9 +47,7 @@ def result_in(folder):
     return json.loads((folder / RESULT).read_text())
 
 
-def test_result_names_what_it_began_with_and_what_it_went_on_with(
-    folder, config, monkeypatch
-):
+def test_result_names_the_environments_of_start_and_resume(folder, config, monkeypatch):
     began = describe_environment()
     for commit in ("abc", "abc", "def"):
         now = began | {"commit": commit, "python": "3.99.0"}
@@ -64,7 +62,7 @@ def test_result_names_what_it_began_with_and_what_it_went_on_with(
 
 
 @pytest.mark.parametrize("name", ["jax", "jaxlib", "flax", "optax", "numpy", "device"])
-def test_run_does_not_go_on_where_it_may_round_otherwise(name, folder, config):
+def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
     began = describe_environment()
     before = [began | {name: "0.1"}]
     (folder / ENVIRONMENT).write_text(to_json(before))
@@ -101,7 +99,7 @@ def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, co
     assert result_in(folder)["presented"] == 6
 
 
-def test_curves_that_do_not_read_are_named(folder, config):
+def test_unreadable_curves_are_named(folder, config):
     size = (folder / METRICS).stat().st_size
     (folder / METRICS).write_bytes(bytes(size))
     with pytest.raises(ConfigError, match="metrics.jsonl is damaged"):
@@ -119,9 +117,7 @@ def test_result_is_not_lost_without_overwrite(folder, config):
     assert result_in(folder)["config"]["seed"] == 1
 
 
-def test_lines_are_on_disk_before_the_state_that_counts_on_them(
-    tmp_path, config, monkeypatch
-):
+def test_metrics_are_on_disk_before_the_checkpoint(tmp_path, config, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
     Run(Trainer(config), tmp_path).train()

@@ -42,11 +42,11 @@ def folder(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_words_name_rows_and_readings(words, rows):
+def test_patterns_select_rows_and_readings(words, rows):
     assert chosen(words) == rows
 
 
-def test_a_row_may_be_a_file_of_ones_own(tmp_path):
+def test_row_may_be_a_path(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(config_path(SIX_A).read_text())
     assert chosen(["mine.toml:*lstm", "./mine.toml"]) == [
@@ -58,7 +58,7 @@ def test_a_row_may_be_a_file_of_ones_own(tmp_path):
     assert Path("runs/mine-gru-seed0/result.json").is_file()
 
 
-def test_run_all_runs_what_has_not_ended(capsys):
+def test_run_all_skips_finished_runs(capsys):
     assert main(["run-all", f"{SIX_A}:gru", SIX_A, *SHORT]) == 0
     first = capsys.readouterr().out
     assert first.startswith("0 of 2 runs already finished")
@@ -101,7 +101,7 @@ def test_mistakes_end_before_any_run(words, message, capsys):
     assert not Path("runs").exists()
 
 
-def test_rows_of_one_folder_end_before_any_run(tmp_path, capsys):
+def test_rows_with_one_folder_end_before_any_run(tmp_path, capsys):
     for folder in ("aa", "bb"):
         (tmp_path / folder).mkdir()
         shutil.copy(config_path(SIX_A), tmp_path / folder / "mine.toml")
@@ -125,7 +125,7 @@ def test_damaged_results_end_with_one_line(damaged, capsys):
         assert "result.json is damaged" in error and len(error.splitlines()) == 1
 
 
-def test_two_processes_do_not_run_in_one_folder(tmp_path):
+def test_run_folder_is_locked_by_one_process(tmp_path):
     with locked(tmp_path / "run"):
         with pytest.raises(ConfigError, match="another process is using"):
             with locked(tmp_path / "run"):

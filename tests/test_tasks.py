@@ -56,7 +56,7 @@ ONE_EACH += ["two-classes-3c-1", "adding-4-1", "temporal-order-6b"]
 
 
 @pytest.mark.parametrize("name", ONE_EACH)
-def test_answers_are_right_by_each_number_that_is_measured(name, rng):
+def test_answers_are_judged_by_every_measured_output(name, rng):
     options = read_config(config_path(name)).task
     if options.name == "long-lags":
         options = dataclasses.replace(options, lag=7)
@@ -93,21 +93,21 @@ def test_answers_are_right_by_each_number_that_is_measured(name, rng):
 
 
 @pytest.mark.parametrize("name, shape", [("adding-4-1", (2, 1)), ("reber-1-1", (7,))])
-def test_answers_of_another_shape_are_refused(name, shape):
+def test_answers_of_another_shape_raise(name, shape):
     options = read_config(config_path(name)).task
     sequence = TASKS[options.name].sample(options, jax.random.key(3))
     with pytest.raises(ValueError, match="Use jax.vmap for many sequences"):
         sequence.judge(jnp.zeros(shape), 0.1)
 
 
-def test_options_that_are_no_choice_are_refused():
+def test_unknown_options_raise():
     with pytest.raises(ValueError, match=r"`operation` must be one of .*, got 'sums'"):
         MarkedPairs(operation="sums")
     with pytest.raises(ValueError, match="`measured` must be one of"):
         LongLags(measured="last")
 
 
-def test_few_sequences_are_cut():
+def test_few_sequences_reach_the_length_limit():
     options = VeryLongLags(lag=3, go_on=0.99)
     drawn = draw(options, 2000)
     assert drawn.length.max() < drawn.inputs.shape[1]
@@ -332,7 +332,7 @@ def test_test_strings_are_not_in_the_training_set():
     assert (np.asarray(sets.train.inputs[0]) == np.asarray(drawn.inputs)).all(1).any()
 
 
-def test_sets_may_be_of_different_strings():
+def test_sets_can_have_distinct_strings():
     sets = draw_sets(EmbeddedReber(strings=60, pairs=1, distinct=True), seed=0)
     strings = {
         reber.spell(symbols, length)
@@ -341,7 +341,7 @@ def test_sets_may_be_of_different_strings():
     assert len(strings) == 60
 
 
-def test_sets_that_are_too_large_are_refused():
+def test_sets_that_are_too_large_raise():
     options = EmbeddedReber(strings=3000, pairs=1, distinct=True)
     with pytest.raises(ConfigError, match="`strings` must be smaller: .* got 3000"):
         draw_sets(options, seed=0)
