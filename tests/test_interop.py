@@ -17,6 +17,7 @@ from cases import (
     random_like,
     under_cell,
 )
+from covering import exhaustive_but
 from libraries import (
     DEEP,
     HAS,
@@ -95,27 +96,41 @@ def without(weights, *names):
     return {name: array for name, array in weights.items() if name not in names}
 
 
+ROUND_TRIPS = [
+    (library, kind, use_bias, shape)
+    for library, kinds in HAS.items()
+    for kind in kinds
+    for use_bias in (True, False)
+    for shape in (SHAPES[library] if use_bias else ["cell", (2, True)])
+    if use_bias or library in WITHOUT_BIAS
+]
+
+
 @pytest.mark.parametrize(
-    "library, kind, use_bias",
-    [
-        (library, kind, use_bias)
-        for library, kinds in HAS.items()
-        for kind in kinds
-        for use_bias in (True, False)
-        if use_bias or library in WITHOUT_BIAS
-    ],
+    "library, kind, use_bias, shape",
+    exhaustive_but(
+        ROUND_TRIPS,
+        # All cells with biases; the largest layer with the first kind of a library.
+        [
+            row
+            for row in ROUND_TRIPS
+            if row[2] and row[3] == SHAPES[row[0]][0]
+            if row[3] == "cell" or row[1] == HAS[row[0]][0]
+        ]
+        + [(library, HAS[library][0], True, (2, True)) for library in SHAPES]
+        + [(library, HAS[library][-1], False, "cell") for library in WITHOUT_BIAS],
+    ),
 )
-def test_weights_come_back_to_the_bit(library, kind, use_bias, rng):
+def test_weights_come_back_bit_identically(library, kind, use_bias, shape, rng):
     from_theirs, to_theirs = LIBRARIES[library]
     draw = few_bits if (library, kind) == ("haiku", "LSTM") else lambda tree: tree
-    for shape in SHAPES[library] if use_bias else ["cell", (2, True)]:
-        layer = make_layer(kind, shape, use_bias=use_bias)
-        ours = draw(draw_params(rng, layer))
-        theirs = to_theirs(layer, ours)
-        assert_equal(from_theirs(layer, theirs), ours)
-        if kind not in MERGES[library] or not use_bias:
-            theirs = draw(random_like(rng, theirs))
-            assert_equal(to_theirs(layer, from_theirs(layer, theirs)), theirs)
+    layer = make_layer(kind, shape, use_bias=use_bias)
+    ours = draw(draw_params(rng, layer))
+    theirs = to_theirs(layer, ours)
+    assert_equal(from_theirs(layer, theirs), ours)
+    if kind not in MERGES[library] or not use_bias:
+        theirs = draw(random_like(rng, theirs))
+        assert_equal(to_theirs(layer, from_theirs(layer, theirs)), theirs)
 
 
 def test_forget_bias_of_haiku_is_rounded_where_haiku_cannot_hold_it(rng):

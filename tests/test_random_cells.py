@@ -160,7 +160,7 @@ def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
 
     x = inputs_of(rng, BATCH, TIME)
     params = Model({}).init(KEYS, x)
-    with pytest.raises(ValueError, match="made in nn.compact: make them in setup"):
+    with pytest.raises(ValueError, match="create them in `setup`"):
         Model({"memory": "sqrt"}).apply(params, x, rngs={"dropout": KEYS["dropout"]})
 
 
@@ -338,7 +338,7 @@ def test_masks_of_each_step_need_the_plain_loop(rng):
 
     plain = rnn.clone(implementation="scan")
     assert_equal(y, plain.apply(params, x, rngs={"dropout": KEYS["dropout"]}))
-    with pytest.raises(ValueError, match="more than its own params"):
+    with pytest.raises(ValueError, match="uses only its own params"):
         rnn.clone(memory="recompute").apply(
             params, x, rngs={"dropout": KEYS["dropout"]}
         )
