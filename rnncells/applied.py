@@ -1,14 +1,14 @@
-"""Layers of flax.linen, applied as pure functions of inputs and variables."""
+"""Layers of flax.linen as pure functions of inputs and variables."""
 
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.carry import PyTree
 from rnncells.recurrence.settling import on_cpu
 
 
@@ -30,7 +30,7 @@ class Applied:
     def __str__(self) -> str:
         return type(self.layer).__name__
 
-    def __call__(self, inputs: jax.Array, variables: PyTree) -> jax.Array:
+    def __call__(self, inputs: jax.Array, variables: chex.ArrayTree) -> jax.Array:
         return self.layer.apply(variables, inputs)
 
 
@@ -40,31 +40,31 @@ class Convolution(Applied):
 
     layer: nn.Conv
 
-    def __call__(self, inputs: jax.Array, variables: PyTree) -> jax.Array:
+    def __call__(self, inputs: jax.Array, variables: chex.ArrayTree) -> jax.Array:
         leading = inputs.ndim - len(self.layer.kernel_size) - 1
         if leading < 2 or jax.device_count() == 1:
             return self.layer.apply(variables, inputs)
-        # Conv makes one axis of time and batch: with the batch outside, devices among
-        # which it is divided keep their rows.
+        # Conv merges time and batch to one axis. With the batch first, each device
+        # keeps its rows if the batch is sharded.
         outputs = self.layer.apply(variables, jnp.swapaxes(inputs, 0, 1))
         return jnp.swapaxes(outputs, 0, 1)
 
     @property
     def to_pull(self) -> "Convolution":
-        """The same function, with a derivative by inputs that is fast in a loop.
+        """The same function, whose derivative by the inputs is fast in a loop.
 
-        XLA on CPU knows such a convolution only if its kernel is `(..., in, out)`. Here
-        the kernel of the derivative is.
+        XLA on CPU has a fast convolution only for kernels `(..., in, out)`. Here the
+        derivative has a kernel of this layout.
         """
         return self._by(convolve_by_transposed)
 
     def pull_weights(
-        self, left: jax.Array, weights: PyTree, gradient: jax.Array
-    ) -> PyTree:
-        """Returns the gradients by weights.
+        self, left: jax.Array, weights: chex.ArrayTree, gradient: jax.Array
+    ) -> chex.ArrayTree:
+        """Returns the gradients of the weights, computed by a matrix product.
 
-        As those of a matrix product: XLA on CPU takes a kernel's gradient for a
-        convolution with a kernel of the size of the image, up to 40 times slower.
+        XLA on CPU would compute the gradient of a kernel as a convolution with a kernel
+        of the size of the image, which is up to 40 times slower.
         """
         function = self._by(convolve_by_patches)
         _, pull = jax.vjp(lambda weights: function(left, weights), weights)
@@ -81,7 +81,7 @@ class Convolution(Applied):
 def convolve_by_transposed(
     lhs: jax.Array, rhs: jax.Array, *at, dimension_numbers, **options
 ) -> jax.Array:
-    """Returns `jax.lax.conv_general_dilated` with the kernel's last axes exchanged."""
+    """Computes `jax.lax.conv_general_dilated` with a transposed kernel."""
     out, into, *spatial = dimension_numbers.rhs_spec
     exchanged = dimension_numbers._replace(rhs_spec=(into, out, *spatial))
     return jax.lax.conv_general_dilated(
@@ -100,12 +100,12 @@ def convolve_by_patches(
     precision: jax.lax.PrecisionLike = None,
     **options,
 ) -> jax.Array:
-    """Returns `jax.lax.conv_general_dilated`, formed as one matrix product.
+    """Computes `jax.lax.conv_general_dilated` as one matrix product.
 
     Args:
       lhs: `(batch, *spatial, channels)`.
       rhs: `(*kernel, channels, features)`.
-      window_strides: as all that follows, see `jax.lax.conv_general_dilated`.
+      window_strides: see `jax.lax.conv_general_dilated`, also for the other arguments.
     """
     *kernel, channels, features = rhs.shape
     zero = jnp.zeros((), lhs.dtype)

@@ -1,15 +1,16 @@
-"""The contract of a recurrent cell, and what all cells share: carries and gates.
+"""The base class of recurrent cells.
 
 A cell is a projection and a recurrence:
 
     cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
 
-but for the dtypes of the carry, which a call keeps. `project` computes what needs the
-inputs only, for any leading axes, so that a whole sequence can be projected at once;
-`recur` computes what needs the carry. A cell states the shapes of its carry
-(`carry_shape`); all else about carries is written here, once.
+In addition, a call keeps the dtypes of the carry. `project` computes everything that
+depends on the inputs only. It takes any leading axes, so a whole sequence can be
+projected at once. `recur` computes everything that depends on the carry. A cell defines
+the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,8 @@ from flax.typing import Initializer
 from rnncells.applied import applied
 from rnncells.carry import (
     Carry,
-    PyTree,
+    Sample,
+    ShapeTree,
     carry_dtype,
     cast_like,
     dtype_of,
@@ -30,14 +32,15 @@ from rnncells.gates import GateParams, side_by_side
 from rnncells.initializers import ByGate, check_by_gate, of_gate
 from rnncells.recurrence import products
 from rnncells.recurrence.affine import Affine
+from rnncells.recurrence.trees import StructTree
 
 
 class RNNCellBase(nn.RNNCellBase):
     """Base of all cells: `carry, output = cell(carry, inputs)`.
 
-    A subclass has the field `features` (None: taken from the carry) and, where it uses
-    them, `dtype`, `param_dtype` and `carry_init`; it defines `num_feature_dims`,
-    `carry_shape`, `setup`, `project` and `recur`:
+    A subclass has the field `features` (None takes the width of the carry) and, if it
+    uses them, the fields `dtype`, `param_dtype` and `carry_init`. It defines
+    `num_feature_dims`, `carry_shape`, `setup`, `project` and `recur`:
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
     >>> class LeakyCell(rnncells.RNNCellBase):
@@ -59,13 +62,13 @@ class RNNCellBase(nn.RNNCellBase):
     >>> outputs.shape
     (2, 5, 4)
 
-    Dtypes. The carry is made in `param_dtype`, complex where the input is complex, and
-    each step returns it in the dtype in which it came, so that every cell can be
-    scanned; a real carry that meets complex inputs is returned complex, as it must be.
-    The computation runs in `dtype`, or in the promoted dtype of inputs and parameters
-    if that is None; an output that is formed with the carry (of all cells but
-    SimpleCell, and ProjectedLSTMCell, whose output is a product) has the wider of the
-    two dtypes, as in flax.linen.
+    Dtypes. `initialize_carry` returns a carry in `param_dtype`, or a complex carry if
+    the input is complex. Each step returns the carry in the dtype that it was given, so
+    that every cell can be scanned. One exception: a real carry becomes complex with
+    complex inputs. The computation runs in `dtype`; if `dtype` is None, in the promoted
+    dtype of inputs and parameters. An output that depends on the carry directly has the
+    wider of the two dtypes, as in flax.linen. The outputs of SimpleCell and
+    ProjectedLSTMCell are products and have the dtype of the computation.
     """
 
     def __post_init__(self):
@@ -74,7 +77,7 @@ class RNNCellBase(nn.RNNCellBase):
 
     @property
     def num_feature_dims(self) -> int:
-        """Number of trailing axes of the input that are not batch axes."""
+        """Number of feature axes, the last axes of the input."""
         if type(self).num_feature_axes is RNNCellBase.num_feature_axes:
             raise NotImplementedError(
                 f"{type(self).__name__} must define `num_feature_dims`."
@@ -83,53 +86,67 @@ class RNNCellBase(nn.RNNCellBase):
 
     @property
     def num_feature_axes(self) -> int:
-        """The name that flax.linen has for `num_feature_dims`."""
+        """`num_feature_dims` under its name in flax.linen."""
         if type(self).num_feature_dims is RNNCellBase.num_feature_dims:
             raise NotImplementedError(
                 f"{type(self).__name__} must define `num_feature_dims`."
             )
         return self.num_feature_dims
 
-    def carry_shape(self, input_shape: tuple[int, ...]) -> PyTree:
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         """Returns the shapes of the carry without batch axes: a pytree of tuples.
 
-        It may read fields alone: it is called outside of `apply` too. A leaf may also
-        be a `jax.ShapeDtypeStruct`, if its dtype is to be fixed; such a part starts at
-        0 if it is of integers.
+        This method must read only fields, because it is also called outside of `apply`.
+        To fix the dtype of a part, return a `jax.ShapeDtypeStruct` instead of a tuple;
+        integer parts start at 0.
 
         Args:
-          input_shape: the last `num_feature_dims` axes of the input.
+          input_shape: sizes of the last `num_feature_dims` axes of the input.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `carry_shape`.")
 
-    def project(self, inputs: PyTree) -> PyTree:
-        """Returns what the inputs give to the step: any leading axes, no carry."""
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns the part of a step that depends on the inputs only.
+
+        Args:
+          inputs: `(*leading, *features)`, with any leading axes.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define `project`.")
 
-    def recur(self, carry: Carry, projected: PyTree) -> tuple[Carry, PyTree]:
-        """Returns `(new_carry, output)` of one step from the projected inputs."""
+    def recur(
+        self, carry: Carry, projected: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
+        """Returns `(new_carry, output)` of one step, from the projected inputs."""
         raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
 
-    def __call__(self, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+    def __call__(
+        self, carry: Carry, inputs: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
         """Applies one step.
 
         Args:
-          carry: as returned by `initialize_carry` or by the step before.
+          carry: carry from `initialize_carry` or from the previous step.
           inputs: `(*batch, *features)`, with `num_feature_dims` feature axes.
 
         Returns:
           `(new_carry, output)`; the carry keeps its shapes and dtypes.
 
         Raises:
-          ValueError: the carry does not fit the inputs or `features`.
+          ValueError: the shapes of `carry` do not fit the inputs or `features`.
+          TypeError: `carry` is not floating or complex.
         """
         if self.is_initializing():
             self._check_bias_init()
         return self._step(carry, inputs)
 
     @nn.nowrap
-    def _step(self, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
-        """Applies one step; apart, as loops are slow where `__call__` is overridden."""
+    def _step(
+        self, carry: Carry, inputs: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
+        """Applies one step.
+
+        Kept separate so that an overridden `__call__` can be detected.
+        """
         self._check_carry(carry, inputs)
         self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
         stepped = self.recur(carry, self.project(inputs))
@@ -138,8 +155,8 @@ class RNNCellBase(nn.RNNCellBase):
 
     @nn.nowrap
     def _take_shape(self, shape: tuple[int, ...]) -> None:
-        """Sets the shape of the carry's last part, which tells the width and batch."""
-        # Modules are frozen, and the shape is known no sooner.
+        """Stores the shape of the last part of the carry: batch axes and width."""
+        # Flax modules are frozen, and the shape is not known before the call.
         object.__setattr__(self, "_carry_shape", shape)
 
     def _check_bias_init(self) -> None:
@@ -151,39 +168,40 @@ class RNNCellBase(nn.RNNCellBase):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: jax.Array | None = None,
-        sample_input: PyTree = None,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
         *,
-        rng: jax.Array | None = None,
-        input_shape: PyTree = None,
+        rng: chex.PRNGKey | None = None,
+        input_shape: Sample | None = None,
     ) -> Carry:
         """Returns the carry before the first step.
 
         Args:
-          key: random key, for `carry_init`; None will do if that needs none.
+          key: random key for `carry_init`; None if `carry_init` needs no key.
           sample_input: one step of input, `(*batch, *features)`: an array, a
-            `jax.ShapeDtypeStruct`, a pytree of those (the first leaf counts), or a
-            shape (of unknown dtype). Values are never read.
-          rng: the name that flax.linen has for `key`.
-          input_shape: the name that flax.linen has for `sample_input`.
+            `jax.ShapeDtypeStruct`, a pytree of them (the shape of the first leaf is
+            used), or a shape. Values are never read.
+          rng: `key` under its name in flax.linen.
+          input_shape: `sample_input` under its name in flax.linen.
 
         Raises:
           ValueError: the sample has too few axes, or `features` is None.
-          TypeError: called on the class, as before Flax 0.7.
+          TypeError: the method is called on the class, as before Flax 0.7, or without a
+            sample.
         """
         if not isinstance(self, nn.Module):
             raise TypeError(
-                "`initialize_carry` is a method of the instance: write "
+                "`initialize_carry` must be called on an instance: write "
                 "cell.initialize_carry(key, sample_input), where sample_input is one "
-                "step of input, not initialize_carry(key, batch_dims, size)."
+                "step of input, instead of initialize_carry(key, batch_dims, size)."
             )
         key = rng if key is None else key
         if (sample_input is None) == (input_shape is None):
-            raise TypeError("give `sample_input`, or else `input_shape`, its alias.")
+            raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
         sample = input_shape if sample_input is None else sample_input
         specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
-        # One leaf takes the key itself, as in flax.linen, so that a random
-        # `carry_init` gives Flax's values.
+        # A carry of one array uses `key` itself, as in flax.linen, so that a random
+        # `carry_init` returns the same values.
         keys = [key] * len(specs)
         if key is not None and len(specs) > 1:
             keys = jax.random.split(key, len(specs))
@@ -196,8 +214,8 @@ class RNNCellBase(nn.RNNCellBase):
         return jax.tree.unflatten(treedef, leaves)
 
     @nn.nowrap
-    def _carry_structs(self, sample: PyTree) -> PyTree:
-        """Returns the carry as `jax.ShapeDtypeStruct`s, batch axes first."""
+    def _carry_structs(self, sample: StructTree) -> StructTree:
+        """Returns the shapes and dtypes of the carry, batch axes first."""
         param_dtype = getattr(self, "param_dtype", jnp.float32)
         dtype = carry_dtype(param_dtype, sample)
         batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
@@ -207,16 +225,16 @@ class RNNCellBase(nn.RNNCellBase):
                 return jax.ShapeDtypeStruct(batch + leaf.shape, leaf.dtype)
             if None in leaf:
                 raise ValueError(
-                    f"`features` of {type(self).__name__} is None, so the carry cannot "
-                    "be made from the input: give the carry, or give `features`."
+                    f"`features` of {type(self).__name__} is None, so the width of the "
+                    "carry is unknown. Pass `features`, or pass a carry."
                 )
             return jax.ShapeDtypeStruct(batch + tuple(leaf), dtype)
 
         return jax.tree.map(struct, self.carry_shape(features), is_leaf=is_shape)
 
     @nn.nowrap
-    def _check_carry(self, carry: Carry, inputs: PyTree) -> None:
-        """Raises unless the carry has the shapes that the inputs and features ask."""
+    def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
+        """Raises an error unless the carry fits the inputs and `features`."""
         if type(self).carry_shape is RNNCellBase.carry_shape:
             return
         input_shape = jax.tree.leaves(inputs)[0].shape
@@ -254,26 +272,27 @@ class RNNCellBase(nn.RNNCellBase):
         bias_init: Initializer = nn.initializers.zeros_init(),
         use_bias: bool = True,
     ) -> None:
-        """Declares, in `setup`, the parameters of gates of one width.
+        """Declares the parameters of gates of one width; call it in `setup`.
 
         Args:
-          *names: names of the gates, which are the names in the parameter tree.
-          features: width of each gate; None means the cell's `features`.
-          kernel_init: initialiser of each gate's kernel.
-          bias_init: initialiser of each gate's bias; a `ByGate` knows them by name.
+          *names: names of the gates in the parameter tree.
+          features: width of each gate; None takes the cell's `features`.
+          kernel_init: initializer of the kernel of each gate.
+          bias_init: initializer of the bias of each gate, or a `ByGate`.
           use_bias: whether the gates have biases.
 
         Raises:
-          TypeError: a name that is no string.
-          ValueError: no `features`, here and as a field of the cell.
+          TypeError: a name is not a string.
+          ValueError: there are no names; `features` is neither an argument nor a field
+            of the cell.
         """
         check_names("gates", names)
         if features is None and not hasattr(self, "features"):
             raise ValueError(
-                f"`gates` of {type(self).__name__} needs their width: give `features`, "
-                "here or as a field of the cell."
+                f"`gates` of {type(self).__name__} needs the width of the gates: pass "
+                "`features` to `gates`, or add the field `features` to the cell."
             )
-        # One key for all, that biases of different gates can be drawn together.
+        # The gates share one key, so that `chrono` can draw their biases together.
         draws = use_bias and isinstance(bias_init, ByGate) and self.has_rng("params")
         key = self.make_rng("params") if draws else None
         for name in names:
@@ -294,23 +313,24 @@ class RNNCellBase(nn.RNNCellBase):
     def affine(
         self, inputs: jax.Array, *names: str, onto: jax.Array | None = None
     ) -> jax.Array:
-        """Returns `inputs @ kernel + bias` of the gates named, side by side.
+        """Returns `inputs @ kernel + bias` of several gates, side by side.
 
-        It is formed as one product. In `recur`, this (or `product`) is how to multiply
-        the carry with weights: what is written so is fast, unless it stands inside a
-        transformation (as `jax.vmap` or `jax.checkpoint`) within `recur`.
+        All gates are computed in one product. In `recur`, use this method or `product`
+        to multiply the carry by weights, so that the gradients of the weights are
+        computed after the loop over time. Calls inside a transformation within `recur`,
+        for example `jax.vmap` or `jax.checkpoint`, are correct but slower.
 
         Args:
-          inputs: `(*leading, features_in)`, any leading axes.
-          *names: gates declared with `gates`.
-          onto: what the result is added to, of its shape.
+          inputs: `(*leading, features_in)`, with any leading axes.
+          *names: names of gates declared with `gates`.
+          onto: array of the result's shape that the result is added to.
 
         Returns:
-          `(*leading, sum of the gates' features)`.
+          `(*leading, sum of the widths of the gates)`.
 
         Raises:
-          TypeError: a name that is no string.
-          ValueError: no names, or one that is no gate.
+          TypeError: a name is not a string.
+          ValueError: there are no names, or there is no gate of some name.
         """
         check_names("affine", names)
 
@@ -330,34 +350,35 @@ class RNNCellBase(nn.RNNCellBase):
             return gate
         declared = list(self._gates())
         raise ValueError(
-            f"`affine` of {type(self).__name__} must be given names of gates, which "
-            f"`setup` declares by self.gates(...): {declared}; got {name!r}."
+            f"`affine` of {type(self).__name__} takes names of gates that `setup` "
+            f"declares with self.gates(...): {declared}, got {name!r}."
         )
 
     @nn.nowrap
     def product(
         self, layer: nn.Module, inputs: jax.Array, onto: jax.Array | None = None
     ) -> jax.Array:
-        """Returns `layer(inputs)` of a layer that is affine in its inputs.
+        """Returns `layer(inputs)` for a layer that is affine in its inputs.
 
-        In `recur`, this is how to apply a `flax.linen` layer such as Conv or Dense to
-        the carry: the gradient of its weights is then formed after the loop over time.
-        In `project` it is as good as the plain call, and on CPU faster for Conv.
+        In `recur`, use this method to apply a `flax.linen` layer such as Conv or Dense
+        to the carry, so that the gradients of its weights are computed after the loop
+        over time. In `project`, it returns the same as `layer(inputs)`, and on CPU it
+        is faster for Conv.
 
         Args:
           layer: a submodule without state or randomness.
-          inputs: what it is applied to.
-          onto: what the result is added to, of its shape.
+          inputs: the inputs of the layer.
+          onto: array of the result's shape that the result is added to.
 
         Raises:
-          TypeError: `layer` is no layer.
-          ValueError: in `recur`, a layer that is not affine.
+          TypeError: `layer` is not a layer.
+          ValueError: in `recur`, `layer` is not affine.
         """
         if not isinstance(layer, nn.Module) or isinstance(layer, GateParams):
             got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
             raise TypeError(
-                f"`product` of {type(self).__name__} must be given a layer, as "
-                f"self.product(self.dense, h), got {got}. (Gates go to `affine`.)"
+                f"`product` of {type(self).__name__} takes a layer, for example "
+                f"self.product(self.dense, h), got {got}. For gates use `affine`."
             )
         if self.is_initializing():
             result = layer(inputs)
@@ -371,13 +392,13 @@ class RNNCellBase(nn.RNNCellBase):
 
 
 def feature_dims(cell: nn.Module) -> int:
-    """Returns the number of feature axes of any cell, ours, Flax's or a user's."""
+    """Returns the number of feature axes of any cell, including Flax's cells."""
     for name in ("num_feature_dims", "num_feature_axes"):
         if hasattr(cell, name):
             return getattr(cell, name)
     raise TypeError(
-        f"{type(cell).__name__} is no cell: it has neither `num_feature_dims` nor "
-        "`num_feature_axes`."
+        f"{type(cell).__name__} is not a cell: it defines neither `num_feature_dims` "
+        "nor `num_feature_axes`."
     )
 
 
@@ -387,12 +408,12 @@ def split_shape(
     """Returns the batch axes and the feature axes of one step's input shape."""
     dims = feature_dims(cell)
     if shape == () and dims == 1:
-        # Flax takes this for one step without batch axes, its width left out.
+        # Flax accepts `()` for one step without batch axes, and ignores the width.
         return (), ()
     if len(shape) < dims:
         raise ValueError(
-            f"`sample_input` of {type(cell).__name__} must have at least {dims} axes "
-            f"(*batch, and {dims} of features), got the shape {tuple(shape)}."
+            f"`sample_input` of {type(cell).__name__} must have at least {dims} axes: "
+            f"any batch axes and {dims} feature axes, got the shape {tuple(shape)}."
         )
     cut = len(shape) - dims
     return tuple(shape[:cut]), tuple(shape[cut:])

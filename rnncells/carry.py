@@ -1,22 +1,36 @@
-"""What a carry is made of: samples, shapes and dtypes."""
+"""Shapes and dtypes of carries."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.typing import Dtype
 from jax import export
 
-Carry = Any
-PyTree = Any
+from rnncells.recurrence.trees import StructTree
+
+# The state of a cell.
+Carry = chex.ArrayTree
+# The shapes of a carry without batch axes. A leaf is a tuple of sizes, or a struct
+# where the dtype is fixed.
+ShapeTree = (
+    tuple[int | None, ...]
+    | jax.ShapeDtypeStruct
+    | Iterable["ShapeTree"]
+    | Mapping[Any, "ShapeTree"]
+)
+# One step of input, or its shape.
+Sample = chex.ArrayTree | StructTree | chex.Shape
 
 
 def is_shape(value: Any) -> bool:
-    """Says whether `value` is a shape: a tuple or list of sizes, the empty one too.
+    """Returns whether `value` is a shape: a tuple or list of sizes, or empty.
 
     Sizes are integers of Python or NumPy, symbolic dimensions of `jax.export`, or None
-    where a size is not known.
+    for an unknown size.
     """
     return isinstance(value, tuple | list) and all(
         n is None or isinstance(n, int | np.integer) or export.is_symbolic_dim(n)
@@ -24,15 +38,15 @@ def is_shape(value: Any) -> bool:
     )
 
 
-def sample_structs(sample: PyTree) -> PyTree:
+def sample_structs(sample: Sample) -> StructTree:
     """Returns a sample as a pytree of `jax.ShapeDtypeStruct`.
 
     Args:
-      sample: an array, a `jax.ShapeDtypeStruct`, a pytree of those, or a shape. A shape
-        gets the dtype bool, to which every other dtype is wider.
+      sample: an array, a `jax.ShapeDtypeStruct`, a pytree of them, or a shape. A shape
+        gets the dtype bool, which promotes to every other dtype.
 
     Raises:
-      TypeError: there is no sample.
+      TypeError: `sample` is None.
     """
     if sample is None:
         raise TypeError(
@@ -53,18 +67,18 @@ def dtype_of(leaf: Any) -> Dtype:
 
 
 def with_own_dtype(leaf: Any) -> Any:
-    """Returns an array that keeps its dtype when it meets others.
+    """Returns an array that is not weakly typed.
 
-    Python numbers, and what JAX makes of them (weakly typed arrays), do not: what meets
-    them would decide their dtype, and each loop meets them elsewhere.
+    The dtype of Python numbers and of weakly typed arrays depends on the operations on
+    them, which differ between loops.
     """
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
     is_weak = getattr(leaf, "weak_type", False)
     return jax.lax.convert_element_type(leaf, leaf.dtype) if is_weak else leaf
 
 
-def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
-    """Returns the dtype of a carry: `param_dtype`, complex where the sample is.
+def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:
+    """Returns the dtype of a carry: `param_dtype`, or complex if the sample is complex.
 
     Args:
       param_dtype: dtype of the parameters.
@@ -75,11 +89,11 @@ def carry_dtype(param_dtype: Dtype, sample: PyTree) -> Dtype:
     return jnp.result_type(param_dtype, *wider)
 
 
-def cast_like(new: PyTree, old: PyTree) -> PyTree:
-    """Returns `new` in the precision of `old`, leaf by leaf.
+def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
+    """Casts each leaf of `new` to the precision of the leaf of `old`.
 
-    Real stays real, complex stays complex, and what is neither (counters, random keys)
-    stays as it is. A Python number takes the dtype of `old`.
+    Real leaves stay real, and complex leaves stay complex. Other leaves (counters,
+    random keys) do not change. A Python number gets the dtype of `old`.
     """
 
     def cast(new_leaf, old_leaf):

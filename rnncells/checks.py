@@ -1,30 +1,31 @@
-"""Checks of what those who write and use cells pass and return."""
+"""Checks of the arguments and results of cells."""
 
 import operator
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry, PyTree
+from rnncells.carry import Carry
 
 
 def check_fields(cell: Any) -> None:
-    """Raises unless the fields that most cells have are a count, and functions."""
+    """Raises an error unless `features` is a count and activations are functions."""
     name = type(cell).__name__
     check_features(name, getattr(cell, "features", None))
     for field in ("gate_fn", "activation_fn"):
         function = getattr(cell, field, len)
         if not callable(function):
             raise TypeError(
-                f"`{field}` of {name} must be a function, got {function!r}. (The width "
-                "of the inputs is not an argument.)"
+                f"`{field}` of {name} must be a function, got {function!r}. The width "
+                "of the inputs is not an argument: cells read it from the inputs."
             )
 
 
 def check_features(name: str, features: Any) -> None:
-    """Raises unless the field `features` of a cell is a count, or None."""
+    """Raises an error unless the field `features` of a cell is a count, or None."""
     if features is None:
         return
     try:
@@ -33,8 +34,8 @@ def check_features(name: str, features: Any) -> None:
         hint = ""
         if callable(features):
             hint = (
-                " (Up to Flax 0.6.11 the first argument of a cell was `gate_fn`: write "
-                f"{name}(features, gate_fn=...).)"
+                " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
+                f"write {name}(features, gate_fn=...)."
             )
         raise TypeError(
             f"`features` of {name} must be an int, or None to take the width of the "
@@ -45,7 +46,7 @@ def check_features(name: str, features: Any) -> None:
 
 
 def check_count(name: str, field: str, value: Any, least: int = 1) -> None:
-    """Raises unless a field, or an argument, is an int of at least so much."""
+    """Raises an error unless a field or an argument is an int of at least `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise TypeError(f"`{field}` of {name} must be an int, got {value!r}.")
     if value < least:
@@ -53,7 +54,7 @@ def check_count(name: str, field: str, value: Any, least: int = 1) -> None:
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:
-    """Raises unless a projection makes fewer of `features`, a count."""
+    """Raises an error unless `proj_features` is less than `features`."""
     if features is None:
         raise TypeError(f"`features` of {name} must be an int, got None.")
     check_features(name, features)
@@ -66,7 +67,7 @@ def check_projection(name: str, proj_features: Any, features: Any) -> None:
 
 
 def check_rate(name: str, field: str, rate: Any) -> None:
-    """Raises unless a rate of dropout is a number in [0, 1)."""
+    """Raises an error unless a dropout rate is a number in [0, 1)."""
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.number):
         raise TypeError(f"`{field}` of {name} must be a number, got {rate!r}.")
     if not 0 <= rate < 1:
@@ -74,32 +75,35 @@ def check_rate(name: str, field: str, rate: Any) -> None:
 
 
 def check_inner_cell(name: str, cell: Any) -> None:
-    """Raises unless `cell` is one of `project` and `recur`, of a known width."""
+    """Raises an error unless `cell` has `project`, `recur` and `features`."""
     if not hasattr(cell, "recur"):
         raise TypeError(
-            f"`cell` of {name} must be a cell of `project` and `recur`, got {cell!r}."
+            f"`cell` of {name} must be a cell with `project` and `recur`, got {cell!r}."
         )
     if getattr(cell, "features", 0) is None:
         raise TypeError(f"`features` of the cell of {name} must be an int, got None.")
 
 
 def check_names(method: str, names: tuple[Any, ...]) -> None:
-    """Raises unless a method of a cell was given names."""
+    """Raises an error unless a method of a cell was called with names."""
     if not all(isinstance(name, str) for name in names):
         raise TypeError(
-            f"`{method}` must be given names, one after the other, got {names}."
+            f"`{method}` takes names as separate arguments, for example "
+            f"{method}('i', 'h'), got {names}."
         )
     if not names:
-        raise ValueError(f"`{method}` must be given at least one name.")
+        raise ValueError(f"`{method}` needs at least one name, got none.")
 
 
-def check_stepped(name: str, stepped: Any, carry: Carry) -> tuple[Carry, PyTree]:
-    """Returns what `recur` returned, if it is a carry of the same shapes, and outputs.
+def check_stepped(
+    name: str, stepped: Any, carry: Carry
+) -> tuple[Carry, chex.ArrayTree]:
+    """Returns the result of `recur`, or raises an error if it is malformed.
 
     Args:
-      name: of the cell.
-      stepped: what `recur` returned.
-      carry: what it was given.
+      name: name of the cell.
+      stepped: result of `recur`, which must be `(new_carry, output)`.
+      carry: carry before the step.
     """
     shapes = jax.tree.map(jnp.shape, carry)
     if not isinstance(stepped, tuple) or len(stepped) != 2:
@@ -110,7 +114,7 @@ def check_stepped(name: str, stepped: Any, carry: Carry) -> tuple[Carry, PyTree]
     new_shapes = jax.tree.map(jnp.shape, stepped[0])
     if new_shapes != shapes:
         raise ValueError(
-            f"`recur` of {name} must return (new_carry, output), the carry with the "
-            f"shapes that it had, {shapes}, got {new_shapes}."
+            f"`recur` of {name} must return (new_carry, output), a new carry with the "
+            f"shapes of the old, {shapes}, got {new_shapes}."
         )
     return stepped

@@ -1,10 +1,11 @@
-"""What a cell gets right and wrong, for those who write cells."""
+"""Checks of a cell for authors of cells."""
 
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from rnncells.base import RNNCellBase, split_shape
-from rnncells.carry import PyTree, sample_structs
+from rnncells.carry import Carry, Sample, sample_structs
 from rnncells.layers.loops import functions_of
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.engine import weights_outside_products
@@ -23,16 +24,17 @@ STEPS = 5
 BATCH = 3
 # Rounding over a few steps, relative to the largest value of each array.
 TOLERANCE = 1e-10
-HALF_OF_THE_DIGITS = 0.5  # of a cell that computes in lower precision than float64
+# The exponent of the tolerance for cells that compute in lower precision.
+HALF_OF_THE_DIGITS = 0.5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-      kind: `'right'`, `'wrong'`, or `'slow'` for what is right but could be faster.
-      text: what was found, and what to do.
+      kind: `'right'`, `'wrong'`, or `'slow'`: correct, but could be faster.
+      text: the result, and what to do.
     """
 
     kind: Literal["right", "slow", "wrong"]
@@ -41,10 +43,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class CellReport:
-    """What `check_cell` found; printed, a line for each finding.
+    """The results of `check_cell`; `print` shows one line for each.
 
     Attributes:
-      findings: in the order in which they were made.
+      findings: results in the order of the checks.
     """
 
     findings: tuple[Finding, ...]
@@ -59,40 +61,41 @@ class CellReport:
 
 
 def check_cell(
-    cell: nn.Module, sample_input: PyTree, key: jax.Array | None = None
+    cell: nn.Module, sample_input: Sample, key: chex.PRNGKey | None = None
 ) -> CellReport:
-    """Looks whether a cell keeps its contract, and whether it is fast.
+    """Checks whether a cell is correct, and whether it runs fast.
 
-    It is run over a few steps with random parameters and inputs, in float64 where its
-    dtypes can be chosen, by the fast loop of `RNN` and by the plain one.
+    Runs the cell for a few steps with random parameters and inputs, in float64 if the
+    cell has the fields `dtype` and `param_dtype`, in the fast loop of `RNN` and in the
+    plain loop.
 
     >>> import jax, rnncells
     >>> print(rnncells.check_cell(rnncells.GRUCell(4), (2, 3)))
     right  `project` takes any leading axes.
-    right  the carry keeps structure, shapes and dtypes.
-    right  rows of a batch do not mix.
-    right  the fast loop equals the plain one, in values and gradients.
-    right  all weights of `recur` are in its 2 products.
+    right  a step keeps the structure, shapes and dtypes of the carry.
+    right  the rows of a batch are independent.
+    right  the fast loop and the plain loop have equal values and gradients.
+    right  `recur` uses weights only in its 2 products.
 
     Args:
-      cell: an instance.
+      cell: instance of a cell.
       sample_input: one step of input, as for `initialize_carry`.
-      key: for what is random.
+      key: random key; None uses `jax.random.key(0)`.
 
     Returns:
-      The report; `report.ok` says whether nothing is wrong.
+      The report; `report.ok` is true if nothing is wrong.
 
     Raises:
-      ValueError: `features` of the cell is None.
+      ValueError: the cell's `features` is None.
     """
     if getattr(cell, "features", 0) is None:
-        raise ValueError("`check_cell` must be given a cell with `features`, got None.")
+        raise ValueError("`check_cell` needs a cell with `features`, got None.")
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
         return CellReport(tuple(_findings(_in_float64(cell), sample_input, key)))
 
 
-def _findings(cell: nn.Module, sample_input: PyTree, key: jax.Array):
+def _findings(cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
     checks = [_kept_carry, _rows]
     if _calls_members(cell):
         missing = _missing_members(cell)
@@ -103,10 +106,10 @@ def _findings(cell: nn.Module, sample_input: PyTree, key: jax.Array):
     else:
         yield Finding(
             "slow",
-            "the cell is no RNNCellBase, or overrides `__call__`: RNN runs it by the "
-            "plain loop.",
+            "the cell is not derived from rnncells.RNNCellBase, or overrides "
+            "`__call__`: RNN runs it in the plain loop.",
         )
-    stage = "The cell must start."
+    stage = "The cell must initialize."
     try:
         setting = _Setting(cell, sample_input, key)
         for check in checks:
@@ -115,15 +118,15 @@ def _findings(cell: nn.Module, sample_input: PyTree, key: jax.Array):
     except InvalidRngError:
         yield Finding(
             "slow",
-            "the cell draws random numbers, so it was looked at no further: check it "
-            "without (`deterministic=True`, as cells with dropout have it).",
+            "the cell draws random numbers, so other checks were skipped. Check the "
+            "cell without random numbers, for example with `deterministic=True`.",
         )
-    except Exception as error:  # whatever a user's cell raises is a finding
+    except Exception as error:  # a user's cell may raise any error
         yield Finding("wrong", f"{stage} It raised {error!r}.")
 
 
 def _calls_members(cell: nn.Module) -> bool:
-    """Says whether the cell's call is `recur` of `project`."""
+    """Returns whether the cell's `__call__` is `recur` of `project`."""
     return isinstance(cell, RNNCellBase) and type(cell).__call__ is RNNCellBase.__call__
 
 
@@ -140,12 +143,12 @@ def _missing_members(cell: RNNCellBase) -> list[str]:
 class _Setting:
     """A cell with random parameters, carry and inputs, `(time, batch, ...)`."""
 
-    def __init__(self, cell: RNNCellBase, sample_input: PyTree, key: jax.Array):
+    def __init__(self, cell: RNNCellBase, sample_input: Sample, key: chex.PRNGKey):
         self.cell = cell
-        # NumPy's random numbers need no compilation.
+        # Random numbers of NumPy need no compilation.
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         sample, structure = jax.tree.flatten(sample_structs(sample_input))
-        # The first leaf tells the batch axes, which all share.
+        # All leaves have the batch axes of the first leaf.
         batch, _ = split_shape(cell, sample[0].shape)
         sequence = [
             _random(rng, (STEPS, BATCH, *leaf.shape[len(batch) :]), leaf.dtype)
@@ -153,7 +156,7 @@ class _Setting:
         ]
         self.inputs = jax.tree.unflatten(structure, sequence)
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
-        # Cells of Flax are given shapes.
+        # Flax's cells take shapes.
         is_ours = isinstance(cell, RNNCellBase)
         given = first if is_ours else jax.tree.map(jnp.shape, first)
         carry = cell.initialize_carry(jax.random.key(0), given)
@@ -161,10 +164,12 @@ class _Setting:
         variables = jax.eval_shape(cell.init, key, self.carry, first)
         self.variables = _like(rng, variables)
 
-    def project(self, inputs: PyTree) -> PyTree:
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.cell.apply(self.variables, inputs, method="project")
 
-    def step(self, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
+    def step(
+        self, carry: Carry, inputs: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
         return self.cell.apply(self.variables, carry, inputs)
 
 
@@ -176,13 +181,13 @@ def _leading_axes(at: _Setting) -> Iterator[Finding]:
     else:
         yield Finding(
             "wrong",
-            "`project` of a sequence differs from that of each of its rows: it must "
-            "treat every axis but those of features as a batch axis.",
+            "`project` of a sequence differs from `project` of each row. It must treat "
+            "all axes except the feature axes as batch axes.",
         )
 
 
 def _kept_carry(at: _Setting) -> Iterator[Finding]:
-    """A step must keep its carry."""
+    """A step must keep the shapes of the carry."""
     first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
     new, _ = jax.eval_shape(at.step, at.carry, first)
     kinds = [
@@ -190,20 +195,22 @@ def _kept_carry(at: _Setting) -> Iterator[Finding]:
         for carry in (at.carry, new)
     ]
     if kinds[0] == kinds[1]:
-        yield Finding("right", "the carry keeps structure, shapes and dtypes.")
+        text = "a step keeps the structure, shapes and dtypes of the carry."
+        yield Finding("right", text)
     else:
-        yield Finding("wrong", f"a step takes the carry {kinds[0]} to {kinds[1]}.")
+        text = f"a step changes the carry from {kinds[0]} to {kinds[1]}."
+        yield Finding("wrong", text)
 
 
 def _rows(at: _Setting) -> Iterator[Finding]:
-    """Rows of a batch must not mix."""
+    """The rows of a batch must be independent."""
     first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
     rows = jax.jit(jax.vmap(at.step))(at.carry, first)
     if _equal(jax.jit(at.step)(at.carry, first), rows):
-        yield Finding("right", "rows of a batch do not mix.")
+        yield Finding("right", "the rows of a batch are independent.")
     else:
         yield Finding(
-            "wrong", "a step of a batch differs from the steps of each of its rows."
+            "wrong", "a step of a batch differs from a step of each row alone."
         )
 
 
@@ -234,15 +241,15 @@ def _loops(at: _Setting) -> Iterator[Finding]:
     equal = {"values": _equal(fast, plain), "gradients": _equal(d_fast, d_plain)}
     other = [name for name, is_equal in equal.items() if not is_equal]
     if other:
-        text = f"the fast loop gives other {' and '.join(other)} than the plain one."
+        text = f"the {' and '.join(other)} of the fast and the plain loop differ."
         yield Finding("wrong", text)
     else:
-        text = "the fast loop equals the plain one, in values and gradients."
+        text = "the fast loop and the plain loop have equal values and gradients."
         yield Finding("right", text)
 
 
 def _weights(at: _Setting) -> Iterator[Finding]:
-    """The weights of `recur` must be found."""
+    """The products of `recur` must be traced."""
     params = at.variables.get("params", {})
     project, recur = functions_of(at.cell, at.carry)
 
@@ -260,11 +267,11 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     if names:
         yield Finding(
             "slow",
-            f"`recur` uses {', '.join(names)} outside of its {products}: where it "
-            "multiplies the carry, write self.affine(...) or self.product(...).",
+            f"`recur` uses {', '.join(names)} outside of its {products}. To multiply "
+            "the carry by weights, write self.affine(...) or self.product(...).",
         )
     else:
-        yield Finding("right", f"all weights of `recur` are in its {products}.")
+        yield Finding("right", f"`recur` uses weights only in its {products}.")
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:
@@ -278,18 +285,18 @@ def _in_float64(cell: nn.Module) -> nn.Module:
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype) -> jax.Array:
-    """Returns normal numbers, or zeros where the dtype is of integers."""
+    """Returns normal random numbers, or zeros of integer dtypes."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         real, imaginary = rng.standard_normal((2, *shape))
         return jnp.asarray(real + 1j * imaginary)
-    # A sample given as a shape has no dtype of its own.
+    # A sample that is a shape has the dtype bool.
     if dtype == jnp.bool_ or jnp.issubdtype(dtype, jnp.floating):
         return jnp.asarray(rng.standard_normal(shape))
     return jnp.zeros(shape, dtype)
 
 
-def _like(rng: np.random.Generator, tree: PyTree) -> PyTree:
-    """Returns normal numbers in place of floating leaves: zeros hide mistakes."""
+def _like(rng: np.random.Generator, tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Replaces floating leaves by normal random numbers, since zeros hide mistakes."""
 
     def draw(leaf):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -304,7 +311,7 @@ def _widest(dtype):
     return jnp.complex128 if is_complex else jnp.float64
 
 
-def _equal(first: PyTree, second: PyTree) -> bool:
+def _equal(first: chex.ArrayTree, second: chex.ArrayTree) -> bool:
     if jax.tree.structure(first) != jax.tree.structure(second):
         return False
 

@@ -1,4 +1,4 @@
-"""The parameters of gates, and the product with a weight for each number."""
+"""Parameters of gates, and products with diagonal matrices."""
 
 import flax.linen as nn
 import jax
@@ -9,14 +9,14 @@ from flax.typing import Dtype, Initializer
 
 
 class GateParams(nn.Module):
-    """The kernel and the bias of one gate, kept apart from those of other gates.
+    """The kernel and the bias of one gate.
 
     Attributes:
-      features: width of the gate; None takes the width that the call gives.
+      features: width of the gate; None takes the `width` of the call.
       use_bias: whether there is a bias.
-      kernel_init: initialiser of the kernel, `(features_in, features)`.
-      bias_init: initialiser of the bias, `(features,)`.
-      param_dtype: dtype of both.
+      kernel_init: initializer of the kernel, `(features_in, features)`.
+      bias_init: initializer of the bias, `(features,)`.
+      param_dtype: dtype of the kernel and the bias.
     """
 
     features: int | None
@@ -32,8 +32,9 @@ class GateParams(nn.Module):
         features = width if self.features is None else self.features
         if features is None:
             raise ValueError(
-                f"the width of gate `{self.name}` is not known: with features=None, "
-                "call the cell, which takes it from the carry, and not `project`."
+                f"the width of gate `{self.name}` is unknown, because `features` is "
+                "None. Pass `features`, or call the cell instead of `project`: a call "
+                "reads the width from the carry."
             )
         kernel = param(self, "kernel", self.kernel_init, (features_in, features))
         if not self.use_bias:
@@ -42,19 +43,19 @@ class GateParams(nn.Module):
 
 
 class Diagonal(nn.Module):
-    """The product with a diagonal matrix: `kernel * inputs + bias`, number by number.
+    """Multiplies by a diagonal matrix: `kernel * inputs + bias`, element by element.
 
-    For peepholes, and for gains and shifts of norms. In `recur` it is applied through
-    `self.product`, as every weight.
+    Use it for peepholes, and for the gains and shifts of norms. In `recur`, apply it
+    with `self.product`.
 
     Attributes:
-      num_feature_dims: number of trailing axes of the inputs whose shape is that of the
-        kernel; the others are batch axes.
+      num_feature_dims: number of feature axes, the last axes of the inputs. They are
+        the shape of the kernel.
       use_bias: whether there is a bias.
-      kernel_init: initialiser of the kernel, `(*features,)`.
-      bias_init: initialiser of the bias, of the same shape.
+      kernel_init: initializer of the kernel, `(*features,)`.
+      bias_init: initializer of the bias, `(*features,)`.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of both.
+      param_dtype: dtype of the kernel and the bias.
     """
 
     num_feature_dims: int = 1
@@ -69,7 +70,8 @@ class Diagonal(nn.Module):
         shape = inputs.shape[inputs.ndim - self.num_feature_dims :]
 
         def broadcast(name, init):
-            # Before it is cast: its gradient is then summed in `param_dtype`.
+            # Broadcast before the cast, so that the gradient is summed in
+            # `param_dtype`.
             return jnp.broadcast_to(param(self, name, init, shape), inputs.shape)
 
         kernel = broadcast("kernel", self.kernel_init)
@@ -81,19 +83,19 @@ class Diagonal(nn.Module):
 def param(
     module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...]
 ) -> jax.Array:
-    """Returns a parameter of a module, as its own method `param` does.
+    """Returns a parameter of a module, as `module.param` does.
 
-    That traces the initialiser at each call, to learn a shape that is known here: a
-    third of the time that tracing a step takes.
+    `module.param` also traces the initializer at each call to check the shape, which
+    takes a third of the time of tracing a step. Here the shape is known.
 
     Args:
-      module: has `param_dtype`.
-      name: of the parameter.
-      init: its initialiser.
-      shape: its shape.
+      module: module with `param_dtype`.
+      name: name of the parameter.
+      init: initializer of the parameter.
+      shape: shape of the parameter.
 
     Raises:
-      ValueError: a parameter of another shape.
+      ValueError: the parameter has another shape.
     """
     if not module.has_variable("params", name):
         return module.param(name, init, shape, module.param_dtype)
@@ -109,9 +111,9 @@ def param(
 def side_by_side(
     gates: list[tuple[jax.Array, jax.Array | None]],
 ) -> tuple[jax.Array, jax.Array | None]:
-    """Returns kernels and biases as one, `(features_in, sum of features)`.
+    """Concatenates the kernels and the biases of gates along the last axis.
 
-    The bias is 0 for gates without one, and None if none has one.
+    The bias of a gate without bias is 0. If no gate has a bias, the bias is None.
     """
     kernels, biases = zip(*gates, strict=True)
     if all(bias is None for bias in biases):

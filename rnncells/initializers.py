@@ -1,13 +1,14 @@
-"""Initialisers that JAX does not have, or has only for some dtypes.
+"""Initializers in addition to those of JAX.
 
-Cells take them as `kernel_init`, `recurrent_kernel_init` and `bias_init`; where biases
-of gates differ, as a `ByGate`.
+Pass them to cells as `kernel_init`, `recurrent_kernel_init` and `bias_init`. Pass a
+`ByGate` to initialize the biases of gates differently.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
@@ -17,10 +18,11 @@ from rnncells.checks import check_count
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
-    """Returns JAX's `orthogonal`, which this makes work in half precision too.
+    """Returns an initializer of orthogonal matrices, for half precision too.
 
-    bfloat16 and float16 matrices are drawn in float32 and rounded, since JAX has no
-    QR decomposition in half precision. All other dtypes give JAX's own values.
+    bfloat16 and float16 matrices are drawn in float32 and rounded, because JAX has no
+    QR decomposition in half precision. In other dtypes, the values are those of
+    `jax.nn.initializers.orthogonal`.
 
     Args:
       scale: factor of the orthogonal matrix.
@@ -30,7 +32,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
     """
     draw = initializers.orthogonal(scale, column_axis)
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
         return draw(key, shape, jnp.float32 if is_half else dtype).astype(dtype)
 
@@ -38,9 +40,9 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
 
 
 def uniform(limit: float) -> Initializer:
-    """Returns an initialiser that draws uniformly from `[-limit, limit)`."""
+    """Returns an initializer that draws uniformly from `[-limit, limit)`."""
 
-    def init(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         return jax.random.uniform(key, shape, dtype, -limit, limit)
 
     return init
@@ -48,10 +50,10 @@ def uniform(limit: float) -> Initializer:
 
 @dataclasses.dataclass(frozen=True)
 class ByGate:
-    """Initialisers of biases, by the name of the gate.
+    """Initializers of biases by the names of gates.
 
-    The gates named here get one key, if the cell declares them together, so that what
-    is drawn for one can be used for another.
+    The gates named here share one random key, if the cell declares them in one call of
+    `gates`. So their biases can depend on the same random numbers.
 
     >>> import jax, rnncells
     >>> from rnncells.initializers import ByGate
@@ -63,13 +65,13 @@ class ByGate:
     (Array([1., 1.], dtype=float32), Array([0., 0.], dtype=float32))
 
     Attributes:
-      gates: initialisers by name, as in the parameter tree.
-      default: of all other gates.
+      gates: initializers by the name of the gate in the parameter tree.
+      default: initializer of the biases of all other gates.
 
     Raises:
-      TypeError: `gates` that are no initialisers by name.
-      ValueError: when a cell is initialised that has a bias of none of the names, if
-        the others are 0.
+      TypeError: `gates` does not map names to initializers.
+      ValueError: when a cell is initialized: no gate of the cell with a bias is named,
+        and `default` is zeros.
     """
 
     gates: Mapping[str, Initializer]
@@ -79,49 +81,51 @@ class ByGate:
         inits = [*getattr(self.gates, "values", list)(), self.default]
         if not isinstance(self.gates, Mapping) or not all(map(callable, inits)):
             raise TypeError(
-                f"`gates` must be initialisers by the name of the gate, got {self!r}."
+                f"`gates` must map names of gates to initializers, got {self!r}."
             )
 
     def __hash__(self):
         return hash((frozenset(self.gates.items()), self.default))
 
     def __call__(
-        self, key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32
+        self, key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32
     ) -> jax.Array:
-        """Draws with the initialiser of all other gates."""
+        """Draws with `default`."""
         return self.default(key, shape, dtype)
 
 
 def forget_gate(value: float = 1.0) -> ByGate:
-    """Returns biases of 0, but for `value` at the forget gate of an LSTM.
+    """Returns initializers of LSTM biases: `value` for the forget gate, 0 for others.
 
-    The sigmoid of 1 is 0.73: the cell begins by keeping most of its state.
+    The sigmoid of 1 is 0.73, so at first the cell keeps most of its state.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
-    https://doi.org/10.1162/089976600300015015; the 1 is from Jozefowicz et al., 2015,
-    https://proceedings.mlr.press/v37/jozefowicz15.html.
+    https://doi.org/10.1162/089976600300015015; the value 1 is from Jozefowicz et al.,
+    2015, https://proceedings.mlr.press/v37/jozefowicz15.html.
     """
     return ByGate({"hf": initializers.constant(value)})
 
 
 def chrono(longest: int) -> ByGate:
-    r"""Returns biases that make an LSTM or GRU keep its state for 1 to `longest` steps.
+    r"""Returns initializers of biases for time scales of 1 to `longest` steps.
+
+    The LSTM or GRU keeps its state for that many steps at first:
 
     .. math::
         b_f \sim \log(U([1, T_{max} - 1])), \quad b_i = -b_f
 
     for the gates of an LSTM, and :math:`b_z \sim \log(U([1, T_{max} - 1]))` for the
-    gate z of a GRU, which keeps the state where it is 1. Other biases are 0.
+    gate z of a GRU, which keeps the state if it is 1. Other biases are 0.
 
     Args:
-      longest: :math:`T_{max}`, the range of the dependencies in steps, at least 3.
+      longest: :math:`T_{max}`, the longest dependency in steps, at least 3.
 
     Raises:
-      ValueError: `longest` that is less.
-      TypeError: no int.
+      ValueError: `longest` is less than 3.
+      TypeError: `longest` is not an int.
 
     Reference: Tallec and Ollivier, 2018, https://arxiv.org/abs/1804.11188, equation 16
-    for the LSTM; the gate of the GRU in the paper is 1 - z.
+    for the LSTM. The gate of the GRU in the paper is our 1 - z.
     """
     check_count("chrono", "longest", longest, least=3)
 
@@ -135,10 +139,11 @@ def chrono(longest: int) -> ByGate:
 
 
 def pytorch(features: int) -> dict[str, Initializer]:
-    r"""Returns the arguments with which parameters start as those of PyTorch do.
+    r"""Returns initializers with the distributions of PyTorch, as keyword arguments.
 
-    All are uniform in :math:`[-1 / \sqrt{H}, 1 / \sqrt{H})`, H being `features`; of the
-    two biases that PyTorch has where one is enough, we draw the sum.
+    All parameters are uniform in :math:`[-1 / \sqrt{H}, 1 / \sqrt{H})`, where H is
+    `features`. Where PyTorch has two biases and our cells have one, the initializer
+    draws the sum of two.
 
     >>> import rnncells
     >>> cell = rnncells.LSTMCell(64, **rnncells.initializers.pytorch(64))
@@ -148,8 +153,8 @@ def pytorch(features: int) -> dict[str, Initializer]:
       features: width of the state, PyTorch's `hidden_size`, at least 1.
 
     Raises:
-      ValueError: `features` below 1.
-      TypeError: no int.
+      ValueError: `features` is less than 1.
+      TypeError: `features` is not an int.
 
     Source: `torch.nn.LSTM`, `GRU`, `RNN`, and their cells.
     """
@@ -159,18 +164,18 @@ def pytorch(features: int) -> dict[str, Initializer]:
     def summed(key, shape, dtype=jnp.float32):
         return sum(draw(each, shape, dtype) for each in jax.random.split(key))
 
-    # Both biases of a GRU's n count, so that both are there.
+    # The gate n of a GRU has two biases here too.
     biases = ByGate({"in": draw, "hn": draw}, default=summed)
     return {"kernel_init": draw, "recurrent_kernel_init": draw, "bias_init": biases}
 
 
 def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
-    """Returns the initialiser of one gate's bias, with the key of all gates.
+    """Returns the initializer of one gate's bias.
 
     Args:
-      init: a `ByGate`, or an initialiser of every gate, which gets its own key.
-      name: of the gate.
-      key: the key that the gates named by a `ByGate` share.
+      init: a `ByGate`, or an initializer of the biases of all gates.
+      name: name of the gate.
+      key: random key that the gates named by a `ByGate` share.
     """
     if not isinstance(init, ByGate) or name not in init.gates:
         return init
@@ -179,17 +184,17 @@ def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
 
 
 def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises if a `ByGate` names no bias that a cell has, and all would be 0.
+    """Raises an error if a `ByGate` names no bias of a cell, so that all would be 0.
 
     Args:
-      cell: its name.
-      init: a `ByGate`, or anything else.
-      names: of the gates that have biases.
+      cell: name of the cell.
+      init: a `ByGate`, or another initializer, which is always accepted.
+      names: names of the gates with biases.
     """
     if not isinstance(init, ByGate) or init.default is not initializers.zeros:
         return
     if not init.gates.keys() & set(names):
         raise ValueError(
-            f"`bias_init` of {cell} must name gates that have biases, {sorted(names)}, "
-            f"got a ByGate of {sorted(init.gates)}."
+            f"`bias_init` of {cell} must name gates with biases, some of "
+            f"{sorted(names)}, got ByGate({sorted(init.gates)})."
         )

@@ -92,7 +92,7 @@ class TimedCell(LeakyCell):
 WRONG = {
     TimeMixingCell: "`project`",
     BatchMixingCell: "a step of a batch differs",
-    GrowingCell: "the carry with the shapes that it had",
+    GrowingCell: "a new carry with the shapes of the old",
     CrookedProductCell: "must be affine",
     UnfinishedCell: "does not define ['recur', 'carry_shape']",
     OneValueCell: "must return (new_carry, output)",
@@ -139,7 +139,7 @@ def test_cells_with_only_call_are_slow_and_checked():
             return carry[..., :2], output
 
     report = rnncells.check_cell(ShrinkingCell(4), (2, 3))
-    assert not report.ok and "takes the carry" in str(report)
+    assert not report.ok and "changes the carry" in str(report)
 
 
 def test_random_cells_are_slow_and_not_wrong():
@@ -159,4 +159,4 @@ def test_cells_that_wrap_cells_can_be_checked(name):
     report = rnncells.check_cell(around, (2, 3))
     assert report.ok, report
     drawing = rnncells.check_cell(rnncells.ZoneoutCell(cell), (2, 3))
-    assert "without (`deterministic=True`" in str(drawing)
+    assert "with `deterministic=True`" in str(drawing)

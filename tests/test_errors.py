@@ -44,7 +44,7 @@ OLD_SPELLINGS = {
     "carry of the class": (
         lambda: rnncells.LSTMCell.initialize_carry(KEY, (2,), 4),
         TypeError,
-        "`initialize_carry` is a method of the instance",
+        "`initialize_carry` must be called on an instance",
     ),
     "batch dims and size": (
         lambda: rnncells.LSTMCell(4).initialize_carry(KEY, (2,), 4),
@@ -62,7 +62,7 @@ OLD_SPELLINGS = {
     "batch dims of a convolution": (
         lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
         ValueError,
-        r"must have at least 3 axes .* got the shape \(2,\)",
+        r"must have at least 3 axes.* got the shape \(2,\)",
     ),
     "segmentation_mask": (
         lambda: run(segmentation_mask=jnp.ones((2, 7))),
@@ -117,12 +117,12 @@ MISTAKES = {
     "no sample": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY),
         TypeError,
-        "give `sample_input`, or else `input_shape`",
+        "Pass exactly one of `sample_input` and `input_shape`",
     ),
     "sample twice": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY, (3,), input_shape=(3,)),
         TypeError,
-        "give `sample_input`, or else `input_shape`",
+        "Pass exactly one of `sample_input` and `input_shape`",
     ),
     "length beyond time": (
         lambda: run(seq_lengths=jnp.array([7, 9])),
@@ -236,7 +236,7 @@ MISTAKES = {
     "projection of unknown width": (
         lambda: rnncells.GRUCell(None).init(KEY, X, method="project"),
         ValueError,
-        "the width of gate `ir` is not known",
+        "the width of gate `ir` is unknown",
     ),
     "carry part without batch axes": (
         lambda: rnncells.RNN(Counting()).init(

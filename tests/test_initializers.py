@@ -159,7 +159,9 @@ def test_mistake_has_its_error():
         with pytest.raises(TypeError, match=f"`{name}` of .* must be an int, got 7.5"):
             function(7.5)
     for gates in ({"hf": 1.0}, jax.nn.initializers.ones):
-        with pytest.raises(TypeError, match="`gates` must be initialisers by the name"):
+        with pytest.raises(
+            TypeError, match="`gates` must map names of gates to initializers"
+        ):
             rnncells.initializers.ByGate(gates)
     with pytest.raises(
         ValueError, match="`longest` of chrono must be at least 3, got 2"
@@ -181,5 +183,5 @@ def test_mistake_has_its_error():
     ids=lambda cell: type(cell).__name__,
 )
 def test_names_that_are_no_bias_raise(cell, key):
-    with pytest.raises(ValueError, match="must name gates that have biases, .* got a"):
+    with pytest.raises(ValueError, match="must name gates with biases, .* got"):
         initial(cell, key)

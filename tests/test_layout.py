@@ -18,10 +18,11 @@ ALLOWED = {
     # Names are imported at their first use: the command runs without jax.
     "rnncells/__init__.py": ["rnncells.public"],
     "rnncells/public.py": ["rnncells"],
-    "rnncells/recurrence": ["jax", "rnncells.recurrence"],
-    "rnncells/initializers.py": ["flax.typing", "jax", "rnncells.checks"],
+    "rnncells/recurrence": ["chex", "jax", "rnncells.recurrence"],
+    "rnncells/initializers.py": ["chex", "flax.typing", "jax", "rnncells.checks"],
     "rnncells/reference": ["jax", "rnncells.reference"],
     "rnncells/packing": [
+        "chex",
         "jax",
         "numpy",
         "rnncells.carry",
@@ -30,9 +31,10 @@ ALLOWED = {
         "rnncells.packing",
         "rnncells.recurrence.masks",
     ],
-    "rnncells/carry.py": ["flax.typing", "jax", "numpy"],
+    "rnncells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
+    + ["rnncells.recurrence.trees"],
     "rnncells/applied.py": [*FLAX, "rnncells.carry", "rnncells.recurrence"],
-    "rnncells/checks.py": ["jax", "numpy", "rnncells.carry"],
+    "rnncells/checks.py": ["chex", "jax", "numpy", "rnncells.carry"],
     "rnncells/gates.py": FLAX,
     "rnncells/base.py": [
         *FLAX,

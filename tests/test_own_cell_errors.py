@@ -75,7 +75,7 @@ MISTAKES = {
     "carry of another structure": (
         lambda: outputs(own(recur=lambda cell, carry, z: (z, z))),
         ValueError,
-        r"with the shapes that it had, \(\(2, 4\), \(2, 4\)\), got \(2, 4\)",
+        r"with the shapes of the old, \(\(2, 4\), \(2, 4\)\), got \(2, 4\)",
     ),
     "carry of another shape": (
         lambda: outputs(own(recur=lambda cell, carry, z: ((z, z[:1]), z))),
@@ -85,7 +85,7 @@ MISTAKES = {
     "typo in a gate": (
         lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "hh")))),
         ValueError,
-        r"`affine` of MyCell must be given names .*: \['i', 'h'\]; got 'hh'",
+        r"`affine` of MyCell takes names .*: \['i', 'h'\], got 'hh'",
     ),
     "layer in place of a gate": (
         lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "dense")))),
@@ -95,22 +95,22 @@ MISTAKES = {
     "no gates": (
         lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h)))),
         ValueError,
-        "`affine` must be given at least one name",
+        "`affine` needs at least one name",
     ),
     "names as a list": (
         lambda: outputs(own(setup=lambda cell: cell.gates(["i", "h"]))),
         TypeError,
-        "`gates` must be given names, one after the other",
+        "`gates` takes names as separate arguments",
     ),
     "gate in place of a layer": (
         lambda: outputs(own(recur=recur(lambda cell, h: cell.product(cell.h, h)))),
         TypeError,
-        "`product` of MyCell must be given a layer.*Gates go to `affine`",
+        "`product` of MyCell takes a layer.*For gates use `affine`",
     ),
     "name in place of a layer": (
         lambda: outputs(own(recur=recur(lambda cell, h: cell.product("dense", h)))),
         TypeError,
-        "must be given a layer.*got 'dense'",
+        "takes a layer.*got 'dense'",
     ),
     "layer that is not affine": (
         lambda: outputs(
@@ -180,7 +180,7 @@ MISTAKES = {
     "layer in place of a cell": (
         lambda: outputs(nn.Dense(4)),
         TypeError,
-        "Dense is no cell",
+        "Dense is not a cell",
     ),
     "cells in place of layers": (
         lambda: rnncells.Bidirectional(OwnCell(4), OwnCell(4)),
@@ -190,7 +190,7 @@ MISTAKES = {
     "cell without a width to check": (
         lambda: rnncells.check_cell(rnncells.GRUCell(None), (2, 3)),
         ValueError,
-        "`check_cell` must be given a cell with `features`",
+        "`check_cell` needs a cell with `features`",
     ),
 }
 
@@ -215,7 +215,7 @@ def test_gates_need_a_width():
         def project(self, inputs):
             return self.affine(inputs, "i")
 
-    with pytest.raises(ValueError, match="`gates` of NarrowCell needs their width"):
+    with pytest.raises(ValueError, match="`gates` of NarrowCell needs the width"):
         NarrowCell(4).init(KEY, X, method="project")
 
 

@@ -4,11 +4,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.carry import Carry, PyTree
+from rnncells.carry import Carry
 from rnncells.layers.checks import check_bools, check_pair, resolve_flags
 from rnncells.layers.rnn import RNN
 
@@ -69,10 +70,10 @@ class Bidirectional(nn.Module):
 
     def __call__(
         self,
-        inputs: PyTree,
+        inputs: chex.ArrayTree,
         *,
         initial_carry: tuple[Carry, Carry] | None = None,
-        init_key: jax.Array | None = None,
+        init_key: chex.PRNGKey | None = None,
         seq_lengths: jax.Array | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
@@ -149,7 +150,7 @@ class Bidirectional(nn.Module):
 
 def _run(
     rnn: nn.Module,
-    inputs: PyTree,
+    inputs: chex.ArrayTree,
     given: dict[str, Any],
     flags: dict[str, bool],
     reverse: bool,

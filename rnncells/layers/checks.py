@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry, PyTree, dtype_of
+from rnncells.carry import Carry, dtype_of
 
 
 def check_bools(layer: str, **flags: Any) -> None:
@@ -38,7 +39,7 @@ def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]
 
 
 def check_sequences(
-    inputs: PyTree,
+    inputs: chex.ArrayTree,
     feature_dims: int,
     time_major: bool,
     *,
@@ -68,7 +69,7 @@ def check_sequences(
     )
 
 
-def check_layout(inputs: PyTree, feature_dims: int) -> tuple[int, ...]:
+def check_layout(inputs: chex.ArrayTree, feature_dims: int) -> tuple[int, ...]:
     """Returns the sizes of the batch and time axes; all inputs must share them."""
     leaves = jax.tree.leaves(inputs)
     if not leaves:
@@ -173,7 +174,7 @@ def check_states(
     return parts
 
 
-def describe(carry: Carry) -> PyTree:
+def describe(carry: Carry) -> Any:
     """Returns, for each leaf of a carry, its shape and whether it is complex."""
 
     def kind(leaf):

@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -261,7 +262,7 @@ class DeepRNN(nn.Module, kw_only=True):
         return self._states(carries), output
 
     def initialize_carry(
-        self, key: jax.Array | None = None, sample_input: Any = None
+        self, key: chex.PRNGKey | None = None, sample_input: Any = None
     ) -> States:
         """Returns the initial states: zeros, or the learned states.
 

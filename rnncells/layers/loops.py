@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,14 @@ from flax.core import DenyList
 from flax.errors import FlaxError
 
 from rnncells.base import RNNCellBase
-from rnncells.carry import Carry, PyTree, cast_like
+from rnncells.carry import Carry, cast_like
 from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
 from rnncells.layers.streams import copied, count_draws, count_from, streams_of
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.parts import Recurrence
-from rnncells.recurrence.trees import structs
+from rnncells.recurrence.trees import StructTree, structs
 
 
 def general_loop(rnn: nn.Module, axis: int) -> Callable:
@@ -42,7 +43,7 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def choose_loop(rnn: nn.Module, carry: Carry, inputs: PyTree) -> Callable:
+def choose_loop(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> Callable:
     """Returns `fast_loop` if it can run the layer, else `general_loop`.
 
     Args:
@@ -74,7 +75,7 @@ def check_no_choice(rnn: nn.Module, why: str) -> None:
             )
 
 
-def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
+def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str | None:
     """Returns why the fast loop cannot run the cell, or None if it can."""
     cell = rnn.cell
     name, own = type(cell).__name__, {"params"}
@@ -107,7 +108,7 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
     return _why_not_pure(rnn, carry, structs(inputs, drop_axis=True))
 
 
-def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: PyTree) -> str | None:
+def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str | None:
     """Returns why a step depends on more than params, carry, inputs and keys.
 
     `project` gets only the keys that are the same at each step.
@@ -191,7 +192,9 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def _projected(name: str, project: Callable, params: PyTree, inputs: PyTree) -> PyTree:
+def _projected(
+    name: str, project: Callable, params: chex.ArrayTree, inputs: chex.ArrayTree
+) -> StructTree:
     """Returns shapes and dtypes of the projected inputs of a sequence.
 
     Raises:
@@ -248,14 +251,16 @@ def functions_of(
     return project, recur
 
 
-def step_of(cell: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+def step_of(
+    cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
+) -> tuple[Carry, chex.ArrayTree]:
     """Applies one step of any cell and keeps the dtypes of the carry."""
     return _keep_types(type(cell).__name__, cell, carry, inputs)
 
 
 def _keep_types(
-    name: str, step: Callable, carry: Carry, inputs: PyTree
-) -> tuple[Carry, PyTree]:
+    name: str, step: Callable, carry: Carry, inputs: chex.ArrayTree
+) -> tuple[Carry, chex.ArrayTree]:
     """Applies a step of any cell; casts the new carry to the dtypes of the old one."""
     new, output = step(carry, inputs)
     check_kept(name, new, carry)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from flax.typing import InOutScanAxis
 from rnncells.base import RNNCellBase, feature_dims
 from rnncells.carry import (
     Carry,
-    PyTree,
+    Sample,
     carry_dtype,
     cast_like,
     dtype_of,
@@ -163,10 +164,10 @@ class RNN(nn.Module):
 
     def __call__(
         self,
-        inputs: PyTree,
+        inputs: chex.ArrayTree,
         *,
         initial_carry: Carry | None = None,
-        init_key: jax.Array | None = None,
+        init_key: chex.PRNGKey | None = None,
         seq_lengths: jax.Array | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
@@ -266,8 +267,12 @@ class RNN(nn.Module):
         return feature_dims(self.cell)
 
     def step(
-        self, carry: Carry | None, inputs: PyTree, *, init_key: jax.Array | None = None
-    ) -> tuple[Carry, PyTree]:
+        self,
+        carry: Carry | None,
+        inputs: chex.ArrayTree,
+        *,
+        init_key: chex.PRNGKey | None = None,
+    ) -> tuple[Carry, chex.ArrayTree]:
         """Applies the cell to one step: `carry, output = rnn.step(carry, x_t)`.
 
         Use it for data that arrive one step at a time. It takes the same parameters
@@ -307,7 +312,7 @@ class RNN(nn.Module):
         return {**getattr(self.cell, "streams", {}), **self.split_rngs}
 
     def initialize_carry(
-        self, key: jax.Array | None = None, sample_input: PyTree = None
+        self, key: chex.PRNGKey | None = None, sample_input: Sample | None = None
     ) -> Carry:
         """Returns the cell's initial carry, for `step`.
 
@@ -322,7 +327,9 @@ class RNN(nn.Module):
         )
         return self._own_carry(key, batched, 0)
 
-    def _own_carry(self, key: jax.Array | None, inputs: PyTree, axis: int) -> Carry:
+    def _own_carry(
+        self, key: chex.PRNGKey | None, inputs: chex.ArrayTree, axis: int
+    ) -> Carry:
         """Returns the cell's initial carry; foreign cells get a shape, as in Flax."""
         key = jax.random.key(0) if key is None else key
         sample = jax.tree.map(

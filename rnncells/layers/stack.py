@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.carry import Carry, PyTree
+from rnncells.carry import Carry
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import check_bools, resolve_flags
 from rnncells.layers.deep import DeepRNN
@@ -85,10 +86,10 @@ class Stack(nn.Module):
 
     def __call__(
         self,
-        inputs: PyTree,
+        inputs: chex.ArrayTree,
         *,
         initial_carry: tuple[Carry, ...] | None = None,
-        init_key: jax.Array | None = None,
+        init_key: chex.PRNGKey | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
         seq_lengths: jax.Array | None = None,
@@ -134,8 +135,8 @@ class Stack(nn.Module):
         return (carries, outputs) if flags["return_carry"] else outputs
 
     def step(
-        self, carries: tuple[Carry, ...] | None, inputs: PyTree
-    ) -> tuple[tuple[Carry, ...], PyTree]:
+        self, carries: tuple[Carry, ...] | None, inputs: chex.ArrayTree
+    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
 
         Args:
@@ -159,8 +160,8 @@ class Stack(nn.Module):
         ]
 
     def _compose(
-        self, run: Callable, inputs: PyTree
-    ) -> tuple[tuple[Carry, ...], PyTree]:
+        self, run: Callable, inputs: chex.ArrayTree
+    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers; recurrent ones by `run(number, index, inputs)`."""
         carries, everything, outputs = [], [], inputs
         for index, layer in enumerate(self.layers):
@@ -182,7 +183,9 @@ def _is_recurrent(layer: Any) -> bool:
     return isinstance(layer, (*kinds, Stack, DeepRNN))
 
 
-def _run(layer: nn.Module, inputs: PyTree, **arguments: Any) -> tuple[Carry, PyTree]:
+def _run(
+    layer: nn.Module, inputs: chex.ArrayTree, **arguments: Any
+) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of any kind to sequences."""
     given = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(layer, RNN | Bidirectional):
@@ -200,7 +203,9 @@ def _run(layer: nn.Module, inputs: PyTree, **arguments: Any) -> tuple[Carry, PyT
     return states, outputs
 
 
-def _step(layer: nn.Module, carry: Carry, inputs: PyTree) -> tuple[Carry, PyTree]:
+def _step(
+    layer: nn.Module, carry: Carry, inputs: chex.ArrayTree
+) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of any kind to one step."""
     if isinstance(layer, Stack | DeepRNN | RNN):
         return layer.step(carry, inputs)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -94,7 +95,7 @@ def copied(counters: dict) -> dict:
     }
 
 
-def _is_typed(key: jax.Array) -> bool:
+def _is_typed(key: chex.PRNGKey) -> bool:
     return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
 
 

@@ -7,6 +7,7 @@ from functools import wraps
 from types import MethodType
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 
@@ -20,7 +21,7 @@ Size = int | tuple[int, ...]
 
 def old_carry(
     parts: int,
-    rng: jax.Array,
+    rng: chex.PRNGKey,
     batch_dims: tuple[int, ...],
     size: Size,
     init_fn: Callable | None = None,
@@ -64,7 +65,7 @@ class InitializeCarry:
     def __set_name__(self, owner: type, name: str):
         def of_old(
             made: nn.Module | type,
-            rng: jax.Array,
+            rng: chex.PRNGKey,
             batch_dims: tuple[int, ...],
             size: Size,
             init_fn: Callable | None = None,
@@ -189,7 +190,7 @@ def _method_of_today(
 
 
 def make_old_carry(
-    cell: nn.Module, key: jax.Array, batch_dims: tuple[int, ...], size: Size
+    cell: nn.Module, key: chex.PRNGKey, batch_dims: tuple[int, ...], size: Size
 ) -> Any:
     """Returns the carry from a cell's old `initialize_carry`, without a warning.
 

@@ -4,13 +4,14 @@ import dataclasses
 from functools import wraps
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rnncells import base
-from rnncells.carry import Carry, PyTree
+from rnncells.carry import Carry
 from rnncells.cells import conv, gru, lstm, simple
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._carry import (
@@ -185,7 +186,11 @@ class RNN(OldForms, rnn.RNN):
         return super()._feature_dims()
 
     def __call__(
-        self, inputs: PyTree, *, segmentation_mask: jax.Array | None = None, **options
+        self,
+        inputs: chex.ArrayTree,
+        *,
+        segmentation_mask: jax.Array | None = None,
+        **options,
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
 
@@ -207,7 +212,7 @@ class RNN(OldForms, rnn.RNN):
         return super().__call__(inputs, **options)
 
     def _own_carry(
-        self, init_key: jax.Array | None, inputs: PyTree, axis: int
+        self, init_key: chex.PRNGKey | None, inputs: chex.ArrayTree, axis: int
     ) -> Carry:
         is_new = self.cell_size is None
         if is_new and not takes_shape(self.cell):
@@ -225,7 +230,11 @@ class Bidirectional(bidirectional.Bidirectional):
     __doc__ = bidirectional.Bidirectional.__doc__
 
     def __call__(
-        self, inputs: PyTree, *, segmentation_mask: jax.Array | None = None, **options
+        self,
+        inputs: chex.ArrayTree,
+        *,
+        segmentation_mask: jax.Array | None = None,
+        **options,
     ) -> Any:
         """Applies both layers; see `rnncells.Bidirectional`, and `RNN` for the mask."""
         options = with_lengths(self, inputs, segmentation_mask, options)
@@ -234,7 +243,7 @@ class Bidirectional(bidirectional.Bidirectional):
 
 def with_lengths(
     layer: nn.Module,
-    inputs: PyTree,
+    inputs: chex.ArrayTree,
     segmentation_mask: jax.Array | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
@@ -258,7 +267,7 @@ def with_lengths(
 
 
 def sizes_of(
-    layer: nn.Module, inputs: PyTree, stop: int, options: dict[str, Any]
+    layer: nn.Module, inputs: chex.ArrayTree, stop: int, options: dict[str, Any]
 ) -> tuple[int, ...]:
     """Returns the sizes of the inputs' axes up to `stop`: batch axes, then time."""
     sizes = jnp.shape(jax.tree.leaves(inputs)[0])[:stop]

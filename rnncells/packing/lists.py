@@ -2,11 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import PyTree
 from rnncells.packing.plans import Plan, check_axes, end_to_end, plan
 
 
@@ -18,7 +18,7 @@ class Packed(NamedTuple):
       plan: the place of each sequence.
     """
 
-    inputs: PyTree
+    inputs: chex.ArrayTree
     plan: Plan
 
     @property
@@ -61,7 +61,7 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
     return Packed(jax.tree.map(join, *sequences), where)
 
 
-def unpack(rows: PyTree, plan: Plan) -> list[PyTree]:
+def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
     """Unpacks rows into a list of sequences, in the order that `pack` received.
 
     Args:
@@ -91,7 +91,7 @@ def _to_numpy(leaf: Any) -> Any:
     return leaf if isinstance(leaf, jax.core.Tracer) else np.asarray(leaf)
 
 
-def _check_sequences(sequences: Any) -> tuple[list[PyTree], list[int]]:
+def _check_sequences(sequences: Any) -> tuple[list[chex.ArrayTree], list[int]]:
     """Returns sequences as pytrees of arrays, and their lengths."""
     if not isinstance(sequences, list | tuple):
         raise TypeError(

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry, PyTree, cast_like
+from rnncells.carry import Carry, cast_like
 from rnncells.checks import check_count
 from rnncells.layers.checks import check_bools, describe, is_alike
 from rnncells.recurrence.masks import select
@@ -49,7 +50,7 @@ class Plan:
         """
         return self.positions == 0
 
-    def pack(self, batch: PyTree) -> PyTree:
+    def pack(self, batch: chex.ArrayTree) -> chex.ArrayTree:
         """Packs a padded batch into rows, `(rows, row_length, *features)`.
 
         Args:
@@ -67,7 +68,7 @@ class Plan:
         self._check_time("batch", time)
         return _take(batch, self.seq_ids, self.positions, self.mask)
 
-    def unpack(self, rows: PyTree, time: int | None = None) -> PyTree:
+    def unpack(self, rows: chex.ArrayTree, time: int | None = None) -> chex.ArrayTree:
         """Unpacks rows into a padded batch; the inverse of `pack`.
 
         Args:
@@ -92,8 +93,8 @@ class Plan:
         return _take(rows, self.seq_rows[:, None], column, within)
 
     def last(
-        self, rows: PyTree, reverse: bool = False, initial: Carry | None = None
-    ) -> PyTree:
+        self, rows: chex.ArrayTree, reverse: bool = False, initial: Carry | None = None
+    ) -> chex.ArrayTree:
         """Returns the last step of each sequence, `(sequences, *features)`.
 
         Given outputs, it returns final outputs. Given the carries of
@@ -126,8 +127,12 @@ class Plan:
         return select(has_steps, last, cast_like(initial, last))
 
     def last_states(
-        self, states: PyTree, *, bidirectional: bool, initial: PyTree | None = None
-    ) -> PyTree:
+        self,
+        states: chex.ArrayTree,
+        *,
+        bidirectional: bool,
+        initial: chex.ArrayTree | None = None,
+    ) -> chex.ArrayTree:
         """Returns the final states of each sequence for `LSTM`, `GRU` or `ElmanRNN`.
 
         Args:
@@ -242,7 +247,7 @@ def end_to_end(lengths: np.ndarray) -> np.ndarray:
     return np.cumsum(lengths) - lengths
 
 
-def _take(tree: PyTree, first: Any, second: Any, within: Any) -> PyTree:
+def _take(tree: chex.ArrayTree, first: Any, second: Any, within: Any) -> chex.ArrayTree:
     """Indexes the first two axes of each leaf; returns 0 where `within` is false."""
 
     def take(leaf):
@@ -275,7 +280,7 @@ def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     return lengths.astype(int)
 
 
-def check_axes(name: str, tree: PyTree, sizes: tuple[int, ...]) -> None:
+def check_axes(name: str, tree: chex.ArrayTree, sizes: tuple[int, ...]) -> None:
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     wrong = [shape for shape in shapes if shape[:2] != sizes]
     if wrong or not shapes:

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
-
-PyTree = Any
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ def square_root(time: int) -> int:
 
 def over_chunks(
     body: Callable,
-    carry: PyTree,
+    carry: chex.ArrayTree,
     segment: Segment,
-    xs: PyTree = None,
+    xs: chex.ArrayTree | None = None,
     reverse: bool = False,
-) -> tuple[PyTree, PyTree]:
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
     Args:

@@ -10,8 +10,8 @@ Every array that is differentiated comes in as an argument. Time is the first ax
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -32,17 +32,15 @@ from rnncells.recurrence.trees import (
     zeros,
 )
 
-PyTree = Any
-
 
 def run(
     recurrence: Recurrence,
-    params: PyTree,
-    shared: PyTree,
-    carry: PyTree,
-    inputs: PyTree,
-    flags: PyTree,
-) -> tuple[PyTree, PyTree]:
+    params: chex.ArrayTree,
+    shared: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    inputs: chex.ArrayTree,
+    flags: chex.ArrayTree,
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Runs a recurrence.
 
     Args:
@@ -62,8 +60,11 @@ def run(
 
 
 def weights_outside_products(
-    recurrence: Recurrence, params: PyTree, carry: PyTree, inputs: PyTree
-) -> tuple[int, PyTree]:
+    recurrence: Recurrence,
+    params: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    inputs: chex.ArrayTree,
+) -> tuple[int, chex.ArrayTree]:
     """Returns the number of products of a step, and the params it reads beside them.
 
     None in place of params that it does not read. The arguments are as for `run`.
@@ -110,10 +111,10 @@ def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
 def _forward(
     recurrence: Recurrence,
     arrays: Arrays,
-    flags: PyTree,
+    flags: chex.ArrayTree,
     segments: tuple[Segment, ...],
     keeps: str,
-) -> tuple[tuple[PyTree, PyTree], tuple[Moment, list[PyTree]]]:
+) -> tuple[tuple[chex.ArrayTree, chex.ArrayTree], tuple[Moment, list[chex.ArrayTree]]]:
     """Returns `(last carry, outputs)`, and what is kept: moments, carries at starts."""
     step = StepGradient(recurrence, arrays, flags)
     tape = step.tape(keeps)
@@ -164,10 +165,10 @@ def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
 def _backward(
     recurrence: Recurrence,
     arrays: Arrays,
-    flags: PyTree,
-    kept: tuple[Moment, list[PyTree]],
-    d_carry: PyTree,
-    d_outputs: PyTree,
+    flags: chex.ArrayTree,
+    kept: tuple[Moment, list[chex.ArrayTree]],
+    d_carry: chex.ArrayTree,
+    d_outputs: chex.ArrayTree,
 ) -> Arrays:
     """Returns the gradients by all arrays."""
     moments, starts = kept

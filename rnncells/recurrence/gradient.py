@@ -1,7 +1,8 @@
 """The gradient of the steps of one chunk of time."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 
 from rnncells.recurrence import products
@@ -20,8 +21,6 @@ from rnncells.recurrence.trees import (
     zeros,
 )
 
-PyTree = Any
-
 
 class Stretch(NamedTuple):
     """The steps of a chunk, going back.
@@ -33,8 +32,8 @@ class Stretch(NamedTuple):
       place: where in `moments` its first step is.
     """
 
-    inputs: PyTree
-    flags: PyTree
+    inputs: chex.ArrayTree
+    flags: chex.ArrayTree
     moments: Moment
     place: jax.Array | int
 
@@ -55,7 +54,7 @@ class StepGradient:
         None for the rest.
     """
 
-    def __init__(self, recurrence: Recurrence, arrays: Arrays, flags: PyTree):
+    def __init__(self, recurrence: Recurrence, arrays: Arrays, flags: chex.ArrayTree):
         self.recurrence = recurrence
         self.arrays = arrays
         self._pulls = [products.loop_pull(product) for product in arrays.products]
@@ -83,13 +82,15 @@ class StepGradient:
             wanted = self._moment_read()
         return Tape(self._moment, self._outputs, wanted, self._carried)
 
-    def values(self, carries: PyTree, z: PyTree, flags: PyTree) -> list[jax.Array]:
+    def values(
+        self, carries: chex.ArrayTree, z: chex.ArrayTree, flags: chex.ArrayTree
+    ) -> list[jax.Array]:
         """Returns the values of products at all steps of a chunk, formed at once."""
         return jax.vmap(self._values)(carries, z, flags)
 
     def pull_chunk(
-        self, chunk: Stretch, d_carry: PyTree, d_outputs: PyTree
-    ) -> tuple[PyTree, Arrays, PyTree]:
+        self, chunk: Stretch, d_carry: chex.ArrayTree, d_outputs: chex.ArrayTree
+    ) -> tuple[chex.ArrayTree, Arrays, chex.ArrayTree]:
         """Takes the gradients after a chunk to those before it.
 
         Args:
@@ -280,7 +281,9 @@ class StepGradient:
         return d_params, list(d_products), d_inputs
 
 
-def project(recurrence: Recurrence, arrays: Arrays, inputs: PyTree) -> PyTree:
+def project(
+    recurrence: Recurrence, arrays: Arrays, inputs: chex.ArrayTree
+) -> chex.ArrayTree:
     """Returns the projected inputs, by the weights that are formed already."""
     return _project(recurrence, arrays, inputs)[0]
 

@@ -3,12 +3,9 @@
 `axis` is the position of time. Inputs and carries have feature axes on the right.
 """
 
-from typing import Any
-
+import chex
 import jax
 import jax.numpy as jnp
-
-PyTree = Any
 
 
 def expand_right(mask: jax.Array, ndim: int) -> jax.Array:
@@ -16,7 +13,9 @@ def expand_right(mask: jax.Array, ndim: int) -> jax.Array:
     return jax.lax.expand_dims(mask, range(mask.ndim, ndim))
 
 
-def select(mask: jax.Array, where_true: PyTree, where_false: PyTree) -> PyTree:
+def select(
+    mask: jax.Array, where_true: chex.ArrayTree, where_false: chex.ArrayTree
+) -> chex.ArrayTree:
     """Returns, for each row of the batch, one of two pytrees of equal shapes.
 
     Args:
@@ -75,7 +74,7 @@ def last_valid(valid: jax.Array, axis: int) -> jax.Array:
     return jax.lax.cummax(jnp.where(valid, index, -1), axis)
 
 
-def gather_time(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
+def gather_time(tree: chex.ArrayTree, index: jax.Array, axis: int) -> chex.ArrayTree:
     """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
 
     def take(leaf):
@@ -84,7 +83,9 @@ def gather_time(tree: PyTree, index: jax.Array, axis: int) -> PyTree:
     return jax.tree.map(take, tree)
 
 
-def flip(tree: PyTree, seq_lengths: jax.Array | None, axis: int) -> PyTree:
+def flip(
+    tree: chex.ArrayTree, seq_lengths: jax.Array | None, axis: int
+) -> chex.ArrayTree:
     """Reverses time; with lengths, reverses the valid part and leaves padding last.
 
     Args:
@@ -114,7 +115,9 @@ def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:
     return jnp.roll(resets, -1, axis) & ~last
 
 
-def clear_padding(tree: PyTree, valid: jax.Array, everything: bool) -> PyTree:
+def clear_padding(
+    tree: chex.ArrayTree, valid: jax.Array, everything: bool
+) -> chex.ArrayTree:
     """Replaces inputs of invalid steps by zeros, so that NaN cannot spread from them.
 
     `0 * nan` is NaN: although the cotangent of an invalid step is 0, a NaN in its input

@@ -3,13 +3,13 @@
 import math
 from typing import Any, NamedTuple
 
+import chex
 import jax
 
 from rnncells.recurrence.chunks import Chunk, Segment, cut, square_root
 from rnncells.recurrence.settling import is_one_function, on_cpu
-from rnncells.recurrence.trees import structs
+from rnncells.recurrence.trees import StructTree, Tree, structs
 
-PyTree = Any
 Memory = str | Chunk
 MEMORY = ("full", "recompute", "sqrt")
 PROJECTION = ("auto", "whole")
@@ -48,7 +48,11 @@ class Plan(NamedTuple):
 
 
 def plan(
-    steps: int, z: PyTree, memory: Memory, projection: Memory, weights: PyTree
+    steps: int,
+    z: StructTree,
+    memory: Memory,
+    projection: Memory,
+    weights: chex.ArrayTree,
 ) -> Plan:
     """Returns how time is taken.
 
@@ -73,7 +77,7 @@ def plan(
     return Plan(projected, {"full": "values", "recompute": "carries"}[memory], alone)
 
 
-def _projected_at_once(steps: int, z: PyTree, projection: Memory) -> int:
+def _projected_at_once(steps: int, z: StructTree, projection: Memory) -> int:
     if isinstance(projection, Chunk):
         return projection.steps
     size = _bytes(z)
@@ -86,7 +90,7 @@ def _projected_at_once(steps: int, z: PyTree, projection: Memory) -> int:
     return min(math.ceil(steps / 4), at_once)
 
 
-def _goes_step_by_step(z: PyTree, weights: PyTree) -> bool:
+def _goes_step_by_step(z: StructTree, weights: chex.ArrayTree) -> bool:
     """Says whether a pass without gradient projects each step by itself."""
     # A product ahead of a loop that XLA makes one function of doubles its time.
     if is_one_function(z):
@@ -95,5 +99,5 @@ def _goes_step_by_step(z: PyTree, weights: PyTree) -> bool:
     return on_cpu() and isinstance(size, int) and size >= 2 * _bytes(weights)
 
 
-def _bytes(tree: PyTree) -> int:
+def _bytes(tree: Tree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

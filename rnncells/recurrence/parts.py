@@ -1,14 +1,13 @@
 """What the engine's passes over time are given: functions, arrays, moments."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 
 from rnncells.recurrence.memory import Plan
 from rnncells.recurrence.products import Product
-
-PyTree = Any
 
 
 class Recurrence(NamedTuple):
@@ -40,12 +39,12 @@ class Arrays(NamedTuple):
       inputs: `(time, ...)`; None likewise.
     """
 
-    params: PyTree
+    params: chex.ArrayTree
     projections: list[Product]
     products: list[Product]
-    shared: PyTree
-    carry: PyTree = None
-    inputs: PyTree = None
+    shared: chex.ArrayTree
+    carry: chex.ArrayTree | None = None
+    inputs: chex.ArrayTree | None = None
 
 
 class Moment(NamedTuple):
@@ -57,6 +56,6 @@ class Moment(NamedTuple):
       values: the values of the products.
     """
 
-    carry: PyTree
-    z: PyTree
+    carry: chex.ArrayTree
+    z: chex.ArrayTree
     values: list[jax.Array]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
@@ -27,8 +28,7 @@ from rnncells.recurrence.settling import on_cpu, settled
 from rnncells.recurrence.traced import Traced
 from rnncells.recurrence.trees import structs, zeros
 
-PyTree = Any
-Apply = Callable[[jax.Array, PyTree], jax.Array]
+Apply = Callable[[jax.Array, chex.ArrayTree], jax.Array]
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
@@ -42,7 +42,7 @@ _replacement: contextvars.ContextVar[tuple[Callable | None, Any]] = (
 
 
 def product(
-    parts: Callable[[], tuple[Apply, PyTree]],
+    parts: Callable[[], tuple[Apply, chex.ArrayTree]],
     left: jax.Array,
     onto: jax.Array | None = None,
 ) -> jax.Array:
@@ -85,7 +85,7 @@ class Product:
       result: shape and dtype of its result.
     """
 
-    weights: PyTree
+    weights: chex.ArrayTree
     apply: Apply
     left: jax.ShapeDtypeStruct
     result: jax.ShapeDtypeStruct
@@ -151,7 +151,9 @@ def formed_by(
     return result, values
 
 
-def given(values: list[jax.Array], step: Callable[[], Any]) -> tuple[Any, list[PyTree]]:
+def given(
+    values: list[jax.Array], step: Callable[[], Any]
+) -> tuple[Any, list[jax.Array]]:
     """Returns `step()` with known values of its products, and their left sides."""
     lefts = []
 
@@ -357,6 +359,6 @@ def _add(onto: jax.Array | None, result: jax.Array) -> jax.Array:
     return result if onto is None else onto + result
 
 
-def with_weights(found: Product, weights: PyTree) -> Product:
+def with_weights(found: Product, weights: chex.ArrayTree) -> Product:
     """Returns the product with other weights, or with gradients in their place."""
     return dataclasses.replace(found, weights=weights)

@@ -2,15 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-
-PyTree = Any
 
 MESSAGE = (
     "the fast loop of RNN has no forward mode (jax.jvp, jax.jacfwd, jax.linearize "
@@ -19,7 +17,7 @@ MESSAGE = (
 
 
 @jax.custom_jvp
-def reverse_only(tree: PyTree) -> PyTree:
+def reverse_only(tree: chex.ArrayTree) -> chex.ArrayTree:
     """Returns the tree; its derivatives exist in reverse mode alone.
 
     Raises:

@@ -7,11 +7,11 @@ it is the caller's choice: that of JAX, or that of engine.py.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence import masks
-from rnncells.recurrence.masks import PyTree
 
 PADDED_OUTPUTS = ("run", "hold", "zero")
 
@@ -38,7 +38,7 @@ class Schedule(NamedTuple):
 
 
 def arrange(
-    inputs: PyTree,
+    inputs: chex.ArrayTree,
     axis: int,
     *,
     seq_lengths: jax.Array | None = None,
@@ -46,7 +46,7 @@ def arrange(
     resets: jax.Array | None = None,
     reverse: bool = False,
     padded_outputs: str = "run",
-) -> tuple[PyTree, Schedule]:
+) -> tuple[chex.ArrayTree, Schedule]:
     """Returns the inputs in the order of processing, and the schedule of their steps.
 
     Args:
@@ -84,14 +84,14 @@ def arrange(
 
 def scan(
     loop: Callable,
-    fresh: PyTree,
-    carry: PyTree,
-    inputs: PyTree,
+    fresh: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    inputs: chex.ArrayTree,
     schedule: Schedule,
     *,
     keep_final: bool = True,
     keep_all: bool = False,
-) -> tuple[PyTree, PyTree, PyTree]:
+) -> tuple[chex.ArrayTree, chex.ArrayTree, chex.ArrayTree]:
     """Runs a step function over time.
 
     Args:
@@ -135,7 +135,7 @@ def scan(
     return final if apart else state, history, _pad(outputs, schedule)
 
 
-def _pad(outputs: PyTree, schedule: Schedule) -> PyTree:
+def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:
     """Replaces outputs of padded steps by zeros or by the last valid output."""
     counts = schedule.counts
     if counts is None or schedule.padded_outputs == "run":

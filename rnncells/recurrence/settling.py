@@ -6,15 +6,13 @@ barriers, because XLA compiles their whole loop to one function.
 """
 
 from collections.abc import Callable
-from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import export
 
-from rnncells.recurrence.trees import structs
-
-PyTree = Any
+from rnncells.recurrence.trees import Tree, structs
 
 _SMALL_STEP = 2**10  # bytes
 # jax 0.10 drops barriers before it fuses.
@@ -26,14 +24,18 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def settled(tree: PyTree) -> PyTree:
+def settled(tree: chex.ArrayTree) -> chex.ArrayTree:
     """Returns the arrays of a step behind a barrier, where that is faster."""
     return jax.lax.optimization_barrier(tree) if _is_worth_it(tree) else tree
 
 
 def scan_settled(
-    body: Callable, carry: PyTree, first: PyTree, xs: PyTree, unroll: int = 1
-) -> PyTree:
+    body: Callable,
+    carry: chex.ArrayTree,
+    first: chex.ArrayTree,
+    xs: chex.ArrayTree,
+    unroll: int = 1,
+) -> chex.ArrayTree:
     """Returns the last carry of a loop whose steps find `first` settled.
 
     Args:
@@ -67,7 +69,7 @@ def scan_settled(
     return jax.lax.scan(ahead, so_far, (jnp.arange(steps), xs), unroll=unroll)[0][0]
 
 
-def is_one_function(step: PyTree) -> bool:
+def is_one_function(step: Tree) -> bool:
     """Says whether XLA on CPU makes one function of a loop with such steps."""
     leaves = jax.tree.leaves(step)
     if any(export.is_symbolic_dim(n) for leaf in leaves for n in leaf.shape):
@@ -76,5 +78,5 @@ def is_one_function(step: PyTree) -> bool:
     return on_cpu() and size < _SMALL_STEP
 
 
-def _is_worth_it(step: PyTree) -> bool:
+def _is_worth_it(step: Tree) -> bool:
     return on_cpu() and not is_one_function(step)

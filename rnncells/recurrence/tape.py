@@ -1,14 +1,13 @@
 """What the forward pass writes down, step after step, for its result and gradient."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.parts import Moment
-from rnncells.recurrence.trees import join, pick
-
-PyTree = Any
+from rnncells.recurrence.trees import StructTree, join, pick
 
 
 class Written(NamedTuple):
@@ -20,7 +19,7 @@ class Written(NamedTuple):
         after every step, `(time + 1, ...)`.
     """
 
-    outputs: PyTree
+    outputs: chex.ArrayTree
     moments: Moment
 
 
@@ -37,11 +36,11 @@ class Tape(NamedTuple):
     """
 
     moment: Moment
-    outputs: PyTree
+    outputs: StructTree
     wanted: Moment
     carried: list[int]
 
-    def blank(self, carry: PyTree, time: int) -> Written:
+    def blank(self, carry: chex.ArrayTree, time: int) -> Written:
         """Returns the tape before the first step."""
 
         def rows(struct, count=time):
@@ -56,7 +55,7 @@ class Tape(NamedTuple):
         return Written(outputs, moments._replace(carry=carries))
 
     def write(
-        self, written: Written, i: jax.Array, outputs: PyTree, after: Moment
+        self, written: Written, i: jax.Array, outputs: chex.ArrayTree, after: Moment
     ) -> Written:
         """Returns the tape with step `i`; `after` has the carry after the step."""
         after = pick(after, self.wanted)
@@ -70,7 +69,7 @@ class Tape(NamedTuple):
             ),
         )
 
-    def read_outputs(self, written: Written) -> PyTree:
+    def read_outputs(self, written: Written) -> chex.ArrayTree:
         """Returns the outputs of all steps."""
         carry = jax.tree.structure(self.moment.carry)
         carries = carry.flatten_up_to(written.moments.carry)
@@ -82,7 +81,7 @@ class Tape(NamedTuple):
         ]
         return jax.tree.unflatten(tree, leaves)
 
-    def _own_outputs(self, outputs: PyTree) -> PyTree:
+    def _own_outputs(self, outputs: chex.ArrayTree) -> chex.ArrayTree:
         wanted = jax.tree.leaves(self.wanted.carry)
         leaves, tree = jax.tree.flatten(outputs)
         own = [
@@ -109,7 +108,7 @@ def recall(moment: Moment, written: Moment, i: jax.Array, steps: int) -> Moment:
     return join(slice_time(written, i, steps), unknown)
 
 
-def slice_time(tree: PyTree, start: jax.Array, steps: int) -> PyTree:
+def slice_time(tree: chex.ArrayTree, start: jax.Array, steps: int) -> chex.ArrayTree:
     """Returns `(steps, ...)` of `(time, ...)`."""
 
     def take(leaf):
@@ -123,7 +122,9 @@ def slice_time(tree: PyTree, start: jax.Array, steps: int) -> PyTree:
     return jax.tree.map(take, tree)
 
 
-def write_time(tree: PyTree, part: PyTree, start: jax.Array) -> PyTree:
+def write_time(
+    tree: chex.ArrayTree, part: chex.ArrayTree, start: jax.Array
+) -> chex.ArrayTree:
     """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
 
     def put(leaf, part):
@@ -137,7 +138,7 @@ def write_time(tree: PyTree, part: PyTree, start: jax.Array) -> PyTree:
     return jax.tree.map(put, tree, part)
 
 
-def _set(rows: PyTree, i: jax.Array, row: PyTree) -> PyTree:
+def _set(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
     def put(rows, row):
         place = (i,) + (0,) * row.ndim
         return jax.lax.dynamic_update_slice(

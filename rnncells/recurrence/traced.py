@@ -1,11 +1,10 @@
 """What depends on what in a pure function."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
-PyTree = Any
+from rnncells.recurrence.trees import BoolTree, Tree
 
 
 class Traced:
@@ -18,13 +17,13 @@ class Traced:
       result: shapes and dtypes of the function's result.
     """
 
-    def __init__(self, function: Callable, *args: PyTree):
+    def __init__(self, function: Callable, *args: Tree):
         """Traces `function` with `args`: arrays, or `jax.ShapeDtypeStruct`s."""
         closed, self.result = jax.make_jaxpr(function, return_shape=True)(*args)
         self._jaxpr = closed.jaxpr
         self._args = jax.tree.structure(args)
 
-    def read(self) -> PyTree:
+    def read(self) -> BoolTree:
         """Returns, for each leaf of the arguments, whether the result depends on it."""
         needed = {id(v) for v in self._jaxpr.outvars}
         for equation in reversed(self._jaxpr.eqns):
@@ -33,7 +32,7 @@ class Traced:
         read = [id(v) in needed for v in self._jaxpr.invars]
         return jax.tree.unflatten(self._args, read)
 
-    def depending(self) -> PyTree:
+    def depending(self) -> BoolTree:
         """Returns, for each leaf of the result, whether it depends on arguments."""
         depending = {id(v) for v in self._jaxpr.invars}
         for equation in self._jaxpr.eqns:
