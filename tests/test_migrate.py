@@ -254,15 +254,15 @@ def test_all_forms_of_arguments_are_rewritten(
 
 
 def test_unrelated_code_stays():
-    """Python's standard library: every byte, without errors."""
+    """A third of Python's standard library: every byte, without errors."""
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [
         path
         for folder in ("", "json", "asyncio", "concurrent/futures", "unittest", "email")
-        for path in (root / folder).glob("*.py")
+        for path in sorted((root / folder).glob("*.py"))
     ]
     assert len(files) > 200
-    for path in files:
+    for path in files[::3]:
         data = path.read_bytes()
         # The comment makes the codemod read the file.
         assert migrate(data + b"\n# flax, LSTMCell\n").notes == ()

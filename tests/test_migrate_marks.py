@@ -27,7 +27,7 @@ TEXTS = {
         "the width of its carry"
     ),
     "nn.GRUCell.initialize_carry(key, (2,), n)\nf(nn.GRUCell())": (
-        "RC01: `size=n` is given, but not for sure to the carry of this cell: write "
+        "RC01: `size=n` is given, but perhaps for another cell: write "
         "`GRUCell(features=...)` with the width of its carry"
     ),
     "y = nn.LSTMCell()(encode(\n    'a long name', of=x, and_of=y), x)": (

@@ -106,8 +106,8 @@ def test_uses_in_other_files_are_named(way, folder, capsys):
     ]
     assert [(name, number) for name, number, _ in named(error)] == sorted(expected)
     assert {why for _, _, why in named(error)} == {
-        "`Own`, of cells.py, has `features` now, and its carry is made by an "
-        "instance: see RC01, RC02"
+        "`Own` of cells.py now has `features`, and an instance makes its carry: see "
+        "RC01, RC02"
     }
     assert f"RC06      1 rewritten, {len(expected):5} to look at" in error
     lines = re.findall(r"^models\.py:(\d+): ", error, re.MULTILINE)
@@ -131,7 +131,7 @@ def test_cells_of_one_name_are_told_apart_by_imports(folder, capsys):
     found = named(capsys.readouterr().err)
     assert [use[:2] for use in found] == [("of_more.py", "2"), ("stars.py", "2")]
     assert (
-        "`Own`, of more.py, " in found[0][2] and "`Own`, of cells.py, " in found[1][2]
+        "`Own` of more.py now" in found[0][2] and "`Own` of cells.py now" in found[1][2]
     )
 
 

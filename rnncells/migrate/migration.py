@@ -10,7 +10,7 @@ from rnncells.migrate.code.program import Program
 from rnncells.migrate.code.source import Edit, Source, apply, lines_after
 from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
-    half_migrated,
+    carry_only,
     imports,
     layers,
     old_names,
@@ -219,7 +219,7 @@ def of_cells(program: Program) -> list[Finding]:
         *rewrites.carries(program, widths),
         *rewrites.references(program),
         *layers.layers(program, widths),
-        *half_migrated.carry_only_cells(program),
+        *carry_only.cells(program),
     ]
 
 

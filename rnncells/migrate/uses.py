@@ -11,10 +11,7 @@ from rnncells.migrate.code.source import Source
 from rnncells.migrate.file_results import FileResult
 from rnncells.migrate.migration import Note
 
-WHY = (
-    "`{0}`, of {1}, has `features` now, and its carry is made by an instance: see "
-    "RC01, RC02"
-)
+WHY = "`{0}` of {1} now has `features`, and an instance makes its carry: see RC01, RC02"
 STAR = re.compile(rb"\bimport\s*\*")
 # A class, by the file that defines or imports it and its name there.
 Key = tuple[Path, str]

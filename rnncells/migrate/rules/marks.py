@@ -36,7 +36,7 @@ def no_width(program: Program, widths: Widths, call: ast.Call, cell: CellClass) 
     elif carry is not None:
         seen = f"the carry comes from `{text(program, carry)}`"
     elif sizes:
-        seen = f"{sizes} is given, but not for sure to the carry of this cell"
+        seen = f"{sizes} is given, but perhaps for another cell"
     else:
         seen = "no carry of this cell is made or used here"
     return f"{seen}: write `{name}(features=...)` with the width of its carry"

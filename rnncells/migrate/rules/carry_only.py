@@ -10,7 +10,7 @@ from rnncells.migrate.rules.finding import Finding
 from rnncells.migrate.rules.rewrites import is_compact
 
 
-def carry_only_cells(program: Program) -> Iterator[Finding]:
+def cells(program: Program) -> Iterator[Finding]:
     """RC13: a cell for its carry alone, before another cell of the same class name.
 
     It is made in a compact method, or in a function that such a method calls.
