@@ -1,4 +1,4 @@
-"""A file by all rules: what it becomes, and what a person has to look at."""
+"""The rewrite of one file by all rules, and the marks in it."""
 
 import ast
 import re
@@ -19,29 +19,33 @@ from rnncells.migrate.rules import (
 )
 from rnncells.migrate.rules.finding import IN_STRING, MARK, ONLY_MARKED, Finding
 
-# A file without any of these has nothing to do with cells.
+# A file without any of these words does not use cells.
 WORDS = re.compile(
     rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|rnncells"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
-# The rules of forms that the shim runs and Flax does not, and marks of them.
+# The rules for forms that only the shim runs, and their marks.
 OLD_FORMS = {f"RC0{number}" for number in range(1, 7)}
 OLD_MARK = re.compile(rf"#\s*{re.escape(MARK)}: ({'|'.join(sorted(OLD_FORMS))})")
 STILL_OLD = (
     "old forms are left in the file, which only the shim runs: resolve the other "
     "marks, then run the codemod again"
 )
+WITH_MASKS = (
+    "only the shim has `segmentation_mask`: write `seq_lengths=mask.sum(-1)`, then run "
+    "the codemod again"
+)
 
 
 @dataclass(frozen=True)
 class Note:
-    """A finding, as it is told.
+    """A finding in the summary.
 
     Attributes:
-      line: of the file before.
-      rule: a name in `RULES`.
-      why: why a person has to look; empty where the file was changed.
-      line_after: of the file that it becomes.
+      line: the line number in the old file.
+      rule: a key of `RULES`.
+      why: the text of the mark; "" if the place was rewritten.
+      line_after: the line number in the new file.
     """
 
     line: int
@@ -52,12 +56,12 @@ class Note:
 
 @dataclass(frozen=True)
 class Migration:
-    """What a file becomes.
+    """The rewrite of a file.
 
     Attributes:
-      data: its bytes; the same object where nothing changes.
-      notes: what was found.
-      cells: names of classes of cells that get `features`, and a carry by an instance.
+      data: the new bytes; the same object if nothing changes.
+      notes: the findings.
+      cells: names of the user's cell classes that RC06 rewrites.
     """
 
     data: bytes
@@ -68,21 +72,21 @@ class Migration:
 def migrate(
     data: bytes, to: str = "flax", rules: Collection[str] | None = None
 ) -> Migration:
-    """Returns what a file becomes.
+    """Rewrites a file.
 
     Args:
-      data: the file.
+      data: the bytes of the file.
       to: `"flax"`, or `"rnncells"` to import recurrent names from this library.
-      rules: those that are applied; None: all.
+      rules: the rules to apply; None for all.
 
     Raises:
-      SyntaxError: it is not Python.
+      SyntaxError: the file is not Python.
     """
     if not is_about_cells(data):
         return Migration(data)
     program, found, gone = Program(Source(data)), [], set()
-    # They go first, each by itself: other rules look at the names that they change, and
-    # no line becomes two.
+    # These rules run first and one by one: the others depend on the names that they
+    # change, and they add no lines.
     for rule in (old_names.conv_lstm, partial(of_shim, rules=rules)):
         renamed = [f for f in chosen(program, rule(program), rules) if f.edits]
         if renamed:
@@ -99,7 +103,7 @@ def migrate(
         return Migration(data)
     new, lines = rewritten(program, rest, gone)
     if to == "rnncells":
-        # Last: names move in copies too, and notes have the lines of the file before.
+        # Imports move last, because rewrites copy names; notes have the old lines.
         program = Program(Source(new))
         moved = chosen(program, imports.to_rnncells(program), rules)
         new, then = rewritten(program, moved, marks_done(program, moved))
@@ -122,7 +126,7 @@ def is_about_cells(data: bytes) -> bool:
 def chosen(
     program: Program, found: Iterable[Finding], rules: Collection[str] | None
 ) -> list[Finding]:
-    """Returns the findings that a user wants, without edits in f-strings."""
+    """Returns the findings of selected rules, without skipped lines and f-strings."""
     source = program.source
     kept = [
         replace(finding, edits=[], why=IN_STRING)
@@ -137,7 +141,7 @@ def chosen(
     while size != len(kept):
         size, done = len(kept), {(f.rule, f.node) for f in kept if f.edits}
         kept = [f for f in kept if not f.edits or done.issuperset(f.needs)]
-    # One reason against moving imports is told once a file, at its first line.
+    # Each reason to keep an import is marked once a file.
     first: dict[str, Finding] = {}
     for finding in sorted(kept, key=lambda finding: finding.node.lineno):
         if finding.rule == "RC09" and finding.why:
@@ -146,7 +150,7 @@ def chosen(
 
 
 def is_left(program: Program, finding: Finding) -> bool:
-    """Says whether a place was left once, and stays until a person has looked at it."""
+    """Returns whether an earlier run marked a place that a rewrite would change now."""
     is_edited = finding.rule == "RC01" and not finding.why
     return is_edited and mark_of(program, finding) > 0
 
@@ -154,15 +158,15 @@ def is_left(program: Program, finding: Finding) -> bool:
 def rewritten(
     program: Program, found: list[Finding], gone: Collection[int]
 ) -> tuple[bytes, list[int]]:
-    """Returns a file by what was found in it, and the new number of each line.
+    """Returns the new file, and the new number of each line.
 
     Args:
       program: the file.
-      found: what was found.
-      gone: lines that go.
+      found: the findings.
+      gone: the numbers of lines to delete.
 
     Raises:
-      ValueError: it is no Python.
+      ValueError: the new file is not Python.
     """
     starts = [*program.source.line_starts, len(program.source.data)]
     edits = [Edit(starts[number - 1], starts[number], "") for number in gone]
@@ -173,13 +177,13 @@ def rewritten(
         ast.parse(new)
     except SyntaxError as error:
         raise ValueError(
-            f"its rewriting is no Python, {error}: please report"
+            f"the rewritten file is not Python ({error}): please report this"
         ) from error
     return new, lines_after(program.source, edits)
 
 
 def findings(program: Program, to: str, rules: Collection[str] | None) -> list[Finding]:
-    """Returns what all rules find, but for names that move to this library."""
+    """Returns the findings of all rules except moves of imports to this library."""
 
     def by_name(named: Program) -> list[Finding]:
         moved = imports.to_rnncells(named) if to == "rnncells" else ()
@@ -190,7 +194,7 @@ def findings(program: Program, to: str, rules: Collection[str] | None) -> list[F
 
 
 def of_shim(program: Program, rules: Collection[str] | None) -> list[Finding]:
-    """Returns what becomes of the shim's names: they stay while old forms do."""
+    """Returns the findings for imports of the shim, which stays with old forms."""
     found = list(imports.from_shim(program))
     if not found:
         return []
@@ -203,14 +207,17 @@ def of_shim(program: Program, rules: Collection[str] | None) -> list[Finding]:
         for number in range(1, len(program.source.line_starts) + 1)
         if OLD_MARK.search(program.source.line(number))
     }
-    is_done = len(new) == len(old) and not marked - marks_done(program, new)
-    if is_done and b"segmentation_mask" not in program.source.data:
+    if len(new) < len(old) or marked - marks_done(program, new):
+        why = STILL_OLD
+    elif b"segmentation_mask" in program.source.data:
+        why = WITH_MASKS
+    else:
         return found
-    return [replace(f, edits=[], why=f.why or STILL_OLD) for f in found]
+    return [replace(f, edits=[], why=f.why or why) for f in found]
 
 
 def of_cells(program: Program) -> list[Finding]:
-    """Returns what rules find; edits at one place in the order in which they go."""
+    """Returns findings about cells; edits at one position in their final order."""
     widths = Widths(program)
     return [
         *old_names.conv_lstm(program),
@@ -224,7 +231,7 @@ def of_cells(program: Program) -> list[Finding]:
 
 
 def mark_of(program: Program, finding: Finding) -> int:
-    """Returns the line of the mark of a finding's rule above its statement; or 0."""
+    """Returns the line of a finding's mark above its statement, or 0."""
     source, number = program.source, line_of_mark(program, finding.node) - 1
     while source.line(number).lstrip().startswith("#"):
         if f"{MARK}: {finding.rule}" in source.line(number):
@@ -234,19 +241,19 @@ def mark_of(program: Program, finding: Finding) -> int:
 
 
 def marks_done(program: Program, found: list[Finding]) -> set[int]:
-    """Returns the lines of marks above what is rewritten now."""
+    """Returns the lines of marks above places that are rewritten now."""
     done = {mark_of(program, finding) for finding in found if finding.edits}
     return done - {mark_of(program, finding) for finding in found if finding.why} - {0}
 
 
 def line_of_mark(program: Program, node: ast.AST) -> int:
-    """Returns the first line of a statement, above which marks stand."""
+    """Returns the line above which marks of a node stand."""
     statement = program.source.statement(node)
     return program.source.first_line(min(statement.lineno, node.lineno))
 
 
 def marks(program: Program, found: list[Finding]) -> list[Edit]:
-    """Returns the edits that put comments above statements, but for those there."""
+    """Returns the edits that add marks, except marks that exist already."""
     source, made = program.source, {}
     for finding in found:
         if not mark_of(program, finding):
