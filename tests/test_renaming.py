@@ -138,7 +138,7 @@ def test_numbers_that_shift_keep_their_order():
 
 def test_modules_without_an_order_are_not_guessed():
     old, new = tree(a_0=(3, 3), a_1=(3, 3)), tree(actor=(3, 3), critic=(3, 3))
-    with pytest.raises(ValueError, match="modules must match one to one"):
+    with pytest.raises(ValueError, match="must match one to one"):
         renaming.mapping(old, new)
     same = tree(a=(3, 3), b=(3, 3))
     with pytest.raises(ValueError, match="each module once"):
@@ -153,16 +153,17 @@ def test_unmatched_modules_are_named_and_can_be_mapped_by_hand():
     with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
     assert str(caught.value).splitlines() == [
-        "modules must match one to one, got",
-        "  params/a may be params/c: kernel (3, 3)",
-        "  params/b may be params/c: kernel (3, 3)",
-        "  params/d is in `like` alone: kernel (2, 3)",
-        "`names` match by hand, as `--name params/a=params/c`.",
+        "modules of `params` and `like` must match one to one:",
+        "  params/a could be params/c: kernel (3, 3)",
+        "  params/b could be params/c: kernel (3, 3)",
+        "  params/d is only in `like`: kernel (2, 3)",
+        "Match them by hand: pass `names`, or `--name params/a=params/c` on the "
+        "command line.",
     ]
-    message = "'params/a', kernel .3, 3., and 'params/d', kernel .2, 3.\\."
+    message = "'params/a' with kernel .3, 3., and 'params/d' with kernel .2, 3.\\."
     with pytest.raises(ValueError, match=message):
         renaming.mapping(old, new, {"params/a": "params/d"})
-    with pytest.raises(ValueError, match="got 'a'; there are params/a, params/b"):
+    with pytest.raises(ValueError, match="some of params/a, params/b; got 'a'"):
         renaming.mapping(old, new, {"a": "params/d"})
     names = {"params/a": "params/d", "params/b": "params/c"}
     moved = renaming.mapping(old, tree(c=(3, 3), d=(3, 3)), names)
@@ -177,10 +178,10 @@ def test_shapes_that_do_not_match_are_shown():
     with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
     assert str(caught.value).splitlines()[1:] == [
-        "  params/b has kernel (4, 3), and params/c of `like` kernel (5, 3)",
-        "  params/e has scale (2,), and params/f of `like` scale (3,)",
+        "  params/b has kernel (4, 3), but params/c of `like` has kernel (5, 3)",
+        "  params/e has scale (2,), but params/f of `like` has scale (3,)",
         "  params/g is not in `like`: v (0,), w (1,), x (2,), 2 more",
-        "  params/d is in `like` alone: kernel (5, 5)",
+        "  params/d is only in `like`: kernel (5, 5)",
     ]
 
 

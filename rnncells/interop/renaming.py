@@ -1,19 +1,19 @@
-"""Parameters under other names: of the same cells and layers, in another module.
+"""Renames parameters to those of another module with the same cells and layers.
 
-A cell's gates have the same names everywhere, but the module around them decides the
-path to them:
+The gates of a cell have the same names in all modules. The path to them depends on the
+module around the cell:
 
 ===================================== ===============================================
-a cell of Flax or of ours             path to its gates
+cell of Flax or of rnncells           path to its gates
 ===================================== ===============================================
 in a compact method                   `LSTMCell_0`
-lifted there by `nn.scan`             `ScanLSTMCell_0`
-in `RNN`, in `setup` or by itself     `rnn/cell`, `cell`
+in a compact method, with `nn.scan`   `ScanLSTMCell_0`
+in `RNN`, in `setup` or alone         `rnn/cell`, `cell`
 in `Bidirectional`                    `forward_rnn/cell`, `backward_rnn/cell`
-in `rnncells.LSTM` and its likes      `layers_0/cell`, `layers_0/forward_rnn/cell`
+in `rnncells.LSTM`, `GRU`, ...        `layers_0/cell`, `layers_0/forward_rnn/cell`
 ===================================== ===============================================
 
-`rename` moves a tree from one to another, by a tree that has the new names:
+`rename` returns a tree of parameters with the names of another tree:
 
 >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
 >>> from rnncells.interop import renaming
@@ -29,8 +29,9 @@ in `rnncells.LSTM` and its likes      `layers_0/cell`, `layers_0/forward_rnn/cel
 >>> bool(jnp.allclose(y, Old().apply(old, x), atol=1e-6))
 True
 
-A training state, `flax.serialization.to_state_dict(state)`, is renamed as a whole: what
-repeats the names of parameters, as the moments of an optimizer, follows them.
+`rename` also takes a whole training state, `flax.serialization.to_state_dict(state)`.
+Copies of the parameters in the state, such as the moments of an optimizer, are renamed
+like the parameters.
 """
 
 import itertools
@@ -41,41 +42,41 @@ from typing import Any
 
 from flax import traverse_util
 
-from rnncells.interop.layout import Params
-
-# What the modules around them call the cells of two directions, in their order.
+# Names of the two directions of a bidirectional layer, which are numbered like series.
 DIRECTIONS = {"forward_rnn": "0", "backward_rnn": "1"}
 GATE = re.compile(r"i[ifgorzn]|h[ifgorzn]|if|in|ih|hh")
-# So many shapes tell what is wrong.
+# Number of shapes that an error shows for one module.
 SHOWN = 3
+# Nested dictionaries of arrays, and of numbers and text in a training state.
+State = dict[str, Any]
 Path = tuple[str, ...]
 Leaves = dict[Path, Any]
-# Where a module's parameters are collected, and their names and shapes.
+# The collection of a module, and the names and shapes of its parameters.
 Signature = tuple[Path, frozenset[tuple[Path, tuple[int, ...]]]]
 Modules = dict[Path, Signature]
 
 
-def rename(
-    params: Params, like: Params, names: Mapping[str, str] | None = None
-) -> Params:
-    """Returns parameters under the names of another tree.
+def rename(params: State, like: State, names: Mapping[str, str] | None = None) -> State:
+    """Returns parameters with the names of another tree.
 
-    Where a state keeps variables as its `params`, and in its moments, as that of
-    `TrainState.create(params=model.init(key, x))`, it does so after, and keeps bare
-    parameters as such. A `like` that is a whole state, with all that `params` has
-    beside its parameters, decides that too: the result is nested as `like` is.
+    A state may have variables instead of parameters as its `params`, as in
+    `TrainState.create(params=model.init(key, x))`. The nesting of `params` is kept,
+    unless `like` is a whole state with all collections of `params`; then the result is
+    nested like `like`.
 
     Args:
       params: nested dictionaries of arrays: parameters, variables, or a training state
-        that has `params` in it. What is of no module stays, as the number of steps.
-      like: a tree with the new names, of arrays or `jax.ShapeDtypeStruct`s, as
-        `jax.eval_shape(model.init, key, inputs)` returns it; of a training state, its
-        parameters are enough, or its variables.
-      names: paths of modules, old and new, where they are to be matched by hand:
+        with `params`. Leaves that belong to no module, such as the number of steps, do
+        not change.
+      like: tree with the new names, of arrays or of `jax.ShapeDtypeStruct`s, as
+        `jax.eval_shape(model.init, key, inputs)` returns it. For a training state, the
+        new parameters or variables are enough.
+      names: old and new paths of modules to match by hand, for example
         `{"params/Dense_0": "params/head"}`.
 
     Raises:
-      ValueError: modules that have no match, or several; all are named.
+      ValueError: modules have no match, or several matches; the error lists all of
+        them.
     """
     moved, new = _moves(params, like, names or {}), {}
     flat = traverse_util.flatten_dict(params, keep_empty_nodes=True)
@@ -86,13 +87,13 @@ def rename(
 
 
 def mapping(
-    params: Params, like: Params, names: Mapping[str, str] | None = None
+    params: State, like: State, names: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Returns the paths of modules that move, and where to; see `rename`.
+    """Returns the old and new paths of all modules that move; see `rename`.
 
-    Modules match that have parameters of the same names and shapes. Of several that are
-    alike, names stay if they are the same on both sides; else the first matches the
-    first, if their names differ by numbers, or by forward and backward, alone.
+    Modules match if their parameters have the same names and shapes. If several modules
+    are alike, modules with equal paths on both sides match. Otherwise the modules match
+    in order, if their names differ only by numbers, or by forward and backward.
     """
     moved = _moves(params, like, names or {})
     return {
@@ -102,11 +103,11 @@ def mapping(
     }
 
 
-def _moves(params: Params, like: Params, names: Mapping[str, str]) -> dict[Path, Path]:
-    """Returns where each module goes that matches one, or follows one that does."""
+def _moves(params: State, like: State, names: Mapping[str, str]) -> dict[Path, Path]:
+    """Returns the new path of each module and of each copy of a module."""
     ours, theirs = _collections(params), _collections(like)
     if not set(_roots(ours)) < ours.keys() <= theirs.keys():
-        # `like` is no whole state: whether `params` are variables in it says nothing.
+        # `like` is not a whole state, so its nesting of `params` does not matter.
         ours, theirs = _opened(ours), _opened(theirs)
     roots = _roots(ours)
     theirs = _placed(theirs, roots)
@@ -124,10 +125,10 @@ def _moves(params: Params, like: Params, names: Mapping[str, str]) -> dict[Path,
     return found
 
 
-def _collections(tree: Params) -> dict[Path, Leaves]:
-    """Returns the leaves of `params` and of what stands beside it, by their places.
+def _collections(tree: State) -> dict[Path, Leaves]:
+    """Returns the leaves of `params` and of its siblings, by path.
 
-    A tree without `params` is a collection itself.
+    A tree without `params` is one collection.
     """
     flat = traverse_util.flatten_dict(tree, keep_empty_nodes=True)
     starts = [path.index("params") for path in flat if "params" in path[:-1]]
@@ -143,7 +144,7 @@ def _roots(collections: Iterable[Path]) -> list[Path]:
 
 
 def _opened(collections: dict[Path, Leaves]) -> dict[Path, Leaves]:
-    """Returns collections with those of variables, where those are in `params`."""
+    """Splits `params` that are variables into the collections of the variables."""
     found = dict(collections)
     for root in _roots(collections):
         if _are_variables(collections[root]):
@@ -153,16 +154,16 @@ def _opened(collections: dict[Path, Leaves]) -> dict[Path, Leaves]:
 
 
 def _are_variables(leaves: Leaves) -> bool:
-    """Says whether `params` have `params`, by the paths in them."""
+    """Returns whether the leaves of `params` are variables, which have `params`."""
     inner = [path for path in leaves if path[:1] == ("params",) and path[1:]]
-    # A layer among others may be called `params` too: it has arrays in it.
+    # A layer may also be called `params`; then it contains arrays.
     return len(inner) == len(leaves) > 0 or any(len(path) > 2 for path in inner)
 
 
 def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]:
-    """Returns the collections of `like` with `params`, and what is beside, as in ours.
+    """Moves the collections of `like` to the paths that they have in our tree.
 
-    One file may have parameters alone, and the other those of a training state.
+    One tree may be parameters, and the other a training state.
     """
     their_roots, found = _roots(theirs), dict(theirs)
     alone = len(roots) == len(their_roots) == 1
@@ -175,17 +176,18 @@ def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]
 
 
 def _owner(root: Path) -> Path:
-    """Returns the path of the network that parameters are of, one of several."""
+    """Returns the path of the network that the parameters belong to."""
     return tuple(name for name in root if name != "params")
 
 
 def _copies(
     collections: dict[Path, Leaves], originals: list[Path]
 ) -> Iterator[tuple[Path, Path, Path, Path]]:
-    """Yields where modules are repeated outside of the collections that they are of.
+    """Yields the copies of modules in other collections.
 
-    These are the collection there, the place in it, the collection that they are of,
-    and the path of the module from either.
+    Each copy is `(collection, place, original, module)`: the collection of the copy,
+    the path of the copied tree, the original collection, and the path of the module in
+    both.
     """
     for collection in collections.keys() - set(originals):
         for rest in collections[collection]:
@@ -194,7 +196,7 @@ def _copies(
                 place, tail = path[:start], path[start:]
                 fits = [c for c in originals if tail in collections.get(c, {})]
                 if fits:
-                    # Of two networks, an optimizer is that of the one beside it.
+                    # With several networks, an optimizer belongs to the nearest one.
                     shared = [os.path.commonprefix([other, path]) for other in fits]
                     nearest = fits[shared.index(max(shared, key=len))]
                     module = _module(nearest + tail)[len(nearest) :]
@@ -203,11 +205,11 @@ def _copies(
 
 
 def _modules(collections: dict[Path, Leaves], matched: list[Path]) -> Modules:
-    """Returns the names and shapes of the parameters of each module, by its path."""
+    """Returns the names and shapes of the parameters of each module, by path."""
     found: dict[Path, list] = {}
     for collection in matched:
         for rest, leaf in collections.get(collection, {}).items():
-            # What has none is no array, but a number, text, or an empty dictionary.
+            # Leaves without shape are numbers, text, or empty dictionaries.
             if rest and hasattr(leaf, "shape"):
                 path = collection + rest
                 module = _module(path)
@@ -220,7 +222,7 @@ def _modules(collections: dict[Path, Leaves], matched: list[Path]) -> Modules:
 
 
 def _match(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
-    """Returns which module is which; see `mapping`."""
+    """Returns the new path of each module; see `mapping`."""
     found = _given(old, new, names)
     left = [path for path in old if path not in found]
     free = [path for path in new if path not in found.values()]
@@ -240,19 +242,19 @@ def _match(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, P
 
 
 def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
-    """Returns the modules that are matched by hand, after a look at them."""
+    """Checks and returns the modules that are matched by hand."""
     ours, theirs = ({"/".join(path): path for path in paths} for paths in (old, new))
     for name, other in names.items():
         for path, side in ((name, ours), (other, theirs)):
             if path not in side:
                 raise ValueError(
-                    f"`names` must match modules, got {path!r}; there are "
-                    f"{', '.join(sorted(side))}."
+                    f"`names` must be paths of modules, some of "
+                    f"{', '.join(sorted(side))}; got {path!r}."
                 )
         if old[ours[name]] != new[theirs[other]]:
             raise ValueError(
-                "`names` must match modules of the same parameters, got "
-                f"{name!r}, {_shapes(old[ours[name]])}, and {other!r}, "
+                "`names` must match modules with equal parameters, got "
+                f"{name!r} with {_shapes(old[ours[name]])}, and {other!r} with "
                 f"{_shapes(new[theirs[other]])}."
             )
     if len(set(names.values())) < len(names):
@@ -261,44 +263,48 @@ def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, P
 
 
 def _mismatch(lost: Modules, extra: Modules) -> str:
-    """Returns what there is to say of modules that do not match one to one."""
+    """Returns the error message about modules that do not match one to one."""
     lines, told, hint = [], set(), ""
     for path, signature in lost.items():
         name, shapes = "/".join(path), _shapes(signature)
         alike = [p for p in extra if extra[p] == signature]
-        # The same module of another size, or the first that could be.
+        # The same module with another size, or the first possible one.
         left = {p: extra[p] for p in (path, *extra) if p in extra.keys() - told}
         resized = [p for p in left if _fits(signature, left[p])]
         if alike:
             others = ["/".join(p) for p in alike]
-            lines.append(f"{name} may be {' or '.join(others)}: {shapes}")
-            hint = hint or f"\n`names` match by hand, as `--name {name}={others[0]}`."
+            lines.append(f"{name} could be {' or '.join(others)}: {shapes}")
+            hint = hint or (
+                "\nMatch them by hand: pass `names`, or "
+                f"`--name {name}={others[0]}` on the command line."
+            )
         elif resized:
             alike = resized[:1]
             here, there = signature, extra[alike[0]]
             lines.append(
-                f"{name} has {_shapes(here, there)}, and {'/'.join(alike[0])} of "
-                f"`like` {_shapes(there, here)}"
+                f"{name} has {_shapes(here, there)}, but {'/'.join(alike[0])} of "
+                f"`like` has {_shapes(there, here)}"
             )
         else:
             lines.append(f"{name} is not in `like`: {shapes}")
         told |= set(alike)
     lines += [
-        f"{'/'.join(path)} is in `like` alone: {_shapes(signature)}"
+        f"{'/'.join(path)} is only in `like`: {_shapes(signature)}"
         for path, signature in extra.items()
         if path not in told
     ]
-    return "\n  ".join(["modules must match one to one, got", *lines]) + hint
+    title = "modules of `params` and `like` must match one to one:"
+    return "\n  ".join([title, *lines]) + hint
 
 
 def _fits(one: Signature, other: Signature) -> bool:
-    """Says whether two modules differ by shapes alone."""
+    """Returns whether two modules differ only in shapes."""
     names = [{name for name, _ in leaves} for _, leaves in (one, other)]
     return one[0] == other[0] and names[0] == names[1]
 
 
 def _shapes(signature: Signature, other: Signature | None = None) -> str:
-    """Returns the shapes of a module's parameters, of those that another lacks."""
+    """Returns the shapes of a module's parameters, without those that `other` has."""
     leaves = sorted(signature[1] - (other[1] if other else set()))
     shown = [f"{'/'.join(name)} {shape}" for name, shape in leaves[:SHOWN]]
     rest = [f"{len(leaves) - SHOWN} more"] if len(leaves) > SHOWN else []
@@ -306,19 +312,19 @@ def _shapes(signature: Signature, other: Signature | None = None) -> str:
 
 
 def _module(path: Path) -> Path:
-    """Returns the path of the module that a parameter is of: of a gate, its cell's."""
+    """Returns the path of a parameter's module; for a gate, the path of the cell."""
     module = path[:-1]
     is_gate = len(module) > 1 and GATE.fullmatch(module[-1])
     return module[:-1] if is_gate else module
 
 
 def _stem(path: Path) -> Path:
-    """Returns a path without what tells the modules of a series apart."""
+    """Returns a path without the numbers of modules in a series."""
     return tuple(name for name, _ in _order(path))
 
 
 def _order(path: Path) -> list[tuple[str, int]]:
-    """Returns what paths are sorted by: numbers in names as numbers."""
+    """Returns the sort key of a path, with numbers in names as numbers."""
     parts = [DIRECTIONS.get(part, part) for part in path]
     splits = (re.fullmatch(r"(.*?)(\d*)", part).groups() for part in parts)
     return [(name, int(number or 0)) for name, number in splits]
