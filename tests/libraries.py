@@ -1,4 +1,4 @@
-"""Layers of other libraries with random weights, and ours of the same kind."""
+"""Layers of other libraries with random weights, and our layers of the same kinds."""
 
 import itertools
 import os
@@ -39,7 +39,7 @@ KINDS = {
         partial(rnncells.ElmanRNN, nonlinearity="relu"),
     ),
 }
-# How a library's weights are loaded and made, and the cells that it has.
+# Functions that load and write the weights of a library, and the cells that it has.
 LIBRARIES = {
     "pytorch": (pytorch.from_state_dict, pytorch.to_state_dict),
     "keras": (keras.from_weights, keras.to_weights),
@@ -55,9 +55,9 @@ HAS = {
     "jax_rnn": ["LSTM"],
 }
 WITHOUT_BIAS = ["pytorch", "keras", "equinox"]
-# Where two biases become one.
+# Cells whose two biases are loaded as their sum.
 MERGES = HAS | {"keras": ["GRU"], "haiku": ["relu"], "equinox": []}
-# Number of layers, whether they are bidirectional; or what is around a cell.
+# Number of layers and whether they are bidirectional, or the wrapper of a cell.
 DEEP = [*itertools.product((1, 2), (False, True))]
 SHAPES = {
     "pytorch": ["cell", "RNN", "Bidirectional", *DEEP],

@@ -1,4 +1,4 @@
-"""Cells with layer normalisation against their equations."""
+"""Cells with layer normalization against their equations."""
 
 import chex
 import flax.linen as nn

@@ -96,7 +96,7 @@ AROUND_ANY = AROUND_ANY.replace("(key, batch_dims, size)", "(*args, **kwargs)")
 # Cells for Flax <= 0.6.11, how they are made, by further fields too, and their size.
 CELLS = {
     "static": (STATIC, "Cell(rate=0.25, {})", 4),
-    "with an initialiser": (WITH_INITIALISER, "Cell({})", 4),
+    "with an initializer": (WITH_INITIALISER, "Cell({})", 4),
     "of the class": (OF_CLASS, "Cell({})", 4),
     "of the instance": (OF_INSTANCE, "Cell(start=2.0, {})", 4),
     "with features that are others": (WITH_FEATURES, "Cell({})", 4),

@@ -16,10 +16,9 @@ class ConvCell(RNNCellBase):
     """Base of the cells whose inputs and states are convolved.
 
     `strides` and `padding` apply to the convolution of the input. Convolutions of the
-    state have stride 1 and keep its size: their padding is that of the input if that
-    keeps sizes too (CIRCULAR, REFLECT, some pairs), as in Flax, and SAME otherwise.
-    States are `(*batch, *spatial, features)`, with the spatial axes of the convolved
-    input.
+    state have stride 1 and keep its size. They use `padding` too, as in Flax, if it
+    keeps the size (CIRCULAR, REFLECT, some pairs), and SAME otherwise. States are
+    `(*batch, *spatial, features)`, with the spatial axes of the convolved input.
 
     Attributes:
       features: number of filters of each gate.
@@ -68,7 +67,7 @@ class ConvCell(RNNCellBase):
 
     @nn.nowrap
     def state_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the shape of a state, which is that of the convolved input.
+        """Returns the shape of a state, `(*spatial, features)` of the convolved input.
 
         Args:
           input_shape: `(*spatial, channels)`.
@@ -84,14 +83,14 @@ class ConvCell(RNNCellBase):
 
     @nn.nowrap
     def of_input(self, features: int, **options) -> nn.Conv:
-        """Returns a convolution of the input; `options` are those of `nn.Conv`."""
+        """Returns a convolution of the input; `options` are passed to `nn.Conv`."""
         return self._convolution(
             features, strides=self.strides, padding=self.padding, **options
         )
 
     @nn.nowrap
     def of_state(self, features: int, **options) -> nn.Conv:
-        """Returns a convolution of a state; `options` are those of `nn.Conv`."""
+        """Returns a convolution of a state; `options` are passed to `nn.Conv`."""
         padding = self.padding if self._keeps_size(self.padding) else "SAME"
         return self._convolution(features, padding=padding, **options)
 

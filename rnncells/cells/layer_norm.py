@@ -44,8 +44,8 @@ class LayerNormLSTMCell(GatedCell):
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts :math:`\beta`.
-      epsilon: constant added to the variance. The default is that of the authors' code;
-        the default of `flax.linen.LayerNorm` is 1e-6.
+      epsilon: constant added to the variance. The default is the value in the authors'
+        code; the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
     supplementary material. There is no :math:`b` as in the paper, because it would only
@@ -122,8 +122,8 @@ class LayerNormGRUCell(GatedCell):
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts :math:`\beta`.
-      epsilon: constant added to the variance. The default is that of the authors' code;
-        the default of `flax.linen.LayerNorm` is 1e-6.
+      epsilon: constant added to the variance. The default is the value in the authors'
+        code; the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
     supplementary material. As in the paper, and unlike `GRUCell`, :math:`z_t`

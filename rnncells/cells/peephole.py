@@ -41,7 +41,8 @@ class PeepholeLSTMCell(GatedCell):
     https://www.jmlr.org/papers/v3/gers02a.html. Different here, as in Graves, 2013,
     https://arxiv.org/abs/1308.0850: each unit has its own gates, the activation
     function is :math:`\tanh`, and the gradient is the full one, also through the
-    peepholes. Parameters are those of `LSTMCell`, and the peepholes `pi pf po`.
+    peepholes. Parameters are those of `LSTMCell` and the
+    peepholes `pi pf po`.
     """
 
     use_bias: bool = True

@@ -82,7 +82,7 @@ def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
 
     Raises:
       TypeError: Equinox has no such cells.
-      ValueError: `variables` are those of another layer, or have learned states, which
+      ValueError: `variables` belong to another layer, or contain learned states, which
         Equinox does not have.
     """
     found = parts(layer, EQUINOX, _full_name)

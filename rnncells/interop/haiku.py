@@ -19,7 +19,7 @@ LSTM         LSTM, LSTMCell                       linear: w, b           i g f o
 GRU          GRU, GRUCell, `reset_after=False`    w_i, w_h, b            z r a (a: n)
 VanillaRNN   ElmanRNN, SimpleCell, with relu      linear: w, b;
                                                   linear_1: w, b
-DeepRNN      `num_layers`                         those of its cores
+DeepRNN      `num_layers`                         parameters of its cores
 ============ ==================================== ====================== ============
 
 All cores have biases. `w` of the LSTM is multiplied by `[x, h]`. The GRU of Haiku has z
@@ -103,7 +103,7 @@ def to_params(
     names: Sequence[str] | None = None,
     double_bias: bool = True,
 ) -> dict[str, Arrays]:
-    """Returns a layer's parameters as those of Haiku's cores.
+    """Returns a layer's parameters as parameters of Haiku's cores.
 
     Args:
       layer: see `from_params`.
@@ -113,7 +113,7 @@ def to_params(
 
     Raises:
       TypeError: Haiku has no such layer.
-      ValueError: `variables` are those of another layer, or have learned states, which
+      ValueError: `variables` belong to another layer, or contain learned states, which
         Haiku does not have. Or the number of `names` differs from the number of cells.
     """
     found, params = _parts(layer, _cores(layer, names), double_bias), {}

@@ -74,7 +74,7 @@ def to_weights(layer: LSTM, variables: Params) -> jax.Array:
       variables: variables of the layer, `{"params": ...}`.
 
     Raises:
-      ValueError: `variables` are those of another layer, or have learned states, which
+      ValueError: `variables` belong to another layer, or contain learned states, which
         cuDNN does not have.
       TypeError: see `from_weights`.
     """
@@ -88,8 +88,8 @@ def _check_layer(layer: nn.Module) -> None:
     places(layer)
     if not (isinstance(layer, LSTM) and layer.proj_features is None and layer.use_bias):
         raise TypeError(
-            "`layer` must be an LSTM with `use_bias` and without `proj_features`, like "
-            f"that of jax.experimental.rnn, got {described(layer)}."
+            "`layer` must be an LSTM with `use_bias` and without `proj_features`, the "
+            f"only layer of jax.experimental.rnn, got {described(layer)}."
         )
 
 

@@ -83,7 +83,7 @@ def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
 
     Raises:
       TypeError: Keras has no such layer.
-      ValueError: `variables` are those of another layer, or have learned states, which
+      ValueError: `variables` belong to another layer, or contain learned states, which
         Keras does not have.
     """
     return list(unload(layer, _parts(layer), variables, "Keras").values())

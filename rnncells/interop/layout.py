@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
     Attributes:
       cell: the cell.
-      path: path of its parameters in those of the layer.
+      path: path of its parameters in the parameters of the layer.
       layer: number of its layer, from 0; None for a cell without a layer.
       reverse: whether it runs backward in time.
     """

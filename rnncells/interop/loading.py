@@ -115,7 +115,7 @@ def unload(
       source: name of the other library, for errors.
 
     Raises:
-      ValueError: `variables` are those of another layer, or have learned states.
+      ValueError: `variables` belong to another layer, or contain learned states.
     """
     check_states(layer, source)
     if "params" not in variables:

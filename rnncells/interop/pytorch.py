@@ -90,7 +90,7 @@ def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arra
 
     Raises:
       TypeError: PyTorch has no such layer.
-      ValueError: `variables` are those of another layer, or have learned states, which
+      ValueError: `variables` belong to another layer, or contain learned states, which
         PyTorch does not have.
     """
     arrays = unload(layer, parts(layer, PYTORCH, _full_name), variables, "PyTorch")

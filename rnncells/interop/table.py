@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
     @property
     def bias_side(self) -> str:
-        """Gates with our biases: those of inputs, `i`, or those of states, `h`."""
+        """Which gates have our biases: gates of inputs, `i`, or of states, `h`."""
         return "h" if issubclass(self.kind, LSTMCell | ProjectedLSTMCell) else "i"
 
     def gate_names(self, side: str) -> list[str]:

@@ -62,9 +62,9 @@ class DeepRNN(nn.Module, kw_only=True):
         directions, features)`, initially zeros) instead of zeros. Resets use them too.
       deterministic: disables dropout. Required here or in the call if `dropout` is not
         0.
-      kernel_init: initialiser of the input weights.
-      recurrent_kernel_init: initialiser of the recurrent weights.
-      bias_init: initialiser of the biases.
+      kernel_init: initializer of the input weights.
+      recurrent_kernel_init: initializer of the recurrent weights.
+      bias_init: initializer of the biases.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the states.
       memory: residuals that are kept for the gradient, see `RNN`.

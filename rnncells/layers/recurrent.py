@@ -33,7 +33,7 @@ class LSTM(DeepRNN, kw_only=True):
 
     Attributes, in addition to those of `DeepRNN` (`features`, `num_layers`,
     `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
-    `deterministic`, initialisers, dtypes, `memory`, `implementation`):
+    `deterministic`, initializers, dtypes, `memory`, `implementation`):
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
         `features`; None: no projection.
 

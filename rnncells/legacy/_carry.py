@@ -33,7 +33,7 @@ def old_carry(
       rng: random key.
       batch_dims: shape of the batch.
       size: number of features, or the shape of an image with its features.
-      init_fn: initialiser, called without a dtype; zeros if None.
+      init_fn: initializer, called without a dtype; zeros if None.
     """
     if not isinstance(batch_dims, tuple | list):
         raise TypeError(
@@ -76,7 +76,7 @@ class InitializeCarry:
               rng: random key.
               batch_dims: shape of the batch.
               size: number of features, or the shape of an image with its features.
-              init_fn: initialiser, called without a dtype; zeros if None.
+              init_fn: initializer, called without a dtype; zeros if None.
             """
             notice(_advice(made, init_fn is not None))
             return old_carry(self.parts, rng, batch_dims, size, init_fn)

@@ -131,7 +131,7 @@ def _add_migrate_params(command: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="file with the new names, such as newly initialised parameters",
+        help="file with the new names, such as newly initialized parameters",
     )
     command.add_argument(
         "--name",

@@ -1,6 +1,7 @@
 r"""One step of long short-term memory and its derivatives, in closed form.
 
-Nothing here is differentiated by JAX, and nothing is fast: each line is an equation.
+Each line is one equation. The code does not use automatic differentiation, and it is
+not fast.
 
 The step, as in `rnncells.LSTMCell`:
 
@@ -12,10 +13,11 @@ The step, as in `rnncells.LSTMCell`:
     c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
     h_t &= o_t \odot \tanh(c_t)
 
-Its derivatives. :math:`\delta c_t` is that of the loss by :math:`c_t`; of the gates
-:math:`a \in \{i, f, g, o\}`, :math:`\delta a_t` is that by the sum under :math:`\sigma`
-or :math:`\tanh`. :math:`\delta h_t` and :math:`\delta c_t` come from the next step, to
-which is added what comes through the output of this one, :math:`\Delta_t`:
+The derivatives. :math:`\delta c_t` is the derivative of the loss with respect to
+:math:`c_t`. For the gates :math:`a \in \{i, f, g, o\}`, :math:`\delta a_t` is the
+derivative with respect to the argument of :math:`\sigma` or :math:`\tanh`.
+:math:`\delta h_t` and :math:`\delta c_t` come from the next step; :math:`\Delta_t` is
+the derivative with respect to the output of this step:
 
 .. math::
     \delta h_t &\leftarrow \delta h_t + \Delta_t \\
@@ -31,16 +33,17 @@ which is added what comes through the output of this one, :math:`\Delta_t`:
     \delta W_{ha} &= \delta a_t \, h_{t-1}^T \\
     \delta b_{ha} &= \delta a_t
 
-Those of the parameters are summed over the batch here, and over time by the caller.
+The functions sum the derivatives of parameters over the batch. The caller sums them
+over time.
 
 Reference: Greff et al., 2017, https://doi.org/10.1109/TNNLS.2016.2582924, section II.B.
-There :math:`g` is called :math:`z`, :math:`h` is :math:`y`, the sums under the
-activations have bars, and what comes from the next step is written out by its gates.
-Different here: no peepholes, by which gates would add to :math:`\delta c`. The full
-gradient is that of Graves and Schmidhuber, 2005,
-https://doi.org/10.1016/j.neunet.2005.06.042; the one of Hochreiter and Schmidhuber,
-1997, https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1, takes
-:math:`\delta h_{t-1}` as 0 (see `rnncells.LSTM1997Cell`), and has no forget gate.
+The paper writes :math:`z` for :math:`g` and :math:`y` for :math:`h`, marks the
+arguments of the activations with bars, and writes :math:`\delta h_t` as a sum over the
+gates of the next step. Different here: there are no peepholes, which would add terms to
+:math:`\delta c`. The full gradient is from Graves and Schmidhuber, 2005,
+https://doi.org/10.1016/j.neunet.2005.06.042. The truncated gradient of Hochreiter and
+Schmidhuber, 1997, https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1, sets
+:math:`\delta h_{t-1}` to 0, and has no forget gate (see `rnncells.LSTM1997Cell`).
 """
 
 from typing import Any
@@ -58,17 +61,17 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
     """Returns the new carry and the output of one step.
 
     Args:
-      params: those of an `LSTMCell`, `params["params"]`: for each of `ii if ig io` a
-        kernel `(features_in, features)`, for each of `hi hf hg ho` one `(features,
-        features)`; and biases `(features,)`, which any of them may have or lack.
+      params: parameters of an `LSTMCell`, `variables["params"]`: kernels `(features_in,
+        features)` of `ii if ig io` and `(features, features)` of `hi hf hg ho`. Each
+        gate can have a bias `(features,)`.
       carry: :math:`(c_{t-1}, h_{t-1})`, each `(*batch, features)`.
-      x: `(*batch, features_in)`.
+      x: input of the step, `(*batch, features_in)`.
 
     Returns:
       `((c, h), h)`, each `(*batch, features)`.
 
     Raises:
-      ValueError: shapes that do not fit; other parameters.
+      ValueError: shapes do not fit; names of parameters are missing or unknown.
     """
     _check_step(params, carry, x)
     c_before, h_before = carry
@@ -81,9 +84,10 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
 def lstm_step_vjp(
     params: Params, carry: State, x: jax.Array, d_carry: State, d_h: jax.Array
 ) -> tuple[Params, State, jax.Array]:
-    """Returns the derivatives of a loss by all that goes into one step.
+    """Returns the derivatives of a loss with respect to all arguments of one step.
 
-    Back through time, `d_carry` of a step is what the call for the next step returned:
+    For backpropagation through time, pass as `d_carry` the derivative that the call for
+    the next step returned:
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> from rnncells.reference import lstm_step, lstm_step_vjp
@@ -97,18 +101,18 @@ def lstm_step_vjp(
     >>> d_params = jax.tree.map(jnp.add, first, last)
 
     Args:
-      params: as in `lstm_step`, as are the next two.
-      carry: the carry before the step.
-      x: the step's input.
-      d_carry: derivatives by the carry after the step, as that comes to the next one:
+      params: parameters, as in `lstm_step`.
+      carry: carry before the step, as in `lstm_step`.
+      x: input of the step, as in `lstm_step`.
+      d_carry: derivatives with respect to the carry after the step, from the next step:
         :math:`(\\delta c_t, \\delta h_t)`, each `(*batch, features)`.
-      d_h: derivatives by the step's output, `(*batch, features)`.
+      d_h: derivative with respect to the output of the step, `(*batch, features)`.
 
     Returns:
-      The derivatives by `params`, summed over the batch, by `carry` and by `x`.
+      The derivatives with respect to `params` (summed over the batch), `carry` and `x`.
 
     Raises:
-      ValueError: shapes that do not fit; other parameters.
+      ValueError: shapes do not fit; names of parameters are missing or unknown.
     """
     _check_step(params, carry, x)
     _check_derivatives(carry, d_carry, d_h)
@@ -125,7 +129,7 @@ def lstm_step_vjp(
     d_i = d_c * g * i * (1 - i)
     d_g = d_c * i * (1 - g**2)
     d_c_before = d_c * f
-    # Vectors are rows here, so that W^T d is d W^T.
+    # Vectors are rows here, so W^T d is written d W^T.
     d_h_before = d_i @ W["hi"].T + d_f @ W["hf"].T + d_g @ W["hg"].T + d_o @ W["ho"].T
     d_x = d_i @ W["ii"].T + d_f @ W["if"].T + d_g @ W["ig"].T + d_o @ W["io"].T
 
@@ -156,7 +160,7 @@ def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
 def _d_gate(
     gate: dict[str, jax.Array], inputs: jax.Array, d_a: jax.Array
 ) -> dict[str, jax.Array]:
-    """Returns the derivatives by a kernel, and by a bias if there is one."""
+    """Returns the derivatives of a kernel and, if there is one, of a bias."""
     batch = tuple(range(d_a.ndim - 1))
     d_gate = {"kernel": jnp.tensordot(inputs, d_a, (batch, batch))}
     if "bias" in gate:
