@@ -16,15 +16,17 @@ from rnncells import Chunk
 from rnncells.recurrence import products
 from rnncells.recurrence.memory import MEMORY
 
+# Number of steps: chunks of 4 divide it, chunks of 3 leave a shorter one.
+CHOICES_STEPS = 8
 CHOICES = {
     "default": {},
     "recompute": {"memory": "recompute"},
     "recompute-chunk": {"memory": "recompute", "projection": Chunk(2)},
     "sqrt": {"memory": "sqrt"},
-    "chunks-with-a-rest": {"memory": Chunk(4)},
+    "chunks-with-a-rest": {"memory": Chunk(3)},
     "projection-whole": {"projection": "whole"},
-    "projection-chunks": {"projection": Chunk(3)},
-    "projection-with-a-rest": {"projection": Chunk(4)},
+    "projection-chunks": {"projection": Chunk(4)},
+    "projection-with-a-rest": {"projection": Chunk(3)},
     "projection-step-by-step": {"projection": Chunk(1)},
     "unrolled": {"unroll": 2},
 }
@@ -77,8 +79,8 @@ def value_and_gradients(rnn, params, inputs, carry, fresh=None, **arguments):
     )
 
 
-def setting(make, input_shape, rng, **options):
-    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, *input_shape)))
+def setting(make, input_shape, rng, steps=STEPS, **options):
+    inputs = jnp.asarray(rng.standard_normal((ROWS, steps, *input_shape)))
     rnn = rnncells.RNN(make(), return_carry=True, **options)
     params = random_params(rng, rnn, inputs)
     carry = rnn.cell.initialize_carry(jax.random.key(0), inputs[:, 0])
@@ -124,7 +126,7 @@ def plain(request):
     """Returns a layer, its arguments, values and gradients of the plain loop."""
     with jax.enable_x64(True):
         rng = np.random.default_rng(7)
-        rnn, *at, _ = float64_setting(request.param, rng)
+        rnn, *at, _ = float64_setting(request.param, rng, steps=CHOICES_STEPS)
         return rnn, at, value_and_gradients(rnn.clone(implementation="scan"), *at)
 
 
@@ -327,6 +329,27 @@ def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(fast))
     assert fast_error < 1.1 * plain_error
     assert fast_error < 0.05
+
+
+@pytest.mark.parametrize(
+    "options, projection",
+    [({"dtype": jnp.bfloat16}, "whole"), ({"param_dtype": jnp.bfloat16}, Chunk(7))],
+)
+def test_gradients_of_half_precision_are_summed_in_float32(options, projection):
+    """In bfloat16, 256 + 1 is 256."""
+    cell = rnncells.SimpleCell(2, activation_fn=lambda x: x, **options)
+    rnn = rnncells.RNN(cell, projection=projection)
+    inputs = jnp.ones((3, 700, 1), jnp.bfloat16)
+    like = jax.eval_shape(rnn.init, jax.random.key(0), inputs)
+    params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+
+    def loss(params):
+        return rnn.apply(params, inputs).sum()
+
+    # Without recurrent weights, each output has a gradient of 1.
+    gradient = jax.jit(jax.grad(loss))(params)["params"]["cell"]["i"]
+    for leaf in jax.tree.leaves(gradient):
+        np.testing.assert_array_equal(leaf, jnp.full(leaf.shape, 3 * 700, leaf.dtype))
 
 
 def test_cell_that_overrides_call_takes_the_plain_loop(rng):
