@@ -73,7 +73,7 @@ class Own:
 def f(Own):
     return Own
 made = Own(), nn.Own(), Cell(), OwnMore, Their.Owner, their.cells.Own(), Theirs()
-made = agent.Own(), "Own", {"Own": 1}, getattr(agent, "Own")
+made = agent.Own(), "Own", {"Own": 1}, getattr(agent, "Own"), getattr(*pair)
 """,
     "unrelated.py": "print('hello')\n",
 }

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rnncells.migrate.migration import Note
 
 WHY = "`{0}` of {1} now has `features`, and an instance makes its carry: see RC01, RC02"
 STAR = re.compile(rb"\bimport\s*\*")
-# A class, by the file that defines or imports it and its name there.
+# A class, by a file that defines or imports it and its name there.
 Key = tuple[Path, str]
 
 
@@ -25,7 +25,7 @@ def with_uses(results: list[FileResult], is_written: bool) -> list[FileResult]:
       is_written: whether the files were rewritten, so that lines are counted in what
         they became.
     """
-    # What each key stands for: the class, by its own file and name.
+    # The class that each key stands for, by its own file and name.
     known: dict[Key, Key] = {
         (one.path, name): (one.path, name)
         for one in results
@@ -47,19 +47,17 @@ def with_uses(results: list[FileResult], is_written: bool) -> list[FileResult]:
 def _with_uses(
     one: FileResult, file: "File", known: dict[Key, Key], is_written: bool
 ) -> FileResult:
+    found = sorted(set(file.uses(known)))
     if file.error:
-        names = ", ".join(f"`{name}`" for name in dict.fromkeys(file.words(known)))
-        why = f"whether it uses {names} is not known, {file.error}"
-        return one._replace(error=why)
-    notes = [*one.migration.notes]
-    for line, (home, name) in sorted(set(file.uses(known))):
-        notes.append(Note(line, "RC06", WHY.format(name, home), line))
+        return one._replace(error=file.error)
+    notes = [Note(n, "RC06", WHY.format(name, home), n) for n, (home, name) in found]
+    notes += one.migration.notes
     notes.sort(key=lambda note: note.line_after if is_written else note.line)
     return one._replace(migration=replace(one.migration, notes=tuple(notes)))
 
 
 class File:
-    """A file that may use classes of others; it is parsed when it names one of them.
+    """A file that may use classes of others; it is parsed once it names one of them.
 
     Args:
       one: the result of the file.
@@ -72,34 +70,31 @@ class File:
         self.names: Names | None = None
         self.error = ""
 
-    def words(self, known: Iterable[Key]) -> list[str]:
-        """Returns the names of classes of other files that occur in this one."""
-        found = [name for path, name in known if path != self.path]
-        return [name for name in found if name.encode() in self.data]
-
-    def is_read(self, known: Iterable[Key]) -> bool:
-        """Parses the file if needed; returns whether its names are known."""
-        may_use = self.words(known) or (known and STAR.search(self.data))
+    def _is_parsed(self, known: dict[Key, Key]) -> bool:
+        """Parses the file if it may use known classes; returns whether that worked."""
+        words = [
+            n for path, n in known if path != self.path and n.encode() in self.data
+        ]
+        may_use = words or (known and STAR.search(self.data))
         if self.names is None and not self.error and may_use:
             try:
                 self.names = Names(Source(self.data))
-                _ = self.names.scopes
             except Exception as error:
                 # An error in one file must not stop the others.
-                self.names = None
-                if self.words(known):
-                    self.error = f"{type(error).__name__}: {error}"
+                names = ", ".join(f"`{name}`" for name in dict.fromkeys(words))
+                self.error = f"whether it uses {names} is not known, "
+                self.error += f"{type(error).__name__}: {error}"
         return self.names is not None
 
     def imports(self, known: dict[Key, Key]) -> Iterator[tuple[Key, Key]]:
         """Yields the classes that other files can import from this one."""
-        if not self.is_read(known):
+        if not self._is_parsed(known):
             return
         names = self.names
         for name, found in names.scopes[names.source.tree].names.items():
             for binding in found:
                 meaning = self._class(known, binding.imported or "")
-                if meaning and name != "*":
+                if meaning:
                     yield (self.path, name), meaning
         for module in self._stars():
             for (path, name), meaning in known.items():
@@ -108,9 +103,8 @@ class File:
 
     def uses(self, known: dict[Key, Key]) -> Iterator[tuple[int, Key]]:
         """Yields lines that use a class of another file, not those that import it."""
-        if not self.is_read(known):
-            return
-        for node in self.names.source.nodes:
+        nodes = self.names.source.nodes if self._is_parsed(known) else ()
+        for node in nodes:
             found = {self._class(known, full) for full in self._meanings(node)} - {None}
             if found and not self.names.source.is_skipped(node):
                 yield from ((node.lineno, meaning) for meaning in found)
@@ -125,25 +119,22 @@ class File:
 
     def _meanings(self, node: ast.AST) -> set[str]:
         """Returns the full names that an expression may have by the file's imports."""
-        names = self.names
         if isinstance(node, ast.Attribute):
             return {f"{full}.{node.attr}" for full in self._meanings(node.value)}
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "getattr":
             named = [getattr(argument, "value", "") for argument in node.args[1:2]]
-            if named and isinstance(named[0], str):
-                return {f"{full}.{named[0]}" for full in self._meanings(node.args[0])}
+            of = self._meanings(node.args[0]) if named else ()
+            return {f"{full}.{named[0]}" for full in of}
         if not isinstance(node, ast.Name):
             return set()
-        found = names.lookup(node.id, node)
+        found = self.names.lookup(node.id, node)
         if not found:
             return {f"{module}.{node.id}" for module in self._stars()}
         return {binding.imported for binding in found if binding.imported}
 
     def _class(self, known: dict[Key, Key], full: str) -> Key | None:
         """Returns the class that a full name stands for in this file, or None."""
-        module, _, name = full.rpartition(".")
-        if full.startswith(".") and not module.strip("."):
-            module = full[: len(full) - len(name)]
+        module, name = re.fullmatch(r"(.*?\.*)([^.]*)", full).groups()
         for (path, other), meaning in known.items():
             if other == name and path != self.path:
                 if is_module(path, module, self.path):
