@@ -63,7 +63,10 @@ class NormalizedCell(rnncells.RNNCellBase):
 
 
 class PlainWeightCell(rnncells.RNNCellBase):
-    """A recurrent weight outside of `affine` and `product`: right, but slower."""
+    """A recurrent weight outside of `affine` and `product`: right, but slower.
+
+    Both `project` and `recur` use its gain.
+    """
 
     features: int
     param_dtype: Dtype = jnp.float32
@@ -76,12 +79,14 @@ class PlainWeightCell(rnncells.RNNCellBase):
         self.gates("i")
         init, shape = nn.initializers.orthogonal(), (self.features, self.features)
         self.weight = self.param("weight", init, shape, self.param_dtype)
+        ones = nn.initializers.ones_init()
+        self.gain = self.param("gain", ones, shape[:1], self.param_dtype)
 
     def project(self, inputs):
-        return self.affine(inputs, "i")
+        return self.gain * self.affine(inputs, "i")
 
     def recur(self, carry, projected):
-        h = nn.tanh(projected + carry @ self.weight)
+        h = nn.tanh(projected + self.gain * (carry @ self.weight))
         return h, h
 
 
