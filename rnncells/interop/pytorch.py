@@ -5,8 +5,8 @@
 >>> layer = rnncells.LSTM(features=4, num_layers=2, bidirectional=True, proj_features=2)
 >>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
 >>> state_dict = pytorch.to_state_dict(layer, variables)
->>> state_dict["weight_ih_l1_reverse"].shape
-(16, 4)
+>>> state_dict["weight_ih_l1_reverse"].shape, state_dict["weight_hr_l0"].shape
+((16, 4), (2, 4))
 >>> loaded = pytorch.from_state_dict(layer, state_dict)
 >>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
 True

@@ -65,9 +65,9 @@ def weights_outside_products(
     carry: chex.ArrayTree,
     inputs: chex.ArrayTree,
 ) -> tuple[int, chex.ArrayTree]:
-    """Returns the number of products of a step, and the params it reads beside them.
+    """Returns the number of products of a step, and the params that it uses elsewhere.
 
-    None in place of params that it does not read. The arguments are as for `run`.
+    All other params are None. The arguments are those of `run`.
     """
     arrays = _arrays(recurrence, params, None, carry, inputs, [])
     others, _ = StepGradient(recurrence, arrays, []).others

@@ -259,7 +259,7 @@ class StepGradient:
     def _pull_projection(self, inputs, d_z):
         """Returns the gradients by params, by products, and by inputs of a chunk.
 
-        None for params that are not read beside the weights of products. `inputs` and
+        None for params that are used only as weights of products. `inputs` and
         `d_z` are `(steps, ...)`.
         """
         recurrence, arrays = self.recurrence, self.arrays

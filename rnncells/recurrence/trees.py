@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-# Pytrees whose leaves are no arrays: shapes with dtypes, and booleans.
+# Pytrees whose leaves are not arrays: shapes with dtypes, and booleans.
 StructTree = jax.ShapeDtypeStruct | Iterable["StructTree"] | Mapping[Any, "StructTree"]
 BoolTree = bool | Iterable["BoolTree"] | Mapping[Any, "BoolTree"]
 Tree = chex.ArrayTree | StructTree
