@@ -167,7 +167,7 @@ def test_initialize_carry_can_be_traced_and_mapped(name, rng, key):
 
     assert_close(jax.jit(cell.initialize_carry)(key, x), expected)
     structs = jax.eval_shape(cell.initialize_carry, key, x)
-    assert jax.tree.map(jnp.shape, structs) == jax.tree.map(jnp.shape, expected)
+    chex.assert_trees_all_equal_shapes_and_dtypes(structs, expected)
     keys = jax.random.split(key, 3)
     many = jax.vmap(cell.initialize_carry, in_axes=(0, None))(keys, x)
     first = jax.tree.map(lambda leaf: leaf[0], many)
@@ -307,7 +307,8 @@ def test_flax_scan_lifts_the_class(name, rng, key):
 def test_own_cell_with_parts_of_other_dtypes(rng, key):
     cell, inputs = CountingCell(4), jnp.ones((2, 5, 3))
     start = cell.initialize_carry(key, inputs[:, 0])
-    assert start["n"].dtype == jnp.int32 and start["n"].shape == (2,)
+    chex.assert_shape(start["n"], (2,))
+    chex.assert_type(start["n"], jnp.int32)
     assert jnp.abs(start["h"]).min() > 0
     rnn = rnncells.RNN(cell, return_carry=True)
     params = random_params(rng, rnn, inputs)

@@ -1,5 +1,6 @@
 """ConvLSTMCell against its equations in NumPy, and convolutions against each other."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -101,7 +102,8 @@ def test_strides_and_padding_change_only_the_shape_of_the_carry(key):
     ):
         cell = rnncells.ConvLSTMCell(4, (3, 2), **options)
         carry = cell.initialize_carry(key, x.shape)
-        assert [leaf.shape for leaf in carry] == [(2, *spatial, 4)] * 2
+        assert len(carry) == 2
+        chex.assert_shape(carry, (2, *spatial, 4))
         trees.append(jax.eval_shape(cell.init, key, carry, x))
     assert all(tree == trees[0] for tree in trees)
 

@@ -3,6 +3,7 @@
 import itertools
 from functools import partial
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -131,7 +132,7 @@ def test_empty_sequences_leave_the_states_unchanged(make, rng):
 
     y, last, everywhere = layer.apply(params, x[:, :0], states, return_all_states=True)
 
-    assert y.shape == (ROWS, 0, 2 * layer.widths[0])
+    chex.assert_shape(y, (ROWS, 0, 2 * layer.widths[0]))
     assert_equal(last, states)
     assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
 
@@ -187,7 +188,7 @@ def test_steps_can_be_scanned(layer, rng):
 def test_learned_states_start_each_sequence(rng, float64):
     make = partial(rnncells.LSTM, num_layers=2, bidirectional=True)
     layer, params, x, _ = setting(rng, make, learn_states=True)
-    assert params["params"]["h_0"].shape == (4, FEATURES)
+    chex.assert_shape(params["params"]["h_0"], (4, FEATURES))
     rest = {k: v for k, v in params["params"].items() if k not in ("h_0", "c_0")}
     given = tuple(
         jnp.broadcast_to(params["params"][name][:, None], (4, ROWS, FEATURES))
@@ -316,9 +317,10 @@ def test_stack_takes_every_kind_of_layer(rng):
 
     (carries, y), params = stack.init_with_output(KEY, x, time_major=True)
 
-    assert y.shape == (STEPS, ROWS, 7) and len(carries) == 4
+    chex.assert_shape(y, (STEPS, ROWS, 7))
+    assert len(carries) == 4
     again, _ = stack.apply(params, x, initial_carry=carries, time_major=True)
-    assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, carries)
+    chex.assert_trees_all_equal_shapes(again, carries)
 
 
 def test_stack_returns_the_final_carries(rng):

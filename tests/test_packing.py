@@ -329,8 +329,8 @@ def test_empty_batches_are_packed_into_one_row_of_padding(sequences, time):
     plan = packing.plan([0] * sequences, row_length=4)
     rows = plan.pack(np.ones((sequences, time, FEATURES_IN)))
     assert_equal(rows, jnp.zeros((1, 4, FEATURES_IN)))
-    assert plan.unpack(rows, time).shape == (sequences, time, FEATURES_IN)
-    assert plan.last(rows).shape == (sequences, FEATURES_IN)
+    chex.assert_shape(plan.unpack(rows, time), (sequences, time, FEATURES_IN))
+    chex.assert_shape(plan.last(rows), (sequences, FEATURES_IN))
     assert [x.shape for x in packing.unpack(rows, plan)] == [(0, 3)] * sequences
 
 

@@ -1,5 +1,6 @@
 """ProjectedLSTMCell against its equations in NumPy."""
 
+import chex
 import numpy as np
 from cases import CELLS, random_setting
 from equations import affine, arrays, sigmoid
@@ -20,4 +21,4 @@ def test_projected_lstm_cell_follows_its_equations(rng, float64):
     np.testing.assert_allclose(c, expected_c, rtol=1e-12)
     np.testing.assert_allclose(h, expected_h, rtol=1e-12)
     np.testing.assert_array_equal(y, h)
-    assert c.shape == (3, 4) and h.shape == (3, 2)
+    chex.assert_shape([c, h], [(3, 4), (3, 2)])

@@ -1,5 +1,6 @@
 """RNN over layouts of batch and time, in the dtypes, devices and programs of users."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,7 +99,7 @@ def test_empty_sequences(rng):
     for ways in ({}, {"seq_lengths": np.zeros(BATCH, int)}, {"reverse": True}):
         carry, y = rnn.apply(params, jnp.ones((BATCH, 0, 3)), **ways)
         assert_equal(carry, start)
-        assert y.shape == (BATCH, 0, 4)
+        chex.assert_shape(y, (BATCH, 0, 4))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])

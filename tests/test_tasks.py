@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,11 +45,10 @@ def test_sequences_have_the_shapes_of_the_network(name):
     sequence = jax.eval_shape(lambda: task.sample(options, jax.random.key(0)))
     steps, units = task.longest(options), task.inputs(options)
     inputs = (steps,) if options.is_symbolic else (steps, units)
-    assert sequence.inputs.shape == inputs
+    chex.assert_shape(sequence.inputs, inputs)
     targets = steps if options.is_along else task.outputs(options)
-    assert sequence.target.shape == (targets,)
-    assert sequence.truth.shape == sequence.target.shape
-    assert sequence.length.shape == ()
+    chex.assert_shape([sequence.target, sequence.truth], (targets,))
+    chex.assert_rank(sequence.length, 0)
 
 
 ONE_EACH = ["reber-1-1", "long-lag-2a", "long-lag-2b", "very-long-lag-2c-1"]
@@ -155,7 +155,7 @@ def test_three_symbols_have_eight_orders():
     for symbols, length, target in zip(*drawn[:3], strict=True):
         letters = [c for c in temporal_order.spell(symbols, length) if c in "XY"]
         assert target.argmax() == int("".join("01"[c == "Y"] for c in letters), 2)
-    assert drawn.target.shape == (50, 8)
+    chex.assert_shape(drawn.target, (50, 8))
 
 
 @pytest.mark.parametrize("operation", ["sum", "product"])
