@@ -1,6 +1,7 @@
 """A run's folder: what is gone on with, what is refused, and what is never lost."""
 
 import dataclasses
+import functools
 import json
 import os
 
@@ -32,6 +33,17 @@ def config():
     return dataclasses.replace(literal, trials=2, test_sequences=4, learning=learning)
 
 
+@pytest.fixture(autouse=True)
+def compiled_once(monkeypatch):
+    """Lets all runs of one config share their compiled programs."""
+    monkeypatch.setattr("experiments.run.Trainer", trainer_of)
+
+
+@functools.cache
+def trainer_of(config):
+    return Trainer(config)
+
+
 @pytest.fixture
 def folder(tmp_path, config):
     """Holds a run that was broken off before its result was written."""
@@ -39,7 +51,7 @@ def folder(tmp_path, config):
     folder.mkdir()
     (folder / CONFIG).write_text(to_json(to_dict(config)))
     (folder / ENVIRONMENT).write_text(to_json([describe_environment()]))
-    Run(Trainer(config), folder).train()
+    Run(trainer_of(config), folder).train()
     return folder
 
 
@@ -120,5 +132,5 @@ def test_result_is_not_lost_without_overwrite(folder, config):
 def test_metrics_are_on_disk_before_the_checkpoint(tmp_path, config, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    Run(Trainer(config), tmp_path).train()
+    Run(trainer_of(config), tmp_path).train()
     assert synced == [(tmp_path / name).stat().st_ino for name in (METRICS, STATE)]
