@@ -70,16 +70,16 @@ def test_existing_files_are_replaced_only_with_force(checkpoints, capsys):
         ("list --like like", "expected a dictionary, got list"),
         ("orbax --like like", "orbax is a folder. Restore an Orbax checkpoint"),
         ("like --like like --name b", "`--name` must be OLD=NEW, got 'b'"),
-        ("like --like like --name b=c", "got 'b'; there are params/head."),
+        ("like --like like --name b=c", "some of params/head; got 'b'."),
         (
             "like --like like --write x.safetensors",
             "x.safetensors: safetensors files hold only arrays, but ",
         ),
         (
             "wide --like like",
-            "params/b has kernel (3, 2), and params/head of `like` kernel (2, 3)",
+            "params/b has kernel (3, 2), but params/head of `like` has kernel (2, 3)",
         ),
-        ("two --like like", "as `--name params/a=params/head`"),
+        ("two --like like", "or `--name params/a=params/head`"),
     ],
 )
 def test_errors_name_the_wrong_file_or_module(words, message, checkpoints, capsys):
