@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--kind", help="run mutants of this kind")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--exhaustive", action="store_true", help="run all tests")
-    parser.add_argument("--results", type=Path, default="mutants.jsonl", help="file")
+    parser.add_argument("--results", type=Path, default=TESTS / "mutants.jsonl")
     parser.add_argument(
         "--write", action="store_true", help="write the table, run none"
     )
