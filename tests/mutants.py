@@ -202,7 +202,8 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
         caught_by = {results.of[mutant.key]["by"] for mutant in mutants} - {""}
         if caught_by:
             whole = run_tests(trees.get(), sorted(caught_by), *options)
-            print(f"in the whole library, {len(caught_by)} tests that caught: {whole}")
+            passed = "pass" if whole["outcome"] == "survived" else f"give {whole}"
+            print(f"{len(caught_by)} tests that caught {passed} in the whole library.")
 
 
 def write_table(mutants: list[Mutant], path: Path) -> None:
