@@ -13,14 +13,9 @@ from typing import NamedTuple
 
 from rnncells.migrate import notebooks
 from rnncells.migrate.code.names import BEFORE_LINEN
-from rnncells.migrate.migration import (
-    LIBRARY,
-    Migration,
-    is_about_cells,
-    migrate,
-)
+from rnncells.migrate.code.source import MARKED
+from rnncells.migrate.migration import LIBRARY, Migration, is_about_cells, migrate
 from rnncells.migrate.notebooks import Notebook
-from rnncells.migrate.rules.finding import MARK
 
 STDIN = Path("-")
 # Fewer files are done sooner than processes start.
@@ -30,7 +25,6 @@ FLAX_NN = re.compile(
     rb"|\bfrom\s+flax(\.deprecated)?\s+import\b[^#]*?\bnn\b"
 )
 OLDER = "`flax.nn`, which is older than `flax.linen`, is not supported: port it by hand"
-MARKS = re.compile(rf"^\s*# {re.escape(MARK)}: RC\d\d".encode(), re.MULTILINE)
 
 
 class FileResult(NamedTuple):
@@ -59,7 +53,7 @@ class FileResult(NamedTuple):
     @property
     def has_marks(self) -> bool:
         """Whether lines are marked for a person to look at, in the new file."""
-        return self.migration is not None and bool(MARKS.search(self.migration.data))
+        return self.migration is not None and bool(MARKED.search(self.migration.data))
 
     def place(self, line: int, is_after: bool) -> str:
         """Returns the path and the place of a line, of the new code or the old."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.source import Edit, Source, apply, lines_after
+from rnncells.migrate.code.source import MARK, Edit, Source, apply, lines_after
 from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import (
     carry_only,
@@ -17,16 +17,15 @@ from rnncells.migrate.rules import (
     own_cells,
     rewrites,
 )
-from rnncells.migrate.rules.finding import IN_STRING, MARK, ONLY_MARKED, Finding
+from rnncells.migrate.rules.finding import IN_STRING, ONLY_MARKED, Finding
 
 # A file without any of these words does not use cells.
 WORDS = re.compile(
     rb"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNNCellBase|\bRNN\b|rnncells"
 )
 LIBRARY = re.compile(rb"flax|rnncells")
-# The rules for forms that only the shim runs, and their marks.
+# The rules for forms that only the shim runs.
 OLD_FORMS = {f"RC0{number}" for number in range(1, 7)}
-OLD_MARK = re.compile(rf"#\s*{re.escape(MARK)}: ({'|'.join(sorted(OLD_FORMS))})")
 STILL_OLD = (
     "old forms are left in the file, which only the shim runs: resolve the other "
     "marks, then run the codemod again"
@@ -202,11 +201,8 @@ def of_shim(program: Program, rules: Collection[str] | None) -> list[Finding]:
     new = [
         f for f in chosen(program, old, rules) if f.edits and not is_left(program, f)
     ]
-    marked = {
-        number
-        for number in range(1, len(program.source.line_starts) + 1)
-        if OLD_MARK.search(program.source.line(number))
-    }
+    marks = program.source.marks
+    marked = {number for number, rule in marks.items() if rule in OLD_FORMS}
     if len(new) < len(old) or marked - marks_done(program, new):
         why = STILL_OLD
     elif b"segmentation_mask" in program.source.data:
@@ -234,7 +230,7 @@ def mark_of(program: Program, finding: Finding) -> int:
     """Returns the line of a finding's mark above its statement, or 0."""
     source, number = program.source, line_of_mark(program, finding.node) - 1
     while source.line(number).lstrip().startswith("#"):
-        if f"{MARK}: {finding.rule}" in source.line(number):
+        if source.marks.get(number) == finding.rule:
             return number
         number -= 1
     return 0

@@ -170,6 +170,10 @@ class Program:
             scope = self.names.scope_node(scope)
         return scope
 
+    def is_compact(self, function: ast.FunctionDef) -> bool:
+        """Returns whether a function is a compact method of a module."""
+        return any(self.linen(node) == "compact" for node in function.decorator_list)
+
     def is_pure(self, node: ast.expr) -> bool:
         """Returns whether an expression has no effects and may be evaluated twice."""
         return all(

@@ -7,13 +7,17 @@ import ast
 import io
 import re
 import tokenize
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 SKIP = re.compile(r"#\s*rnncells:\s*skip\b")
+# The start of the comment above a line that needs a person's decision.
+MARK = "TODO(rnncells)"
+# A line with a mark of a rule, after any line ending.
+MARKED = re.compile(rf"(?<![^\r\n])[ \t\f]*#\s*{re.escape(MARK)}: (RC\d\d)".encode())
 NEWLINE = re.compile(rb"\r\n|\r|\n")
 BETWEEN_LINES = (
     *(tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT),
@@ -125,6 +129,14 @@ class Source:
             return ""
         ends = [*self.line_starts[1:], len(self.data)]
         return self.data[self.line_starts[number - 1] : ends[number - 1]].decode()
+
+    @cached_property
+    def marks(self) -> dict[int, str]:
+        """The rule of each mark in the file, by the number of its line."""
+        return {
+            bisect_right(self.line_starts, match.start(1)): match[1].decode()
+            for match in MARKED.finditer(self.data)
+        }
 
     @cached_property
     def newline(self) -> str:

@@ -7,7 +7,6 @@ from rnncells.migrate.code.carry_calls import is_carry_call
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.rules.finding import Finding
-from rnncells.migrate.rules.rewrites import is_compact
 
 
 def cells(program: Program) -> Iterator[Finding]:
@@ -21,7 +20,7 @@ def cells(program: Program) -> Iterator[Finding]:
     methods = [
         node
         for node in (program.source.nodes if only else ())
-        if isinstance(node, ast.FunctionDef) and is_compact(program, node)
+        if isinstance(node, ast.FunctionDef) and program.is_compact(node)
     ]
     for method in methods:
         run = functions_run(program, method)
@@ -75,7 +74,7 @@ def _function_called(program: Program, call: ast.Call) -> ast.FunctionDef | None
     else:
         found = [names.only(call.func)]
     node = found[0].node if len(found) == 1 and found[0] is not None else None
-    is_run_here = isinstance(node, ast.FunctionDef) and not is_compact(program, node)
+    is_run_here = isinstance(node, ast.FunctionDef) and not program.is_compact(node)
     return node if is_run_here else None
 
 

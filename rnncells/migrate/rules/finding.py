@@ -18,8 +18,6 @@ RULES = {
 }
 # Rules that never edit code.
 ONLY_MARKED = {"RC12", "RC13"}
-# The start of the comment above a line that needs a person's decision.
-MARK = "TODO(rnncells)"
 # Edits could break the quotes of an f-string, and Python 3.11 gives no positions in it.
 IN_STRING = "the code is inside an f-string: move it out of the string"
 

@@ -20,15 +20,10 @@ from rnncells.migrate.code.source import Edit
 from rnncells.migrate.code.widths import Widths
 from rnncells.migrate.rules import marks
 from rnncells.migrate.rules.arguments import outer, to_shape
-from rnncells.migrate.rules.finding import MARK, Finding
+from rnncells.migrate.rules.finding import Finding
 
 # Libraries whose functions have no effects and make no cells.
 COMPUTING = ("jax", "math", "numpy")
-
-
-def is_compact(program: Program, function: ast.FunctionDef) -> bool:
-    """Returns whether a function is a compact method of a module."""
-    return any(program.linen(node) == "compact" for node in function.decorator_list)
 
 
 def features(program: Program, widths: Widths) -> Iterator[Finding]:
@@ -143,7 +138,7 @@ def is_old(program: Program) -> bool:
     A mark that is still in the file counts too.
     """
     return (
-        f"{MARK}: RC01".encode() in program.source.data
+        "RC01" in program.source.marks.values()
         or any(call.is_sure for call in old_carry_calls(program))
         or any(
             program.cell_class(call.func) is not None and not call.args + call.keywords
