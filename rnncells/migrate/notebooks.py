@@ -9,10 +9,9 @@ text of cells that change is replaced.
 import ast
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from rnncells.migrate.json_places import JSONValue, read_json
 
 # A character for private use, which no program contains.
 PRIVATE = "\ue000"
@@ -25,49 +24,6 @@ LINE_MAGIC = re.compile(r"\s*[%!?]|(?:cd|conda|ls|pip)\b|\s*[\w.,* ]+=\s*[%!]|.*
 CELL_MAGIC = re.compile(r"\s*%%(\w+)")
 # Cell magics with Python below them.
 OF_PYTHON = {"capture", "prun", "time", "timeit"}
-# Strings, brackets, and all other values of JSON.
-JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[][{}]|[^][{},:"\s]+')
-
-
-@dataclass(frozen=True)
-class JSONValue:
-    """A value in a JSON text, and where it starts and ends.
-
-    Attributes:
-      value: a dictionary or a list of `JSONValue`; or a string, a number, None, a bool.
-      start: index of its first character.
-      end: index behind its last character.
-    """
-
-    value: Any
-    start: int
-    end: int
-
-
-def read_json(text: str) -> JSONValue:
-    """Returns the value of a JSON text with the places of all values in it.
-
-    Raises:
-      ValueError: the text is not JSON.
-    """
-    json.loads(text)
-    tokens = JSON_TOKEN.finditer(text)
-    return _read_value(next(tokens), tokens)
-
-
-def _read_value(first: re.Match, tokens: Iterator[re.Match]) -> JSONValue:
-    if first[0] not in ("[", "{"):
-        return JSONValue(json.loads(first[0]), *first.span())
-    parts = []
-    for token in tokens:
-        if token[0] in ("]", "}"):
-            break
-        parts.append(_read_value(token, tokens))
-    value: Any = parts
-    if first[0] == "{":
-        names = [part.value for part in parts[::2]]
-        value = dict(zip(names, parts[1::2], strict=True))
-    return JSONValue(value, first.start(), token.end())
 
 
 class Notebook:
