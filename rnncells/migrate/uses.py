@@ -27,48 +27,52 @@ def with_uses(results: list[FileResult], is_written: bool) -> list[FileResult]:
     """
     # The class that each key stands for, by its own file and name.
     known: dict[Key, Key] = {
-        (one.path, name): (one.path, name)
-        for one in results
-        if one.migration is not None
-        for name in one.migration.cells
+        (result.path, name): (result.path, name)
+        for result in results
+        if result.migration is not None
+        for name in result.migration.cells
     }
-    files = {one.path: File(one, is_written) for one in results if one.migration}
+    importers = {
+        result.path: Importer(result, is_written)
+        for result in results
+        if result.migration is not None
+    }
     size = 0
     while size < len(known):
         size = len(known)
-        for file in files.values():
-            known = dict(file.imports(known)) | known
+        for importer in importers.values():
+            known = dict(importer.imports(known)) | known
     return [
-        _with_uses(one, files[one.path], known, is_written) if one.migration else one
-        for one in results
+        importers[result.path].noted(known) if result.path in importers else result
+        for result in results
     ]
 
 
-def _with_uses(
-    one: FileResult, file: "File", known: dict[Key, Key], is_written: bool
-) -> FileResult:
-    found = sorted(set(file.uses(known)))
-    if file.error:
-        return one._replace(error=file.error)
-    notes = [Note(n, "RC06", WHY.format(name, home), n) for n, (home, name) in found]
-    notes += one.migration.notes
-    notes.sort(key=lambda note: note.line_after if is_written else note.line)
-    return one._replace(migration=replace(one.migration, notes=tuple(notes)))
-
-
-class File:
+class Importer:
     """A file that may use classes of others; it is parsed once it names one of them.
 
     Args:
-      one: the result of the file.
+      result: what the file becomes.
       is_written: whether the file has been rewritten.
     """
 
-    def __init__(self, one: FileResult, is_written: bool):
-        self.path = one.path
-        self.data = one.migration.data if is_written else one.code
+    def __init__(self, result: FileResult, is_written: bool):
+        self.result, self.is_written = result, is_written
+        self.path = result.path
+        self.data = result.migration.data if is_written else result.code
         self.names: Names | None = None
         self.error = ""
+
+    def noted(self, known: dict[Key, Key]) -> FileResult:
+        """Returns the result with a note for each use of a class of another file."""
+        found = sorted(set(self.uses(known)))
+        if self.error:
+            return self.result._replace(error=self.error)
+        notes = [Note(n, "RC06", WHY.format(name, at), n) for n, (at, name) in found]
+        notes += self.result.migration.notes
+        notes.sort(key=lambda note: note.line_after if self.is_written else note.line)
+        migration = replace(self.result.migration, notes=tuple(notes))
+        return self.result._replace(migration=migration)
 
     def _is_parsed(self, known: dict[Key, Key]) -> bool:
         """Parses the file if it may use known classes; returns whether that worked."""
