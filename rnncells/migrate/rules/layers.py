@@ -38,22 +38,33 @@ def layers(program: Program, widths: Widths) -> Iterator[Finding]:
             )
             yield Finding("RC12", call, why=why)
             continue
-        why = "" if made is None else size_stays(program, call, made)
-        if made is None or not (
-            why
-            or kind.has_features
-            or widths.of(made, kind) == program.source.text(size)
-        ):
-            why = marks.unmoved_size(program, call, size)
-        elif not program.is_pure(size):
-            why = marks.computed(program, "the size", size, "no longer")
-        elif program.source.has_comment(*outer(program, size)):
-            why = "a comment stands in the size, which is deleted: move it"
+        why = _why_not(program, widths, call, size, made)
         edits = [] if why else taken_out(program, call, [size])
         # The size moves to the cell.
         is_given = made is not None and not kind.has_features
         needs = (("RC01", made),) if is_given else ()
         yield Finding("RC04", call, edits, why, needs=needs)
+
+
+def _why_not(
+    program: Program,
+    widths: Widths,
+    call: ast.Call,
+    size: ast.expr,
+    made: ast.Call | None,
+) -> str:
+    """Returns why the size of an `RNN` cannot move to its cell; "" if it can."""
+    if made is None:
+        return marks.unmoved_size(program, call, size)
+    why, kind = size_stays(program, call, made), program.cell_class(made.func)
+    is_moved = kind.has_features or widths.of(made, kind) == program.source.text(size)
+    if not (why or is_moved):
+        return marks.unmoved_size(program, call, size)
+    if not program.is_pure(size):
+        return marks.computed(program, "the size", size, "no longer")
+    if program.source.has_comment(*outer(program, size)):
+        return "a comment stands in the size, which is deleted: move it"
+    return why
 
 
 def _is_size(program: Program, node: ast.expr, made: ast.Call) -> bool:
