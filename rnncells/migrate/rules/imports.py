@@ -19,11 +19,8 @@ MOVED = {
 HERE, FLAX, SHIM = "rnncells", "flax.linen", "rnncells.legacy"
 MODULES, SHIMS = ((module, f"{module}.recurrent") for module in (FLAX, SHIM))
 # Names that only the shim has.
+OF_SHIM = {"ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"}
 OF_OTHER = "it is imported as `global` or `nonlocal`: import it at module level"
-OF_SHIM = {
-    *("ConvLSTM", "strict", "set_strict", "REMOVAL_DATE", "REMOVAL_VERSION"),
-    *("carry", "cells", "notice", "rnn"),
-}
 
 
 def from_shim(program: Program) -> Iterator[Finding]:
