@@ -6,10 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import (
-    random_like,
-    random_params,
-)
+from cases import random_like, random_params
 
 import rnncells
 

@@ -4,7 +4,7 @@ import ast
 import re
 
 import pytest
-from programs import assert_same, run, with_imports_of
+from programs import MARK, assert_same, run, with_imports_of
 
 from rnncells.migrate.migration import migrate
 from rnncells.migrate.rules.finding import RULES
@@ -18,7 +18,6 @@ key = jax.random.PRNGKey(0)
 
 
 """
-MARK = "# TODO(rnncells): "
 SETUP = "class M(nn.Module):\n    def setup(self):\n"
 CALL = "\n    def __call__(self, x):\n"
 

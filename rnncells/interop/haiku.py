@@ -126,8 +126,8 @@ def to_params(
 def _parts(layer: nn.Module, cores: list[str], double_bias: bool) -> list[Part]:
     found = parts(layer, HAIKU, lambda k, place, name: f"{cores[k]}/{name}")
     if not double_bias:
-        for part in found:
-            part.arrays.pop(f"{cores[found.index(part)]}/linear_1/b", None)
+        for core, part in zip(cores, found, strict=True):
+            part.arrays.pop(f"{core}/linear_1/b", None)
     return found
 
 

@@ -5,13 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rnncells.migrate.code.bindings import stored
-from rnncells.migrate.code.cells import (
-    FLAX,
-    LINEN,
-    PARTS,
-    linen_name,
-    unlifted,
-)
+from rnncells.migrate.code.cells import FLAX, LINEN, PARTS, linen_name, unlifted
 from rnncells.migrate.code.names import Names, last_name
 from rnncells.migrate.code.source import Source
 
