@@ -201,12 +201,17 @@ def test_a_file_may_end_inside_an_own_cell(old, new):
     assert migrate(once).data is once
 
 
-IMAGE = "`size` may be the shape of an image: rewrite it with `num_feature_axes`"
+IMAGE = (
+    "`size` may be the shape of an image: rewrite `initialize_carry` by hand, and "
+    "define `num_feature_axes`"
+)
 ITSELF = "the class calls it, on an instance of any size: rewrite it by hand"
 SIGNATURE = (
     "it is not a plain `@staticmethod` (rng, batch_dims, size, init_fn): rewrite it"
 )
-BASES = "its other bases may have fields of the same names: rewrite it by hand"
+BASES = (
+    "the other bases of the class may have fields of the same names: rewrite it by hand"
+)
 MORE = "`Of` is derived from it and has more fields or methods: rewrite both"
 OWN = f"class Own(nn.RNNCellBase):\n{STATIC}{BODY}"
 

@@ -1,4 +1,4 @@
-"""What each file becomes; several files at a time."""
+"""The result of rewriting each file; several files are rewritten in parallel."""
 
 import ast
 import re

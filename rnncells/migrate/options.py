@@ -16,7 +16,8 @@ STATUS = """\
 exit status:
   0  no errors; with --check, no file would change
   1  with --check, a file would change; with --fail-on-marks, a line is marked
-  2  an error on the command line, or a file that cannot be read (the others are done)
+  2  an error on the command line, or a file that cannot be read or parsed (all other
+     files are done)
 """
 MIGRATE_PARAMS = """\
 Rename the parameters in a checkpoint after cells moved to another module: to or from a

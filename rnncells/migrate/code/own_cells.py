@@ -132,7 +132,10 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     if names.source.is_skipped(method) or names.source.is_skipped(node):
         yield "it is skipped"
     if [linen_name(names.qualified(base)) for base in node.bases] != ["RNNCellBase"]:
-        yield "its other bases may have fields of the same names: rewrite it by hand"
+        yield (
+            "the other bases of the class may have fields of the same names: rewrite "
+            "it by hand"
+        )
     if not cell.linen:
         yield "it needs `nn.nowrap`: write `import flax.linen as nn`"
     if method not in node.body or not _is_plain(method):
@@ -151,7 +154,10 @@ def _obstacles(names: Names, cell: OwnCell) -> Iterator[str]:
     if any(getattr(axes, "value", None) != 1 for axes in cell.feature_axes) or not all(
         _is_number(names, use) for use in _reads(method, method.args.args[2].arg)
     ):
-        yield "`size` may be the shape of an image: rewrite it with `num_feature_axes`"
+        yield (
+            "`size` may be the shape of an image: rewrite `initialize_carry` by hand, "
+            "and define `num_feature_axes`"
+        )
     if not _is_tuple(names, method):
         yield "its batch may be a number or a list: annotate it as a `tuple`"
     for default in method.args.defaults:

@@ -35,8 +35,10 @@ def cells(program: Program) -> Iterator[Finding]:
                 for other in made
             ):
                 found[call] = (
-                    f"in checkpoints it takes the name `{named[call]}_0` from the next "
-                    f"cell: write `{last_name(call.func)}(..., parent=None)`"
+                    "this cell only makes a carry, but takes the parameter name "
+                    f"`{named[call]}_0` from the next cell: write "
+                    f"`{last_name(call.func)}(..., parent=None)`, and rename the "
+                    "parameters in old checkpoints"
                 )
     yield from (Finding("RC13", call, why=why) for call, why in found.items())
 

@@ -14,10 +14,13 @@ OLD, END = "ConvLSTM", "Cell"
 # A cell made inside them may be made while a compact method runs.
 LATER = (*FUNCTIONS, ast.GeneratorExp)
 WHY = (
-    "its automatic name is in checkpoints: write "
-    '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number'
+    "old checkpoints contain the automatic name of this cell: write "
+    '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number in the checkpoint'
 )
-WHY_CLASS = "cells may be named after it in checkpoints: rename it, and pass `name=`"
+WHY_CLASS = (
+    "old checkpoints may contain cells named after this class: rename the class, and "
+    "pass the old names as `name=`"
+)
 
 
 def conv_lstm(program: Program) -> Iterator[Finding]:
@@ -74,7 +77,7 @@ def _imported(program: Program, alias: ast.alias) -> Iterator[Finding]:
     if not all(_is_flax(b.imported) or b.is_none for b in found):
         # A fallback for an old version of Flax is not old code.
         if program.source.around(statement, ast.Try) is None:
-            why = f"`{name}` is another name too: rename that"
+            why = f"`{name}` is also the name of something else: rename that"
             yield Finding("RC05", alias, why=why)
         return
     if any(program.source.is_in_string(use) for use in uses):
