@@ -15,7 +15,7 @@ load arrays of another library from a file      `files.load_arrays`
 save variables in a safetensors file            `files.save`
 =============================================== ========================================
 
-No other library is imported. `table` lists the cells of the other libraries: names of
-arrays, transposes, and orders of gates. `loading` converts arrays by that table, and
-`layout` finds the cells of a layer.
+Only `files` imports another library, safetensors. `table` lists the cells of the other
+libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
+by that table, and `layout` finds the cells of a layer.
 """

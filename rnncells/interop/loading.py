@@ -161,7 +161,7 @@ def check_arrays(source: str, given: Arrays, expected: Shapes) -> None:
             wrong.append(f"wrong shape: {name} must be {own}, got {shape}")
     if wrong:
         raise ValueError(
-            f"the arrays of {source} do not fit the layer:\n  "
+            f"The arrays of {source} do not fit the layer:\n  "
             + "\n  ".join(sorted(wrong))
         )
 

@@ -71,8 +71,8 @@ def from_state_dict(
     prefixes = {_prefix(name) for name in state_dict} - {None}
     if prefix not in prefixes and prefixes:
         raise ValueError(
-            "`prefix` must be the prefix of a recurrent layer, one of "
-            f"{sorted(prefixes)}, got {prefix!r}."
+            "`prefix` must be the prefix of a recurrent layer in `state_dict`: "
+            f"{' or '.join(map(repr, sorted(prefixes)))}, got {prefix!r}."
         )
     return load(layer, parts(layer, PYTORCH, _full_name), given, "PyTorch")
 

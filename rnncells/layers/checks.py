@@ -203,7 +203,8 @@ def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> Non
     """Raises ValueError unless `reset_carry` has the form of the initial carry."""
     if not has_resets:
         raise ValueError(
-            "`reset_carry` needs `resets`, got None. Pass both or neither."
+            "`reset_carry` needs `resets`, got None. Pass `resets` too, or omit "
+            "`reset_carry`."
         )
     if not is_alike(reset_carry, carry):
         raise ValueError(
