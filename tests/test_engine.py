@@ -180,8 +180,8 @@ def test_lengths_masks_and_resets_equal_the_plain_loop(
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-# Cells of one product, of two in series, and with weights outside of products; each
-# pair of a memory policy with forward or reverse mode over reverse mode.
+# Cells of one product, of two in series, and with weights used outside of `product`;
+# each pair of a memory policy with forward or reverse mode over reverse mode.
 SECOND = {
     "LSTMCell": [("full", False), ("recompute", True)],
     "GRUCell-reset-before": [("recompute", False), ("sqrt", True)],

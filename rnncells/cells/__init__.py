@@ -1,1 +1,1 @@
-"""The cells, a family a file; users import them from `rnncells`."""
+"""The cells, one file for each family; import them from `rnncells`."""

@@ -46,7 +46,7 @@ class DenseCell(RNNCellBase):
 
 
 class GateFields(RNNCellBase):
-    """The first fields of `GatedCell`."""
+    """Base that puts `features` and `gate_fn` before the fields of `DenseCell`."""
 
     features: int | None
     gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
@@ -57,6 +57,8 @@ class GateFields(RNNCellBase):
 class GatedCell(DenseCell, GateFields):
     r"""Base of the dense cells with gates.
 
-    Attributes, in addition to those of `DenseCell`:
+    Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
+    `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
+    `param_dtype`, `carry_init`):
       gate_fn: activation function of the gates, :math:`\sigma` in the equations.
     """

@@ -10,7 +10,7 @@ from rnncells.checks import check_projection
 
 
 class ProjectionFields(RNNCellBase):
-    """The first fields of `ProjectedLSTMCell`."""
+    """Base that puts `features` and `proj_features` before all other fields."""
 
     features: int
     proj_features: int
