@@ -55,11 +55,11 @@ def _why_not(
 ) -> str:
     """Returns why the size of an `RNN` cannot move to its cell; "" if it can."""
     if made is None:
-        return marks.unmoved_size(program, call, size)
+        return marks.unmoved_size(program, size)
     why, kind = size_stays(program, call, made), program.cell_class(made.func)
     is_moved = kind.has_features or widths.of(made, kind) == program.source.text(size)
     if not (why or is_moved):
-        return marks.unmoved_size(program, call, size)
+        return marks.unmoved_size(program, size)
     if not program.is_pure(size):
         return marks.computed(program, "the size", size, "no longer")
     if program.source.has_comment(*outer(program, size)):

@@ -6,7 +6,7 @@ from rnncells.migrate.code.carry_calls import CLASS, CarryCall, old_carry_calls
 from rnncells.migrate.code.cells import CellClass
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.widths import Widths, has_width
+from rnncells.migrate.code.widths import Widths, has_width, shape_of
 
 # Longer expressions are cut in a mark.
 LONGEST = 40
@@ -51,10 +51,9 @@ def _of_call(program: Program, widths: Widths, call: ast.Call, cell: CellClass) 
     if not has_width(cell):
         seen = "the last axis of its carry may be an axis of `nn.vmap`"
         return f"{seen}: write `{name}(features=...)` with the width of one cell"
-    shape = "carry.shape[-1]" if cell.parts == 1 else "carry[1].shape[-1]"
     return (
         f"the carry is `{text(program, carry)}`: assign it to a variable first, and "
-        f"write `{name}({shape})`"
+        f"write `{name}({shape_of('carry', cell)})`"
     )
 
 
@@ -138,7 +137,7 @@ def other_size(
     return f"`size={size}` is given, but the cell `{name}(...)` {seen}: make both equal"
 
 
-def unmoved_size(program: Program, call: ast.Call, size: ast.expr) -> str:
+def unmoved_size(program: Program, size: ast.expr) -> str:
     """Returns the mark of an `RNN` whose size cannot move to the cell."""
     return (
         f"the size `{text(program, size)}` is given, but the cell is made elsewhere or "
