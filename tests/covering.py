@@ -1,4 +1,4 @@
-"""Grids of options, of which every run tests a part that has all pairs of values."""
+"""Grids of options: every run tests chosen rows, or rows with all pairs of values."""
 
 from collections.abc import Sequence
 from itertools import combinations

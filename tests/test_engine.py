@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import ALL_CELLS, CELLS, FORMS, assert_close, random_like, random_params
+from covering import exhaustive_but
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS
 from user_cells import USER_CELLS
 
@@ -138,29 +139,25 @@ def test_memory_and_projection_equal_the_plain_loop(plain, choice, float64):
 
 
 # Lengths, masks and resets with `padded_outputs`; then `reverse` and `memory`. Every
-# run tests each pair of values.
+# run tests each way in one direction, and all ways together with each other value.
 FORWARD, REVERSE = (False, "full"), (True, "sqrt")
-SEQUENCES = [
+FEW_SEQUENCES = [
     *((way, "run", *(FORWARD, REVERSE)[k % 2]) for k, way in enumerate(WAYS)),
     ("all", "run", *REVERSE),
     ("all", "hold", *FORWARD),
     ("all", "zero", *REVERSE),
 ]
-OTHER_SEQUENCES = [
+SEQUENCES = [
     (way, padded, *direction)
     for way in WAYS
     for padded in ("run", "hold", "zero")
     for direction in (FORWARD, REVERSE)
-    if (way, padded, *direction) not in SEQUENCES
 ]
 
 
 @pytest.mark.parametrize(
     "way, padded_outputs, reverse, memory",
-    [
-        *SEQUENCES,
-        *(pytest.param(*s, marks=pytest.mark.exhaustive) for s in OTHER_SEQUENCES),
-    ],
+    exhaustive_but(SEQUENCES, FEW_SEQUENCES),
 )
 def test_lengths_masks_and_resets_equal_the_plain_loop(
     way, padded_outputs, reverse, memory, rng, float64
