@@ -12,7 +12,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.base import RNNCellBase
-from rnncells.carry import Carry, carry_dtype, sample_structs
+from rnncells.carry import Carry, Sample, carry_dtype, sample_structs
 from rnncells.checks import check_count, check_features, check_rate
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
@@ -25,7 +25,7 @@ from rnncells.layers.rnn import RNN
 from rnncells.recurrence.chunks import Chunk
 
 # Arrays `(layers * directions, *batch, features)`: h, or (h, c).
-States = Any
+States = chex.Array | tuple[chex.Array, chex.Array]
 
 
 class DeepRNN(nn.Module, kw_only=True):
@@ -262,7 +262,7 @@ class DeepRNN(nn.Module, kw_only=True):
         return self._states(carries), output
 
     def initialize_carry(
-        self, key: chex.PRNGKey | None = None, sample_input: Any = None
+        self, key: chex.PRNGKey | None = None, sample_input: Sample | None = None
     ) -> States:
         """Returns the initial states: zeros, or the learned states.
 
