@@ -69,9 +69,7 @@ def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]
         name = linen_name(names.qualified(node))
         if name in LIFTS + OTHER_LIFTS:
             return name, options
-        is_partial = isinstance(node, ast.Call) and (
-            (names.qualified(node.func) or getattr(node.func, "id", "")) in PARTIAL
-        )
+        is_partial = isinstance(node, ast.Call) and names.function_name(node) in PARTIAL
         if not (is_partial and node.args):
             break
         # A name may be bound to a partial of itself.

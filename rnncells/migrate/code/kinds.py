@@ -221,7 +221,7 @@ class Kinds:
         return Kind(bases.classes)
 
     def _of_call(self, node: ast.Call) -> Kind:
-        name = self.names.qualified(node.func) or getattr(node.func, "id", "")
+        name = self.names.function_name(node)
         if name == "getattr" and node.args:
             return self._of_getattr(node)
         if name in PARTIAL and node.args and self.of(node.args[0]).classes:

@@ -212,6 +212,10 @@ class Names:
         value = self.value(node)
         return None if value is node else self._qualified(value, seen | {node.id})
 
+    def function_name(self, call: ast.Call) -> str:
+        """Returns the full name of an imported function, or the name of another."""
+        return self.qualified(call.func) or getattr(call.func, "id", "")
+
     def is_self(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == "self"
 

@@ -118,7 +118,7 @@ class Program:
         if isinstance(node, ast.Subscript) and last_name(node.value) == "shape":
             return False
         if isinstance(node, ast.Call):
-            made = self.names.qualified(node.func) or getattr(node.func, "id", "")
+            made = self.names.function_name(node)
             return True if made in PARTIAL else False if made in PURE else None
         default, annotation = None, None
         for field in self.names.fields(node) if self.names.is_of_class(node) else ():
