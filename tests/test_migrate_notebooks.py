@@ -119,12 +119,18 @@ def test_other_notebooks_do_not_change(data, rewritten):
 def test_cells_that_are_not_python_are_named_and_stay(tmp_path, capsys):
     """They cannot run, so the rest of the notebook does not depend on them."""
     path = tmp_path / "model.ipynb"
-    broken = [("code", "\n\nnn.LSTMCell a"), ("code", "x = (\n%d")]
+    broken = [
+        ("code", "\n\nnn.LSTMCell a"),
+        ("code", "x = (\n%d"),
+        ("code", "def step(carry, x):\n    # Your code here.\ny = x  # Which shape?"),
+    ]
     path.write_bytes(notebook([*broken, *CELLS[:5]]))
     assert main(["migrate", str(path), "--write"]) == 0
     messages = (
         "code cell 1 is not Python, line 3: invalid syntax; "
-        "code cell 2 is not Python, line 1: '(' was never closed"
+        "code cell 2 is not Python, line 1: '(' was never closed; "
+        "code cell 3 is not Python, line 3: expected an indented block after function "
+        "definition on line 1"
     )
     assert f"model.ipynb: {messages}\n" in capsys.readouterr().err
     expected = [(kind, text.replace(OLD, NEW)) for kind, text in CELLS[:5]]

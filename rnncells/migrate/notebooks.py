@@ -157,7 +157,10 @@ def as_python(cell: str) -> str:
             at = (error.lineno or 0) - 1
             while at > 0 and lines[at - 1].endswith("\\"):
                 at -= 1
-            if not (0 <= at < len(lines) and LINE_MAGIC.match(lines[at])):
+            # A line that was replaced can fail again, as a body without indent does.
+            if not (0 <= at < len(lines) and LINE_MAGIC.match(lines[at])) or (
+                PRIVATE in lines[at]
+            ):
                 raise
             _replace_magic(lines, at)
         else:
