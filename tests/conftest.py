@@ -26,10 +26,11 @@ finished_tests = itertools.count(1)
 jax.config.update("jax_disable_most_optimizations", True)
 
 
-# Tests of what does not depend on the version of JAX: files and code as text, configs,
-# reports. (`test_migrate.py` stays: the codemod depends on the version of Python.)
+# Tests of code that does not depend on the version of JAX: files, configs, runs, reports
+# and the codemod. (`test_migrate.py` is not here, as the codemod depends on Python's.)
 ANY_JAX = [
-    *("test_chunks", "test_cli", "test_config", "test_layout", "test_paper1997"),
+    *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_experiments"),
+    *("test_layout", "test_mutants", "test_old_programs", "test_paper1997"),
     *("test_progress", "test_run_folder", "test_sweep"),
 ]
 

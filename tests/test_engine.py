@@ -7,7 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, CELLS, FORMS, assert_close, random_like, random_params
+from cases import (
+    ALL_CELLS,
+    CELLS,
+    DISTINCT,
+    FORMS,
+    assert_close,
+    random_like,
+    random_params,
+)
 from covering import exhaustive_but
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS
 from user_cells import USER_CELLS
@@ -36,14 +44,14 @@ CHOICES = {
 def float64_cells():
     """Yields all cells, each with the memory policies that it is tested with.
 
-    Every run tests `CELLS` and cells of users: one cell of each form by two policies,
+    Every run tests `DISTINCT` and cells of users: one cell of each form by two policies,
     the others by one or the other in turn.
     """
     both = ("full", Chunk(4))
     for k, (name, case) in enumerate(ALL_CELLS.items()):
         make = partial(case.make, param_dtype=jnp.float64)
         policies = both if name in FORMS else both[k % 2 :][:1]
-        marks = [] if name in CELLS else pytest.mark.exhaustive
+        marks = [] if name in DISTINCT else pytest.mark.exhaustive
         yield pytest.param(make, case.input_shape, policies, id=name, marks=marks)
         if name not in FORMS:
             marks = pytest.mark.exhaustive

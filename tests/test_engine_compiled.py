@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import CELLS, assert_close, random_params
+from cases import CELLS, DISTINCT, assert_close, random_params
 from compiled import Program
 from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -77,6 +77,7 @@ PRODUCTS = {
     "LSTM2000Cell": (1, 1, 0),
     OWN: (1, 2, 2),
 }
+LIKE_OTHERS = set(CELLS) - set(DISTINCT)
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,
@@ -150,23 +151,12 @@ def build(name, way):
     return Built(name, way, Program(compiled.as_text()))
 
 
-# Their programs differ little from those of LSTMCell, LSTM1997Cell, ConvLSTMCell-2d.
-LIKE_OTHERS = [
-    "OptimizedLSTMCell",
-    "LSTM1997Cell-full-gradient",
-    "ConvLSTMCell-strides",
-]
-
-
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(
-            (name, way),
-            marks=pytest.mark.exhaustive if name in LIKE_OTHERS else [],
-            id=f"{name}-{way}",
-        )
+        pytest.param((name, way), marks=marks, id=f"{name}-{way}")
         for name, way in PROGRAMS
+        for marks in ([] if name not in LIKE_OTHERS else [pytest.mark.exhaustive],)
     ],
 )
 def built(request):

@@ -73,7 +73,7 @@ def assert_same(ours, theirs):
     assert_close(ours, theirs, rtol=2e-5, atol=2e-6 * largest)
 
 
-@each_cell(FLAX_CELLS)
+@each_cell(FLAX_CELLS, always=FLAX_CELLS)
 def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
     case = FLAX_CELLS[name]
     inits = INITIALIZERS.get(case.name, ("kernel_init", "bias_init", "carry_init"))

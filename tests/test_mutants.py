@@ -1,0 +1,17 @@
+"""The table of mutants: every fault can be put into the library as it is."""
+
+from collections import Counter
+
+import mutants
+
+
+def test_mutants_apply_to_the_current_code():
+    # `read_table` raises where the text to replace is missing or not unique.
+    faults, tests = mutants.read_table()
+    assert {fault.file for fault in faults} <= set(tests)
+    assert all(
+        (mutants.TESTS / name).is_file() for names in tests.values() for name in names
+    )
+    per_kind = Counter(fault.kind for fault in faults)
+    assert min(per_kind.values()) >= 5 and len(faults) >= 80
+    assert len({fault.at for fault in faults}) >= 25
