@@ -44,8 +44,8 @@ CHOICES = {
 def float64_cells():
     """Yields all cells, each with the memory policies that it is tested with.
 
-    Every run tests `DISTINCT` and cells of users: one cell of each form by two policies,
-    the others by one or the other in turn.
+    Every run tests `DISTINCT` and the cells of users: one cell of each form with two
+    policies, the others with one of the two in turn.
     """
     both = ("full", Chunk(4))
     for k, (name, case) in enumerate(ALL_CELLS.items()):
