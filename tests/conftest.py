@@ -26,8 +26,8 @@ finished_tests = itertools.count(1)
 jax.config.update("jax_disable_most_optimizations", True)
 
 
-# Tests of code that does not depend on the version of JAX: files, configs, runs, reports,
-# the codemod. (`test_migrate.py` is not here: the codemod depends on Python's version.)
+# Tests of code that does not depend on the version of JAX: files, runs, reports and the
+# codemod. (`test_migrate.py` is not here: the codemod depends on Python's version.)
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_experiments"),
     *("test_layout", "test_mutants", "test_old_programs", "test_paper1997"),
