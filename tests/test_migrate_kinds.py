@@ -236,6 +236,15 @@ for what, axes in {
     )
 # Current code, or code without cells.
 NOT_MARKED = {
+    "a partial class with its width": (
+        "from functools import partial\nP = partial(nn.GRUCell, features=4)\n"
+        "cells = P(), partial(P, gate_fn=nn.relu)(), partial(nn.LSTMCell, 4)()"
+    ),
+    "a default that is made with its width": (
+        "from dataclasses import field\nfrom functools import partial\n\n\n"
+        "class M(nn.Module):\n"
+        "    cell: object = field(default_factory=partial(nn.GRUCell, features=4))"
+    ),
     "a new class with its own carry": (
         "class New(nn.LSTMCell):\n    features: int = 8\n\n"
         "    def initialize_carry(self, rng, input_shape):\n"

@@ -225,7 +225,7 @@ class Kinds:
         if name == "getattr" and node.args:
             return self._of_getattr(node)
         if name in PARTIAL and node.args and self.of(node.args[0]).classes:
-            return SOME_CLASS
+            return OTHER if self._gives_features(node) else SOME_CLASS
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
             held = elements(self.names.value(node.func.value))
             if held:
@@ -240,6 +240,15 @@ class Kinds:
             return SOME_CELL | OPEN if made.is_open else SOME_CELL
         is_class = (name.rpartition(".")[2][:1]).isupper()
         return OTHER if made.is_other and not made.classes and is_class else OPEN
+
+    def _gives_features(self, partial: ast.Call) -> bool:
+        """Returns whether `partial` gives a class the width that old classes lack."""
+        classes = self.of(partial.args[0]).classes
+        if any(c is None or c.has_features or c.is_own for c in classes):
+            return False
+        return any(isinstance(arg, ast.Constant) for arg in partial.args[1:2]) or any(
+            keyword.arg == "features" for keyword in partial.keywords
+        )
 
     def _of_getattr(self, node: ast.Call) -> Kind:
         if self.names.is_self(node.args[0]):
