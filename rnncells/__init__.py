@@ -20,7 +20,8 @@ else:
             full_name = f"{__name__}.{name}"
             if importlib.util.find_spec(full_name) is not None:
                 return importlib.import_module(full_name)
-            globals().update(_public_names())
+            # Names that the user has set keep their values.
+            globals().update({**_public_names(), **globals()})
             if name in globals():
                 return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,7 +53,9 @@ assert "jax" not in sys.modules and "rnncells.public" not in sys.modules
 from rnncells.layers.rnn import RNN
 assert rnncells.initializers is sys.modules["rnncells.initializers"]
 assert "rnncells.public" not in sys.modules
+rnncells.Stack = "set by the user"
 assert rnncells.RNN is RNN and "LSTMCell" in vars(rnncells)
+assert rnncells.Stack == "set by the user"
 """
 
 
