@@ -65,7 +65,9 @@ def test_existing_files_are_replaced_only_with_force(checkpoints, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("none --like none", "No such file or directory: 'none'"),
+        ("none --like like", "error: no such file: none\n"),
+        ("like --like none.safetensors", "error: no such file: none.safetensors\n"),
+        ("like --like like --write no/x", "error: no such folder: no\n"),
         ("noise.npz --like like", "noise.npz must hold the bytes of"),
         ("list --like like", "expected a dictionary, got list"),
         ("orbax --like like", "orbax is a folder. Restore an Orbax checkpoint"),

@@ -16,6 +16,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
       FileExistsError: the file to write exists.
+      FileNotFoundError: a file to read, or the folder to write to, does not exist.
       ValueError: a file has another format, or modules do not match.
     """
     pairs = [text.partition("=") for text in options.name]
@@ -24,6 +25,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"`--name` must be OLD=NEW, got {wrong[0]!r}.")
     if options.write is not None and options.write.exists() and not options.force:
         raise FileExistsError(f"{options.write} exists. Pass --force to replace it.")
+    if options.write is not None and not options.write.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {options.write.parent}")
     names = {old: new for old, _, new in pairs}
     params, like = read(options.old), read(options.like)
     moved = renaming.mapping(params, like, names)
@@ -41,8 +44,11 @@ def read(path: Path) -> Any:
     """Returns the tree in a file of Flax's msgpack bytes or of safetensors.
 
     Raises:
+      FileNotFoundError: the path does not exist.
       ValueError: the path is a folder, or the file has another format.
     """
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
     if path.is_dir():
         raise ValueError(
             f"{path} is a folder. Restore an Orbax checkpoint with Orbax, and save it "
