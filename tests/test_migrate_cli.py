@@ -355,10 +355,10 @@ def test_several_processes_rewrite_many_files(tmp_path, capsys):
 
 
 def test_usage_names_the_command(capsys):
-    words = [sys.executable, "-m", "rnncells.migrate", "src/"]
+    words = [sys.executable, "-m", "rnncells", "src/"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: python -m rnncells.migrate [-h]")
+    assert done.stderr.startswith("usage: python -m rnncells [-h]")
     with pytest.raises(SystemExit):
         main(["src/"])
     assert capsys.readouterr().err.startswith("usage: rnncells [-h]")
@@ -368,7 +368,7 @@ def test_user_code_is_never_run(tmp_path):
     path = tmp_path / "setup.py"
     path.write_text("raise SystemExit('run!')\n" + PROGRAMS["setup"])
     done = subprocess.run(
-        [sys.executable, "-m", "rnncells.migrate", "migrate", str(path)],
+        [sys.executable, "-m", "rnncells", "migrate", str(path)],
         capture_output=True,
         text=True,
     )
