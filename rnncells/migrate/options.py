@@ -12,6 +12,10 @@ Rewrite Python files and Jupyter notebooks written for Flax <= 0.6.11: update th
 recurrent cells to today's API.
 Without --write or --check, print a diff for `git apply` or `patch -p1`.
 """
+NOT_PARSED = """\
+Files that name no recurrent cell of Flax are not parsed: syntax errors in them are not
+reported.
+"""
 STATUS = """\
 exit status:
   0  no errors; with --check, no file would change
@@ -43,7 +47,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         help="rewrite code for Flax <= 0.6.11",
         description=MIGRATE,
         epilog=f"rules:\n{rules}\n\nA line with the comment `# rnncells: skip` is not "
-        f"rewritten.\n\n{STATUS}",
+        f"rewritten.\n{NOT_PARSED}\n{STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_migrate(command)
