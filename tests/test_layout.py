@@ -91,6 +91,7 @@ ALLOWED = {
         "rnncells.layers",
         "rnncells.legacy",
     ],
+    "rnncells/__main__.py": ["rnncells.migrate"],
     "rnncells/migrate/params.py": [
         "flax.serialization",
         "flax.traverse_util",

@@ -21,7 +21,7 @@ MARKED = "import flax.linen as nn\ncell = nn.LSTMCell(**options)\n"
 
 def run_alone(*words, **options):
     """Runs the command without any installed package: `-S` leaves out site-packages."""
-    command = [sys.executable, "-S", "-m", "rnncells.migrate", *words]
+    command = [sys.executable, "-S", "-m", "rnncells", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
 
 

@@ -46,7 +46,7 @@ def test_without_options_a_diff_is_printed_and_no_file_changes(project, capsys):
         "cell_classes.py:18: RC01 `self.cell_cls` may be one of several classes"
         in output.err
     )
-    assert "RC01      4 rewritten,     2 to look at" in output.err
+    assert "RC01      4 rewritten,     2 marked" in output.err
 
 
 def test_check_lists_files_write_changes_them_and_backup_keeps_the_old(project, capsys):

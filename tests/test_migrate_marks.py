@@ -14,12 +14,12 @@ from rnncells.migrate.migration import migrate
 # Code, and the text of its one mark: what was seen, and what to write.
 TEXTS = {
     "cell = nn.LSTMCell()": (
-        "RC01: no carry of this cell is made or used here: write "
+        "RC01: no carry of this cell is created or used here: write "
         "`LSTMCell(features=...)` with the width of its carry"
     ),
     "nn.LSTMCell.initialize_carry(key, (2,), size=256)\n"
     "cell = nn.LSTMCell()\ny = cell(encode(x), x)": (
-        "RC01: `size=256` is given, but the carry comes from `encode(x)`: write "
+        "RC01: the size `256` is given, but the carry comes from `encode(x)`: write "
         "`LSTMCell(features=...)` with the width of its carry"
     ),
     "cell = nn.GRUCell()\ny = cell(encode(x), x)": (
@@ -27,8 +27,24 @@ TEXTS = {
         "the width of its carry"
     ),
     "nn.GRUCell.initialize_carry(key, (2,), n)\nf(nn.GRUCell())": (
-        "RC01: `size=n` is given, but perhaps for another cell: write "
+        "RC01: the size `n` is given, but perhaps for another cell: write "
         "`GRUCell(features=...)` with the width of its carry"
+    ),
+    "nn.GRUCell.initialize_carry(key, (2,), n)\n"
+    "nn.GRUCell.initialize_carry(key, (2,), 8)\nf(nn.GRUCell())": (
+        "RC01: the sizes `n` and `8` are given, but perhaps for another cell: write "
+        "`GRUCell(features=...)` with the width of its carry"
+    ),
+    "nn.GRUCell.initialize_carry(key, (2,), n)\n"
+    "f(nn.GRUCell(nn.sigmoid if a else nn.tanh))": (
+        "RC01: the size `n` is given, but perhaps for another cell: write "
+        "`GRUCell(features=...)` with the width of its carry; pass the function by "
+        "keyword (`gate_fn=...`)"
+    ),
+    "y = nn.LSTMCell(nn.hard_sigmoid)(encode(x), x)": (
+        "RC01: the carry is `encode(x)`: assign it to a variable first, and write "
+        "`LSTMCell(carry[1].shape[-1])`; pass the function by keyword "
+        "(`gate_fn=...`)"
     ),
     "y = nn.LSTMCell()(encode(\n    'a long name', of=x, and_of=y), x)": (
         "RC01: the carry is `encode( 'a long name', of=x, and_of=y)`: assign it to "
@@ -54,22 +70,22 @@ TEXTS = {
     ),
     "nn.GRUCell.initialize_carry(k, (), 4)\ncell = nn.GRUCell(choose())": (
         "RC01: `choose()` may be `features` or a gate function: write `features=...`, "
-        "and pass the function by keyword"
+        "and pass the function by keyword (`gate_fn=...`)"
     ),
     "C = {'a': nn.LSTMCell, 'b': nn.GRUCell}[name]\ncell = C()": (
         "RC01: `C` may be one of several classes of cells: pass `features=...`"
     ),
     "import dataclasses\nc = dataclasses.field(default_factory=nn.GRUCell)": (
-        "RC01: `default_factory` makes the cell without `features`: use a `lambda`"
+        "RC01: `default_factory` constructs the cell without `features`: use a `lambda`"
     ),
     "C = {'a': nn.LSTMCell, 'b': nn.GRUCell}[name]\nC.initialize_carry(k, (), 4)": (
         "RC02: `C` may be one of several classes of cells: write `C(size, "
         "parent=None).initialize_carry(key, (*batch_dims, size))`"
     ),
     "nn.ConvLSTMCell.initialize_carry(k, (), size)": (
-        "RC02: `nn.ConvLSTMCell` must be made first: write `nn.ConvLSTMCell(...)` with "
-        "`features` and `kernel_size` and `parent=None`, then "
-        "`.initialize_carry(key, (*batch_dims, *size))`"
+        "RC02: `nn.ConvLSTMCell` must be constructed first: write "
+        "`nn.ConvLSTMCell(...)` with `features` and `kernel_size` and `parent=None`, "
+        "then `.initialize_carry(key, (*batch_dims, *size))`"
     ),
     "nn.GRUCell.initialize_carry(*args)": (
         "RC02: not all arguments are known: write `nn.GRUCell(size, parent=None)"
@@ -107,7 +123,7 @@ TEXTS = {
         "size))`"
     ),
     "cell = nn.GRUCell(4)\nc = cell.initialize_carry(k, (), 5)": (
-        "RC03: `size=5` is given, but the cell `GRUCell(...)` is made with "
+        "RC03: the size `5` is given, but the cell `GRUCell(...)` is constructed with "
         "`features=4`: make both equal"
     ),
     "cell = nn.GRUCell(4)\nc = cell.initialize_carry(k, (), 4, init_fn=init)": (
@@ -115,11 +131,12 @@ TEXTS = {
     ),
     "cell = nn.GRUCell(4, param_dtype=d)\nc = cell.initialize_carry(k, (), 4)": (
         "RC03: the carry was in JAX's default float and now has the cell's "
-        "`param_dtype`: if they differ, make it with `param_dtype=float, parent=None`"
+        "`param_dtype`: if they differ, construct its cell with `param_dtype=float, "
+        "parent=None`"
     ),
     "rnn = nn.RNN(make(), 4)": (
-        "RC04: the size `4` is given, but the cell is made elsewhere or its `features` "
-        "are not known: pass the size to the cell"
+        "RC04: the size `4` is given, but the cell is constructed elsewhere or its "
+        "`features` are not known: pass the size to the cell"
     ),
     "rnn = partial(nn.RNN, cell_size=4)": (
         "RC04: `cell_size=4` is given: pass it to the cell as `features`"

@@ -329,7 +329,7 @@ MARKED = {
     "a carry of its lifted class": (
         OWN.replace("    @", "    a: int\n    @", 1)
         + "\n\nLifted = nn.scan(Own)\ncarry = Lifted.initialize_carry(key, (2,), 4)\n",
-        "its lifted class makes a carry, with required fields unknown: rewrite it",
+        "its lifted class creates a carry, with required fields unknown: rewrite it",
     ),
 }
 

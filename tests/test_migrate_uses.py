@@ -109,7 +109,7 @@ def test_uses_in_other_files_are_named(way, folder, capsys):
         "`Own` of cells.py now has `features`, and an instance makes its carry: see "
         "RC01, RC02"
     }
-    assert f"RC06      1 rewritten, {len(expected):5} to look at" in error
+    assert f"RC06      1 rewritten, {len(expected):5} marked" in error
     lines = re.findall(r"^models\.py:(\d+): ", error, re.MULTILINE)
     assert lines == sorted(lines, key=int) and len(lines) == 6
 

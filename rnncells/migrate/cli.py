@@ -170,7 +170,7 @@ def _show_progress(done: int, total: int) -> None:
 def _sum_up(
     results: list[FileResult], unread: list[OSError], options: argparse.Namespace
 ) -> None:
-    """Prints the lines that a person has to look at, and counts for each rule."""
+    """Prints the marked lines, and counts for each rule."""
     for error in unread:
         print(f"{error.filename}: not searched: {error.strerror}", file=sys.stderr)
     done, left = Counter(), Counter()
@@ -192,5 +192,5 @@ def _sum_up(
     verb = "changed" if options.write else "would change"
     print(f"{changed} of {len(results)} files {verb}", file=sys.stderr)
     for rule in sorted(done | left):
-        counts = f"{done[rule]:5} rewritten, {left[rule]:5} to look at"
+        counts = f"{done[rule]:5} rewritten, {left[rule]:5} marked"
         print(f"  {rule}  {counts}  {RULES[rule]}", file=sys.stderr)

@@ -12,7 +12,7 @@ DEFAULT_FLOAT = {"float", "float_", "float64", "double"}
 NARROW = {"float32", "float16", "bfloat16", "single", "half"}
 WHY = (
     "the carry was in JAX's default float and now has the cell's `param_dtype`: if "
-    "they differ, make it with `param_dtype=float, parent=None`"
+    "they differ, construct its cell with `param_dtype=float, parent=None`"
 )
 
 

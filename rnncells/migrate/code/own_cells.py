@@ -261,7 +261,9 @@ def _other_uses(names: Names, cell: OwnCell) -> Iterator[str]:
     if any(class_of(names, node) is cell.node for node in carries):
         yield "the class calls it, on an instance of any size: rewrite it by hand"
     if cell.is_required and any(_lifted(names, node) is cell.node for node in carries):
-        yield "its lifted class makes a carry, with required fields unknown: rewrite it"
+        yield (
+            "its lifted class creates a carry, with required fields unknown: rewrite it"
+        )
     derived = {cell.node}
     for node in sorted(
         (node for node in nodes if isinstance(node, ast.ClassDef)),

@@ -35,7 +35,7 @@ def cells(program: Program) -> Iterator[Finding]:
                 for other in made
             ):
                 found[call] = (
-                    "this cell only makes a carry, but takes the parameter name "
+                    "this cell only creates a carry, but takes the parameter name "
                     f"`{named[call]}_0` from the next cell: write "
                     f"`{last_name(call.func)}(..., parent=None)`, and rename the "
                     "parameters in old checkpoints"

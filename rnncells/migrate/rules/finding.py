@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from rnncells.migrate.code.source import Edit
 
 RULES = {
-    "RC01": "a cell is made with `features`",
-    "RC02": "a carry is made by an instance, not by the class",
-    "RC03": "a carry is made from a shape, not from `batch_dims` and `size`",
-    "RC04": "the size is an argument of the cell, not of `RNN`",
-    "RC05": "`ConvLSTM` is `ConvLSTMCell`",
-    "RC06": "the `initialize_carry` of your own cell is an instance method",
-    "RC09": "recurrent names are imported from their current module",
-    "RC12": "`RNN(cell, size)` of a cell with `features` sets `time_major`",
-    "RC13": "a cell that only makes a carry has `parent=None`",
+    "RC01": "construct a cell with `features`",
+    "RC02": "create a carry with an instance, not with the class",
+    "RC03": "create a carry from a shape, not from `batch_dims` and `size`",
+    "RC04": "pass the size to the cell, not to `RNN`",
+    "RC05": "rename `ConvLSTM` to `ConvLSTMCell`",
+    "RC06": "make the `initialize_carry` of your own cell an instance method",
+    "RC09": "import recurrent names from their current module",
+    "RC12": "pass no size to `RNN` if its cell has `features`",
+    "RC13": "pass `parent=None` to a cell that only creates a carry",
 }
 # Rules that never edit code.
 ONLY_MARKED = {"RC12", "RC13"}

@@ -10,6 +10,7 @@ from rnncells.migrate.code.widths import Widths, has_width, shape_of
 
 # Longer expressions are cut in a mark.
 LONGEST = 40
+BY_KEYWORD = "pass the function by keyword (`gate_fn=...`)"
 
 
 def text(program: Program, node: ast.expr) -> str:
@@ -20,9 +21,15 @@ def text(program: Program, node: ast.expr) -> str:
 
 def no_width(program: Program, widths: Widths, call: ast.Call, cell: CellClass) -> str:
     """Returns why `features` of a cell is not known, and what to write."""
+    find = _of_call if widths.is_called_at_once(call) else _of_cell
+    why = find(program, widths, call, cell)
+    # `features` comes first now: a function by position would be taken for it.
+    return f"{why}; {BY_KEYWORD}" if call.args and not cell.is_own else why
+
+
+def _of_cell(program: Program, widths: Widths, call: ast.Call, cell: CellClass) -> str:
+    """Returns the same of a cell that is called elsewhere."""
     name = last_name(call.func) or cell.name
-    if widths.is_called_at_once(call):
-        return _of_call(program, widths, call, cell)
     carry = next(widths.carries_given(call), None)
     given = dict.fromkeys(
         text(program, carry.size)
@@ -30,20 +37,21 @@ def no_width(program: Program, widths: Widths, call: ast.Call, cell: CellClass) 
         if carry.size is not None
         and (carry.of_class is None or carry.of_class.name == cell.name)
     )
-    sizes = " and ".join(f"`size={size}`" for size in given)
-    if carry is not None and sizes:
-        seen = f"{sizes} is given, but the carry comes from `{text(program, carry)}`"
+    sizes = " and ".join(f"`{size}`" for size in given)
+    sizes = f"the sizes {sizes} are" if len(given) > 1 else f"the size {sizes} is"
+    if carry is not None and given:
+        seen = f"{sizes} given, but the carry comes from `{text(program, carry)}`"
     elif carry is not None:
         seen = f"the carry comes from `{text(program, carry)}`"
-    elif sizes:
-        seen = f"{sizes} is given, but perhaps for another cell"
+    elif given:
+        seen = f"{sizes} given, but perhaps for another cell"
     else:
-        seen = "no carry of this cell is made or used here"
+        seen = "no carry of this cell is created or used here"
     return f"{seen}: write `{name}(features=...)` with the width of its carry"
 
 
 def _of_call(program: Program, widths: Widths, call: ast.Call, cell: CellClass) -> str:
-    """Returns the same of a cell that is called where it is made."""
+    """Returns the same of a cell that is called where it is constructed."""
     name = last_name(call.func) or cell.name
     carry = next(widths.carries_given(call), None)
     if carry is None:
@@ -68,7 +76,7 @@ def unknown_argument(program: Program, call: ast.Call) -> str:
     first = text(program, call.args[0])
     return (
         f"`{first}` may be `features` or a gate function: write `features=...`, and "
-        "pass the function by keyword"
+        f"{BY_KEYWORD}"
     )
 
 
@@ -103,8 +111,9 @@ def unknown_instance(program: Program, call: CarryCall) -> str:
     if call.of_class.is_own:
         also, size = "its required fields", "size"
     return (
-        f"`{name}` must be made first: write `{name}(...)` with `features` and {also} "
-        f"and `parent=None`, then `.initialize_carry(key, (*batch_dims, {size}))`"
+        f"`{name}` must be constructed first: write `{name}(...)` with `features` and "
+        f"{also} and `parent=None`, then "
+        f"`.initialize_carry(key, (*batch_dims, {size}))`"
     )
 
 
@@ -131,15 +140,18 @@ def other_size(
 ) -> str:
     """Returns the mark of a carry whose size may not be the width of its cell."""
     size, name = text(program, call.size), last_name(made.func)
-    seen = "is made without `features`"
+    seen = "without `features`"
     if width is not None:
-        seen = f"is made with `features={' '.join(width.split())}`"
-    return f"`size={size}` is given, but the cell `{name}(...)` {seen}: make both equal"
+        seen = f"with `features={' '.join(width.split())}`"
+    return (
+        f"the size `{size}` is given, but the cell `{name}(...)` is constructed "
+        f"{seen}: make both equal"
+    )
 
 
 def unmoved_size(program: Program, size: ast.expr) -> str:
     """Returns the mark of an `RNN` whose size cannot move to the cell."""
     return (
-        f"the size `{text(program, size)}` is given, but the cell is made elsewhere or "
-        "its `features` are not known: pass the size to the cell"
+        f"the size `{text(program, size)}` is given, but the cell is constructed "
+        "elsewhere or its `features` are not known: pass the size to the cell"
     )

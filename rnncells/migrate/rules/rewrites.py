@@ -31,7 +31,10 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
     for call in program.calls:
         factory = argument(call, "default_factory")
         if factory is not None and program.kinds.of(factory).is_class:
-            why = "`default_factory` makes the cell without `features`: use a `lambda`"
+            why = (
+                "`default_factory` constructs the cell without `features`: use a "
+                "`lambda`"
+            )
             yield Finding("RC01", call, why=why)
         cell = program.cell_class(call.func)
         if cell is None and not call.args and is_some_class(program, call.func):
