@@ -1,4 +1,4 @@
-"""The rewrite of one file by all rules, and the marks in it."""
+"""The rewrite of one file by all rules."""
 
 import ast
 import re
@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rnncells.migrate.code.program import Program
-from rnncells.migrate.code.source import MARK, Edit, Source, apply, lines_after
+from rnncells.migrate.code.source import Edit, Source, apply, lines_after
 from rnncells.migrate.code.widths import Widths
+from rnncells.migrate.mark_comments import mark_of, marks_done, new_marks
 from rnncells.migrate.rules import (
     carry_only,
     imports,
@@ -140,12 +141,7 @@ def chosen(
     while size != len(kept):
         size, done = len(kept), {(f.rule, f.node) for f in kept if f.edits}
         kept = [f for f in kept if not f.edits or done.issuperset(f.needs)]
-    # Each reason to keep an import is marked once a file.
-    first: dict[str, Finding] = {}
-    for finding in sorted(kept, key=lambda finding: finding.node.lineno):
-        if finding.rule == "RC09" and finding.why:
-            first.setdefault(finding.why, finding)
-    return [f for f in kept if f.rule != "RC09" or first.get(f.why, f) is f]
+    return imports.each_reason_once(kept)
 
 
 def is_left(program: Program, finding: Finding) -> bool:
@@ -170,7 +166,7 @@ def rewritten(
     starts = [*program.source.line_starts, len(program.source.data)]
     edits = [Edit(starts[number - 1], starts[number], "") for number in gone]
     edits += [edit for finding in found for edit in finding.edits]
-    edits += marks(program, [finding for finding in found if finding.why])
+    edits += new_marks(program, [finding for finding in found if finding.why])
     new = apply(program.source, edits)
     try:
         ast.parse(new)
@@ -224,40 +220,3 @@ def of_cells(program: Program) -> list[Finding]:
         *layers.layers(program, widths),
         *carry_only.cells(program),
     ]
-
-
-def mark_of(program: Program, finding: Finding) -> int:
-    """Returns the line of a finding's mark above its statement, or 0."""
-    source, number = program.source, line_of_mark(program, finding.node) - 1
-    while source.line(number).lstrip().startswith("#"):
-        if source.marks.get(number) == finding.rule:
-            return number
-        number -= 1
-    return 0
-
-
-def marks_done(program: Program, found: list[Finding]) -> set[int]:
-    """Returns the lines of marks above places that are rewritten now."""
-    done = {mark_of(program, finding) for finding in found if finding.edits}
-    return done - {mark_of(program, finding) for finding in found if finding.why} - {0}
-
-
-def line_of_mark(program: Program, node: ast.AST) -> int:
-    """Returns the line above which marks of a node stand."""
-    statement = program.source.statement(node)
-    return program.source.first_line(min(statement.lineno, node.lineno))
-
-
-def marks(program: Program, found: list[Finding]) -> list[Edit]:
-    """Returns the edits that add marks, except marks that exist already."""
-    source, made = program.source, {}
-    for finding in found:
-        if not mark_of(program, finding):
-            number = line_of_mark(program, finding.node)
-            made.setdefault((number, finding.rule), finding.why)
-    edits = []
-    for (number, rule), why in made.items():
-        at = source.line_starts[number - 1]
-        text = f"{source.indent(number)}# {MARK}: {rule}: {why}{source.newline}"
-        edits.append(Edit(at, at, text))
-    return edits

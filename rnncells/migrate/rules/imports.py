@@ -341,3 +341,12 @@ def _last_of_imports(source: Source, statement: ast.stmt) -> ast.stmt:
             break
         statement = following
     return statement
+
+
+def each_reason_once(found: list[Finding]) -> list[Finding]:
+    """Returns findings with only the first mark of RC09 for each reason in a file."""
+    first: dict[str, Finding] = {}
+    for finding in sorted(found, key=lambda finding: finding.node.lineno):
+        if finding.rule == "RC09" and finding.why:
+            first.setdefault(finding.why, finding)
+    return [f for f in found if f.rule != "RC09" or first.get(f.why, f) is f]
