@@ -76,7 +76,7 @@ def test_marked_lines_of_standard_input_are_named(stdin, capsys):
 
 
 @pytest.mark.parametrize("option", ["--write", "--check"])
-def test_fail_on_marks(option, tmp_path):
+def test_fail_on_marks(option, tmp_path, capsys):
     """New and earlier marks count, also in notebooks; text in strings does not."""
     path = tmp_path / "model.py"
     words = ["migrate", str(tmp_path), option, "--fail-on-marks"]
@@ -89,11 +89,14 @@ def test_fail_on_marks(option, tmp_path):
     assert main(words[:-1]) == 0
     path.write_text("import flax\n# TODO(rnncells): RC01: fix this\n")
     assert main(words) == 1
+    left = "a mark of an earlier run is left"
+    assert f"model.py:2: {left}\n" in capsys.readouterr().err
     path.unlink()
     cell = '{"cell_type": "code", "source": "import flax\\n# TODO(rnncells): RC01: "}'
     notebook = f'{{"cells": [{cell}], "metadata": {{}}, "nbformat": 4}}'
     (tmp_path / "model.ipynb").write_text(notebook)
     assert main(words) == 1
+    assert f"model.ipynb: code cell 1, line 2: {left}\n" in capsys.readouterr().err
     (tmp_path / "model.ipynb").write_text("{'flax'}")
     assert main(words) == 2
 

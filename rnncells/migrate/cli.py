@@ -188,6 +188,10 @@ def _sum_up(
                 line = note.line_after if options.write else note.line
                 place = result.place(line, is_after=options.write)
                 print(f"{place}: {note.rule} {note.why}", file=sys.stderr)
+        if options.fail_on_marks and not any(n.why for n in result.migration.notes):
+            for line in result.marked_lines(is_after=options.write):
+                place = result.place(line, is_after=options.write)
+                print(f"{place}: a mark of an earlier run is left", file=sys.stderr)
     changed = sum(result.is_changed for result in results)
     verb = "changed" if options.write else "would change"
     print(f"{changed} of {len(results)} files {verb}", file=sys.stderr)

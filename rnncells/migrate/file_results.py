@@ -55,6 +55,11 @@ class FileResult(NamedTuple):
         """Whether lines are marked for a person to look at, in the new file."""
         return self.migration is not None and bool(MARKED.search(self.migration.data))
 
+    def marked_lines(self, is_after: bool) -> list[int]:
+        """Returns the lines of marks in the new code or the old."""
+        code = self.migration.data if is_after else self.code
+        return [code.count(b"\n", 0, m.end()) + 1 for m in MARKED.finditer(code)]
+
     def place(self, line: int, is_after: bool) -> str:
         """Returns the path and the place of a line, of the new code or the old."""
         if not _is_notebook(self.path):
