@@ -31,7 +31,7 @@ SHAPES = {
         "size=4, rng=key, batch_dims=x.shape[:1]",
         "rng=key, input_shape=(*x.shape[:1], 4)",
     ),
-    "a name of other letters": (
+    "a name in full-width letters": (
         "size=4, rng=key, ｂatch_dims=b",
         "rng=key, input_shape=(*b, 4)",
     ),
@@ -67,11 +67,11 @@ SHAPES = {
         "key, (2,), 4, (  # normal\nnn.initializers.normal(0.1))",
         "key, (2, 4)  # normal\n",
     ),
-    "two that go first": (
+    "two arguments before the others": (
         "size=4, init_fn=nn.initializers.normal(0.1), rng=key, batch_dims=()",
         "rng=key, input_shape=(4,)",
     ),
-    "a line that goes on": ("key, (2,), \\\n 4", "key, (2, 4)"),
+    "a line with a backslash": ("key, (2,), \\\n 4", "key, (2, 4)"),
 }
 IMAGES = {
     "a condition": (
@@ -259,7 +259,7 @@ F_STRINGS = {
 @pytest.mark.parametrize("end", ["", "\n", "\ny = foo((1, 2), [3], bar(4))\n"])
 @pytest.mark.parametrize("old, rules", F_STRINGS.values(), ids=F_STRINGS)
 def test_old_forms_in_f_strings_are_marked_and_stay(old, rules, end):
-    """On every Python: before 3.12 positions in an f-string are not known."""
+    """This holds on all Pythons; before 3.12, positions in f-strings are wrong."""
     line = f"text = {old}{end}"
     marks = [f"# TODO(rnncells): {rule}: {IN_STRING}\n" for rule in rules.split()]
     made, ours = both_ways(line)
@@ -268,7 +268,7 @@ def test_old_forms_in_f_strings_are_marked_and_stay(old, rules, end):
 
 
 def test_text_of_an_f_string_is_not_copied():
-    """Its quotes may differ, and before 3.12 its position is not known."""
+    """The quotes may differ, and before Python 3.12 the position is wrong."""
     cell = "cfg = {'h': 4}\ncell = nn.GRUCell()\n"
     use = "text = f\"{cell.initialize_carry(k, (2,), cfg['h'])}\"\n"
     made, _ = both_ways(cell + use)

@@ -8,11 +8,11 @@ from rnncells.migrate.migration import migrate
 HEAD = "import flax.linen as nn\n\n\n"
 # How a class holds a class of cells, and how code refers to it.
 HELD = {
-    "a value": "Cell = nn.GRUCell",
+    "an assignment": "Cell = nn.GRUCell",
     "a field": "Cell: type = nn.GRUCell",
-    "a part of a tuple": "Other, Cell = nn.LSTMCell, nn.GRUCell",
+    "unpacked from a tuple": "Other, Cell = nn.LSTMCell, nn.GRUCell",
     "an import": "from flax.linen import GRUCell as Cell",
-    "a class within": "class Cell(nn.GRUCell):\n        pass",
+    "a nested class": "class Cell(nn.GRUCell):\n        pass",
 }
 REACHED = {
     "its name": "def f(h, x):\n    c = Of.Cell{}\n    return Of.Cell()(h, x)",
@@ -35,7 +35,7 @@ MARKED = {
         f"        return self.cells[0]{CARRY.format(4)}",
         ["RC02", "RC02"],
     ),
-    "what is set elsewhere": (
+    "an attribute that is set from outside the class": (
         "class config:\n    pass\n\n\nconfig.cell = make()\n"
         f"c = config.cell{CARRY.format(4)}",
         ["RC03"],
@@ -83,7 +83,7 @@ REWRITTEN = {
 @pytest.mark.parametrize("reached", REACHED.values(), ids=REACHED)
 @pytest.mark.parametrize("held", HELD.values(), ids=HELD)
 def test_cell_classes_held_by_classes_are_marked(held, reached):
-    """A derived class may hold another one."""
+    """A derived class may hold another class of cells."""
     use = reached.format(CARRY.format(4))
     code = f"{HEAD}class Of(nn.Module):\n    {held}\n\n{use}"
     assert_marked(code, ["RC02", "RC01"])

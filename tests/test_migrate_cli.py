@@ -188,7 +188,7 @@ def test_untracked_files_are_not_written(is_ignored, tree, capsys):
 
 
 def test_read_only_files_are_not_written(project, capsys):
-    """Nor are the targets of links; unchanged files may be read-only."""
+    """Read-only targets of links are not written. Unchanged files may be read-only."""
     (project / "link.py").symlink_to("setup.py")
     (project / "new.py").chmod(0o444)
     before = contents(project)
@@ -220,7 +220,7 @@ def test_unchanged_files_can_have_uncommitted_changes(tree):
 def test_git_is_asked_in_the_repository_of_each_file(
     tree, tmp_path_factory, monkeypatch, capsys
 ):
-    """Not in that of the working folder, of a link, or of a git hook."""
+    """The repositories of the working folder, a link and a git hook do not count."""
     (tree / "setup.py").write_text(PROGRAMS["setup"] + "x = 1\n")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.chdir(elsewhere)
@@ -259,14 +259,14 @@ MARK_ALONE = "import flax.linen as nn\ncell = nn.LSTMCell(**options)\n"
 STATUSES = {
     "nothing to change": ({"a.py": "x = 1\n"}, [0, 0, 0]),
     "files to change": ({"a.py": PROGRAMS["setup"]}, [0, 1, 0]),
-    "marks to make": ({"a.py": MARK_ALONE}, [0, 1, 0]),
-    "no Python": ({"a.py": "print 'flax LSTMCell'"}, [2, 2, 2]),
-    "no Python among others": (
+    "lines to mark": ({"a.py": MARK_ALONE}, [0, 1, 0]),
+    "not Python": ({"a.py": "print 'flax LSTMCell'"}, [2, 2, 2]),
+    "one of two files is not Python": (
         {"a.py": "print 'flax LSTMCell'", "b.py": PROGRAMS["setup"]},
         [2, 2, 2],
     ),
-    "no Python, and no cells": ({"a.py": "print 'flax'"}, [0, 0, 0]),
-    "older than linen": ({"a.py": "from flax import nn\n"}, [0, 0, 0]),
+    "not Python, without cells": ({"a.py": "print 'flax'"}, [0, 0, 0]),
+    "`flax.nn`": ({"a.py": "from flax import nn\n"}, [0, 0, 0]),
 }
 
 

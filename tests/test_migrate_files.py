@@ -75,7 +75,7 @@ def test_a_file_is_listed_under_its_own_name_not_a_link(folder, capsys):
 
 
 def test_folders_are_searched_for_regular_files_only(folder, capsys):
-    """Not for hidden files, broken links (such as locks of editors), or sockets."""
+    """Hidden files, broken links (such as locks of editors) and sockets are skipped."""
     (folder / ".hidden.py").write_text(OLD)
     (folder / ".#lock.py").symlink_to("user@host.1:2")
     (folder / "broken.py").symlink_to("nowhere.py")

@@ -16,7 +16,7 @@ CARRY = "c = nn.GRUCell.initialize_carry(k, (), 4)\n"
 CARRY_NOW = "c = nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
 CARRY_SKIPPED = CARRY.replace("\n", "  # rnncells: skip\n")
 CASES = {
-    "within a function alone": (
+    "an import only in a function": (
         '"""Doc."""\nfrom __future__ import annotations\n\n\ndef make():\n'
         "    import flax.linen as nn\n    return nn.GRUCell(4)\n",
         "",
@@ -24,14 +24,14 @@ CASES = {
         "    import flax.linen as nn\n    import rnncells\n"
         "    return rnncells.GRUCell(4)\n",
     ),
-    "below its uses": (
+    "an import below its uses": (
         "import sys\ndef f():\n    return nn.GRUCell(4)\n\n\nimport flax.linen as nn\n"
         "f()\nimport os\n",
         "",
         "import sys\ndef f():\n    return rnncells.GRUCell(4)\n\n\n"
         "import flax.linen as nn\nimport rnncells\nf()\nimport os\n",
     ),
-    "for annotations alone": (
+    "an import only for annotations": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
         "    import flax.linen as nn\n\ndef f(cell: 'nn.RNN'):\n    c: nn.RNN = cell\n",
         "",
@@ -39,57 +39,57 @@ CASES = {
         "    import flax.linen as nn\n    import rnncells\n\n"
         "def f(cell: 'nn.RNN'):\n    c: rnncells.RNN = cell\n",
     ),
-    "that may fail": (
+    "an import that may fail": (
         "try:\n    import flax.linen as nn\nexcept ImportError:\n    nn = None\n"
         "cell = nn.GRUCell(4)\n",
         "",
         "try:\n    import flax.linen as nn\n    import rnncells\nexcept ImportError:\n"
         "    nn = None\ncell = rnncells.GRUCell(4)\n",
     ),
-    "after the other imports": (
+    "the new import after the other imports": (
         "import flax.linen as nn\nimport os\n\ncell = nn.GRUCell(4)\n",
         "",
         "import flax.linen as nn\nimport os\nimport rnncells\n\n"
         "cell = rnncells.GRUCell(4)\n",
     ),
-    "there already": (
+    "rnncells imported already": (
         "import flax.linen as nn\nimport rnncells\ncell = nn.GRUCell(4)\n",
         "",
         "import flax.linen as nn\nimport rnncells\ncell = rnncells.GRUCell(4)\n",
     ),
-    "there, but too late": (
+    "rnncells imported too late": (
         "import flax.linen as nn\ncell = nn.GRUCell(4)\nimport rnncells\n",
         "",
         "import flax.linen as nn\nimport rnncells\ncell = rnncells.GRUCell(4)\n"
         "import rnncells\n",
     ),
-    "there, but in the other branch": (
+    "rnncells imported in the other branch": (
         "if 1:\n    import flax.linen as nn\nelse:\n    import rnncells\n"
         "cell = nn.GRUCell(4)\n",
         "",
         "if 1:\n    import flax.linen as nn\n    import rnncells\nelse:\n"
         "    import rnncells\ncell = rnncells.GRUCell(4)\n",
     ),
-    "there, for another function": (
+    "rnncells imported in another function": (
         "def f():\n    import rnncells\n    return rnncells.GRU(4)\n"
         "import flax.linen as nn\ncell = nn.GRUCell(4)\n",
         "",
         "def f():\n    import rnncells\n    return rnncells.GRU(4)\n"
         "import flax.linen as nn\nimport rnncells\ncell = rnncells.GRUCell(4)\n",
     ),
-    "a name that is taken": (
+    "another variable `rnncells`": (
         "import flax.linen as nn\nrnncells = nn.GRUCell(4)\n",
         "",
         f"import flax.linen as nn\n{TAKEN}rnncells = nn.GRUCell(4)\n",
     ),
-    "a parameter of that name": (
+    "a parameter `rnncells`": (
         "import flax.linen as nn\ndef f(rnncells):\n    return nn.GRUCell(4)\n\n\n"
         "cell = nn.GRUCell(4)\n",
         "",
         "import flax.linen as nn\nimport rnncells\ndef f(rnncells):\n"
         f"    {TAKEN}    return nn.GRUCell(4)\n\n\ncell = rnncells.GRUCell(4)\n",
     ),
-    "a name that comes from elsewhere": (
+    "a name from `import *` of another module": (
         "from mine import *\nimport flax.linen as nn\nmade = nn.GRUCell(rnncells)\n",
         "",
         f"from mine import *\nimport flax.linen as nn\n{TAKEN}"
@@ -102,7 +102,7 @@ CASES = {
         "# TODO(rnncells): RC09\n"
         "made = nn.GRUCell(4)\n",
     ),
-    "line ends of Windows": (
+    "line endings of Windows": (
         "from flax.linen import GRUCell, Dense\r\nimport flax.linen as nn\r\n"
         "cell = nn.GRUCell(4), GRUCell\r\n",
         "",
@@ -124,7 +124,7 @@ CASES = {
         "cell = rnncells.GRUCell(4)\n"
         "if os: from flax.linen import Dense; from rnncells import RNN\n",
     ),
-    "a line that goes on": (
+    "a line with a backslash": (
         "if 1: \\\n    import flax.linen as nn\ncell = nn.GRUCell(4)\n",
         "",
         "if 1: \\\n    import flax.linen as nn; import rnncells\n"
@@ -137,7 +137,7 @@ CASES = {
         "from flax.linen import Dense  # noqa\nfrom rnncells import RNN\n"
         "import flax.linen as nn  # noqa\nimport rnncells\ncell = rnncells.GRUCell(4)",
     ),
-    "spaces, and lines that go on": (
+    "spaces, and lines with backslashes": (
         "from  flax.linen import GRUCell as G\nfrom \\\n  flax.linen \\\n  import RNN\n"
         "from flax.linen import LSTMCell, \\\n    Dense\ncell = G(4)\n",
         "",
@@ -182,13 +182,13 @@ CASES = {
         "",
         "",
     ),
-    "the shim by a name": (
+    "the shim under another name": (
         "import os, rnncells.legacy as nn\ncell = nn.recurrent.GRUCell(4), nn.Dense\n",
         "import os, flax.linen as nn\ncell = nn.recurrent.GRUCell(4), nn.Dense\n",
         "import os, flax.linen as nn\nimport rnncells\n"
         "cell = rnncells.GRUCell(4), nn.Dense\n",
     ),
-    "the shim by a name, from the library": (
+    "the shim under another name, from the library": (
         "from rnncells import legacy as nn\nfrom rnncells import (legacy)\n"
         "cell = nn.GRUCell(4), legacy.Dense\n",
         "from flax import linen as nn\nfrom flax import (linen as legacy)\n"
@@ -303,7 +303,7 @@ CASES = {
         f"{SHIM}{CARRY_SKIPPED}",
         *2 * (f"# TODO(rnncells): RC09\n{SHIM}{CARRY_SKIPPED}",),
     ),
-    "settings of the shim": (
+    "functions of the shim": (
         "import rnncells.legacy as nn\nfrom rnncells.legacy import GRUCell, strict\n"
         "nn.set_strict()\ncell = nn.GRUCell(4)\n",
         *2
@@ -315,7 +315,7 @@ CASES = {
             "nn.set_strict()\ncell = nn.GRUCell(4)\n",
         ),
     ),
-    "the shim, or Flax": (
+    "the shim, with Flax as fallback": (
         "try:\n    import rnncells.legacy as nn\nexcept ImportError:\n"
         "    import flax.linen as nn\ncell = nn.GRUCell(4)\n",
         *2

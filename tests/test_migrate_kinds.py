@@ -353,7 +353,7 @@ REWRITTEN = {
         "cells = list([nn.GRUCell(4)] * 2)\nfor layer in reversed(cells):\n"
         "    c = layer.initialize_carry(k, (2, 4))",
     ),
-    "a width of a carry beside what is marked": (
+    "a width of a carry beside a marked carry": (
         "h, c = start(), nn.GRUCell.initialize_carry(k, (), 4)\ny = nn.GRUCell()(h, x)",
         "h, c = start(), nn.GRUCell(4, parent=None).initialize_carry(k, (4,))\n"
         "y = nn.GRUCell(h.shape[-1])(h, x)",

@@ -54,7 +54,7 @@ def test_code_of_nnx_alone_stays(imports, to):
 
 @pytest.mark.parametrize("beside", BESIDE)
 def test_carries_that_may_belong_to_nnx_are_marked(beside):
-    """It is not known which library a cell from a parameter belongs to."""
+    """A cell from a parameter may belong to either library."""
     code = f"from flax import nnx\n{beside}\n{MODULE.format(nnx='nnx')}"
     rules = ["RC03", "RC03", "RC04"]
     shim = ["RC09"] if "legacy" in beside else []

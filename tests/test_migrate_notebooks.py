@@ -73,7 +73,7 @@ def test_only_the_changed_lines_of_code_cells_change(layout, rewritten):
 
 
 def test_unchanged_lines_keep_their_escapes(rewritten):
-    """Also in cells whose source is one string, or whose layout is unusual."""
+    """Some cells have one string as source, others an unusual layout."""
     old = r"""{"nbformat":4, "metadata": {} , "cells":[
       {"cell_type":"code", "source":"import flax.linen as nn\nf(nn.LSTMCell())"},
       {"cell_type":"code", "source":["a = '\/\u0041\u00e9'\n" ,  "carry = OLD"]}]}"""
@@ -117,7 +117,7 @@ def test_other_notebooks_do_not_change(data, rewritten):
 
 
 def test_cells_that_are_not_python_are_named_and_stay(tmp_path, capsys):
-    """They cannot run, so the rest of the notebook does not depend on them."""
+    """Such cells cannot run, so the other cells do not depend on them."""
     path = tmp_path / "model.ipynb"
     broken = [
         ("code", "\n\nnn.LSTMCell a"),

@@ -64,23 +64,23 @@ def test_numbers_stay(argument):
 # Places where an expression must be a number.
 PLACES = {
     "an old carry": "nn.GRUCell.initialize_carry(k, (2,), {})",
-    "an old carry of what is marked": "self.net.initialize_carry(k, (2,), size={})",
+    "an old carry of any object": "self.net.initialize_carry(k, (2,), size={})",
     "a carry": "nn.GRUCell(4).initialize_carry(k, (2, {}))",
     "a carry by a keyword": "self.cell.initialize_carry(k, input_shape=(2, {}))",
     "a batch": "nn.GRUCell.initialize_carry(k, batch_dims=({},), size=4)",
     "a layer": "nn.RNN(nn.GRUCell({}))",
     "a layer by a keyword": "nn.RNN(cell=nn.GRUCell({}), time_major=True)",
-    "a layer, and how it runs": "nn.RNN(nn.GRUCell({}), True)",
-    "a layer of another": "(c := nn.GRUCell({}), nn.RNN(c))",
+    "a layer with time_major by position": "nn.RNN(nn.GRUCell({}), True)",
+    "a layer of a cell in a variable": "(c := nn.GRUCell({}), nn.RNN(c))",
     "a size of a layer": "nn.RNN(self.cell, cell_size={})",
 }
 # Places where it may be anything.
 OTHERS = {
     "another method": "self.net.start(k, (2,), {})",
-    "a method that stays": "self.initialize_carry(2, 4, {})",
+    "a method that is not a cell's": "self.initialize_carry(2, 4, {})",
     "a layer with its size": "nn.RNN(nn.GRUCell({}), 4)",
-    "a layer with what is unpacked": "nn.RNN(nn.GRUCell({}), **options)",
-    "what comes in": "other(d={})",
+    "a layer with unpacked arguments": "nn.RNN(nn.GRUCell({}), **options)",
+    "an argument of another call": "other(d={})",
 }
 BESIDE = """\
 class Holder(nn.Module):

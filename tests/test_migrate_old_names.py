@@ -60,7 +60,7 @@ OLD_NAMES = {
     "in setup": (setup(f"self.cell = {MADE}"), ""),
     "in setup, in a list": (setup(f"self.c = [{MADE}]", "self.c[0](carry, x)"), ""),
     "in setup, by an alias": (setup("C = nn.ConvLSTM; self.cell = C(5, (3, 3))"), ""),
-    "in setup, for later": (
+    "in setup, in a function that runs later": (
         setup(f"self.make = lambda: {MADE}", "self.run(carry, x)")
         + "\n    @nn.compact\n    def run(self, carry, x):\n"
         "        return self.make()(carry, x)\n",
@@ -171,7 +171,7 @@ OLD_NAMES = {
 
 
 def of_imports(source):
-    """The same program with an import of the name."""
+    """Returns the same program with an import of the name."""
     return source.replace("nn.ConvLSTM", "ConvLSTM")
 
 
@@ -221,11 +221,11 @@ KEPT_NAMES = {
         "b = ConvLSTM(4, (3,))\n",
         "",
     ),
-    "for other files alone": (
+    "an import only for other files": (
         "from flax.linen import ConvLSTM\n",
         "# TODO(rnncells): RC05\nfrom flax.linen import ConvLSTM\n",
     ),
-    "for other files too": (
+    "an import also for other files": (
         "from flax.linen import ConvLSTM\n__all__ = ['ConvLSTM']\n"
         "a = ConvLSTM(4, (3,))\n",
         "from flax.linen import ConvLSTMCell as ConvLSTM\n__all__ = ['ConvLSTM']\n"
@@ -237,19 +237,19 @@ KEPT_NAMES = {
         "from flax.linen import ConvLSTMCell as ConvLSTM\ndef f(ConvLSTMCell):\n"
         "    return isinstance(ConvLSTMCell, ConvLSTM)\n",
     ),
-    "where it may fail": (
+    "an import that may fail": (
         "try:\n    from flax.linen import ConvLSTM\nexcept ImportError:\n"
         "    ConvLSTM = None\na = ConvLSTM(4, (3,))\n",
         "try:\n    from flax.linen import ConvLSTMCell as ConvLSTM\n"
         "except ImportError:\n    ConvLSTM = None\na = ConvLSTM(4, (3,))\n",
     ),
-    "where an old Flax needs it": (
+    "an import that an old Flax needs": (
         "try:\n    from flax.linen import ConvLSTMCell\nexcept ImportError:\n"
         "    from flax.linen import ConvLSTM as ConvLSTMCell\n"
         "a = ConvLSTMCell(4, (3,))\n",
         "",
     ),
-    "another of the same name": (
+    "another object of the same name": (
         "from flax.linen import ConvLSTM\nConvLSTM = f(ConvLSTM)\n",
         "# TODO(rnncells): RC05\n"
         "from flax.linen import ConvLSTM\nConvLSTM = f(ConvLSTM)\n",

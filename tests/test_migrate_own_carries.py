@@ -31,8 +31,8 @@ REWRITTEN = {
     "unpacked": of_body("return jnp.ones((*batch_dims, size))"),
     "unpacked in a list": of_body("return jnp.ones([*batch_dims, size])"),
     "a sum": of_body("return jnp.ones(batch_dims + (size,))"),
-    "a list of it": of_body("return jnp.ones(list(batch_dims) + [size])"),
-    "its parts": of_body("return jnp.ones((batch_dims[0], size))"),
+    "a list made from the batch": of_body("return jnp.ones(list(batch_dims) + [size])"),
+    "an element of the batch": of_body("return jnp.ones((batch_dims[0], size))"),
     "a cell of Flax": of_body(
         "return nn.GRUCell.initialize_carry(rng, batch_dims, size)"
     ),
@@ -73,7 +73,7 @@ MARKED = {
         BATCH,
         "2",
     ),
-    "a number, perhaps": (
+    "a number or a tuple, unknown": (
         of_body("return jnp.ones(sum((batch_dims, (size,)), ()))"),
         BATCH,
         "(2,)",
@@ -83,15 +83,19 @@ MARKED = {
         BATCH,
         "2",
     ),
-    "a number or a tuple, at once": (
+    "a number or a tuple, in a branch that returns": (
         of_body("if batch_dims == 2:", "    return jnp.ones((2, size))", SUM),
         BATCH,
         "2",
     ),
-    "a number that is not used": (of_body("batch_dims = (2,)", SUM), BATCH, "2"),
+    "a number that is replaced by a tuple": (
+        of_body("batch_dims = (2,)", SUM),
+        BATCH,
+        "2",
+    ),
     "a batch that is not used": (of_body("return jnp.ones((2, size))"), BATCH, "2"),
     "a list": (of_body("return jnp.ones(batch_dims + [size])"), BATCH, "[2]"),
-    "a part of a list": (
+    "a slice of a list": (
         of_body("return jnp.ones(batch_dims[:] + [size])"),
         BATCH,
         "[2]",
@@ -101,13 +105,13 @@ MARKED = {
         BATCH,
         "2",
     ),
-    "a batch at another place": (
+    "a batch as the key of another call": (
         of_body("return nn.GRUCell().init(batch_dims, jnp.ones((2, size)), rng)"),
         BATCH,
         None,
     ),
     "a function": (FUNCTION + of_value("staticmethod(ones)"), SIGNATURE, "(2,)"),
-    "a function by itself": (FUNCTION + of_value("ones"), SIGNATURE, "(2,)"),
+    "a function without staticmethod": (FUNCTION + of_value("ones"), SIGNATURE, "(2,)"),
     "a function by another name": (
         f"{FUNCTION}more = ones\n{of_value('staticmethod(more)')}",
         SIGNATURE,
@@ -118,19 +122,19 @@ MARKED = {
         SIGNATURE,
         None,
     ),
-    "a function from elsewhere": (of_value("staticmethod(ones)"), SIGNATURE, None),
+    "a function of another file": (of_value("staticmethod(ones)"), SIGNATURE, None),
     "a lambda": (
         of_value("staticmethod(lambda k, b, n: jnp.ones(b + (n,)))"),
         SIGNATURE,
         "(2,)",
     ),
-    "a lambda by itself": (
+    "a lambda without staticmethod": (
         of_value("lambda k, b, n: jnp.ones(b + (n,))"),
         SIGNATURE,
         "(2,)",
     ),
     "no decorator": (of_body(SUM, decorator=""), SIGNATURE, "(2,)"),
-    "static by another statement": (
+    "staticmethod in a second statement": (
         f"{of_body(SUM, decorator='')}"
         "    initialize_carry = staticmethod(initialize_carry)\n",
         "the class has several `initialize_carry`: keep one",
@@ -143,12 +147,12 @@ MARKED = {
         SIGNATURE,
         "(2,)",
     ),
-    "itself, by `getattr`": (
+    "a call of itself through `getattr`": (
         f"{PLAIN}    def f(self):\n        return getattr(self, 'initialize_carry')\n",
         ITSELF,
         "(2,)",
     ),
-    "itself, by another name than `self`": (
+    "a call of itself through another name than `self`": (
         f"{PLAIN}    def f(my):\n        return my.initialize_carry(key, (2,), 4)\n",
         ITSELF,
         "(2,)",

@@ -43,7 +43,7 @@ REWRITTEN = {
         f"class Own(nn.RNNCellBase):\n    a: int = 1; b = 2  # both\n{FIELD}{NEW}{SET}"
         f"{BODY}{AXES}\n",
     ),
-    "a field that goes on": (
+    "a field over two lines": (
         f"class Own(nn.RNNCellBase):\n    a: int = 1; \\\n    b = 2\n{STATIC}{BODY}\n",
         f"class Own(nn.RNNCellBase):\n    a: int = 1; \\\n    b = 2\n{FIELD}{NEW}{SET}"
         f"{BODY}{AXES}\n",
@@ -104,7 +104,7 @@ REWRITTEN = {
         "        return nn.GRUCell(size, parent=None).initialize_carry("
         f"rng, (*batch_dims, size))\n{AXES}\n",
     ),
-    "axes of its own": (
+    "its own `num_feature_axes`": (
         "class Own(nn.RNNCellBase):\n    a: int = 1\n    num_feature_axes = 1\n"
         f"{STATIC}{BODY}\n",
         f"class Own(nn.RNNCellBase):\n    a: int = 1\n{FIELD}    num_feature_axes = 1\n"
@@ -194,7 +194,7 @@ def test_lifted_and_derived_own_cells_give_the_same_results(end, to):
     ids=["field", "return", "docstring", "docstring on one line"],
 )
 def test_a_file_may_end_inside_an_own_cell(old, new):
-    """No final newline is needed, and none is added."""
+    """The file needs no final newline, and gets none."""
     head = f"{HEAD}class Own(nn.RNNCellBase):\n"
     once = migrate(f"{head}{old}".rstrip().encode()).data
     assert once.decode() == f"{head}{new}".rstrip()
@@ -230,7 +230,10 @@ MARKED = {
     "an image, by a sum": (with_body("return f(batch_dims + size)"), IMAGE),
     "an image, by its parts": (with_body("h, w = size", "return h"), IMAGE),
     "an image, by an index": (with_body("return (*batch_dims, size[0])"), IMAGE),
-    "an image, perhaps": (with_body("return f(rng, batch_dims, size)"), IMAGE),
+    "an image or a number, unknown": (
+        with_body("return f(rng, batch_dims, size)"),
+        IMAGE,
+    ),
     "an image, of a cell of Flax": (
         with_body("return nn.ConvLSTMCell.initialize_carry(rng, batch_dims, size)"),
         IMAGE,
@@ -240,16 +243,16 @@ MARKED = {
         f"{OWN}    @property\n    def num_feature_dims(self):\n        return 3\n",
         IMAGE,
     ),
-    "itself": (
+    "a call of itself": (
         f"{OWN}    def f(self):\n        return self.initialize_carry(key, (2,), 4)\n",
         ITSELF,
     ),
-    "itself, by the class": (
+    "a call of itself through the class": (
         f"{OWN}    @classmethod\n    def f(cls):\n"
         "        return cls.initialize_carry(key, (2,), 4)\n",
         ITSELF,
     ),
-    "itself, by its type": (
+    "a call of itself through `type(self)`": (
         f"{OWN}    def f(self):\n        return type(self).initialize_carry\n",
         ITSELF,
     ),
@@ -275,7 +278,7 @@ MARKED = {
         f"{OWN}\n\nclass Of(Own):\n{STATIC}        return 0\n",
         MORE,
     ),
-    "more in a class of the derived": (
+    "methods in a class derived from a derived class": (
         f"{OWN}\n\nclass A(Own):\n    pass\n\n\nB = A\n\n\nclass Of(B):\n    a: int\n",
         MORE,
     ),
@@ -294,11 +297,11 @@ MARKED = {
         OWN.replace("method\n", "method\n    @jax.jit\n"),
         SIGNATURE,
     ),
-    "of the class": (
+    "a class method": (
         OWN.replace("staticmethod", "classmethod").replace("(rng", "(cls, rng"),
         SIGNATURE,
     ),
-    "keywords alone": (with_arguments("rng, batch_dims, *, size"), SIGNATURE),
+    "keyword-only arguments": (with_arguments("rng, batch_dims, *, size"), SIGNATURE),
     "a default size": (with_arguments("rng, batch_dims, size=4"), SIGNATURE),
     "comments between arguments": (
         with_arguments("\n  rng,  # key\n  batch_dims, size"),

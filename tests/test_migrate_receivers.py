@@ -38,7 +38,7 @@ FORMS = {
     "super": method("super()", "self"),
     "super of a class": method("super(Of, self)", "self"),
     "super in a class method": method("super()", "cls", "classmethod"),
-    "a function within": "\n    def reset(self):\n        def make():\n"
+    "a nested function": "\n    def reset(self):\n        def make():\n"
     f"            return {CARRY.format('self')}\n        return make()\n",
 }
 # Code before `class Of(...)`, and its bases.
@@ -48,13 +48,13 @@ OF_CELLS = {
     "an own cell that changes": (f"{OWN}\n\n", "Own"),
     "an own cell by another name": (f"{OWN}\n\nB = Own\n\n\n", "B"),
     "a class of an own cell": (f"{OWN}\n\nclass A(Own):\n    pass\n\n\n", "A"),
-    "cells in general": ("", "nn.RNNCellBase"),
-    "what comes from elsewhere": ("from mine import Core\n\n\n", "Core"),
+    "the base class of cells": ("", "nn.RNNCellBase"),
+    "a class of another file": ("from mine import Core\n\n\n", "Core"),
     "a cell before a module": (
         f"{HOLDER.format('nn.Module')}\n\n",
         "nn.GRUCell, Holder",
     ),
-    "itself": ("", "Of"),
+    "a class derived from itself": ("", "Of"),
 }
 OF_OTHERS = {
     "a module that holds cells": (f"{HOLDER.format('nn.Module')}\n\n", "Holder"),

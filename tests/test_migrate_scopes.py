@@ -37,14 +37,14 @@ UNPACKED = {
         "",
     ),
 }
-# Names of a class that are set to what is made of them; marks alone are put in.
+# Names of a class that are assigned an expression of themselves; only marks are added.
 CIRCLES = {
     "a transform": "lift = partial(lift)\n    L = lift(nn.GRUCell)\n    cell = L()",
     "a builtin": "print = partial(print)\n    L = print(nn.GRUCell)\n    cell = L()",
     "a class": "C = nn.scan(C)\n    cell = C()",
     "two classes": "A = B\n    B = A\n    cell = A()\n    layer = nn.RNN(A, B)",
     "a gate function": "act = act if act else nn.relu\n    cell = nn.LSTMCell(act)",
-    "a list of them": "acts = [acts[0], nn.relu]\n    cell = nn.LSTMCell(acts[0])",
+    "gate functions": "acts = [acts[0], nn.relu]\n    cell = nn.LSTMCell(acts[0])",
     "a size": "n = n if n else 4\n    layer = nn.RNN(cell, n)",
 }
 # A file, its rewrites with `--to flax` and `--to rnncells`; "" if it stays.
@@ -103,7 +103,7 @@ CASES = {
         f"{HEAD}import rnncells\ndef f():\n    global C\n    C = rnncells.GRUCell\n\n\n"
         f"f()\n{NO_WIDTH}cell = C()\n",
     ),
-    "a module in the place of an older one": (
+    "a module that replaces an older one": (
         f"{OLDEST}y = nn.GRUCell()(h, x)\n"
         "c = nn.GRUCell.initialize_carry(k, (2,), 4)\n",
         f"{OLDEST}y = nn.GRUCell(h.shape[-1])(h, x)\n"
@@ -112,13 +112,13 @@ CASES = {
         + "y = rnncells.GRUCell(h.shape[-1])(h, x)\n"
         "c = rnncells.GRUCell(4, parent=None).initialize_carry(k, (2, 4))\n",
     ),
-    "a module in the place of a deprecated one": (
+    "a module that replaces a deprecated one": (
         f"{DEPRECATED}y = nn.GRUCell()(h, x)\n",
         f"{DEPRECATED}y = nn.GRUCell(h.shape[-1])(h, x)\n",
         DEPRECATED.replace(" nn\n", " nn\n    import rnncells\n")
         + "y = rnncells.GRUCell(h.shape[-1])(h, x)\n",
     ),
-    "a class in the place of an older one": (
+    "a class that replaces an older one": (
         "try:\n    from flax.linen import GRUCell\nexcept ImportError:\n"
         "    from flax.nn import GRUCell\ncell = GRUCell()\n",
         "try:\n    from flax.linen import GRUCell\nexcept ImportError:\n"
@@ -183,7 +183,7 @@ def test_names_of_other_scopes_are_resolved_or_marked(old, flax, here, to):
 
 @pytest.mark.parametrize("body", CIRCLES.values(), ids=CIRCLES)
 def test_self_assigned_names_do_not_recurse_forever(body):
-    """Python reads the module's name there, which the codemod does not follow."""
+    """In a class body, `x = f(x)` reads the module's `x`; the codemod does not."""
     head = f"{HEAD}from functools import partial\n"
     old = f"{head}from flax.linen import scan as lift\n\n\nclass Model:\n    {body}\n"
     new = migrate(old.encode()).data.decode()
@@ -194,7 +194,7 @@ def test_self_assigned_names_do_not_recurse_forever(body):
 
 @pytest.mark.parametrize("kind", ["global", "nonlocal"])
 def test_sizes_that_another_function_changes_are_not_moved(kind):
-    """The cell is made before the size changes."""
+    """The cell is constructed before the size changes."""
     lines = ["n = 4", "def grow():", f"    {kind} n", "    n += 1"]
     made = "cell = nn.GRUCell()\n    grow()\n    h = nn.GRUCell.initialize_carry"
     body = f"{made}(k, (2,), n)\n    return cell(h, x)\n"

@@ -104,7 +104,7 @@ step = lambda cell, h, x: cell(h, x)
 
 @pytest.mark.parametrize("to", ["flax", "rnncells"])
 def test_the_shim_stays_while_marks_of_old_forms_do(to):
-    """Of the first run, one mark says why the imports of the shim stay."""
+    """After the first run, one mark says why the imports of the shim stay."""
     once = migrate(OWN_CELL_ON_THE_SHIM.encode(), to).data
     assert once.count(b"RC01") == once.count(b"RC09") == 1
     assert b"self, rng, input_shape" in once

@@ -97,7 +97,7 @@ def named(error):
 def test_uses_in_other_files_are_named(way, folder, capsys):
     main(["migrate", ".", *way])
     error = capsys.readouterr().err
-    # With --write, these are the lines of what is written.
+    # With --write, the line numbers are those of the written file.
     expected = [
         (name, str(number))
         for name in USES
@@ -136,7 +136,7 @@ def test_cells_of_one_name_are_told_apart_by_imports(folder, capsys):
 
 
 def test_cells_are_followed_through_packages(tmp_path, monkeypatch, capsys):
-    """By relative imports, the `__init__` of a package, and other names."""
+    """Relative imports, a package's `__init__`, and `import as` are followed."""
     monkeypatch.chdir(tmp_path)
     files = {
         "src/pkg/__init__.py": "from .cells import Own as Public\n",

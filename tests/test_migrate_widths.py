@@ -127,7 +127,7 @@ def test_cells_of_unknown_width_are_marked_and_stay(code, kept, to):
 SCAN = "nn.scan(nn.OptimizedLSTMCell, in_axes=1, out_axes=1)"
 ZEROS = "nn.GRUCell.initialize_carry(key, (2,), n)"
 UNPACKED = "c, h = nn.LSTMCell.initialize_carry(key, (2,), {})"
-# Statements, and what the cells in them are made with, in order.
+# Statements, and the `features` of the cells in them, in order.
 KNOWN = {
     "a carry from a parameter": ("nn.GRUCell()(h, x)", ["h.shape[-1]"]),
     "a carry from a parameter or a call": (
