@@ -16,7 +16,7 @@ else:
     # Type checkers do not see this function: it would hide misspelled names from them.
     def __getattr__(name: str) -> Any:
         """Imports a submodule or, for any other name, all public names."""
-        if name == "__all__" or not name.startswith("_"):
+        if name == "__all__" or (name.isidentifier() and not name.startswith("_")):
             full_name = f"{__name__}.{name}"
             if importlib.util.find_spec(full_name) is not None:
                 return importlib.import_module(full_name)

@@ -206,6 +206,9 @@ def each_cell(cells=CELLS, always=DISTINCT):
       always: those that every run tests; `-m exhaustive` tests the others.
     """
     names = [(name,) for name in cells]
+    unknown = set(always) - set(ALL_CELLS)
+    if unknown:
+        raise ValueError(f"`always` must be names of cells, got {sorted(unknown)}.")
     chosen = [(name,) for name in cells if name in always]
     return pytest.mark.parametrize("name", exhaustive_but(names, chosen))
 

@@ -11,7 +11,12 @@ def covering(rows: Sequence[tuple]) -> list[tuple]:
 
     Args:
       rows: a row for each test, a column for each option.
+
+    Raises:
+      ValueError: rows of one column, which have no pairs.
     """
+    if any(len(row) < 2 for row in rows):
+        raise ValueError("`rows` must have two columns or more to have pairs.")
 
     def pairs(row):
         return set(combinations(enumerate(row), 2))

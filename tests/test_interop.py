@@ -110,14 +110,13 @@ ROUND_TRIPS = [
     "library, kind, use_bias, shape",
     exhaustive_but(
         ROUND_TRIPS,
-        # All cells with biases; the largest layer with the first kind of a library.
-        [
-            row
-            for row in ROUND_TRIPS
-            if row[2] and row[3] == SHAPES[row[0]][0]
-            if row[3] == "cell" or row[1] == HAS[row[0]][0]
+        # Every cell; every layout, with the cells of a library in turn.
+        [row for row in ROUND_TRIPS if row[2:] == (True, "cell")]
+        + [
+            (library, HAS[library][k % len(HAS[library])], True, shape)
+            for library, shapes in SHAPES.items()
+            for k, shape in enumerate(shapes)
         ]
-        + [(library, HAS[library][0], True, (2, True)) for library in SHAPES]
         + [(library, HAS[library][-1], False, "cell") for library in WITHOUT_BIAS],
     ),
 )

@@ -36,7 +36,7 @@ def test_public_classes_can_be_pickled():
     assert pickle.loads(pickle.dumps(rnncells.GRUCell)) is rnncells.GRUCell
 
 
-@pytest.mark.parametrize("name", ["LSTMcell", "_private", "__wrapped__"])
+@pytest.mark.parametrize("name", ["LSTMcell", "_private", "__wrapped__", "no.module"])
 def test_unknown_names_raise_attribute_error(name):
     message = f"module 'rnncells' has no attribute {name!r}"
     with pytest.raises(AttributeError, match=message):
