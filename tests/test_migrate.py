@@ -54,8 +54,9 @@ CASES = {
         "c = nn.GRUCell.initialize_carry(key, (2,), 4, init)",
     ),
     "arguments that are unpacked": (
-        "cell = nn.LSTMCell(**options)",
-        "# TODO(rnncells): RC01\ncell = nn.LSTMCell(**options)",
+        "cell = nn.LSTMCell(**options)\nother = nn.RNN(nn.GRUCell(), 4)",
+        "# TODO(rnncells): RC01\ncell = nn.LSTMCell(**options)\n"
+        "other = nn.RNN(nn.GRUCell(4))",
     ),
     "a size that cannot move to the cell": (
         "rnn = nn.RNN(nn.LSTMCell(), size())",

@@ -16,7 +16,7 @@ from rnncells.migrate.migration import migrate
 ROOT = Path(__file__).resolve().parent.parent
 OLD = PROGRAMS["setup"]
 NEW = migrate(OLD.encode()).data.decode()
-MARKED = "import flax.linen as nn\ncell = nn.LSTMCell(**options)\n"
+MARKED = "import flax.linen as nn\ncell = nn.LSTMCell()\n"
 
 
 def run_alone(*words, **options):

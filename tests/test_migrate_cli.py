@@ -255,7 +255,7 @@ def test_wrong_arguments_are_reported_in_one_line(words, message, project, capsy
     assert status == 2 and message in capsys.readouterr().err
 
 
-MARK_ALONE = "import flax.linen as nn\ncell = nn.LSTMCell(**options)\n"
+MARK_ALONE = "import flax.linen as nn\ncell = nn.LSTMCell()\n"
 STATUSES = {
     "nothing to change": ({"a.py": "x = 1\n"}, [0, 0, 0]),
     "files to change": ({"a.py": PROGRAMS["setup"]}, [0, 1, 0]),

@@ -133,12 +133,18 @@ MARKED = {
     ),
     "a dict of arguments that grows": (
         "def f(h, x):\n    options = dict(name='a')\n    options['features'] = 4\n"
-        "    return nn.GRUCell(**options)(h, x)",
-        ["RC01"],
+        "    return nn.GRUCell(**options)(h, x)\n\n\nother = nn.GRUCell()",
+        ["RC01", "RC01"],
     ),
     "a dict of arguments from a parameter": (
-        "def f(h, x, options):\n    return nn.GRUCell(**options)(h, x)",
-        ["RC01"],
+        "def f(h, x, options):\n    return nn.GRUCell(**options)(h, x)\n\n\n"
+        "other = nn.GRUCell()",
+        ["RC01", "RC01"],
+    ),
+    "a partial class with a number or function": (
+        "from functools import partial\nP = partial(nn.GRUCell, n)\ncell = P()\n"
+        "other = nn.GRUCell()",
+        ["RC01", "RC01"],
     ),
     "a size for a class made of RNN": (
         "from functools import partial\nlayer = partial(nn.RNN, cell_size=4)",
@@ -236,6 +242,41 @@ for what, axes in {
     )
 # Current code, or code without cells.
 NOT_MARKED = {
+    "arguments in a tuple": "cell = nn.GRUCell(*(4,))",
+    "arguments from an attribute": "cell = nn.LSTMCell(*cfg.cell_args)",
+    "arguments in a dict made of another": (
+        "o = dict(opts, gate_fn=f)\ncell = nn.GRUCell(**o)"
+    ),
+    "arguments in a literal dict made of another": (
+        "cell = nn.GRUCell(**{**opts, 'gate_fn': f})"
+    ),
+    "arguments in a union of dicts": "cell = nn.GRUCell(**(opts | {'gate_fn': f}))",
+    "arguments in a dict that gets an entry": (
+        "o = {}\no['features'] = 4\ncell = nn.GRUCell(**o)"
+    ),
+    "arguments in a dict that is updated": (
+        "o = {}\no.update(features=4)\ncell = nn.GRUCell(**o)"
+    ),
+    "a cell of unpacked arguments whose carry function is passed on": (
+        "cell = nn.GRUCell(*args)\nf = jax.vmap(cell.initialize_carry)"
+    ),
+    "a partial class with a variable": (
+        "from functools import partial\nP = partial(nn.GRUCell, n)\n"
+        "cells = P(), partial(nn.GRUCell, n)(), partial(P, gate_fn=f)()"
+    ),
+    "a partial class with unpacked arguments": (
+        "from functools import partial\n"
+        "cells = partial(nn.GRUCell, *a)(), partial(nn.GRUCell, **options)()"
+    ),
+    "a default that is made with a variable width": (
+        "from dataclasses import field\nfrom functools import partial\n\n\n"
+        "class M(nn.Module):\n"
+        "    cell: object = field(default_factory=partial(nn.GRUCell, n))"
+    ),
+    "unpacked arguments beside a new class with a width": (
+        "class New(nn.LSTMCell):\n    features: int = 8\n\n\n"
+        "cells = New(), nn.GRUCell(*args)"
+    ),
     "a partial class with its width": (
         "from functools import partial\nP = partial(nn.GRUCell, features=4)\n"
         "cells = P(), partial(P, gate_fn=nn.relu)(), partial(nn.LSTMCell, 4)()"

@@ -65,7 +65,7 @@ TEXTS = {
         "RC01: the last axis of its carry may be an axis of `nn.vmap`: write "
         "`GRUCell(features=...)` with the width of one cell"
     ),
-    "cell = nn.LSTMCell(**options)": (
+    "nn.GRUCell.initialize_carry(k, (), 4)\ncell = nn.LSTMCell(**options)": (
         "RC01: `options` may hold `features`: if it does not, add it there or here"
     ),
     "nn.GRUCell.initialize_carry(k, (), 4)\ncell = nn.GRUCell(choose())": (

@@ -36,7 +36,7 @@ class Model(nn.Module):
     def __call__(self, x):
         # Own, in a comment
         cell = nn.LSTMCell(**options)
-        other = nn.LSTMCell(**options)
+        other = nn.LSTMCell()
         carry = Own.initialize_carry(key, (2,), 4), Own  # !
         another = nn.LSTMCell(**options)
         return f(

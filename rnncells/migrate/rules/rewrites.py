@@ -10,7 +10,7 @@ from rnncells.migrate.code.carry_calls import (
     is_carry_call,
     old_carry_calls,
 )
-from rnncells.migrate.code.cells import CONVOLUTIONAL, CellClass
+from rnncells.migrate.code.cells import CONVOLUTIONAL, PARTIAL, CellClass
 from rnncells.migrate.code.dtypes import may_be_float64, why_other_dtype
 from rnncells.migrate.code.kinds import OPEN
 from rnncells.migrate.code.names import argument, last_name
@@ -30,7 +30,7 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
     """RC01: cells without `features`."""
     for call in program.calls:
         factory = argument(call, "default_factory")
-        if factory is not None and program.kinds.of(factory).is_class:
+        if factory is not None and _lacks_features(program, factory):
             why = (
                 "`default_factory` constructs the cell without `features`: use a "
                 "`lambda`"
@@ -38,7 +38,9 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
             yield Finding("RC01", call, why=why)
         cell = program.cell_class(call.func)
         if cell is None and not call.args and is_some_class(program, call.func):
-            if not any(keyword.arg in ("features", None) for keyword in call.keywords):
+            given = {keyword.arg for keyword in call.keywords}
+            is_given = not given.isdisjoint({"features", None})
+            if not is_given and not _is_wide_partial(program, call.func):
                 yield Finding("RC01", call, why=marks.unknown_class(program, call.func))
         if cell is None or _is_wide(program, call):
             continue
@@ -65,12 +67,38 @@ def features(program: Program, widths: Widths) -> Iterator[Finding]:
 
 def _why_no_width(program: Program, call: ast.Call, cell: CellClass) -> str:
     """Returns why the arguments of a cell may have `features` already, or ""."""
-    is_starred = any(isinstance(arg, ast.Starred) for arg in call.args)
-    if is_starred or program.names.keywords(call) is None:
+    if _is_unpacked(program, call):
         return marks.unpacked(program, call)
     if call.args and not cell.is_own and program.is_function(call.args[0]) is None:
         return marks.unknown_argument(program, call)
     return ""
+
+
+def _is_unpacked(program: Program, call: ast.Call) -> bool:
+    """Returns whether a call has a starred argument, or a dict of unknown keys."""
+    is_starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+    return is_starred or program.names.keywords(call) is None
+
+
+def _lacks_features(program: Program, node: ast.expr) -> bool:
+    """Returns whether an expression is a class of cells that has no `features`."""
+    is_class = program.kinds.of(node).is_class
+    return is_class and not _is_wide_partial(program, node)
+
+
+def _is_wide_partial(program: Program, node: ast.expr) -> bool:
+    """Returns whether an expression is a `partial` that gives a class `features`.
+
+    In a file without old forms, arguments of unknown kind contain `features`.
+    """
+    made = program.names.value(node)
+    is_partial = isinstance(made, ast.Call) and made.args
+    if not is_partial or program.names.function_name(made) not in PARTIAL:
+        return False
+    given = made.args[1:2]
+    is_given = bool(given) and program.is_function(given[0]) is not True
+    is_given = is_given or program.names.keywords(made) is None
+    return is_given and not is_old(program) or _is_wide_partial(program, made.args[0])
 
 
 def _fields(cell: CellClass) -> tuple[tuple[str, ast.AST], ...]:
@@ -113,9 +141,13 @@ def _first_argument(program: Program, call: ast.Call, text: str) -> Edit:
 def has_features(program: Program, call: ast.Call) -> bool:
     """Returns whether a cell is made with `features`, by keyword or as first argument.
 
-    A starred argument, or a dict whose keys are not known, is no `features`.
+    In a file without old forms, a starred argument or a dict whose keys are not known
+    contains it; otherwise it does not.
     """
-    return features_of(program, call) is not None
+    if features_of(program, call) is not None:
+        return True
+    is_own = program.cell_class(call.func).is_own
+    return not is_own and _is_unpacked(program, call) and not is_old(program)
 
 
 def features_of(program: Program, call: ast.Call) -> ast.expr | None:
