@@ -1,6 +1,8 @@
 """Notebooks are rewritten in place: code cells alone, and no other byte."""
 
+import io
 import json
+import sys
 
 import pytest
 
@@ -137,9 +139,48 @@ def test_cells_that_are_not_python_are_named_and_stay(tmp_path, capsys):
     assert path.read_bytes() == notebook([*broken, *expected])
 
 
+IMPORT = "import flax.linen as nn"
+
+
+def edited(old, new):
+    """Returns the bytes of a notebook with one code cell and an edit of its JSON."""
+    text = notebook([("code", IMPORT)], indent=None).decode()
+    assert old in text
+    return text.replace(old, new).encode()
+
+
 ERRORS = {
-    "not a notebook: ": b'{"flax": []}',
-    "not a notebook: JSONDecodeError": b"[flax",
+    "not a notebook: the notebook has no `nbformat`": b'{"flax": []}',
+    "not a notebook: the notebook must be an object": b'["flax"]',
+    "not a notebook: not JSON: Expecting value: line 1": b"[flax",
+    "not a notebook: not JSON: 'utf-8' codec": b'{"flax": "\xff"}',
+    "not a notebook: `nbformat` of the notebook must be a whole number, got a string": (
+        notebook(nbformat="4")
+    ),
+    "not a notebook: the notebook has no `cells`": edited('"cells"', '"sheets"'),
+    "not a notebook: `cells` of the notebook must be a list, got true": (
+        b'{"nbformat": 4, "metadata": {}, "cells": true, "flax": 1}'
+    ),
+    "not a notebook: the notebook has no `metadata`": (
+        b'{"nbformat": 4, "cells": [], "flax": 1}'
+    ),
+    "not a notebook: cell 1 must be an object": (
+        b'{"nbformat": 4, "metadata": {}, "cells": ["flax"]}'
+    ),
+    "not a notebook: cell 1 has no `source`": edited('"source"', '"text"'),
+    "not a notebook: cell 1 has no `cell_type`": edited('"cell_type"', '"type"'),
+    "not a notebook: `source` of cell 1 must be a string or a list, got null": edited(
+        f"[{json.dumps(IMPORT)}]", 'null, "flax": 1'
+    ),
+    "not a notebook: `source` of cell 1 must contain only strings": edited(
+        f"[{json.dumps(IMPORT)}]", f"[{json.dumps(IMPORT)}, 1]"
+    ),
+    "not a notebook: `language_info` of `metadata` must be an object, got null": edited(
+        '"kernelspec": {"language": "python"}', '"language_info": null'
+    ),
+    "not a notebook: `language` of `kernelspec` must be a string, got null": edited(
+        '"python"', "null"
+    ),
     "nbformat 3 is too old: convert the notebook first": notebook(nbformat=3),
 }
 
@@ -152,3 +193,21 @@ def test_unreadable_notebooks_are_named(message, data, tmp_path):
     assert result.migration is None and message in result.error
     assert main(["migrate", str(path), "--write"]) == 2
     assert path.read_bytes() == data
+
+
+def test_a_notebook_on_standard_input_is_rewritten(rewritten, monkeypatch, capsys):
+    data = notebook()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["migrate", "-"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.encode() == rewritten(data) != data
+    assert "-: code cell 6, line 1: RC01 " in captured.err
+
+
+def test_an_old_notebook_on_standard_input_is_an_error(monkeypatch, capsys):
+    data = b'{"nbformat": 3, "worksheets": ["flax"]}'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert main(["migrate", "-"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "-: not rewritten: " in captured.err
+    assert "nbformat 3 is too old" in captured.err

@@ -15,7 +15,7 @@ from rnncells.migrate import notebooks
 from rnncells.migrate.code.names import BEFORE_LINEN
 from rnncells.migrate.code.source import MARKED
 from rnncells.migrate.migration import LIBRARY, Migration, is_about_cells, migrate
-from rnncells.migrate.notebooks import Notebook
+from rnncells.migrate.notebooks import Notebook, is_notebook
 
 STDIN = Path("-")
 # Fewer files are done sooner than processes start.
@@ -62,7 +62,7 @@ class FileResult(NamedTuple):
 
     def place(self, line: int, is_after: bool) -> str:
         """Returns the path and the place of a line, of the new code or the old."""
-        if not _is_notebook(self.path):
+        if not _is_notebook(self.path, self.before):
             return f"{self.path}:{line}"
         code = self.migration.data if is_after else self.code
         return f"{self.path}: {notebooks.place(code, line)}"
@@ -109,7 +109,7 @@ def migrate_file(path: Path, to: str, rules: frozenset[str] | None) -> FileResul
 def _migrated(
     path: Path, data: bytes, to: str, rules: frozenset[str] | None
 ) -> FileResult:
-    if not _is_notebook(path):
+    if not _is_notebook(path, data):
         older, migration = _older(data), migrate(data, to, rules)
         return FileResult(path, data, migration.data, data, migration, older)
     unchanged = FileResult(path, data, data, b"", Migration(b""))
@@ -125,8 +125,9 @@ def _migrated(
     return FileResult(path, data, after, notebook.code, migration, error)
 
 
-def _is_notebook(path: Path) -> bool:
-    return path.suffix == ".ipynb"
+def _is_notebook(path: Path, data: bytes) -> bool:
+    """Returns whether a file is a notebook; standard input has no name that says so."""
+    return is_notebook(data) if path == STDIN else path.suffix == ".ipynb"
 
 
 def _older(code: bytes) -> str:

@@ -22,6 +22,8 @@ STAND_IN = re.compile(rf"^[^\n]*#{PRIVATE}:", re.MULTILINE)
 # Also the commands that IPython accepts without `%`.
 LINE_MAGIC = re.compile(r"\s*[%!?]|(?:cd|conda|ls|pip)\b|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
 CELL_MAGIC = re.compile(r"\s*%%(\w+)")
+# How errors name the types of JSON values.
+TYPES = {dict: "an object", list: "a list", str: "a string", int: "a whole number"}
 # Cell magics with Python below them.
 OF_PYTHON = {"capture", "prun", "time", "timeit"}
 
@@ -37,21 +39,20 @@ class Notebook:
     """
 
     def __init__(self, data: bytes):
-        self.text = data.decode()
         try:
-            notebook = read_json(self.text).value
-            version = notebook["nbformat"].value
-            metadata = notebook["metadata"].value
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a notebook: {error!r}") from error
+            self.text = data.decode()
+            notebook = read_json(self.text)
+        except ValueError as error:
+            raise ValueError(f"not a notebook: not JSON: {error}") from error
+        version = _entry(notebook, "nbformat", int).value
         if version < 4:
             raise ValueError(
                 f"nbformat {version} is too old: convert the notebook first, by "
                 "`jupyter nbconvert --to notebook --inplace FILE`"
             )
+        metadata = _entry(notebook, "metadata", dict)
         is_python = _language(metadata) in (None, "python")
-        cells = [cell.value for cell in notebook["cells"].value] if is_python else []
-        self._sources = [c["source"] for c in cells if c["cell_type"].value == "code"]
+        self._sources = _sources(notebook) if is_python else []
 
     @cached_property
     def cells(self) -> list[str]:
@@ -114,12 +115,69 @@ class Notebook:
         return head + between.join(encoded) + tail
 
 
-def _language(metadata: dict[str, JSONValue]) -> str | None:
+def is_notebook(data: bytes) -> bool:
+    """Returns whether the contents of a file are a notebook, and no Python code."""
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and "nbformat" in content
+
+
+def _entry(
+    holder: JSONValue, name: str, *types: type, place: str = "the notebook"
+) -> JSONValue:
+    """Returns an entry of a JSON object.
+
+    Args:
+      holder: the object.
+      name: of the entry.
+      *types: those that its value may have.
+      place: where the object stands, for errors.
+
+    Raises:
+      ValueError: the object is none, or has no such entry of these types.
+    """
+    if not isinstance(holder.value, dict):
+        raise ValueError(f"not a notebook: {place} must be {TYPES[dict]}")
+    found = holder.value.get(name)
+    if found is None:
+        raise ValueError(f"not a notebook: {place} has no `{name}`")
+    # In Python, a bool is an int.
+    if type(found.value) not in types:
+        expected = " or ".join(TYPES[one] for one in types)
+        given = TYPES.get(type(found.value), json.dumps(found.value))
+        raise ValueError(
+            f"not a notebook: `{name}` of {place} must be {expected}, got {given}"
+        )
+    return found
+
+
+def _sources(notebook: JSONValue) -> list[JSONValue]:
+    """Returns the text of each code cell."""
+    found = []
+    for number, cell in enumerate(_entry(notebook, "cells", list).value, 1):
+        place = f"cell {number}"
+        if _entry(cell, "cell_type", str, place=place).value != "code":
+            continue
+        source = _entry(cell, "source", str, list, place=place)
+        parts = source.value if isinstance(source.value, list) else [source]
+        if not all(isinstance(part.value, str) for part in parts):
+            raise ValueError(
+                f"not a notebook: `source` of {place} must contain only strings"
+            )
+        found.append(source)
+    return found
+
+
+def _language(metadata: JSONValue) -> str | None:
     """Returns the language of a notebook's kernel in lower case, if it is known."""
     for section, name in (("language_info", "name"), ("kernelspec", "language")):
-        found = metadata[section].value.get(name) if section in metadata else None
-        if found is not None:
-            return found.value.lower()
+        if section in metadata.value:
+            of_section = _entry(metadata, section, dict, place="`metadata`")
+            if name in of_section.value:
+                found = _entry(of_section, name, str, place=f"`{section}`")
+                return found.value.lower()
     return None
 
 
