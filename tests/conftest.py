@@ -19,7 +19,7 @@ collect_ignore = ["old_programs"]
 # The memory maps of this process; only Linux has the file.
 MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
 # Reading the file takes milliseconds, and a test adds some hundreds of maps at most.
-TESTS_BETWEEN_READS = 20
+TESTS_BETWEEN_READS = 10
 finished_tests = itertools.count(1)
 
 # Tests compile many programs and compute little.
