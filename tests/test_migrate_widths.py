@@ -126,6 +126,7 @@ def test_cells_of_unknown_width_are_marked_and_stay(code, kept, to):
 
 SCAN = "nn.scan(nn.OptimizedLSTMCell, in_axes=1, out_axes=1)"
 ZEROS = "nn.GRUCell.initialize_carry(key, (2,), n)"
+ONE = "nn.GRUCell.initialize_carry(key, (2,), 1)"
 UNPACKED = "c, h = nn.LSTMCell.initialize_carry(key, (2,), {})"
 # Statements, and the `features` of the cells in them, in order.
 KNOWN = {
@@ -163,6 +164,30 @@ KNOWN = {
     "a carry of unknown size": (
         "h = nn.GRUCell.initialize_carry(key, (2,), size())\n    nn.GRUCell()(h, x)",
         ["h.shape[-1]"],
+    ),
+    "a carry of size 1 that a wider array widens": (
+        f"g = {ONE}\n    g = jnp.where(x, g, jnp.ones((2, 5)))\n    nn.GRUCell()(g, x)",
+        ["1", "g.shape[-1]"],
+    ),
+    "a carry that a wider array may widen": (
+        f"g = {ZEROS}\n    g = jnp.where(x, g, n)\n    g, y = nn.GRUCell()(g, x)",
+        ["n", "g.shape[-1]"],
+    ),
+    "a carry that may be widened after a step": (
+        f"g = {ZEROS}\n    g, y = nn.GRUCell()(g, x)\n    g = jnp.where(x, g, n)\n"
+        "    g, y = nn.GRUCell()(g, x)",
+        ["n", "n", "g.shape[-1]"],
+    ),
+    "a carry whose leaves may be widened": (
+        "g = nn.LSTMCell.initialize_carry(key, (2,), n)\n"
+        "    g = jax.tree_map(lambda a: jnp.where(x, a, n), g)\n"
+        "    nn.LSTMCell()(g, x)",
+        ["n", "g[1].shape[-1]"],
+    ),
+    "a carry that no array can widen": (
+        "g = nn.GRUCell.initialize_carry(key, (2,), 25)\n"
+        "    g = jnp.where(x, g, n)\n    nn.GRUCell()(g, x)",
+        ["25", "25"],
     ),
     "options in a dict": (
         "options = dict(gate_fn=nn.relu)\n    nn.GRUCell(**options)(h, x)",

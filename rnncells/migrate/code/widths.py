@@ -133,7 +133,9 @@ class Widths:
         if is_carry_call(carry):
             old = old_carry_call(self.program, carry)
             return None if old is None else self._of_size(old.size, place)
-        if isinstance(carry, ast.Name):
+        # A cell in a variable is taken to be as wide as the carry was made.
+        is_free = use is place and has_width(cell)
+        if isinstance(carry, ast.Name) and not (is_free and self._may_widen(carry)):
             size = self._size_of_name(carry, place)
             if size is not None:
                 return size
@@ -161,6 +163,21 @@ class Widths:
                 return None
         old = old_carry_call(self.program, made[0])
         return None if old is None else self._of_size(old.size, place)
+
+    def _may_widen(self, carry: ast.Name) -> bool:
+        """Returns whether broadcasting may widen a carry between its making and a use.
+
+        Only an axis of size 1 broadcasts.
+        """
+        found = self.names.lookup(carry.id, carry)
+        last = self._last_before(found, carry)
+        calls = [call for call in map(carry_call_of, found) if call is not None]
+        if last is not None and carry_call_of(last) in calls:
+            return False
+        made = filter(None, (old_carry_call(self.program, call) for call in calls))
+        sizes = [self.names.value(one.size) for one in made if one.size is not None]
+        is_wide = all(getattr(size, "value", 1) not in (1, None) for size in sizes)
+        return not is_wide and any(_is_where(binding.value) for binding in found)
 
     def _bases(self, found: list[Binding], name: str) -> list[Binding]:
         """Returns the bindings of a carry that are no step from an earlier one."""
@@ -321,6 +338,16 @@ class Widths:
             or getattr(parents[use], "func", None) is use
             for use in self._uses(call)
         )
+
+
+def _is_where(node: ast.expr | None) -> bool:
+    """Returns whether an expression is a call of `where`, also for each leaf."""
+    is_call = isinstance(node, ast.Call)
+    return (
+        is_call
+        and last_name(node.func) in ("where", *TREE_MAP)
+        and (any(last_name(part) == "where" for part in ast.walk(node)))
+    )
 
 
 def has_width(cell: CellClass) -> bool:
