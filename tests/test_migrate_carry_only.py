@@ -41,7 +41,8 @@ def method(decorator, *lines, name="zeros", first=""):
     return f"\n{above}    def {name}({first}):\n{body}"
 
 
-ZEROS = "return nn.GRUCell(features=4).initialize_carry(KEY, (2, 4))"
+CARRY = "nn.GRUCell(features=4).initialize_carry(KEY, (2, 4))"
+ZEROS = f"return {CARRY}"
 NAMED = ("cell = nn.GRUCell(features=4)", "return cell.initialize_carry(KEY, (2, 4))")
 FUNCTION = f"def zeros():\n    {ZEROS}\n\n\n"
 SCANNED = "nn.jit(nn.GRUCell)(4)"
@@ -67,6 +68,28 @@ MARKED = {
         f"class Zeros:\n{method('staticmethod', ZEROS)}\n\n{model('Zeros.zeros()')}"
     ),
     "of a lifted class": model(f"{SCANNED}.initialize_carry(KEY, x.shape)", SCANNED),
+    "in a lambda called at once": model(f"(lambda: {CARRY})()"),
+    "in a lambda with a name": MODEL.format(
+        f"        zeros = lambda: {CARRY}\n        carry = zeros()", GRU
+    ),
+    "in a lambda passed to a function": model(
+        "jax.vmap(lambda k: nn.GRUCell(4).initialize_carry(k, (4,)))"
+        "(jax.random.split(KEY))"
+    ),
+    "in a function passed to a function": FUNCTION + model("jax.jit(zeros)()"),
+    "in a method passed to a function": model(
+        "jax.jit(self.zeros)()", rest=method("staticmethod", ZEROS)
+    ),
+    "in a property": model("self.zeros", rest=method("property", ZEROS, first="self")),
+    "a bound method in a variable": MODEL.format(
+        "        zeros = nn.GRUCell(4).initialize_carry\n"
+        "        carry = zeros(KEY, (2, 4))",
+        GRU,
+    ),
+    "a bound method passed to a function": model(
+        "jax.vmap(nn.GRUCell(4).initialize_carry, (0, None))"
+        "(jax.random.split(KEY), (4,))"
+    ),
     "before cells in a loop": MODEL.format(
         "        for k in range(2):\n"
         "            y, _ = nn.GRUCell(4)(jnp.ones((2, 4)), x) if k else (x, x)\n"
@@ -93,6 +116,15 @@ NOT_MARKED = {
     ),
     "no parent": model("nn.GRUCell(4, parent=None).initialize_carry(KEY, (2, 4))"),
     "a function that no module calls": FUNCTION + model("jnp.ones((2, 4))"),
+    "a lambda that is not called": MODEL.format(
+        f"        zeros = lambda: {CARRY}\n        carry = jnp.ones((2, 4))", GRU
+    ),
+    "a property that is not used": model(
+        "jnp.ones((2, 4))", rest=method("property", ZEROS, first="self")
+    ),
+    "a method that is not called": model(
+        "(self.zeros, jnp.ones((2, 4)))[1]", rest=method("staticmethod", ZEROS)
+    ),
     "a method of another module": (
         f"class Zeros(nn.Module):{method('nn.compact', *NAMED, first='self')}\n\n"
         + model("Zeros().zeros()")
@@ -118,7 +150,7 @@ def test_a_cell_that_shifts_no_number_is_not_marked(code):
 @pytest.mark.parametrize("name", [*MARKED, *NOT_MARKED])
 def test_flax_numbers_cells_as_the_marks_say(name):
     """Flax names a cell `..._1` without a `..._0` where a carry took that number."""
-    names = run("numbers", HEAD + {**MARKED, **NOT_MARKED}[name] + RUN)
+    names = run("numbered", HEAD + {**MARKED, **NOT_MARKED}[name] + RUN)
     numbered = [full for full in names if full.endswith("_1")]
     shifted = [full for full in numbered if f"{full[:-1]}0" not in names]
     assert bool(shifted) == (name in MARKED), names

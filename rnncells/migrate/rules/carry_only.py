@@ -2,8 +2,8 @@
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
-from rnncells.migrate.code.carry_calls import is_carry_call
 from rnncells.migrate.code.names import last_name
 from rnncells.migrate.code.program import Program
 from rnncells.migrate.rules.finding import Finding
@@ -12,7 +12,7 @@ from rnncells.migrate.rules.finding import Finding
 def cells(program: Program) -> Iterator[Finding]:
     """RC13: a cell for its carry alone, before another cell of the same class name.
 
-    It is made in a compact method, or in a function that such a method calls.
+    It is made in a compact method, or in a function that such a method runs.
     """
     found = {}
     named = {call: _automatic_name(program, call) for call in program.calls}
@@ -45,39 +45,67 @@ def cells(program: Program) -> Iterator[Finding]:
 
 def functions_run(
     program: Program, method: ast.FunctionDef
-) -> dict[ast.AST, ast.Call | None]:
-    """Returns a method and the functions of the file it calls, each with that call.
+) -> dict[ast.AST, ast.expr | None]:
+    """Returns a method and the functions of the file it runs, each with its place.
 
-    The call is the one in the method itself; None for the method.
+    The place is the call, or the use of a property, in the method itself; None for the
+    method. A function that is passed to a call (`jax.vmap(f)`) is taken to run there.
     """
-    run: dict[ast.AST, ast.Call | None] = {method: None}
+    run: dict[ast.AST, ast.expr | None] = {method: None}
     left = [method]
     while left:
         function = left.pop()
-        for call in program.calls:
-            if program.function(call) is function:
-                called = _function_called(program, call)
-                if called is not None and called not in run:
-                    run[called] = run[function] or call
-                    left.append(called)
+        for place in _places(program).get(function, ()):
+            for started in _functions_at(program, place):
+                if started not in run:
+                    run[started] = run[function] or place
+                    left.append(started)
     return run
 
 
-def _function_called(program: Program, call: ast.Call) -> ast.FunctionDef | None:
-    """Returns the function of the file that a call runs in the module around it."""
-    names = program.names
-    if isinstance(call.func, ast.Attribute):
-        receiver = call.func.value
-        is_own = names.is_self(receiver) or names.class_named(receiver) is not None
-        classes = names.classes(call.func) if is_own else []
-        method = call.func.attr
-        found = (names.scopes[around].names.get(method) for around in classes)
+@lru_cache(maxsize=1)
+def _places(program: Program) -> dict[ast.AST, list[ast.expr]]:
+    """Returns the calls and attributes in each function, in the order of the file."""
+    found: dict[ast.AST, list[ast.expr]] = {}
+    attributes = (n for n in program.source.nodes if isinstance(n, ast.Attribute))
+    for node in (*program.calls, *attributes):
+        found.setdefault(program.function(node), []).append(node)
+    return found
+
+
+def _functions_at(program: Program, place: ast.expr) -> Iterator[ast.AST]:
+    """Yields the functions of the file that an expression runs in the module."""
+    given = [place]
+    if isinstance(place, ast.Call):
+        given = [place.func, *place.args, *(k.value for k in place.keywords)]
+    for node in given:
+        found = _function_of(program, node)
+        is_property = isinstance(found, ast.FunctionDef) and any(
+            last_name(one) == "property" for one in found.decorator_list
+        )
+        # An attribute alone runs nothing else.
+        if found is not None and (node is not place or is_property):
+            yield found
+
+
+def _function_of(program: Program, node: ast.expr) -> ast.AST | None:
+    """Returns the function of the file that an expression is, or None.
+
+    Another compact method has cells of its own.
+    """
+    names, value = program.names, program.names.value(node)
+    if isinstance(value, ast.Lambda):
+        return value
+    if isinstance(node, ast.Attribute):
+        is_own = names.is_self(node.value) or names.class_named(node.value) is not None
+        classes = names.classes(node) if is_own else []
+        found = (names.scopes[around].names.get(node.attr) for around in classes)
         found = next(filter(None, found), [])
     else:
-        found = [names.only(call.func)]
-    node = found[0].node if len(found) == 1 and found[0] is not None else None
-    is_run_here = isinstance(node, ast.FunctionDef) and not program.is_compact(node)
-    return node if is_run_here else None
+        found = [names.only(node)]
+    made = found[0].node if len(found) == 1 and found[0] is not None else None
+    is_function = isinstance(made, ast.FunctionDef) and not found[0].is_parameter
+    return made if is_function and not program.is_compact(made) else None
 
 
 def _automatic_name(program: Program, call: ast.Call) -> str:
@@ -109,8 +137,6 @@ def _is_carry_only(program: Program, call: ast.Call) -> bool:
 
 
 def _makes_a_carry(program: Program, use: ast.expr) -> bool:
+    """Returns whether a use of a cell reads its `initialize_carry`, called or not."""
     parent = program.source.parents[use]
-    if not isinstance(parent, ast.Attribute):
-        return False
-    call = program.source.parents[parent]
-    return is_carry_call(call) and call.func is parent
+    return isinstance(parent, ast.Attribute) and parent.attr == "initialize_carry"
