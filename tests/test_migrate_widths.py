@@ -152,6 +152,7 @@ KNOWN = {
         ["n", "h.shape[-1]"],
     ),
     "both parts": ("nn.LSTMCell()((x, h), x)", ["h.shape[-1]"]),
+    "both parts in a list": ("nn.LSTMCell()([x, h], x)", ["h.shape[-1]"]),
     "both parts, made before": (
         f"{UNPACKED.format(20)}\n    (c, h), y = nn.LSTMCell()((c, h), x)",
         ["20", "20"],

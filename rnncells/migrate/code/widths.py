@@ -127,7 +127,8 @@ class Widths:
         self, carry: ast.expr | None, use: ast.expr, place: ast.Call, cell: CellClass
     ) -> str | None:
         """Returns the width of a carry that a use of the cell is called with."""
-        if isinstance(carry, ast.Tuple) and len(carry.elts) == 2 == cell.parts:
+        is_pair = isinstance(carry, ast.Tuple | ast.List) and len(carry.elts) == 2
+        if is_pair and cell.parts == 2:
             hidden = replace(cell, parts=1)
             return self._of_carry(carry.elts[1], use, place, hidden)
         if is_carry_call(carry):
