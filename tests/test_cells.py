@@ -23,6 +23,7 @@ from cases import (
     random_setting,
     under_cell,
 )
+from covering import exhaustive_but
 from jax.test_util import check_grads
 from user_cells import CountingCell
 
@@ -191,12 +192,16 @@ def test_features_is_the_width_of_the_output(name, rng):
     assert y.shape[-1] == getattr(cell, "proj_features", cell.features)
 
 
-# All distinct cells in bfloat16, one of each form in float16.
+# All distinct cells in bfloat16, and one of each form in float16.
 HALF_PRECISION = [(name, "bfloat16") for name in DISTINCT]
 HALF_PRECISION += [(name, "float16") for name in FORMS]
+HALF_PRECISION_PARAMETERS = exhaustive_but(
+    HALF_PRECISION,
+    [(name, ("bfloat16", "float16")[k % 2]) for k, name in enumerate(FORMS)],
+)
 
 
-@pytest.mark.parametrize("name, dtype", HALF_PRECISION)
+@pytest.mark.parametrize("name, dtype", HALF_PRECISION_PARAMETERS)
 def test_half_precision_parameters(name, dtype, rng):
     """Parameters and carry have that dtype, and outputs are those of float32."""
     cell, _, sequence = compiled(name, param_dtype=dtype)
@@ -243,7 +248,7 @@ def test_real_carry_keeps_its_dtype(name, rng):
         assert dtypes_of(new) == {dtype}
 
 
-@each_cell()
+@each_cell(always=FORMS)
 def test_complex_inputs_can_be_scanned(name, rng):
     case = CELLS[name]
     inputs = case.inputs(rng, BATCH, TIME).astype(jnp.complex64)
