@@ -77,7 +77,9 @@ PRODUCTS = {
     "LSTM2000Cell": (1, 1, 0),
     OWN: (1, 2, 2),
 }
-LIKE_OTHERS = set(CELLS) - set(DISTINCT)
+# Programs that differ little from those of another cell.
+LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
+LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d"}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,

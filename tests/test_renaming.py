@@ -248,14 +248,20 @@ def step(state):
 @pytest.mark.parametrize(
     "optimizer, kept, new_kept, like",
     exhaustive_but(
-        [(name, "params", "params", "state") for name in OPTIMIZERS],
-        [(name, "params", "params", "state") for name in ("chain", "masked")],
-    )
-    + [("trace", kept, kept, like) for kept in KEPT for like in ("variables", "params")]
-    + [("trace", "variables", "variables", "state")]
-    # Of a whole state, the new structure is wanted too.
-    + [("trace", "variables", "params", "state")]
-    + [("trace", "params", "variables", "state")],
+        [(name, "params", "params", "state") for name in OPTIMIZERS]
+        + [("trace", kept, kept, by) for kept in KEPT for by in ("variables", "params")]
+        + [("trace", "variables", "variables", "state")]
+        # A whole state in `like` has the new structure.
+        + [("trace", "variables", "params", "state")]
+        + [("trace", "params", "variables", "state")],
+        [
+            ("masked", "params", "params", "state"),
+            ("trace", "params", "params", "variables"),
+            ("trace", "variables", "variables", "params"),
+            ("trace", "variables", "params", "state"),
+            ("trace", "params", "variables", "state"),
+        ],
+    ),
 )
 def test_training_goes_on_under_other_names(optimizer, kept, new_kept, like):
     old = step(step(start(OLD_MODEL, optimizer, kept)))
