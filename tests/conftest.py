@@ -31,7 +31,7 @@ jax.config.update("jax_disable_most_optimizations", True)
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_experiments"),
     *("test_layout", "test_mutants", "test_old_programs", "test_paper1997"),
-    *("test_progress", "test_run_folder", "test_sweep"),
+    *("test_progress", "test_run_folder", "test_sweep", "test_tasks"),
 ]
 
 
