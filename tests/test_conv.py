@@ -110,7 +110,7 @@ def test_strides_and_padding_change_only_the_shape_of_the_carry(key):
 
 def test_too_few_axes_raise(key):
     cell = rnncells.ConvLSTMCell(4, (3, 2))
-    with pytest.raises(ValueError, match="at least 3 axes .* got the shape"):
+    with pytest.raises(ValueError, match="at least 3 axes: .* got the shape"):
         cell.initialize_carry(key, (2,))
     with pytest.raises(TypeError, match="one size for each spatial axis"):
         rnncells.ConvLSTMCell(4, 3)
