@@ -4,6 +4,7 @@ import re
 import warnings
 
 import pytest
+from covering import exhaustive_but
 from programs import PROGRAMS, assert_same, run, with_imports_of
 
 from rnncells import legacy
@@ -13,8 +14,16 @@ from rnncells.migrate.migration import migrate
 ON_SHIM = [name for name, source in PROGRAMS.items() if "SHIM = False" not in source]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_old_programs_give_the_same_results(name):
+# Every program with all targets; every run tests one target of each, in turn.
+TARGETS = [("flax",), ("rnncells",)]
+TARGET_OF = [(name, *TARGETS[k % 2]) for k, name in enumerate(PROGRAMS)]
+
+
+@pytest.mark.parametrize(
+    "name, to",
+    exhaustive_but([(n, *to) for n in PROGRAMS for to in TARGETS], TARGET_OF),
+)
+def test_old_programs_give_the_same_results(name, to):
     """Equal parameter names, initial values (to the bit), and outputs."""
     source = PROGRAMS[name]
     expected = run(name, with_imports_of("old_linen", source))
@@ -25,16 +34,15 @@ def test_old_programs_give_the_same_results(name):
             warnings.simplefilter("always")
             assert_same(run(name, on_shim), expected)
         assert_warnings(caught, f"{name}.py", on_shim.splitlines())
-    for to in ("flax", "rnncells"):
-        migration = migrate(source.encode(), to)
-        new = migration.data.decode()
-        left = [note for note in migration.notes if note.why]
-        assert new != source and new.count("# TODO(rnncells): ") == len(left)
-        if "LEFT = " in source:
-            assert len(left) == int(source.partition("LEFT = ")[2].split()[0])
-        else:
-            assert not left and ("rnncells" in new) == (to == "rnncells")
-            assert_same(run(name, new), expected)
+    migration = migrate(source.encode(), to)
+    new = migration.data.decode()
+    left = [note for note in migration.notes if note.why]
+    assert new != source and new.count("# TODO(rnncells): ") == len(left)
+    if "LEFT = " in source:
+        assert len(left) == int(source.partition("LEFT = ")[2].split()[0])
+    else:
+        assert not left and ("rnncells" in new) == (to == "rnncells")
+        assert_same(run(name, new), expected)
 
 
 def assert_warnings(caught, file, lines):
