@@ -26,12 +26,13 @@ finished_tests = itertools.count(1)
 jax.config.update("jax_disable_most_optimizations", True)
 
 
-# Tests of code that does not depend on the version of JAX: files, runs, reports and the
-# codemod. (`test_migrate.py` is not here: the codemod depends on Python's version.)
+# Tests of code that does not depend on the version of JAX: files, runs, reports, the
+# codemod, and examples of what other tests run. (`test_migrate.py` is not here: the
+# codemod depends on Python's version.)
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_experiments"),
     *("test_layout", "test_mutants", "test_old_programs", "test_paper1997"),
-    *("test_progress", "test_run_folder", "test_sweep", "test_tasks"),
+    *("test_progress", "test_readme", "test_run_folder", "test_sweep", "test_tasks"),
 ]
 
 

@@ -146,10 +146,10 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
 def test_any_number_of_batch_axes(batch, rng):
     layer = rnncells.LSTM(FEATURES, num_layers=2, bidirectional=True)
     x = inputs_of(rng, *batch, STEPS).astype(jnp.float32)
-    y, params = layer.init_with_output(KEY, x)
+    y, params = jax.jit(layer.init_with_output)(KEY, x)
 
     flat = x.reshape(-1, STEPS, FEATURES_IN)
-    expected = layer.apply(params, flat)
+    expected = jax.jit(layer.apply)(params, flat)
     expected = jax.tree.map(lambda leaf, own: leaf.reshape(own.shape), expected, y)
     assert_close(y, expected)
 
@@ -204,18 +204,18 @@ def test_learned_states_start_each_sequence(rng, float64):
         jnp.broadcast_to(params["params"][name][:, None], (4, ROWS, FEATURES))
         for name in ("h_0", "c_0")
     )
-    plain = layer.clone(learn_states=False)
+    plain, apply = layer.clone(learn_states=False), jax.jit(layer.apply)
 
-    y = layer.apply(params, x)
+    y = apply(params, x)
 
-    assert_equal(y, plain.apply({"params": rest}, x, given))
+    assert_equal(y, jax.jit(plain.apply)({"params": rest}, x, given))
     # At resets too: two sequences in a row are as two rows.
     resets = jnp.zeros((ROWS, STEPS), bool).at[:, 2].set(True)
-    (joined, _), states = layer.apply(params, x, resets=resets), None
-    first, _ = layer.apply(params, x[:, :2], states)
-    second, _ = layer.apply(params, x[:, 2:], states)
+    joined, _ = apply(params, x, resets=resets)
+    first, _ = apply(params, x[:, :2])
+    second, _ = apply(params, x[:, 2:])
     assert_close(joined, jnp.concatenate([first, second], 1), rtol=1e-12)
-    gradient = jax.grad(lambda params: layer.apply(params, x)[0].sum())(params)
+    gradient = jax.jit(jax.grad(lambda params: apply(params, x)[0].sum()))(params)
     assert all(gradient["params"][name].all() for name in ("h_0", "c_0"))
 
 

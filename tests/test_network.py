@@ -50,7 +50,7 @@ FUNCTIONS = {
 
 def draw_weights(rng, network):
     def draw(*shape):
-        return jnp.asarray(rng.uniform(-0.5, 0.5, (*shape, TRIALS)))
+        return rng.uniform(-0.5, 0.5, (*shape, TRIALS))
 
     n = network
     return Weights(
@@ -66,10 +66,10 @@ def draw_weights(rng, network):
 def draw_inputs(rng, network):
     """Returns inputs as the network takes them, and as numbers."""
     if not network.is_symbolic:
-        inputs = jnp.asarray(rng.standard_normal((TIME, network.inputs, TRIALS)))
+        inputs = rng.standard_normal((TIME, network.inputs, TRIALS))
         return inputs, inputs
-    symbols = jnp.asarray(rng.integers(0, network.inputs, (TIME, TRIALS)))
-    return symbols, jax.nn.one_hot(symbols, network.inputs, axis=1)
+    symbols = rng.integers(0, network.inputs, (TIME, TRIALS))
+    return symbols, np.eye(network.inputs)[symbols].swapaxes(1, 2)
 
 
 def plain_outputs(network, w, x, is_truncated=True):
@@ -114,6 +114,11 @@ def descended(network, w, x, target, is_scored, is_truncated=True):
     return jax.tree.map(lambda leaf, d: leaf - RATE * d, w, change), y
 
 
+def on_host(tree):
+    """Returns NumPy arrays, of which slices need no compilation."""
+    return jax.tree.map(np.asarray, tree)
+
+
 def trial(tree, k):
     return jax.tree.map(lambda leaf: leaf[..., k], tree)
 
@@ -129,18 +134,19 @@ def close(actual, expected):
 @each_network
 def test_learning_at_the_end_is_gradient_descent(network, rng, float64):
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
-    target = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
+    target = rng.uniform(0, 1, (network.outputs, TRIALS))
 
     learn = jax.jit(online.at_end, static_argnums=(0, 5))
-    new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), target, RATE)
+    new, y = on_host(learn(network, w, inputs, np.array(LENGTHS), target, RATE))
 
     for k, length in enumerate(LENGTHS):
-        is_end = jnp.arange(TIME) == length - 1
+        is_end = np.arange(TIME) == length - 1
         expected, outputs = descended(
             network, trial(w, k), x[..., k], target[:, k], is_end
         )
         close((trial(new, k), y[:, k]), (expected, outputs[length - 1]))
-    close(online.respond(network, w, inputs, jnp.asarray(LENGTHS)), y)
+    respond = jax.jit(online.respond, static_argnums=0)
+    close(respond(network, w, inputs, np.array(LENGTHS)), y)
 
 
 @pytest.mark.parametrize(
@@ -150,18 +156,19 @@ def test_learning_at_the_end_is_gradient_descent(network, rng, float64):
 def test_learning_along_the_sequence_is_gradient_descent(name, rng, float64):
     network = NETWORKS[name]
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
-    targets = jnp.asarray(rng.integers(0, network.outputs, (TIME, TRIALS)))
+    targets = rng.integers(0, network.outputs, (TIME, TRIALS))
 
     learn = jax.jit(online.along, static_argnums=(0, 5, 6))
-    given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
-    new, y = learn(*given, "sequence")
+    given = network, w, inputs, np.array(LENGTHS), targets, RATE
+    new, y = on_host(learn(*given, "sequence"))
 
     for k, length in enumerate(LENGTHS):
-        one_hot = jax.nn.one_hot(targets[:, k], network.outputs)
-        counts = jnp.arange(TIME) < length
+        one_hot = np.eye(network.outputs)[targets[:, k]]
+        counts = np.arange(TIME) < length
         expected, outputs = descended(network, trial(w, k), x[..., k], one_hot, counts)
         close((trial(new, k), y[:length, :, k]), (expected, outputs[:length]))
-    close(online.respond_along(network, w, inputs, LENGTHS)[0], y[0])
+    respond = jax.jit(online.respond_along, static_argnums=0)
+    close(respond(network, w, inputs, np.array(LENGTHS))[0], y[0])
 
 
 @pytest.mark.parametrize(
@@ -175,17 +182,18 @@ def test_full_gradient_is_gradient_descent(name, is_along, rng, float64):
     network = NETWORKS[name]
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
     if is_along:
-        given = jnp.asarray(rng.integers(0, network.outputs, (TIME, TRIALS)))
-        targets = jax.nn.one_hot(given, network.outputs, axis=1)
+        given = rng.integers(0, network.outputs, (TIME, TRIALS))
+        targets = np.eye(network.outputs)[given].swapaxes(1, 2)
     else:
-        given = jnp.asarray(rng.uniform(0, 1, (network.outputs, TRIALS)))
-        targets = jnp.broadcast_to(given, (TIME, *given.shape))
+        given = rng.uniform(0, 1, (network.outputs, TRIALS))
+        targets = np.broadcast_to(given, (TIME, *given.shape))
 
     learn = jax.jit(online.by_full_gradient, static_argnums=(0, 5, 6))
-    new, y = learn(network, w, inputs, jnp.asarray(LENGTHS), given, RATE, is_along)
+    learnt = learn(network, w, inputs, np.array(LENGTHS), given, RATE, is_along)
+    new, y = on_host(learnt)
 
     for k, length in enumerate(LENGTHS):
-        step = jnp.arange(TIME)
+        step = np.arange(TIME)
         counts = step < length if is_along else step == length - 1
         target = targets[..., k]
         expected, outputs = descended(
@@ -249,14 +257,15 @@ def step_by_step(network, w, x, targets, rate):
 def test_updates_at_every_step_follow_the_equations(is_symbolic, rng, float64):
     network = Network(4, 3, 2, 2, is_symbolic=is_symbolic)
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
-    targets = jnp.asarray(rng.integers(0, 3, (TIME, TRIALS)))
+    targets = rng.integers(0, 3, (TIME, TRIALS))
 
-    given = network, w, inputs, jnp.asarray(LENGTHS), targets, RATE
-    new, _ = online.along(*given, "step")
+    learn = jax.jit(online.along, static_argnums=(0, 5, 6))
+    given = network, w, inputs, np.array(LENGTHS), targets, RATE
+    new, _ = on_host(learn(*given, "step"))
 
     for k, length in enumerate(LENGTHS):
-        one_hot = np.eye(3)[np.asarray(targets)[:length, k]]
-        x_k = np.asarray(x)[:length, :, k]
+        one_hot = np.eye(3)[targets[:length, k]]
+        x_k = x[:length, :, k]
         close(trial(new, k), step_by_step(network, trial(w, k), x_k, one_hot, RATE))
 
 

@@ -39,9 +39,10 @@ def test_final_carry_for_any_batch_axes(batch, rng):
     rnn = rnncells.RNN(case.make(), return_carry=True)
     params = random_params(rng, rnn, inputs)
 
-    carry, y = rnn.apply(params, inputs, seq_lengths=lengths)
-
     apply = jax.jit(rnn.apply)
+    of_batch = apply(params, inputs, seq_lengths=jnp.asarray(lengths))
+    carry, y = jax.tree.map(np.asarray, of_batch)
+
     for row in np.ndindex(*batch):
         alone = apply(params, inputs[row][: lengths[row]])
         assert_close(jax.tree.map(lambda leaf, r=row: leaf[r], carry), alone[0])
