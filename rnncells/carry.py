@@ -66,15 +66,24 @@ def dtype_of(leaf: Any) -> Dtype:
     return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
 
 
-def with_own_dtype(leaf: Any) -> Any:
+def with_own_dtype(leaf: Any, params: chex.ArrayTree = ()) -> Any:
     """Returns an array that is not weakly typed.
 
     The dtype of Python numbers and of weakly typed arrays depends on the operations on
     them, which differ between loops.
+
+    Args:
+      leaf: an array or a number.
+      params: parameters, whose dtype a weakly typed floating array takes.
     """
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
-    is_weak = getattr(leaf, "weak_type", False)
-    return jax.lax.convert_element_type(leaf, leaf.dtype) if is_weak else leaf
+    if not getattr(leaf, "weak_type", False):
+        return leaf
+    dtypes = [leaf.dtype]
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        of_params = [p.dtype for p in jax.tree.leaves(params)]
+        dtypes = [d for d in of_params if jnp.issubdtype(d, jnp.floating)] or dtypes
+    return jax.lax.convert_element_type(leaf, jnp.result_type(*dtypes))
 
 
 def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:

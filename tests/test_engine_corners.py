@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close
+from cases import assert_close, assert_equal
 from jax import export
 from jax.sharding import Mesh, PartitionSpec
 from test_engine import setting, value_and_gradients
@@ -247,3 +247,74 @@ def test_shard_map_with_typed_arrays(params, inputs, float64):
         jax.jit(jax.value_and_grad(partial(loss, f)))(params) for f in (mapped, run)
     )
     assert_close(actual, expected, **EXACT)
+
+
+@pytest.mark.parametrize(
+    "make, dtype", [(rnncells.LSTMCell, jnp.bfloat16), (rnncells.GRUCell, jnp.float32)]
+)
+def test_weakly_typed_inputs_take_the_dtype_of_params(make, dtype, float64):
+    """Inputs that are made of a Python number have no dtype of their own."""
+    weak = jnp.full((2, STEPS, 3), 0.5)
+    assert weak.weak_type
+    rnn = rnncells.RNN(make(FEATURES, param_dtype=dtype))
+    for layer in (rnn, rnncells.Bidirectional(rnn, rnn.clone())):
+        params = layer.init(jax.random.key(0), weak)
+        actual, expected = (
+            outputs_and_gradients(layer, params, x) for x in (weak, weak.astype(dtype))
+        )
+        assert actual[0][1].dtype == dtype
+        # The gradient by the inputs has the dtype of the inputs.
+        assert_equal((actual[0], actual[1][0]), (expected[0], expected[1][0]))
+    plain = rnn.clone(implementation="scan")
+    assert plain.apply(plain.init(jax.random.key(0), weak), weak).dtype == dtype
+
+
+class AutonomousCell(OwnCell):
+    """Its inputs give it the batch axes and nothing else."""
+
+    def project(self, inputs):
+        return ()
+
+    def recur(self, carry, projected):
+        h = jnp.tanh(self.affine(carry, "h"))
+        return h, h
+
+
+class NumberCell(OwnCell):
+    """A Python number in what `project` returns."""
+
+    def project(self, inputs):
+        return self.affine(inputs, "i"), 0.5
+
+    def recur(self, carry, projected):
+        z, number = projected
+        h = jnp.tanh(self.affine(carry, "h", onto=z)) * number
+        return h, h
+
+
+class PairCell(OwnCell):
+    """Its inputs are a pytree."""
+
+    def project(self, inputs):
+        return self.affine(inputs["a"] + inputs["b"], "i")
+
+    def recur(self, carry, projected):
+        h = jnp.tanh(self.affine(carry, "h", onto=projected))
+        return h, h
+
+
+@pytest.mark.parametrize("cell", [AutonomousCell, NumberCell])
+def test_project_may_return_anything(cell, params, inputs, float64):
+    rnn, carry = rnncells.RNN(cell(FEATURES)), jnp.ones((ROWS, FEATURES))
+    actual, expected = (
+        outputs_and_gradients(layer, params, inputs, carry)
+        for layer in (rnn, rnn.clone(implementation="scan"))
+    )
+    assert_close(actual, expected, **EXACT)
+
+
+def test_wrapped_cells_may_have_pytrees_as_inputs(params, inputs, float64):
+    cell = rnncells.ZoneoutCell(PairCell(FEATURES), rate=0.3, deterministic=True)
+    inner = {"params": {"cell": {"cell": params["params"]["cell"]}}}
+    pair = {"a": inputs, "b": 2 * inputs}
+    assert_equals_the_plain_loop(rnncells.RNN(cell), inner, pair, **EXACT)

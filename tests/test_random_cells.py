@@ -178,6 +178,49 @@ def test_typed_and_raw_keys_give_the_same_numbers(key, rng):
     assert_equal(y, gradients(rnn, params, x, jax.random.key(1))[0])
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_keys_of_any_generator_draw_what_the_plain_loop_draws(impl, rng, float64):
+    plain, params, x = setting(rng, zoneout, SPLIT, implementation="scan")
+    fast = plain.clone(implementation="auto")
+    with jax.default_prng_impl(impl):
+        for key in (jax.random.key(5), jax.random.PRNGKey(5)):
+            actual, expected = (gradients(rnn, params, x, key) for rnn in (fast, plain))
+            assert_close(actual, expected, rtol=1e-12, atol=1e-13)
+
+
+class DroppingCell(rnncells.GRUCell):
+    """A user's: dropout on the inputs."""
+
+    def setup(self):
+        super().setup()
+        self.dropout = nn.Dropout(0.5, deterministic=False)
+
+    def project(self, inputs):
+        return super().project(self.dropout(inputs))
+
+
+@pytest.mark.parametrize("streams", [SPLIT, FIXED], ids=["split", "fixed"])
+@pytest.mark.parametrize("features", [FEATURES, None])
+def test_dropout_in_project_draws_what_the_plain_loop_draws(
+    features, streams, rng, float64
+):
+    cell = DroppingCell(features, param_dtype=jnp.float64)
+    plain = rnncells.RNN(cell, split_rngs=streams, implementation="scan")
+    x = inputs_of(rng, BATCH, TIME)
+    carry = jnp.asarray(rng.standard_normal((BATCH, FEATURES)))
+    params = random_like(rng, jax.eval_shape(plain.init, KEYS, x, initial_carry=carry))
+
+    def gradient(rnn):
+        def loss(params, x):
+            y = rnn.apply(params, x, initial_carry=carry, rngs=KEYS)
+            return jnp.sum(jnp.sin(y)), y
+
+        return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(params, x)
+
+    actual = gradient(rnncells.RNN(cell, split_rngs=streams))
+    assert_close(actual, gradient(plain), rtol=1e-12, atol=1e-13)
+
+
 def test_vmapped_rows_draw_from_their_own_keys(rng):
     rnn, params, x = setting(rng, zoneout, SPLIT)
     keys = jax.random.split(jax.random.key(3), BATCH)

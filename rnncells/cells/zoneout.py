@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase
+from rnncells.base import RNNCellBase, split_shape
 from rnncells.checks import check_inner_cell, check_rate
 
 
@@ -105,9 +105,9 @@ class ZoneoutCell(RNNCellBase):
 
     def project(self, inputs):
         # Without a carry, all axes before the feature axes are batch axes.
-        dims = self.num_feature_dims
-        own = getattr(self, "_carry_shape", (*inputs.shape[:-dims], *(None,) * dims))
-        self.cell._take_shape(own)
+        batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
+        unknown = (*batch, *(None for _ in features))
+        self.cell._take_shape(getattr(self, "_carry_shape", unknown))
         if self.is_initializing():
             self.cell._check_bias_init()
         return self.cell.project(inputs)

@@ -14,11 +14,18 @@ from rnncells.base import RNNCellBase
 from rnncells.carry import Carry, cast_like
 from rnncells.checks import check_stepped
 from rnncells.layers.checks import check_kept
-from rnncells.layers.streams import copied, count_draws, count_from, streams_of
+from rnncells.layers.streams import (
+    Streams,
+    copied,
+    count_draws,
+    count_from,
+    streams_of,
+)
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.parts import Recurrence
 from rnncells.recurrence.trees import StructTree, structs
+from rnncells.recurrence.vmap_limits import drawn, why_not_vmapped
 
 
 def general_loop(rnn: nn.Module, axis: int) -> Callable:
@@ -111,28 +118,22 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str |
 def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str | None:
     """Returns why a step depends on more than params, carry, inputs and keys.
 
-    `project` gets only the keys that are the same at each step.
+    Or why it cannot be taken at all steps at once.
     """
     name, is_mutable = type(rnn.cell).__name__, bool(rnn.cell.scope.root.mutable)
     streams = streams_of(rnn, 1)
-    keys = streams.fixed, jax.tree.map(lambda leaf: leaf[0], streams.stepwise)
     cell, variables = rnn.cell.unbind()
     mutable = DenyList("params") if is_mutable else False
 
-    def step(variables, carry, inputs, keys):
-        rngs = streams.rngs(*keys)
+    def step(variables, fixed, carry, inputs, stepwise):
+        rngs = streams.rngs(fixed, stepwise)
         return cell.apply(variables, carry, inputs, mutable=mutable, rngs=rngs)
 
-    def project(variables, inputs, fixed):
-        rngs = streams.rngs(fixed)
-        return cell.apply(variables, inputs, method="project", rngs=rngs)
-
+    same = variables, streams.fixed
+    other = carry, inputs, jax.tree.map(lambda leaf: leaf[0], streams.stepwise)
     try:
-        traced, (_, written) = jax.make_jaxpr(step, return_shape=True)(
-            variables, carry, inputs, keys
-        )
-        if streams.stepwise and getattr(cell, "features", 0) is not None:
-            jax.eval_shape(project, variables, inputs, streams.fixed)
+        traced, (_, written) = jax.make_jaxpr(step, return_shape=True)(*same, *other)
+        reason = _why_not_projected(cell, carry, inputs, variables, streams)
     except FlaxError:
         # A missing variable or random stream. The plain loop has it or raises, too.
         return (
@@ -146,6 +147,44 @@ def _why_not_pure(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str |
             f"needs a cell without traced arrays; {name} holds or closes over some. "
             "Pass them as parameters or inputs."
         )
+    count = len(jax.tree.leaves(same))
+    varying = [k >= count for k in range(len(traced.jaxpr.invars))]
+    reason = reason or why_not_vmapped(traced, varying)
+    return reason and f"needs a step that `jax.vmap` can map; {name} {reason}."
+
+
+def _why_not_projected(
+    cell: RNNCellBase,
+    carry: Carry,
+    inputs: chex.ArrayTree,
+    variables: chex.ArrayTree,
+    streams: Streams,
+) -> str | None:
+    """Returns why `project` cannot take several steps at once.
+
+    It gets only the keys that are the same at each step.
+    """
+    own_project, _ = functions_of(cell, carry)
+
+    def project(inputs):
+        params = variables.get("params", {})
+        return own_project(params, inputs, streams.rngs(streams.fixed))
+
+    def trace(*leading):
+        struct = jax.ShapeDtypeStruct
+        leaves = [
+            struct((*leading, *x.shape), x.dtype) for x in jax.tree.leaves(inputs)
+        ]
+        x = jax.tree.unflatten(jax.tree.structure(inputs), leaves)
+        return jax.make_jaxpr(project, return_shape=True)(x)
+
+    one, z = trace()
+    if not jax.tree.leaves(z):
+        return "has a `project` that returns no arrays"
+    if any(leaf.shape == () and leaf.weak_type for leaf in jax.tree.leaves(z)):
+        return "has a `project` that returns a Python number"
+    if streams.fixed and drawn(trace(2)[0]) != drawn(one):
+        return "draws random numbers in `project` that are the same at each step"
     return None
 
 

@@ -218,7 +218,7 @@ class RNN(nn.Module):
             keep_order=keep_order,
             return_all_carries=return_all_carries,
         )
-        inputs = jax.tree.map(jnp.asarray, inputs)
+        inputs = self._arrays(inputs)
         axis, seq_lengths, mask, resets = check_sequences(
             inputs,
             self._feature_dims(),
@@ -266,6 +266,15 @@ class RNN(nn.Module):
     def _feature_dims(self) -> int:
         return feature_dims(self.cell)
 
+    @nn.nowrap
+    def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
+        inputs = jax.tree.map(jnp.asarray, inputs)
+        if self.is_initializing():
+            return inputs
+        params = self.cell.variables.get("params", {})
+        return jax.tree.map(lambda leaf: with_own_dtype(leaf, params), inputs)
+
     def step(
         self,
         carry: Carry | None,
@@ -300,7 +309,7 @@ class RNN(nn.Module):
                 "`step` of RNN needs `reverse=False`, got True: a reversed layer "
                 "starts at the end of the sequence. Call it on the whole sequence."
             )
-        inputs = jax.tree.map(jnp.asarray, inputs)
+        inputs = self._arrays(inputs)
         if carry is None:
             carry = self.initialize_carry(init_key, inputs)
         carry = jax.tree.map(with_own_dtype, carry)

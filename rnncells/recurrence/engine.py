@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence import products
+from rnncells.recurrence.batched_together import batched_together
 from rnncells.recurrence.chunks import Segment, over_chunks
 from rnncells.recurrence.gradient import StepGradient, Stretch, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
@@ -77,14 +78,15 @@ def weights_outside_products(
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _run(recurrence, arrays, others, flags):
     full, alone = join(arrays, others), recurrence.plan.alone
-    return _forward(recurrence, full, flags, alone, keeps="nothing")[0]
+    result, _ = _forward(recurrence, full, flags, alone, keeps="nothing")
+    return batched_together(result, (full, flags))
 
 
 def _run_forward(recurrence, arrays, others, flags):
     full = join(arrays, others)
     segments, keeps, _ = recurrence.plan
     result, kept = _forward(recurrence, full, flags, segments, keeps)
-    return result, (arrays, others, flags, kept)
+    return batched_together(result, (full, flags)), (arrays, others, flags, kept)
 
 
 def _run_backward(recurrence, residuals, gradients):

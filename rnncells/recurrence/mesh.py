@@ -11,8 +11,8 @@ def has_mesh_types(tree: Any) -> bool:
 
     What a function makes anew, zeros say, then does not fit what it is given.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    if AxisType.Explicit in mesh.axis_types:
-        return True
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(tree)]
-    return any(of_leaf.manual_axis_type.varying for of_leaf in types)
+    # Arrays can lie on a mesh that is not set.
+    meshes = [jax.sharding.get_abstract_mesh(), *(t.sharding.mesh for t in types)]
+    is_explicit = any(AxisType.Explicit in mesh.axis_types for mesh in meshes)
+    return is_explicit or any(t.manual_axis_type.varying for t in types)
