@@ -1,0 +1,208 @@
+"""Cells of random operations, and random ways to run them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import rnncells
+from rnncells import Chunk
+
+ROWS, FEATURES_IN, FEATURES = 2, 3, 4
+GATES = ("h0", "h1", "h2")
+UNARY = {
+    "tanh": jnp.tanh,
+    "sigmoid": nn.sigmoid,
+    "relu": nn.relu,
+    "softplus": nn.softplus,
+    "square": lambda a: 0.3 * a**2,
+    "stop": lax.stop_gradient,
+    "single": lambda a: a.astype(jnp.float32).astype(a.dtype),
+    "turned": lambda a: jnp.roll(a, 1, -1),
+    "summed": lambda a: a + jnp.cumsum(a, -1) / a.shape[-1],
+}
+BINARY = {
+    "times": jnp.multiply,
+    "plus": jnp.add,
+    "minus": jnp.subtract,
+    "larger": jnp.maximum,
+    "chosen": lambda a, b: jnp.where(a > b, a, 0.5 * b),
+    "mixed": lambda a, b: nn.sigmoid(a) * b + (1 - nn.sigmoid(a)) * a,
+    "branched": lambda a, b: lax.cond(
+        jnp.sum(a) > 0, lambda a, b: a * b, lambda a, b: a - b, a, b
+    ),
+}
+# Ways to take a product of the carry with weights within a transformation.
+INSIDE = {
+    "checkpoint": lambda f, a: jax.checkpoint(f)(a),
+    "jit": lambda f, a: jax.jit(f)(a),
+    "vmap": lambda f, a: jax.vmap(f)(a),
+    "loop": lambda f, a: lax.fori_loop(0, 2, lambda _, a: jnp.tanh(f(a)), a),
+}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a step.
+
+    Attributes:
+      kind: a method of `GeneratedCell`, without its underscore.
+      name: which of this kind.
+      operands: numbers of earlier results, of which it takes as many as it needs.
+    """
+
+    kind: str
+    name: str
+    operands: tuple[int, int, int]
+
+
+class GeneratedCell(rnncells.RNNCellBase):
+    """A step is a list of operations on the results of earlier ones.
+
+    Attributes:
+      parts: floating parts of the carry.
+      counts: whether the carry has an integer, too.
+      operations: of `recur`, in order.
+      carried: numbers of the results that become the carry.
+      returned: numbers of the results that become the output.
+    """
+
+    features: int = FEATURES
+    parts: int = 1
+    counts: bool = False
+    operations: tuple[Operation, ...] = ()
+    carried: tuple[int, ...] = ()
+    returned: tuple[int, ...] = ()
+    param_dtype: Any = jnp.float64
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        floats = tuple((self.features,) for _ in range(self.parts))
+        if not self.counts:
+            return floats
+        return {"state": floats, "steps": jax.ShapeDtypeStruct((), jnp.int32)}
+
+    def setup(self):
+        self.gates("i0", "i1")
+        self.gates(*GATES, kernel_init=nn.initializers.normal(0.5))
+        self.dense = nn.Dense(self.features, param_dtype=self.param_dtype)
+        self.norm = nn.LayerNorm(param_dtype=self.param_dtype)
+        normal, shape = nn.initializers.normal(0.5), (self.features, self.features)
+        self.plain = self.param("plain", normal, shape, self.param_dtype)
+        self.peephole = self.param("peephole", normal, shape[:1], self.param_dtype)
+
+    def project(self, inputs):
+        return self.affine(inputs, "i0", "i1"), jnp.sin(inputs[..., :1])
+
+    def recur(self, carry, projected):
+        state = carry["state"] if self.counts else carry
+        z, scale = projected
+        results = [*state, *jnp.split(z, 2, -1), scale * jnp.ones_like(state[0])]
+        if self.counts:
+            results.append(results[0] / (1 + carry["steps"][..., None] ** 2))
+        for operation in self.operations:
+            operands = [results[k % len(results)] for k in operation.operands]
+            results.append(
+                getattr(self, f"_{operation.kind}")(operation.name, *operands)
+            )
+        # A state that grows would hide what is small.
+        new = tuple(jnp.tanh(results[k % len(results)]) for k in self.carried)
+        outputs = [results[k % len(results)] for k in self.returned]
+        if self.counts:
+            new = {"state": new, "steps": carry["steps"] + 1}
+        return new, outputs[0] if len(outputs) == 1 else {"some": outputs}
+
+    @nn.nowrap
+    def _affine(self, name, a, b, c):
+        return self.affine(a, name)
+
+    @nn.nowrap
+    def _added(self, name, a, b, c):
+        return self.affine(a, name, onto=b)
+
+    @nn.nowrap
+    def _pair(self, name, a, b, c):
+        both = self.affine(a, name, "h0", onto=jnp.concatenate([b, c], -1))
+        first, second = jnp.split(both, 2, -1)
+        return first * nn.sigmoid(second)
+
+    @nn.nowrap
+    def _dense(self, name, a, b, c):
+        return self.product(self.dense, a, onto=b)
+
+    @nn.nowrap
+    def _inside(self, name, a, b, c):
+        return INSIDE[name](lambda a: self.affine(a, "h1"), a)
+
+    @nn.nowrap
+    def _weight(self, name, a, b, c):
+        return a @ self.plain if name == "matrix" else a * self.peephole
+
+    @nn.nowrap
+    def _norm(self, name, a, b, c):
+        return self.norm(a)
+
+    @nn.nowrap
+    def _unary(self, name, a, b, c):
+        return UNARY[name](a)
+
+    @nn.nowrap
+    def _binary(self, name, a, b, c):
+        return BINARY[name](a, b)
+
+
+KINDS = {
+    **{kind: GATES for kind in ("affine", "added", "pair")},
+    **{"dense": ("dense",), "norm": ("norm",), "weight": ("matrix", "peephole")},
+    **{"inside": (*INSIDE,), "unary": (*UNARY,), "binary": (*BINARY,)},
+}
+
+
+def some_cell(rng: np.random.Generator) -> GeneratedCell:
+    """Returns a random cell; equal generators give equal cells."""
+
+    def numbers(count):
+        return tuple(int(k) for k in rng.integers(0, 100, count))
+
+    operations = []
+    for _ in range(rng.integers(2, 8)):
+        kind = str(rng.choice([*KINDS, "added", "unary", "binary", "binary"]))
+        name = str(rng.choice(KINDS[kind]))
+        operations.append(Operation(kind, name, numbers(3)))
+    parts = int(rng.integers(1, 4))
+    return GeneratedCell(
+        parts=parts,
+        counts=bool(rng.random() < 0.25),
+        operations=tuple(operations),
+        carried=numbers(parts),
+        returned=numbers(int(rng.integers(1, 3))),
+    )
+
+
+def some_options(rng: np.random.Generator, steps: int) -> tuple[dict, dict]:
+    """Returns random fields of an `RNN`, and arguments of its call."""
+
+    def one_of(*values):
+        return values[rng.integers(len(values))]
+
+    fields = {
+        "memory": one_of("full", "recompute", "sqrt", Chunk(2)),
+        "projection": one_of("auto", "whole", Chunk(2), Chunk(3)),
+        "unroll": one_of(1, 1, 2),
+        "reverse": one_of(False, True),
+        "padded_outputs": one_of("run", "hold", "zero"),
+    }
+    ways = {
+        "seq_lengths": rng.integers(0, steps + 1, ROWS),
+        "mask": rng.random((ROWS, steps)) < 0.7,
+        "resets": rng.random((ROWS, steps)) < 0.3,
+    }
+    arguments = {
+        name: jnp.asarray(way) for name, way in ways.items() if rng.random() < 0.4
+    }
+    wanted = one_of(None, "return_carry", "return_all_carries")
+    return fields, arguments | ({} if wanted is None else {wanted: True})
