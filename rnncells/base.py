@@ -5,9 +5,8 @@ A cell is a projection and a recurrence:
     cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
 
 In addition, a call keeps the dtypes of the carry. `project` computes everything that
-depends on the inputs only. It takes any leading axes, so a whole sequence can be
-projected at once. `recur` computes everything that depends on the carry. A cell defines
-the shapes of its carry in `carry_shape`; this file implements the rest.
+depends on the inputs only, and `recur` everything that depends on the carry. A cell
+defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
 import chex
@@ -16,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
-from rnncells.applied import applied
 from rnncells.carry import (
     Carry,
     Sample,
@@ -30,7 +28,6 @@ from rnncells.carry import (
 from rnncells.checks import check_fields, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
 from rnncells.initializers import ByGate, check_by_gate, of_gate
-from rnncells.recurrence import products
 from rnncells.recurrence.affine import Affine
 from rnncells.recurrence.trees import StructTree
 
@@ -109,7 +106,7 @@ class RNNCellBase(nn.RNNCellBase):
         """Returns the part of a step that depends on the inputs only.
 
         Args:
-          inputs: `(*leading, *features)`, with any leading axes.
+          inputs: `(*batch, *features)`.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `project`.")
 
@@ -315,10 +312,7 @@ class RNNCellBase(nn.RNNCellBase):
     ) -> jax.Array:
         """Returns `inputs @ kernel + bias` of several gates, side by side.
 
-        All gates are computed in one product. In `recur`, use this method or `product`
-        to multiply the carry by weights, so that the gradients of the weights are
-        computed after the loop over time. Calls inside a transformation within `recur`,
-        for example `jax.vmap` or `jax.checkpoint`, are correct but slower.
+        All gates are computed in one product.
 
         Args:
           inputs: `(*leading, features_in)`, with any leading axes.
@@ -333,15 +327,12 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: there are no names, or there is no gate of some name.
         """
         check_names("affine", names)
-
-        def parts():
-            shape = getattr(self, "_carry_shape", ())
-            width = shape[-1] if shape else None
-            gates = [self._gate(name) for name in names]
-            params = [gate(inputs.shape[-1], width) for gate in gates]
-            return Affine(getattr(self, "dtype", None)), side_by_side(params)
-
-        return products.product(parts, inputs, onto)
+        shape = getattr(self, "_carry_shape", ())
+        width = shape[-1] if shape else None
+        gates = [self._gate(name) for name in names]
+        weights = side_by_side([gate(inputs.shape[-1], width) for gate in gates])
+        result = Affine(getattr(self, "dtype", None))(inputs, weights)
+        return result if onto is None else onto + result
 
     @nn.nowrap
     def _gate(self, name: str) -> GateParams:
@@ -358,21 +349,15 @@ class RNNCellBase(nn.RNNCellBase):
     def product(
         self, layer: nn.Module, inputs: jax.Array, onto: jax.Array | None = None
     ) -> jax.Array:
-        """Returns `layer(inputs)` for a layer that is affine in its inputs.
-
-        In `recur`, use this method to apply a `flax.linen` layer such as Conv or Dense
-        to the carry, so that the gradients of its weights are computed after the loop
-        over time. In `project`, it returns the same as `layer(inputs)`, and on CPU it
-        is faster for Conv.
+        """Returns `layer(inputs)`, added to `onto` if that is given.
 
         Args:
-          layer: a submodule without state or randomness.
+          layer: a submodule.
           inputs: the inputs of the layer.
           onto: array of the result's shape that the result is added to.
 
         Raises:
           TypeError: `layer` is not a layer.
-          ValueError: in `recur`, `layer` is not affine.
         """
         if not isinstance(layer, nn.Module) or isinstance(layer, GateParams):
             got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
@@ -380,15 +365,8 @@ class RNNCellBase(nn.RNNCellBase):
                 f"`product` of {type(self).__name__} takes a layer, for example "
                 f"self.product(self.dense, h), got {got}. For gates use `affine`."
             )
-        if self.is_initializing():
-            result = layer(inputs)
-            return result if onto is None else onto + result
-
-        def parts():
-            unbound, variables = layer.unbind()
-            return applied(unbound), variables
-
-        return products.product(parts, inputs, onto)
+        result = layer(inputs)
+        return result if onto is None else onto + result
 
 
 def feature_dims(cell: nn.Module) -> int:

@@ -14,10 +14,8 @@ from flax.errors import InvalidRngError
 
 from rnncells.base import RNNCellBase, split_shape
 from rnncells.carry import Carry, Sample, sample_structs
-from rnncells.layers.loops import functions_of
+from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence.engine import weights_outside_products
-from rnncells.recurrence.parts import Recurrence
 from rnncells.recurrence.trees import zeros
 
 STEPS = 5
@@ -71,11 +69,10 @@ def check_cell(
 
     >>> import jax, rnncells
     >>> print(rnncells.check_cell(rnncells.GRUCell(4), (2, 3)))
-    right  `project` takes any leading axes.
     right  a step keeps the structure, shapes and dtypes of the carry.
     right  the rows of a batch are independent.
     right  the fast loop and the plain loop have equal values and gradients.
-    right  `recur` uses weights only in its 2 products.
+    right  the loop over time uses weights only in its 2 products.
 
     Args:
       cell: instance of a cell.
@@ -96,19 +93,12 @@ def check_cell(
 
 
 def _findings(cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
-    checks = [_kept_carry, _rows]
+    checks = [_kept_carry, _rows, _loops, _weights]
     if _calls_members(cell):
         missing = _missing_members(cell)
         if missing:
             yield Finding("wrong", f"the cell does not define {missing}.")
             return
-        checks = [_leading_axes, *checks, _loops, _weights]
-    else:
-        yield Finding(
-            "slow",
-            "the cell is not derived from rnncells.RNNCellBase, or overrides "
-            "`__call__`: RNN runs it in the plain loop.",
-        )
     stage = "The cell must initialize."
     try:
         setting = _Setting(cell, sample_input, key)
@@ -164,26 +154,10 @@ class _Setting:
         variables = jax.eval_shape(cell.init, key, self.carry, first)
         self.variables = _like(rng, variables)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
-        return self.cell.apply(self.variables, inputs, method="project")
-
     def step(
         self, carry: Carry, inputs: chex.ArrayTree
     ) -> tuple[Carry, chex.ArrayTree]:
         return self.cell.apply(self.variables, carry, inputs)
-
-
-def _leading_axes(at: _Setting) -> Iterator[Finding]:
-    """`project` must take any leading axes."""
-    rows = jax.jit(jax.vmap(jax.vmap(at.project)))(at.inputs)
-    if _equal(jax.jit(at.project)(at.inputs), rows):
-        yield Finding("right", "`project` takes any leading axes.")
-    else:
-        yield Finding(
-            "wrong",
-            "`project` of a sequence differs from `project` of each row. It must treat "
-            "all axes except the feature axes as batch axes.",
-        )
 
 
 def _kept_carry(at: _Setting) -> Iterator[Finding]:
@@ -249,29 +223,30 @@ def _loops(at: _Setting) -> Iterator[Finding]:
 
 
 def _weights(at: _Setting) -> Iterator[Finding]:
-    """The products of `recur` must be traced."""
-    params = at.variables.get("params", {})
-    project, recur = functions_of(at.cell, at.carry)
-
-    def step(params, shared, carry, z, flags):
-        return recur(params, carry, z)
-
-    recurrence = Recurrence(project, step)
-    count, outside = weights_outside_products(recurrence, params, at.carry, at.inputs)
-    names = [
-        jax.tree_util.keystr(path)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(outside)
-        if leaf.ndim > 1
+    """The step must be taken apart."""
+    params = {"params": {"cell": at.variables.get("params", {})}}
+    pure, reason = RNN(at.cell).apply(params, at.carry, at.inputs, method=take_apart)
+    if reason is not None:
+        text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
+        yield Finding("slow", text)
+        return
+    leaves = jax.tree_util.tree_leaves_with_path(pure.given)
+    outside = [
+        jax.tree_util.keystr(path[2:])
+        for (path, leaf), is_used in zip(leaves, pure.step.used_outside(), strict=True)
+        if is_used and leaf.ndim > 1
     ]
+    count = len(pure.step.products)
     products = f"{count} product" + ("" if count == 1 else "s")
-    if names:
+    if outside:
         yield Finding(
             "slow",
-            f"`recur` uses {', '.join(names)} outside of its {products}. To multiply "
-            "the carry by weights, write self.affine(...) or self.product(...).",
+            f"the loop over time uses {', '.join(outside)} outside of its {products} "
+            "of the carry with weights, for example inside a condition or a loop.",
         )
     else:
-        yield Finding("right", f"`recur` uses weights only in its {products}.")
+        text = f"the loop over time uses weights only in its {products}."
+        yield Finding("right", text)
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:

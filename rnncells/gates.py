@@ -45,8 +45,7 @@ class GateParams(nn.Module):
 class Diagonal(nn.Module):
     """Multiplies by a diagonal matrix: `kernel * inputs + bias`, element by element.
 
-    Use it for peepholes, and for the gains and shifts of norms. In `recur`, apply it
-    with `self.product`.
+    Use it for peepholes, and for the gains and shifts of norms.
 
     Attributes:
       num_feature_dims: number of feature axes, the last axes of the inputs. They are

@@ -249,11 +249,10 @@ def test_real_carry_keeps_its_dtype(name, rng):
 
 
 @each_cell(always=FORMS)
-def test_complex_inputs_can_be_scanned(name, rng):
+def test_complex_inputs_can_be_scanned(name, rng, float64):
     case = CELLS[name]
-    inputs = case.inputs(rng, BATCH, TIME).astype(jnp.complex64)
-    inputs = inputs + 0.3j * case.inputs(rng, BATCH, TIME)
-    cell, step, sequence = compiled(name)
+    inputs = case.inputs(rng, BATCH, TIME) + 0.3j * case.inputs(rng, BATCH, TIME)
+    cell, step, sequence = compiled(name, param_dtype="float64")
     params = random_params(rng, rnncells.RNN(cell), inputs)
 
     carry, y = sequence(params, inputs)
@@ -261,8 +260,8 @@ def test_complex_inputs_can_be_scanned(name, rng):
     inner = {"params": params["params"]["cell"]}
     start = cell.initialize_carry(jax.random.key(0), inputs[:, 0])
     expected = python_loop(step, inner, start, batch_first(inputs))
-    assert_close((carry, batch_first(y)), expected)
-    assert y.dtype == jnp.complex64 and jnp.abs(y.imag).max() > 1e-3
+    assert_close((carry, batch_first(y)), expected, rtol=1e-11, atol=1e-12)
+    assert y.dtype == jnp.complex128 and jnp.abs(y.imag).max() > 1e-3
 
 
 @each_cell()

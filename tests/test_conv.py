@@ -1,5 +1,7 @@
 """ConvLSTMCell against its equations in NumPy, and convolutions against each other."""
 
+from functools import partial
+
 import chex
 import flax.linen as nn
 import jax
@@ -20,7 +22,10 @@ from convolutions import convolve, convolve_in_jax
 from equations import arrays, sigmoid
 
 import rnncells
-from rnncells.applied import convolve_by_patches, convolve_by_transposed
+from rnncells.recurrence.convolution import (
+    convolve_by_patches,
+    convolve_by_transposed,
+)
 
 CASES = [name for name in ALL_CELLS if name.startswith("ConvLSTMCell")]
 # As numbers of zeros before and after, on each axis.
@@ -132,9 +137,11 @@ def test_convolution_by_patches_or_transposed_equals_lax(form, options, rng, flo
     layer = nn.Conv(4, (3, 2), param_dtype=jnp.float64, **options)
     inputs = jnp.asarray(rng.standard_normal((2, 7, 5, 3)))
     params = random_params(rng, layer, inputs)
-    other = layer.clone(conv_general_dilated=form)
-    expected, pull = jax.vjp(layer.apply, params, inputs)
-    actual, other_pull = jax.vjp(other.apply, params, inputs)
+    equations = jax.make_jaxpr(layer.apply)(params, inputs).eqns
+    (conv,) = (e for e in equations if e.primitive.name == "conv_general_dilated")
+    at = [random_like(rng, operand.aval) for operand in conv.invars]
+    expected, pull = jax.vjp(partial(conv.primitive.bind, **conv.params), *at)
+    actual, other_pull = jax.vjp(partial(form, **conv.params), *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     gradient = random_like(rng, expected)
     assert_close(other_pull(gradient), pull(gradient), rtol=1e-12, atol=1e-12)

@@ -1,6 +1,7 @@
 """What XLA makes of the engine's gradient: counted, as times are not the same twice."""
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -53,6 +54,32 @@ class MultiplicativeCell(rnncells.RNNCellBase):
         return (c, h), h
 
 
+class CompactCell(nn.RNNCellBase):
+    """A cell as Flax's guide would have it: Dense layers in one compact method."""
+
+    features: int
+    num_feature_axes = 1
+
+    @nn.compact
+    def __call__(self, h, x):
+        dense = partial(nn.Dense, self.features)
+        f = nn.sigmoid(dense(name="xf")(x) + dense(name="hf")(h))
+        n = nn.tanh(dense(name="xn")(x) + f * dense(name="hn")(h))
+        h = f * h + (1 - f) * n
+        return h, h
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+
+# Cells without `project` and `recur`.
+WHOLE = {
+    "flax.LSTMCell": nn.LSTMCell,
+    "flax.OptimizedLSTMCell": nn.OptimizedLSTMCell,
+    "flax.GRUCell": nn.GRUCell,
+    "CompactCell": CompactCell,
+}
 OWN = "MultiplicativeCell"
 WAYS = {
     "chunks": {"projection": Chunk(CHUNK)},
@@ -63,15 +90,17 @@ WAYS = {
 }
 PROGRAMS = [
     *((name, "chunks") for name in [*CELLS, OWN, "LSTMCell-wide", f"{OWN}-wide"]),
+    *((name, "chunks") for name in WHOLE),
     *((name, way) for name in ("LSTMCell", OWN) for way in list(WAYS)[1:4]),
 ]
 # Where each is not 1: of the projection, and of one step, forward and back.
 PRODUCTS = {
-    "GRUCell": (2, 2, 2),
-    "GRUCell-reset-before": (2, 2, 2),
-    "MGUCell": (2, 2, 2),
+    "GRUCell": (1, 2, 2),
+    "GRUCell-reset-before": (1, 2, 2),
+    "MGUCell": (1, 2, 2),
+    "flax.GRUCell": (1, 2, 2),
+    "CompactCell": (1, 2, 2),
     "ProjectedLSTMCell": (1, 2, 2),
-    "LayerNormGRUCell": (2, 2, 2),
     "ConvGRUCell": (1, 2, 2),
     "LSTM1997Cell": (1, 1, 0),
     "LSTM2000Cell": (1, 1, 0),
@@ -85,8 +114,9 @@ MOST_OPERATIONS = {
     "SimpleCell": 8,
     # The values of three peepholes are written down too.
     "ConvLSTMCell-peepholes": 16,
-    # Each norm takes two sums over features, one after the other, forward and back.
-    "LayerNormLSTMCell": 23,
+    # Each norm takes two sums over features, one after the other, forward and back; and
+    # the gradient of the carry is written down, for those of gains and shifts.
+    "LayerNormLSTMCell": 24,
     "LayerNormGRUCell": 21,
     # One gate more than in 1997 is repeated for the cells of its block.
     "LSTM2000Cell": 16,
@@ -96,8 +126,9 @@ MOST_OPERATIONS = {
 
 def make(name, **options):
     """Returns a layer, and the features of its inputs."""
-    if name.removesuffix("-wide") == OWN:
-        make_cell, sizes, features_in = MultiplicativeCell, {"features": 13}, ()
+    if name.removesuffix("-wide") in (OWN, *WHOLE):
+        make_cell = WHOLE.get(name, MultiplicativeCell)
+        sizes, features_in = {"features": 13}, ()
     else:
         case = CELLS[name.removesuffix("-wide")]
         sizes = {k: size for k, size in SIZES.items() if k in case.options}

@@ -33,12 +33,10 @@ ALLOWED = {
     ],
     "rnncells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.trees"],
-    "rnncells/applied.py": [*FLAX, "rnncells.recurrence"],
     "rnncells/checks.py": ["chex", "jax", "numpy", "rnncells.carry"],
     "rnncells/gates.py": FLAX,
     "rnncells/base.py": [
         *FLAX,
-        "rnncells.applied",
         "rnncells.carry",
         "rnncells.checks",
         "rnncells.gates",
@@ -214,6 +212,16 @@ def violations(file, source):
         if file.startswith("experiments") and name.startswith("rnncells."):
             if name.count(".") > 1:
                 yield f"{file} imports {name}, which is no public name."
+
+
+def test_engine_has_no_hidden_state():
+    for path in (ROOT / "rnncells" / "recurrence").glob("*.py"):
+        names = {
+            node.id
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Name)
+        }
+        assert not names & {"contextvars", "ContextVar", "globals"}, path
 
 
 def test_imports_go_one_way():

@@ -28,7 +28,7 @@ from rnncells.layers.checks import (
     check_sequences,
     resolve_flags,
 )
-from rnncells.layers.loops import check_no_choice, choose_loop, step_of
+from rnncells.layers.loops import check_no_choice, fast_loop, step_of
 from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
@@ -91,13 +91,12 @@ class RNN(nn.Module):
         `Chunk(k)`: like `'sqrt'`, with chunks of about k steps.
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. `'sqrt'` and `Chunk` in `memory` override it.
-      implementation: `'auto'` takes the fast loop if the cell defines `project` and
-        `recur` and depends only on its params, carry, inputs and random streams;
-        otherwise the plain loop, which calls the cell at every step. The fast loop
-        supports reverse mode of any order and forward over reverse. `'scan'` always
-        takes the plain loop, which JAX differentiates. Use it for forward mode, for
-        `grad` of a `vmap` whose axis name the cell uses, and for `jax.debug_nans` (the
-        fast loop also runs a step on zeros).
+      implementation: `'auto'` takes the fast loop if the cell depends only on its
+        params, carry, inputs and random streams, and its step can be mapped over time
+        by `jax.vmap`; otherwise the plain loop, which calls the cell at every step. The
+        fast loop supports reverse mode of any order and forward over reverse. `'scan'`
+        always takes the plain loop, which JAX differentiates. Use it for forward mode,
+        and for `jax.debug_nans` (the fast loop also runs a step on zeros).
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -245,10 +244,8 @@ class RNN(nn.Module):
             reverse=flags["reverse"],
             padded_outputs=self.padded_outputs,
         )
-        steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), inputs)
-        loop = choose_loop(self, carry, steps)
         carry, carries, outputs = schedule.scan(
-            loop(self, axis),
+            fast_loop(self, axis),
             None if resets is None else cast_like(fresh, carry),
             carry,
             inputs,

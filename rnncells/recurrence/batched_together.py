@@ -15,23 +15,21 @@ from jax.interpreters import ad, batching, mlir
 def batched_together(
     results: chex.ArrayTree, operands: chex.ArrayTree
 ) -> chex.ArrayTree:
-    """Returns `results`; `vmap` maps all of them if it maps any of the two."""
-    leaves, structure = jax.tree.flatten(results)
+    """Returns `results` of `operands`; `vmap` maps each if it maps any operand."""
     others = jax.tree.leaves(operands)
-    return jax.tree.unflatten(
-        structure, _together.bind(*leaves, *others, count=len(leaves))
-    )
+    # One by one, so that results that nothing uses are not computed.
+    return jax.tree.map(lambda leaf: _together.bind(leaf, *others), results)
 
 
-def _first(*arrays, count):
-    return list(arrays[:count])
+def _first(array, *others):
+    return array
 
 
-def _jvp(primals, tangents, *, count):
-    return _together.bind(*primals, count=count), tangents[:count]
+def _jvp(primals, tangents):
+    return _together.bind(*primals), tangents[0]
 
 
-def _batch(arrays, axes, *, count):
+def _batch(arrays, axes):
     (size, *_) = (a.shape[k] for a, k in zip(arrays, axes) if k is not None)
     mapped = [
         jnp.broadcast_to(array, (size, *array.shape))
@@ -39,14 +37,12 @@ def _batch(arrays, axes, *, count):
         else jnp.moveaxis(array, axis, 0)
         for array, axis in zip(arrays, axes, strict=True)
     ]
-    results = mapped[:count]
-    return _together.bind(*mapped, count=count), [0] * len(results)
+    return _together.bind(*mapped), 0
 
 
 _together = Primitive("batched_together")
-_together.multiple_results = True
 _together.def_impl(_first)
 _together.def_abstract_eval(_first)
 ad.primitive_jvps[_together] = _jvp
 batching.primitive_batchers[_together] = _batch
-mlir.register_lowering(_together, lambda _, *values, count: values[:count])
+mlir.register_lowering(_together, lambda _, value, *others: [value])

@@ -22,8 +22,10 @@ from rnncells.recurrence.gradient import StepGradient, Stretch, project
 from rnncells.recurrence.parts import Arrays, Moment, Recurrence
 from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
 from rnncells.recurrence.settling import scan_settled
+from rnncells.recurrence.step import Weights
 from rnncells.recurrence.tape import Tape, slice_time, write_time
 from rnncells.recurrence.trees import (
+    StructTree,
     add,
     join,
     rest,
@@ -36,7 +38,7 @@ from rnncells.recurrence.trees import (
 
 def run(
     recurrence: Recurrence,
-    params: chex.ArrayTree,
+    weights: Weights,
     shared: chex.ArrayTree,
     carry: chex.ArrayTree,
     inputs: chex.ArrayTree,
@@ -46,7 +48,7 @@ def run(
 
     Args:
       recurrence: what runs.
-      params: pytree of arrays.
+      weights: what depends on the parameters alone.
       shared: pytree of arrays that every step gets.
       carry: carry before the first step.
       inputs: pytree of `(time, ...)`.
@@ -55,24 +57,10 @@ def run(
     Returns:
       The last carry, and the outputs, `(time, ...)`.
     """
-    arrays = _arrays(recurrence, params, shared, carry, inputs, flags)
+    products = weights.projections, weights.products
+    arrays = Arrays(weights.others, *products, shared, carry, inputs)
     with naming_the_option():
         return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
-
-
-def weights_outside_products(
-    recurrence: Recurrence,
-    params: chex.ArrayTree,
-    carry: chex.ArrayTree,
-    inputs: chex.ArrayTree,
-) -> tuple[int, chex.ArrayTree]:
-    """Returns the number of products of a step, and the params that it uses elsewhere.
-
-    All other params are None. The arguments are those of `run`.
-    """
-    arrays = _arrays(recurrence, params, None, carry, inputs, [])
-    others, _ = StepGradient(recurrence, arrays, []).others
-    return len(arrays.products), others
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -98,16 +86,12 @@ def _run_backward(recurrence, residuals, gradients):
 _run.defvjp(_run_forward, _run_backward)
 
 
-def _arrays(recurrence, params, shared, carry, inputs, flags) -> Arrays:
-    """Returns the arrays with the products of a step, which are looked for here."""
-    first, now = structs((inputs, flags), drop_axis=True)
-    z = jax.eval_shape(recurrence.project, params, first)
-    first, z, now = zeros((first, z, now))
-    projections = products.find(lambda: recurrence.project(params, first))
-    found = products.find(lambda: recurrence.step(params, shared, carry, z, now))
-    for product in found:
-        products.check_affine(product)
-    return Arrays(params, projections, found, shared, carry, inputs)
+def projected(
+    recurrence: Recurrence, weights: Weights, inputs: chex.ArrayTree
+) -> StructTree:
+    """Returns shapes and dtypes of the projection of a sequence."""
+    arrays = Arrays(weights.others, weights.projections, weights.products, None)
+    return jax.eval_shape(partial(project, recurrence), arrays, inputs)
 
 
 def _forward(
@@ -145,16 +129,16 @@ def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
     `(carry, z, flags, written, place) -> (carry, written)`, `place` being that of the
     chunk's first step on the tape.
     """
-    forms = [products.loop_form(product) for product in arrays.products]
+    take = products.formed_by([products.loop_form(p) for p in arrays.products])
 
     def one(so_far, now):
         carry, written = so_far
         z, (flags, i) = now
-        (new, outputs), values = products.formed_by(
-            forms,
-            lambda: recurrence.step(arrays.params, arrays.shared, carry, z, flags),
+        (new, outputs), taken = recurrence.step(
+            arrays.others, arrays.shared, carry, z, flags, take
         )
-        return (new, tape.write(written, i, outputs, Moment(new, z, values))), None
+        after = Moment(new, z, taken.values)
+        return (new, tape.write(written, i, outputs, after)), None
 
     def steps(carry, z, flags, written, place):
         places = place + jnp.arange(jax.tree.leaves(z)[0].shape[0])

@@ -1,5 +1,6 @@
 """The gradient of the steps of one chunk of time."""
 
+from functools import partial
 from typing import NamedTuple
 
 import chex
@@ -57,13 +58,13 @@ class StepGradient:
     def __init__(self, recurrence: Recurrence, arrays: Arrays, flags: chex.ArrayTree):
         self.recurrence = recurrence
         self.arrays = arrays
+        self._both = (arrays.others, arrays.shared)
         self._pulls = [products.loop_pull(product) for product in arrays.products]
         inputs, self._flags = structs((arrays.inputs, flags), drop_axis=True)
         carry = structs(arrays.carry)
-        z = jax.eval_shape(recurrence.project, arrays.params, inputs)
+        z = jax.eval_shape(partial(project, recurrence), arrays, inputs)
         values = jax.eval_shape(self._values, carry, z, self._flags)
         self._moment = Moment(carry, z, values)
-        self._both = (arrays.params, arrays.shared)
         at = (self._moment, values, self._flags)
         traced = Traced(self._linked, self._both, *at)
         _, self._outputs = traced.result
@@ -116,26 +117,22 @@ class StepGradient:
                 strict=True,
             )
         ]
-        d_params, d_shared = self._pull_others(moments, chunk.flags, d_news, d_outputs)
+        d_others, d_shared = self._pull_others(moments, chunk.flags, d_news, d_outputs)
         d_projected, d_projections, d_inputs = self._pull_projection(chunk.inputs, d_z)
-        d_params = add_given(d_params, d_projected)
-        terms = Arrays(d_params, d_projections, d_products, d_shared)
+        d_others = add_given(d_others, d_projected)
+        terms = Arrays(d_others, d_projections, d_products, d_shared)
         return d_carry, terms, d_inputs
 
     def _values(self, carry, z, flags):
-        arrays = self.arrays
-        _, values = products.formed_by(
-            [products.plain_form(product) for product in arrays.products],
-            lambda: self.recurrence.step(arrays.params, arrays.shared, carry, z, flags),
-        )
-        return values
+        take = products.formed_by(list(map(products.plain_form, self.arrays.products)))
+        _, taken = self.recurrence.step(*self._both, carry, z, flags, take)
+        return taken.values
 
     def _linked(self, both, moment, taps, flags):
         carry, z, values = moment
-        return products.linked(
-            *(values, taps),
-            lambda: self.recurrence.step(*both, carry, z, flags),
-        )
+        take = products.linked(values, taps, self._pulls)
+        result, _ = self.recurrence.step(*both, carry, z, flags, take)
+        return result
 
     def _smooth_linked(self, *at):
         return smooth(self._linked(*at))
@@ -189,8 +186,7 @@ class StepGradient:
 
     def _pull(self, pull, d_new, d_output):
         """Returns the gradients by the carry before a step, by z, and by values."""
-        with products.pulling_by(self._pulls):
-            (d_carry, d_z), d_values = pull((d_new, d_output))
+        (d_carry, d_z), d_values = pull((d_new, d_output))
         return d_carry, d_z, d_values
 
     def _linear(self, moment, flags):
@@ -233,10 +229,9 @@ class StepGradient:
 
         def at(moment, flags):
             carry, z, values = moment
-            _, lefts = products.given(
-                values, lambda: self.recurrence.step(*self._both, carry, z, flags)
-            )
-            return lefts
+            take = products.known(values)
+            _, taken = self.recurrence.step(*self._both, carry, z, flags, take)
+            return taken.lefts
 
         return jax.vmap(at)(moments, flags)
 
@@ -253,8 +248,7 @@ class StepGradient:
 
         # The taps are varied too, see `products.linked`.
         _, pull = jax.vjp(at, self.others, zeros(moments.values))
-        with products.pulling_by(self._pulls):
-            return pull((d_news, d_outputs))[0]
+        return pull((d_news, d_outputs))[0]
 
     def _pull_projection(self, inputs, d_z):
         """Returns the gradients by params, by products, and by inputs of a chunk.
@@ -266,19 +260,18 @@ class StepGradient:
         forms = [products.pulled_form(product) for product in arrays.projections]
 
         def at(varied, taps):
-            params, given = join(varied, (arrays.params, inputs))
-            z, lefts = products.tapped(
-                forms, taps, lambda: recurrence.project(params, given)
-            )
-            return smooth(z), lefts
+            others, given = join(varied, (arrays.others, inputs))
+            take = products.tapped(forms, taps)
+            z, taken = recurrence.project(others, given, take)
+            return smooth(z), taken.lefts
 
-        values = jax.eval_shape(lambda: _project(recurrence, arrays, inputs)[1])
-        read, _ = Traced(at, (arrays.params, inputs), values).read()
-        varied = smooth((pick(arrays.params, read[0]), inputs))
+        values = jax.eval_shape(lambda: _project(recurrence, arrays, inputs)[1].values)
+        read, _ = Traced(at, (arrays.others, inputs), values).read()
+        varied = smooth((pick(arrays.others, read[0]), inputs))
         _, pull, lefts = jax.vjp(at, varied, zeros(values), has_aux=True)
-        (d_params, d_inputs), d_values = pull(d_z)
+        (d_others, d_inputs), d_values = pull(d_z)
         d_products = map(_pull_weights, arrays.projections, lefts, d_values)
-        return d_params, list(d_products), d_inputs
+        return d_others, list(d_products), d_inputs
 
 
 def project(
@@ -289,8 +282,8 @@ def project(
 
 
 def _project(recurrence, arrays, inputs):
-    forms = [products.plain_form(product) for product in arrays.projections]
-    return products.formed_by(forms, lambda: recurrence.project(arrays.params, inputs))
+    take = products.formed_by(list(map(products.plain_form, arrays.projections)))
+    return recurrence.project(arrays.others, inputs, take)
 
 
 def _pull_weights(product: Product, left: jax.Array, d_value: jax.Array) -> Product:

@@ -14,10 +14,10 @@ class Recurrence(NamedTuple):
     """What runs over time: pure functions.
 
     Attributes:
-      project: `(params, inputs) -> z`, for any leading axes.
-      step: `(params, shared, carry, z, flags) -> (carry, outputs)`, its products with
-        recurrent weights taken through `products.product`.
-      plan: how time is taken; None where nothing is run.
+      project: `(others, inputs, take) -> (z, taken)`, of one step or of many; see
+        `Step`.
+      step: `(others, shared, carry, z, flags, take) -> ((carry, outputs), taken)`.
+      plan: how time is taken.
       unroll: steps in one iteration of the loop over steps.
     """
 
@@ -31,7 +31,7 @@ class Arrays(NamedTuple):
     """What a recurrence is differentiated by, and the gradients.
 
     Attributes:
-      params: of the cell.
+      others: what depends on the parameters alone, without weights of products.
       projections: the products of the projection, with their weights.
       products: those of the recurrence.
       shared: what every step gets beside.
@@ -39,7 +39,7 @@ class Arrays(NamedTuple):
       inputs: `(time, ...)`; None likewise.
     """
 
-    params: chex.ArrayTree
+    others: chex.ArrayTree
     projections: list[Product]
     products: list[Product]
     shared: chex.ArrayTree

@@ -1,72 +1,39 @@
-"""Products with weights, which steps and projections mark so that they can be found.
+"""The products of a step with weights, and the ways to take them.
 
-A step that writes `product(parts, left)` for `apply(left, weights)`, the parts being
-`apply` and `weights`, tells that the result is affine in `left` and that `weights` do
-not depend on the carry. Then a loop over steps need not form gradients of the weights:
-one product after the loop does, from all `left` and all gradients of the result.
-Outside the functions of this file that replace products, `product` is the plain call;
-so it is inside a transformation (`vmap`, `scan`, `checkpoint`) within the step, whose
-arrays must not leave it.
+A product is affine in its left operand, and its weights do not depend on the carry. So
+a loop over steps need not form gradients of the weights: one product after the loop
+does, from all left operands and all gradients of the result.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
-from jax.extend.core import get_opaque_trace_state
+from jax.tree_util import Partial
 
 from rnncells.recurrence.affine import Affine, add_bias, cast_gradient
 from rnncells.recurrence.settling import on_cpu, settled
-from rnncells.recurrence.traced import Traced
-from rnncells.recurrence.trees import structs, zeros
+from rnncells.recurrence.trees import zeros
 
+# A product as a function of its left operand and its weights. Where it has a method
+# `pull_weights(left, weights, gradient)`, that gives the gradients by weights, summed
+# over leading axes; where it has an attribute `to_pull`, that is the same function, of
+# which JAX takes the derivative by the left operand.
 Apply = Callable[[jax.Array, chex.ArrayTree], jax.Array]
+# `(left, onto) -> (value, result)`: the value to keep, and the product added to `onto`.
+Form = Callable[[jax.Array, jax.Array | None], tuple[jax.Array, jax.Array]]
+# The same for product `k`: what a step takes its products by.
+Take = Callable[[int, jax.Array, jax.Array | None], tuple[jax.Array, jax.Array]]
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
 _MUCH_TO_PACK = 2**19
 _FEW_ROWS = 64
-
-# What is called in place of products, and the trace in which it is.
-_replacement: contextvars.ContextVar[tuple[Callable | None, Any]] = (
-    contextvars.ContextVar("replacement of products", default=(None, None))
-)
-
-
-def product(
-    parts: Callable[[], tuple[Apply, chex.ArrayTree]],
-    left: jax.Array,
-    onto: jax.Array | None = None,
-) -> jax.Array:
-    """Returns `apply(left, weights)`, added to `onto` where that is given.
-
-    Args:
-      parts: returns `(apply, weights)`: a pure function, affine in `left`, and a pytree
-        of arrays that depend neither on the carry nor on inputs. Where `apply` has a
-        method `pull_weights(left, weights, gradient)`, that gives the gradients by
-        weights, summed over leading axes; where it has an attribute `to_pull`, that is
-        the same function, of which JAX takes the derivative by `left`.
-      left: what is made of the carry, or of inputs.
-      onto: what the product is added to.
-    """
-    replacement, trace = _replacement.get()
-    is_replaced = replacement is not None and trace == get_opaque_trace_state()
-    if is_replaced and not getattr(left, "weak_type", False):
-        return replacement(parts, left, onto)
-    apply, weights = parts()
-    if is_replaced:
-        # The weights decide the dtype of a weakly typed left side.
-        dtype = jnp.result_type(left, *jax.tree.leaves(weights))
-        return replacement(parts, jax.lax.convert_element_type(left, dtype), onto)
-    return _add(onto, apply(left, weights))
 
 
 @partial(
@@ -91,156 +58,71 @@ class Product:
     result: jax.ShapeDtypeStruct
 
 
-def find(step: Callable[[], Any]) -> list[Product]:
-    """Returns the products that `step` takes, in order; forms none of them."""
-    found = []
-
-    def record(parts, left, onto):
-        apply, weights = parts()
-        left, result = structs((left, jax.eval_shape(apply, left, weights)))
-        found.append(Product(weights, apply, left, result))
-        return zeros(result) if _is_part(onto, result) else _add(onto, zeros(result))
-
-    with _replaced(record):
-        step()
-    return found
+def formed_by(forms: list[Form]) -> Take:
+    """Returns what takes each product in its own form."""
+    return lambda k, left, onto: forms[k](left, onto)
 
 
-def check_affine(found: Product) -> None:
-    """Raises unless the function of a product is affine in its left side.
+def known(values: list[jax.Array]) -> Take:
+    """Returns what takes known values for products."""
 
-    What its derivative keeps would then depend on the weights alone.
-    """
-    if isinstance(found.apply, Affine):
-        return
+    def take(k, left, onto):
+        value = values[k]
+        return value, value if _is_part(onto, value) else _add(onto, value)
 
-    def kept(left):
-        _, pull = jax.vjp(lambda left: found.apply(left, found.weights), left)
-        return jax.tree.leaves(pull)
-
-    # Of a compiled function inside, all results depend on all arguments.
-    with jax.disable_jit():
-        depends = any(Traced(kept, found.left).depending())
-    if depends:
-        raise ValueError(
-            "what `product` applies in `recur` must be affine in its inputs (weights "
-            f"times inputs plus bias), and this is not: {found.apply}. Write the plain "
-            "call, layer(inputs), in its place."
-        )
+    return take
 
 
-def formed_by(
-    forms: list[Callable], step: Callable[[], Any]
-) -> tuple[Any, list[jax.Array]]:
-    """Returns `step()`, its products formed by `forms`, and the products' values."""
-    values = []
-
-    def form(parts, left, onto):
-        added, values_onto = forms[len(values)](left, onto)
-        values.append(added)
-        return values_onto
-
-    with _replaced(form):
-        result = step()
-    if len(values) != len(forms):
-        raise ValueError(
-            f"a step took {len(forms)} products once and {len(values)} now: is one in "
-            "a function with a derivative of its own (jax.custom_vjp, jax.custom_jvp)? "
-            "Use RNN(..., implementation='scan')."
-        )
-    return result, values
-
-
-def given(
-    values: list[jax.Array], step: Callable[[], Any]
-) -> tuple[Any, list[jax.Array]]:
-    """Returns `step()` with known values of its products, and their left sides."""
-    lefts = []
-
-    def look_up(parts, left, onto):
-        lefts.append(left)
-        value = values[len(lefts) - 1]
-        return value if _is_part(onto, value) else _add(onto, value)
-
-    with _replaced(look_up):
-        return step(), lefts
-
-
-def tapped(
-    forms: list[Callable], taps: list[jax.Array], step: Callable[[], Any]
-) -> tuple[Any, list[jax.Array]]:
-    """Returns `step()`, with taps added to its products, and their left sides.
+def tapped(forms: list[Form], taps: list[jax.Array]) -> Take:
+    """Returns what takes products in their forms, and adds taps to them.
 
     The derivative by a tap is that by the product itself.
     """
-    lefts = []
 
-    def form(parts, left, onto):
-        k = len(lefts)
-        lefts.append(left)
+    def take(k, left, onto):
         value, _ = forms[k](left, None)
-        return _add(onto, value + taps[k])
+        return value, _add(onto, value + taps[k])
 
-    with _replaced(form):
-        return step(), lefts
+    return take
 
 
 def linked(
-    values: list[jax.Array], taps: list[jax.Array], step: Callable[[], Any]
-) -> Any:
-    """Returns `step()` with known values of its products, to be differentiated.
+    values: list[jax.Array], taps: list[jax.Array], pulls: list[Callable]
+) -> Take:
+    """Returns what takes known values for products, to be differentiated.
 
-    The VJPs from a product's cotangent to its left operand's come from `pulling_by`
-    when the derivative is computed. The residuals contain no weights, so the residuals
-    of many steps can be stacked.
+    The residuals contain no weights but those of `pulls`, which are the same at each
+    step, so the residuals of many steps can be stacked.
 
     Args:
       values: the products' values.
       taps: zeros of the same shapes: their derivative is that by the product itself.
         One of them at least must be differentiated wherever the step is, or else
         derivatives of second order miss that the value is a product.
-      step: the step.
+      pulls: of each product, see `loop_pull`.
     """
-    count = 0
 
-    def link(parts, left, onto):
-        nonlocal count
-        k = count
-        count += 1
+    def take(k, left, onto):
         value = values[k]
         if _is_part(onto, value):
-            return _link(k, (left, onto), value, taps[k])
-        return _add(onto, _link(k, (left,), value, taps[k]))
+            return value, _link((left, onto), value, taps[k], pulls[k])
+        return value, _add(onto, _link((left,), value, taps[k], pulls[k]))
 
-    with _replaced(link):
-        return step()
-
-
-_pulls: contextvars.ContextVar[list[Callable]] = contextvars.ContextVar("pulls")
+    return take
 
 
-@contextlib.contextmanager
-def pulling_by(pulls: list[Callable]) -> Iterator[None]:
-    """Gives, for each product, the map that `loop_pull` returns."""
-    token = _pulls.set(pulls)
-    try:
-        yield
-    finally:
-        _pulls.reset(token)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _link(k, terms, value, tap):
+@jax.custom_vjp
+def _link(terms, value, tap, pull):
     return value
 
 
-def _link_forward(k, terms, value, tap):
-    return value, [() for _ in terms]
+def _link_forward(terms, value, tap, pull):
+    return value, (pull, [() for _ in terms])
 
 
-def _link_backward(k, terms, gradient):
-    of_left = _pulls.get()[k](gradient)
-    return (of_left, gradient)[: len(terms)], None, gradient
+def _link_backward(residuals, gradient):
+    pull, terms = residuals
+    return (pull(gradient), gradient)[: len(terms)], None, gradient, None
 
 
 _link.defvjp(_link_forward, _link_backward)
@@ -297,26 +179,32 @@ def _formed(form, settle, left, onto):
     return value, _add(onto, value)
 
 
-def loop_pull(found: Product) -> Callable:
-    """Returns the map from the derivative by a product to that by its left side."""
+def loop_pull(found: Product) -> Partial:
+    """Returns the map from the derivative by a product to that by its left side.
+
+    As a pytree, it is what the map needs of the weights, formed once.
+    """
     apply, weights = found.apply, found.weights
     if isinstance(apply, Affine):
         kernel, _ = apply.cast_weights(found.left, weights)
-        is_first = _is_better_first(kernel, found.left)
-        transposed = kernel.T
-
-        def pull_affine(gradient):
-            if is_first:
-                return cast_gradient(_weights_first(kernel, gradient), found.left.dtype)
-            return cast_gradient(gradient @ transposed, found.left.dtype)
-
-        return pull_affine
+        dtype = found.left.dtype
+        if _is_better_first(kernel, found.left):
+            return Partial(partial(_pull_weights_first, dtype), kernel)
+        return Partial(partial(_pull_matrix, dtype), kernel.T)
     apply = _to_pull(found)
     _, pull = jax.vjp(lambda left: apply(left, weights), zeros(found.left))
     # The derivative of a linear map is the map, with what depends on the weights alone
     # (a transposed or flipped kernel) already formed.
     _, pull = jax.linearize(lambda gradient: pull(gradient)[0], zeros(found.result))
     return pull
+
+
+def _pull_weights_first(dtype, kernel, gradient):
+    return cast_gradient(_weights_first(kernel, gradient), dtype)
+
+
+def _pull_matrix(dtype, transposed, gradient):
+    return cast_gradient(gradient @ transposed, dtype)
 
 
 def _to_pull(found: Product) -> Apply:
@@ -344,15 +232,6 @@ def _weights_first(matrix: jax.Array, rows: jax.Array) -> jax.Array:
     barrier = jax.lax.optimization_barrier
     result = barrier(matrix @ barrier(flat).T).T
     return result.reshape(*rows.shape[:-1], matrix.shape[0])
-
-
-@contextlib.contextmanager
-def _replaced(replacement: Callable) -> Iterator[None]:
-    token = _replacement.set((replacement, get_opaque_trace_state()))
-    try:
-        yield
-    finally:
-        _replacement.reset(token)
 
 
 def _add(onto: jax.Array | None, result: jax.Array) -> jax.Array:

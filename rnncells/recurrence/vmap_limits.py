@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 
+from rnncells.recurrence.jaxprs import inner_jaxprs
+
 # Calls whose inner jaxpr has the operands and the results of the call.
 _CALLS = (
-    *("jit", "pjit", "closed_call", "remat", "checkpoint"),
+    *("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint"),
     *("custom_jvp_call", "custom_vjp_call"),
 )
 
@@ -24,7 +26,7 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
     """
     if jaxpr.effects:
         return "has side effects or a named axis"
-    for equation, operands, results in _equations(_open(jaxpr), varying, []):
+    for equation, operands, results in _equations(jaxpr, varying, []):
         name = equation.primitive.name
         if name == "pure_callback" and equation.params["vmap_method"] is None:
             return "calls `jax.pure_callback` without `vmap_method`"
@@ -36,13 +38,6 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
         if name == "custom_vjp_call" and any(operands) and not all(results):
             return "has a `jax.custom_vjp` with a result that is the same at each step"
     return None
-
-
-def drawn(jaxpr: Any) -> int:
-    """Returns how many random words a function draws."""
-    found = _equations(_open(jaxpr), [False] * len(_open(jaxpr).invars), [])
-    draws = [e for e, *_ in found if e.primitive.name == "random_bits"]
-    return sum(v.aval.size for e in draws for v in e.outvars)
 
 
 def _equations(jaxpr, varying, results: list[bool]) -> Iterator:
@@ -57,7 +52,7 @@ def _equations(jaxpr, varying, results: list[bool]) -> Iterator:
 
     for equation in jaxpr.eqns:
         operands = of(equation.invars)
-        inner = [_open(value) for value in _jaxprs(equation)]
+        inner = inner_jaxprs(equation)
         out = [any(operands)] * len(equation.outvars)
         if equation.primitive.name in _CALLS:
             out = []
@@ -68,20 +63,6 @@ def _equations(jaxpr, varying, results: list[bool]) -> Iterator:
         yield equation, operands, out
         varies.update(zip(equation.outvars, out, strict=True))
     results += of(jaxpr.outvars)
-
-
-def _jaxprs(equation) -> list[Any]:
-    leaves = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-    return [leaf for leaf in leaves if _is_jaxpr(leaf)]
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
-
-
-def _open(jaxpr: Any) -> Any:
-    """Returns a jaxpr without its constants."""
-    return getattr(jaxpr, "jaxpr", jaxpr)
 
 
 def _threefry():

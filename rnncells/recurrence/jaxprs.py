@@ -1,0 +1,135 @@
+"""Functions as equations: traced, inlined, and evaluated one by one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import core as jex
+
+from rnncells.recurrence.trees import StructTree, Tree
+
+# Calls that are replaced by what they call. Functions with derivatives of their own
+# (`custom_jvp_call`, `custom_vjp_call`) stay whole.
+_INLINED = ("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint")
+
+Variable = jex.Var
+Atom = jex.Var | jex.Literal
+Values = dict[Variable, jax.Array]
+
+
+class Equations(NamedTuple):
+    """A function without inner calls.
+
+    Attributes:
+      inputs: variables of the leaves of its arguments.
+      equations: in an order in which they can be evaluated.
+      results: variables, or literals, of the leaves of its result.
+      constants: values of the arrays that it closes over.
+      jaxpr: all of it, with equations that no result depends on.
+    """
+
+    inputs: tuple[Variable, ...]
+    equations: tuple[Any, ...]
+    results: tuple[Atom, ...]
+    constants: Values
+    jaxpr: Any
+
+    def uses(self) -> Counter:
+        """Returns how often each variable is an operand or a result."""
+        operands = (v for equation in self.equations for v in variables(equation))
+        return Counter((*operands, *filter(is_variable, self.results)))
+
+    def users(self) -> dict[Variable, Any]:
+        """Returns, for each operand, the last equation of which it is one."""
+        return {v: e for e in self.equations for v in variables(e)}
+
+
+def traced(function: Callable, *args: Tree) -> tuple[Equations, StructTree]:
+    """Returns a function as equations, and the shapes and dtypes of its result.
+
+    Args:
+      function: a pure function.
+      *args: arrays, or `jax.ShapeDtypeStruct`s.
+    """
+    closed, result = jax.make_jaxpr(function, return_shape=True)(*args)
+    flat = jax.make_jaxpr(partial(_inline, closed.jaxpr, closed.consts))(
+        *jax.tree.leaves(args)
+    )
+    jaxpr = flat.jaxpr
+    constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
+    equations = _needed(jaxpr.eqns, jaxpr.outvars)
+    atoms = tuple(jaxpr.invars), equations, tuple(jaxpr.outvars)
+    return Equations(*atoms, constants, jaxpr), result
+
+
+def is_variable(atom: Atom) -> bool:
+    """Says whether an operand or a result is no literal."""
+    return not isinstance(atom, jex.Literal)
+
+
+def variables(equation: Any) -> list[Variable]:
+    """Returns the operands of an equation that are no literals."""
+    return [v for v in equation.invars if is_variable(v)]
+
+
+def inner_jaxprs(equation: Any) -> list[Any]:
+    """Returns the jaxprs that an equation holds, without their constants."""
+    params = list(equation.params.values())
+    leaves = jax.tree.leaves(params, is_leaf=lambda leaf: _is_jaxpr(_open(leaf)))
+    return [_open(leaf) for leaf in leaves if _is_jaxpr(_open(leaf))]
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns")
+
+
+def read(values: Values, atoms: Iterable[Atom]) -> list[jax.Array]:
+    """Returns the values of variables and of literals."""
+    return [values[v] if is_variable(v) else v.val for v in atoms]
+
+
+def bind(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+    """Returns the results of an equation."""
+    primitive = equation.primitive
+    params = primitive.get_bind_params(equation.params)
+    with equation.ctx.manager:
+        results = primitive.bind(*operands, **params)
+    return results if primitive.multiple_results else [results]
+
+
+def evaluate(equations: Iterable[Any], values: Values) -> None:
+    """Adds the results of equations to `values`."""
+    for equation in equations:
+        results = bind(equation, read(values, equation.invars))
+        values.update(zip(equation.outvars, results, strict=True))
+
+
+def _inline(jaxpr, consts, *args):
+    values = dict(zip(jaxpr.constvars, consts, strict=True))
+    values |= dict(zip(jaxpr.invars, args, strict=True))
+    for equation in jaxpr.eqns:
+        operands = read(values, equation.invars)
+        if equation.primitive.name in _INLINED:
+            inner = equation.params["jaxpr"]
+            own = getattr(inner, "consts", ())
+            results = _inline(_open(inner), own, *operands)
+        else:
+            results = bind(equation, operands)
+        values.update(zip(equation.outvars, results, strict=True))
+    return read(values, jaxpr.outvars)
+
+
+def _needed(equations, results):
+    """Returns the equations that the results depend on."""
+    needed, kept = {v for v in results if is_variable(v)}, []
+    for equation in reversed(equations):
+        if needed & set(equation.outvars):
+            needed |= set(variables(equation))
+            kept.append(equation)
+    return tuple(reversed(kept))

@@ -1,0 +1,323 @@
+"""The products with weights in a step: found in its equations, and joined."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.affine import Affine
+from rnncells.recurrence.convolution import Convolution
+from rnncells.recurrence.jaxprs import (
+    Atom,
+    Equations,
+    Values,
+    Variable,
+    bind,
+    is_variable,
+    read,
+)
+from rnncells.recurrence.products import Product
+from rnncells.recurrence.trees import structs
+
+# What a step depends on: parameters alone; inputs, but not the carry; the carry.
+WEIGHTS, PROJECTION, RECURRENCE = range(3)
+Stages = dict[Variable, int]
+PRODUCTS = "dot_general", "conv_general_dilated"
+
+
+class Piece(NamedTuple):
+    """Some features of a product, and what is added to them.
+
+    Attributes:
+      addends: all of them are in the projection.
+      result: the sum.
+    """
+
+    addends: tuple[Variable, ...]
+    result: Variable
+
+    @property
+    def width(self) -> int:
+        return self.result.aval.shape[-1]
+
+
+class Member(NamedTuple):
+    """A product in a step.
+
+    Attributes:
+      equation: the product.
+      kernel: its weight, before it is cast.
+      bias: `(features,)`, what is added to it first; None without.
+      pieces: of its features, in order; one, if the step does not split it.
+      taken: the equations that it stands for.
+    """
+
+    equation: Any
+    kernel: Variable
+    bias: Variable | None
+    pieces: tuple[Piece, ...]
+    taken: tuple[Any, ...]
+
+
+class Joined(NamedTuple):
+    """Products of one left operand, taken as one.
+
+    Attributes:
+      left: the operand.
+      members: the products; of more than one, the kernels are matrices.
+    """
+
+    left: Variable
+    members: tuple[Member, ...]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The pieces of all products."""
+        return [piece for member in self.members for piece in member.pieces]
+
+    @property
+    def is_added_to(self) -> bool:
+        """Whether something is added to each of the products."""
+        return all(piece.addends for piece in self.pieces)
+
+    @property
+    def apply(self) -> Callable:
+        """The product as a function of the left operand and the weights."""
+        equation = self.members[0].equation
+        if _is_matrix_product(equation, self.left):
+            return Affine(equation.invars[1].aval.dtype)
+        if equation.primitive.name == "conv_general_dilated":
+            return Convolution(equation.params)
+        return Linear(equation, equation.invars[0] is not self.left)
+
+    def product(self, values: Values) -> Product:
+        """Returns the product with its weights."""
+        apply, weights = self.apply, self.weights(values)
+        left = jax.ShapeDtypeStruct(self.left.aval.shape, self.left.aval.dtype)
+        result = jax.eval_shape(apply, left, weights)
+        return Product(weights, apply, left, *structs([result]))
+
+    def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
+        """Returns kernels and biases, side by side."""
+        kernels = [values[member.kernel] for member in self.members]
+        if not isinstance(self.apply, Affine):
+            return tuple(kernels)
+        if all(member.bias is None for member in self.members):
+            return side_by_side(kernels), None
+        biases = [
+            jnp.zeros(kernel.shape[-1], kernel.dtype)
+            if member.bias is None
+            else values[member.bias]
+            for kernel, member in zip(kernels, self.members, strict=True)
+        ]
+        return side_by_side(kernels), side_by_side(biases)
+
+    def added(self, values: Values) -> jax.Array:
+        """Returns what is added to the products of a step, side by side."""
+        sums = []
+        for piece in self.pieces:
+            first, *others = read(values, piece.addends)
+            shape = piece.result.aval.shape
+            sums.append(jnp.broadcast_to(sum(others, first), shape))
+        return side_by_side(sums)
+
+    def split(self, value: jax.Array) -> Values:
+        """Returns the results of the products."""
+        if len(self.pieces) == 1:
+            return {self.pieces[0].result: value}
+        widths = [piece.width for piece in self.pieces]
+        ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
+        parts = jnp.split(value, ends, -1)
+        return {p.result: part for p, part in zip(self.pieces, parts, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A product as its equation writes it.
+
+    Attributes:
+      equation: the product.
+      is_swapped: whether the weight is its first operand.
+    """
+
+    equation: Any
+    is_swapped: bool
+
+    def __call__(self, left: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
+        def one(left):
+            operands = [*weights, left] if self.is_swapped else [left, *weights]
+            return bind(self.equation, operands)[0]
+
+        own = self.equation.invars[int(self.is_swapped)].aval
+        for _ in range(left.ndim - len(own.shape)):
+            one = jax.vmap(one)
+        return one(left)
+
+
+def side_by_side(arrays: list[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, -1)
+
+
+def find_products(equations: Equations, stages: Stages) -> list[Joined]:
+    """Returns the products with weights, those of one left operand together."""
+    makers = {v: e for e in equations.equations for v in e.outvars}
+    finder = _Finder(stages, makers, equations.uses(), equations.users())
+    groups = {}
+    for equation in equations.equations:
+        operands = finder.operands(equation)
+        if operands is None:
+            continue
+        left, weight = operands
+        is_matrix = _is_matrix_product(equation, left)
+        member = finder.member(equation, weight, is_matrix)
+        dtype = member.kernel.aval.dtype
+        is_added_to = all(piece.addends for piece in member.pieces)
+        key = (left, dtype, is_added_to) if is_matrix else id(equation)
+        groups.setdefault(key, (left, []))[1].append(member)
+    return [Joined(left, tuple(members)) for left, members in groups.values()]
+
+
+class _Finder(NamedTuple):
+    """Finds what belongs to a product.
+
+    Attributes:
+      stages: of each variable.
+      makers: the equation whose result a variable is.
+      uses: how often a variable is an operand or a result.
+      users: an equation of which it is an operand.
+    """
+
+    stages: Stages
+    makers: dict[Variable, Any]
+    uses: dict[Variable, int]
+    users: dict[Variable, Any]
+
+    def _stage(self, atom: Atom) -> int | None:
+        """Returns the stage of a variable, None for a literal."""
+        return self.stages[atom] if is_variable(atom) else None
+
+    def operands(self, equation):
+        """Returns the left operand and the weight of a product; None of another."""
+        name = equation.primitive.name
+        if name not in PRODUCTS:
+            return None
+        first, second = map(self._stage, equation.invars)
+        if second == WEIGHTS and first is not None and first > WEIGHTS:
+            return tuple(equation.invars)
+        is_swapped = first == WEIGHTS and second is not None and second > WEIGHTS
+        return equation.invars[::-1] if is_swapped and name == "dot_general" else None
+
+    def member(self, equation, weight, is_matrix) -> Member:
+        (result,), bias, taken = equation.outvars, None, [equation]
+        if is_matrix and (add := self._sum(result)) is not None:
+            bias = self._bias(_other(add, result), equation)
+            if bias is not None:
+                taken.append(add)
+                (result,) = add.outvars
+        pieces, own = self._pieces(result)
+        kernel = self._uncast(weight) if is_matrix else weight
+        return Member(equation, kernel, bias, pieces, (*taken, *own))
+
+    def _pieces(self, result):
+        """Returns the pieces of a product, and the equations that they stand for."""
+        whole = Piece((), result)
+        if self.stages[result] != RECURRENCE:
+            return (whole,), ()
+        results, taken = [result], []
+        split = self.users.get(result) if self.uses[result] == 1 else None
+        last = len(result.aval.shape) - 1
+        if split is not None and split.primitive.name == "split":
+            if split.params["axis"] == last:
+                results, taken = split.outvars, [split]
+        pieces = []
+        for part in results:
+            addends, sum_, sums = self._addends(part)
+            pieces.append(Piece(addends, sum_))
+            taken += sums
+        if not all(piece.addends for piece in pieces):
+            return (whole,), ()
+        return tuple(pieces), tuple(taken)
+
+    def _addends(self, result):
+        """Returns what is added in the projection, the sum, and the equations."""
+        addends, taken = [], []
+        while (add := self._sum(result)) is not None:
+            term = _other(add, result)
+            if self._stage(term) in (RECURRENCE, None):
+                break
+            addends.append(term)
+            taken.append(add)
+            (result,) = add.outvars
+        if all(self.stages[v] == WEIGHTS for v in addends):
+            return (), None, []
+        return tuple(addends), result, taken
+
+    def _sum(self, result):
+        """Returns the sum that is the only use of a result; None without."""
+        if self.uses[result] != 1 or result not in self.users:
+            return None
+        user = self.users[result]
+        is_sum = user.primitive.name in ("add", "add_any")
+        return user if is_sum and user.outvars[0].aval == result.aval else None
+
+    def _uncast(self, weight):
+        """Returns a weight before it was cast, so that its gradient is not rounded."""
+        maker = self.makers.get(weight)
+        if maker is None or maker.primitive.name != "convert_element_type":
+            return weight
+        (source,) = maker.invars
+        is_float = jnp.issubdtype(source.aval.dtype, jnp.floating)
+        return source if is_float and is_variable(source) else weight
+
+    def _bias(self, term, equation):
+        """Returns the vector that is broadcast to a term; None without."""
+        features = equation.outvars[0].aval.shape[-1]
+        while self._stage(term) == WEIGHTS:
+            shape = term.aval.shape
+            if shape == (features,):
+                return self._uncast(term)
+            maker = self.makers.get(term)
+            if maker is None or not _broadcasts_rows(maker, features):
+                return None
+            term = maker.invars[0]
+        return None
+
+
+def _other(add, term):
+    """Returns the operand of a sum that is not `term`."""
+    first, second = add.invars
+    return second if first is term else first
+
+
+def _broadcasts_rows(maker, features):
+    """Says whether an equation repeats a vector for each row, or casts it."""
+    operand, shape = maker.invars[0].aval.shape, maker.outvars[0].aval.shape
+    size = 1
+    for n in operand:
+        size = size * n
+    if not (operand and operand[-1] == size == features == shape[-1]):
+        return False
+    name, last = maker.primitive.name, len(shape) - 1
+    if name == "broadcast_in_dim":
+        return maker.params["broadcast_dimensions"][-1] == last
+    return name == "convert_element_type" or (
+        name == "reshape" and all(n == 1 for n in shape[:-1])
+    )
+
+
+def _is_matrix_product(equation, left):
+    """Says whether a product is `left @ matrix`, in one dtype."""
+    first, second = equation.invars
+    if equation.primitive.name != "dot_general" or first is not left:
+        return False
+    last = len(first.aval.shape) - 1
+    dtypes = {v.aval.dtype for v in (first, second, *equation.outvars)}
+    numbers = ((last,), (0,)), ((), ())
+    return (
+        len(dtypes) == 1
+        and len(second.aval.shape) == 2
+        and equation.params["dimension_numbers"] == numbers
+        and equation.params["precision"] is None
+    )

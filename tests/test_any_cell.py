@@ -1,0 +1,251 @@
+"""Cells without `project` and `recur`, Flax's and users', in the fast loop."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, random_like
+from covering import exhaustive_but
+from sequences import LENGTHS, RESETS, ROWS, STEPS
+
+import rnncells
+from rnncells.layers.loops import take_apart
+
+FEATURES_IN, FEATURES, HEADS = 3, 4, 2
+dense = partial(nn.Dense, FEATURES, param_dtype=jnp.float64)
+
+
+class UserCell(nn.Module):
+    """The base of the cells below; the state is `(*batch, features)`."""
+
+    num_feature_axes = 1
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        return jnp.zeros((*input_shape[:-1], FEATURES))
+
+    @nn.compact
+    def __call__(self, h, x):
+        h = nn.tanh(self.recurrence(h) + dense(name="x")(x))
+        return h, h
+
+
+class Dense(UserCell):
+    def recurrence(self, h):
+        return dense()(h)
+
+
+class Concatenated(UserCell):
+    """Its product is of inputs and state together."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        h = nn.tanh(dense()(jnp.concatenate([x, h], -1)) + dense(use_bias=False)(x))
+        return h, h
+
+
+class TwoLayers(UserCell):
+    def recurrence(self, h):
+        return dense()(nn.relu(dense()(h)))
+
+
+class Tied(UserCell):
+    def recurrence(self, h):
+        layer = dense()
+        return layer(nn.softplus(layer(h)))
+
+
+class UsedTwice(UserCell):
+    """What is added to a product is not all that uses it."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        a = dense()(h)
+        h = nn.tanh(a + dense()(x)) * nn.sigmoid(a)
+        return h, h
+
+
+class SquareBias(UserCell):
+    """What is added to a product is the same in each column, not in each row."""
+
+    def recurrence(self, h):
+        rows = self.param("rows", nn.initializers.normal(), (ROWS,), jnp.float64)
+        return dense(use_bias=False)(h) + rows[:, None]
+
+
+class Offset(UserCell):
+    """A number is added to a product; another number is an output."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        h = nn.tanh((dense(use_bias=False)(h) + 1.0) * dense()(x))
+        return h, (h, jnp.zeros(h.shape[:-1]))
+
+
+class Remat(UserCell):
+    def recurrence(self, h):
+        return nn.remat(nn.Dense)(FEATURES, param_dtype=jnp.float64)(h)
+
+
+class Jitted(UserCell):
+    def recurrence(self, h):
+        return nn.jit(nn.Dense)(FEATURES, param_dtype=jnp.float64)(h)
+
+
+class Heads(UserCell):
+    """A product for each head: one with a batch axis."""
+
+    def recurrence(self, h):
+        lifted = nn.vmap(
+            *(nn.Dense,),
+            **{"in_axes": -1, "out_axes": -1},
+            **{"variable_axes": {"params": 0}, "split_rngs": {"params": True}},
+        )
+        h = h.reshape(*h.shape[:-1], FEATURES // HEADS, HEADS)
+        h = lifted(FEATURES // HEADS, param_dtype=jnp.float64)(h)
+        return h.reshape(*h.shape[:-2], FEATURES)
+
+
+class Swapped(UserCell):
+    """The weight is on the left."""
+
+    def recurrence(self, h):
+        weight = self.param("w", nn.initializers.normal(), (FEATURES,) * 2, jnp.float64)
+        return jnp.einsum("oi,...i->...o", weight, h)
+
+
+class Scanned(UserCell):
+    def recurrence(self, h):
+        weight = self.param("w", nn.initializers.normal(), (FEATURES,) * 2, jnp.float64)
+        return jax.lax.fori_loop(0, 2, lambda _, h: nn.tanh(h @ weight), h)
+
+
+class Branched(UserCell):
+    def recurrence(self, h):
+        weight = self.param("w", nn.initializers.normal(), (FEATURES,) * 2, jnp.float64)
+        return jax.lax.cond(h.sum() > 0, lambda h: h @ weight, lambda h: h, h)
+
+
+class Normalized(UserCell):
+    """Weights that are made of parameters, once for all steps."""
+
+    def recurrence(self, h):
+        return nn.WeightNorm(dense(), param_dtype=jnp.float64)(h)
+
+
+class Attention(UserCell):
+    def recurrence(self, h):
+        tokens = h.reshape(*h.shape[:-1], FEATURES // 2, 2)
+        layer = nn.MultiHeadDotProductAttention(1, param_dtype=jnp.float64)
+        return layer(tokens).reshape(h.shape)
+
+
+class Partitioned(UserCell):
+    def recurrence(self, h):
+        init = nn.with_partitioning(nn.initializers.normal(), (None, "units"))
+        return dense(kernel_init=init)(h)
+
+
+CLOSED_OVER = jnp.linspace(-1, 1, FEATURES)
+
+
+class ClosesOver(UserCell):
+    def recurrence(self, h):
+        return dense()(h) * CLOSED_OVER
+
+
+def flax(cell, *args):
+    return partial(cell, FEATURES, *args, param_dtype=jnp.float64)
+
+
+# Each cell, and the products of its recurrence that are found, after joining.
+CELLS = {
+    "flax.LSTMCell": (flax(nn.LSTMCell), 1),
+    "flax.OptimizedLSTMCell": (flax(nn.OptimizedLSTMCell), 1),
+    "flax.GRUCell": (flax(nn.GRUCell), 2),
+    "flax.MGUCell": (flax(nn.MGUCell), 2),
+    "flax.SimpleCell": (flax(nn.SimpleCell), 1),
+    "flax.ConvLSTMCell": (flax(nn.ConvLSTMCell, (3,)), 1),
+    **{
+        cell.__name__: (cell, products)
+        for cell, products in [
+            *((Dense, 1), (Concatenated, 1), (TwoLayers, 2), (Tied, 2)),
+            *((UsedTwice, 1), (SquareBias, 1), (Offset, 1), (Remat, 1), (Jitted, 1)),
+            *((Heads, 1), (Swapped, 1), (Scanned, 0), (Branched, 0)),
+            *((Normalized, 1), (Attention, 4), (Partitioned, 1), (ClosesOver, 1)),
+        ]
+    },
+}
+# Cells that differ little from others.
+ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
+ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
+each_cell = pytest.mark.parametrize(
+    "name",
+    exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),
+)
+
+
+def setting(name, rng):
+    cell = CELLS[name][0]()
+    image = (5,) if "Conv" in name else ()
+    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, *image, FEATURES_IN)))
+    rnn = rnncells.RNN(cell)
+    params = random_like(rng, jax.eval_shape(rnn.init, jax.random.key(0), x))
+    return rnn, params, x
+
+
+def gradient(rnn, params, x):
+    def loss(params, x):
+        y = rnn.apply(params, x, seq_lengths=jnp.asarray(LENGTHS), resets=RESETS)
+        return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in jax.tree.leaves(y))
+
+    return jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
+
+
+@each_cell
+def test_any_cell_equals_the_plain_loop(name, rng, float64):
+    rnn, params, x = setting(name, rng)
+    plain = rnn.clone(implementation="scan")
+    # `memory` raises unless the fast loop runs.
+    fast = rnn.clone(memory="recompute", projection=rnncells.Chunk(3))
+    actual, expected = (gradient(layer, params, x) for layer in (fast, plain))
+    assert_close(actual, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_products_with_weights_are_found(name, rng, float64):
+    rnn, params, x = setting(name, rng)
+    carry = rnn.initialize_carry(None, x[:, 0])
+    steps = jnp.moveaxis(x, 1, 0)
+    pure, reason = rnn.apply(params, carry, steps, method=take_apart)
+    assert reason is None
+    assert len(pure.step.products) == CELLS[name][1]
+
+
+def test_step_is_traced_once_forward_and_once_for_a_gradient(rng):
+    traces = []
+
+    class CountedCell(rnncells.GRUCell):
+        def recur(self, carry, projected):
+            traces.append(None)
+            return super().recur(carry, projected)
+
+    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES_IN)), jnp.float32)
+    rnn = rnncells.RNN(CountedCell(FEATURES))
+    params = random_like(rng, jax.eval_shape(rnn.init, jax.random.key(0), x))
+    for function in (rnn.apply, jax.grad(lambda p, x: rnn.apply(p, x).sum())):
+        traces.clear()
+        jax.jit(function).lower(params, x)
+        assert len(traces) == 1
+
+
+def test_cells_of_flax_are_saved_and_streamed_as_before(rng, float64):
+    rnn, params, x = setting("flax.GRUCell", rng)
+    assert_close(nn.RNN(rnn.cell).apply(params, x), rnn.apply(params, x))
+    carry = None
+    for t in range(STEPS):
+        carry, y_t = rnn.apply(params, carry, x[:, t], method="step")
+    np.testing.assert_allclose(y_t, rnn.apply(params, x)[:, -1], rtol=1e-12)
