@@ -64,16 +64,29 @@ class UsedTwice(UserCell):
     @nn.compact
     def __call__(self, h, x):
         a = dense()(h)
-        h = nn.tanh(a + dense()(x)) * nn.sigmoid(a)
+        gate = nn.sigmoid(a)
+        h = nn.tanh(a + dense()(x)) * gate
         return h, h
 
 
 class SquareBias(UserCell):
-    """What is added to a product is the same in each column, not in each row."""
+    """What is added to a square product is equal in each column; a bias, in each row."""
 
     def recurrence(self, h):
         rows = self.param("rows", nn.initializers.normal(), (ROWS,), jnp.float64)
-        return dense(use_bias=False)(h) + rows[:, None]
+        square = nn.Dense(ROWS, use_bias=False, param_dtype=jnp.float64)(h)
+        square = square + jax.lax.broadcast_in_dim(rows, square.shape, (0,))
+        return dense()(square)
+
+
+class Scaled(UserCell):
+    """One parameter multiplies inputs and state."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        scale = self.param("scale", nn.initializers.ones, (), jnp.float64)
+        h = nn.tanh(scale * dense()(x) + nn.softplus(scale * dense()(h)))
+        return h, h
 
 
 class Offset(UserCell):
@@ -173,9 +186,15 @@ CELLS = {
         cell.__name__: (cell, products)
         for cell, products in [
             *((Dense, 1), (Concatenated, 1), (TwoLayers, 2), (Tied, 2)),
-            *((UsedTwice, 1), (SquareBias, 1), (Offset, 1), (Remat, 1), (Jitted, 1)),
+            *((UsedTwice, 1), (SquareBias, 2), (Offset, 1), (Remat, 1), (Jitted, 1)),
             *((Heads, 1), (Swapped, 1), (Scanned, 0), (Branched, 0)),
-            *((Normalized, 1), (Attention, 4), (Partitioned, 1), (ClosesOver, 1)),
+            *(
+                (Normalized, 1),
+                (Attention, 4),
+                (Partitioned, 1),
+                (ClosesOver, 1),
+                (Scaled, 1),
+            ),
         ]
     },
 }
