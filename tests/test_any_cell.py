@@ -70,7 +70,7 @@ class UsedTwice(UserCell):
 
 
 class SquareBias(UserCell):
-    """What is added to a square product is equal in each column; a bias, in each row."""
+    """What is added to a product is equal in each column; a bias, in each row."""
 
     def recurrence(self, h):
         rows = self.param("rows", nn.initializers.normal(), (ROWS,), jnp.float64)
