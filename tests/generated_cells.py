@@ -111,7 +111,8 @@ class GeneratedCell(rnncells.RNNCellBase):
             )
         # A state that grows would hide what is small.
         new = tuple(jnp.tanh(results[k % len(results)]) for k in self.carried)
-        outputs = [results[k % len(results)] for k in self.returned]
+        # A step that ignores its inputs would take the plain loop.
+        outputs = [scale * results[k % len(results)] for k in self.returned]
         if self.counts:
             new = {"state": new, "steps": carry["steps"] + 1}
         return new, outputs[0] if len(outputs) == 1 else {"some": outputs}
