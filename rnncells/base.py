@@ -9,6 +9,8 @@ depends on the inputs only, and `recur` everything that depends on the carry. A 
 defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
+import warnings
+
 import chex
 import flax.linen as nn
 import jax
@@ -29,7 +31,7 @@ from rnncells.checks import check_fields, check_names, check_stepped
 from rnncells.gates import GateParams, side_by_side
 from rnncells.initializers import ByGate, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine
-from rnncells.recurrence.trees import StructTree
+from rnncells.recurrence.pytrees import StructTree
 
 
 class RNNCellBase(nn.RNNCellBase):
@@ -51,7 +53,7 @@ class RNNCellBase(nn.RNNCellBase):
     ...     def project(self, inputs):
     ...         return self.affine(inputs, "i")
     ...     def recur(self, carry, projected):
-    ...         a = self.affine(carry, "h", onto=projected)
+    ...         a = self.affine(carry, "h") + projected
     ...         carry = 0.9 * carry + 0.1 * nn.tanh(a)
     ...         return carry, carry
     >>> rnn = rnncells.RNN(LeakyCell(features=4))
@@ -317,7 +319,7 @@ class RNNCellBase(nn.RNNCellBase):
         Args:
           inputs: `(*leading, features_in)`, with any leading axes.
           *names: names of gates declared with `gates`.
-          onto: array of the result's shape that the result is added to.
+          onto: deprecated. Add the result to it: `onto + self.affine(inputs, ...)`.
 
         Returns:
           `(*leading, sum of the widths of the gates)`.
@@ -332,7 +334,10 @@ class RNNCellBase(nn.RNNCellBase):
         gates = [self._gate(name) for name in names]
         weights = side_by_side([gate(inputs.shape[-1], width) for gate in gates])
         result = Affine(getattr(self, "dtype", None))(inputs, weights)
-        return result if onto is None else onto + result
+        if onto is None:
+            return result
+        _warn("`onto` of `affine` is deprecated: write `onto + self.affine(...)`.")
+        return onto + result
 
     @nn.nowrap
     def _gate(self, name: str) -> GateParams:
@@ -349,7 +354,9 @@ class RNNCellBase(nn.RNNCellBase):
     def product(
         self, layer: nn.Module, inputs: jax.Array, onto: jax.Array | None = None
     ) -> jax.Array:
-        """Returns `layer(inputs)`, added to `onto` if that is given.
+        """Deprecated: call the layer, as in `onto + self.dense(inputs)`.
+
+        Returns `layer(inputs)`, added to `onto` if that is given.
 
         Args:
           layer: a submodule.
@@ -363,10 +370,15 @@ class RNNCellBase(nn.RNNCellBase):
             got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
             raise TypeError(
                 f"`product` of {type(self).__name__} takes a layer, for example "
-                f"self.product(self.dense, h), got {got}. For gates use `affine`."
+                f"self.dense(h), got {got}. For gates use `affine`."
             )
+        _warn("`product` is deprecated: write `self.dense(inputs)`.")
         result = layer(inputs)
         return result if onto is None else onto + result
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def feature_dims(cell: nn.Module) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from flax.typing import Dtype
 from jax import export
 
-from rnncells.recurrence.trees import StructTree
+from rnncells.recurrence.pytrees import StructTree
 
 # The state of a cell.
 Carry = chex.ArrayTree

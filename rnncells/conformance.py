@@ -16,7 +16,7 @@ from rnncells.base import RNNCellBase, split_shape
 from rnncells.carry import Carry, Sample, sample_structs
 from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence.trees import zeros
+from rnncells.recurrence.pytrees import zeros
 
 STEPS = 5
 BATCH = 3
@@ -225,14 +225,15 @@ def _loops(at: _Setting) -> Iterator[Finding]:
 def _weights(at: _Setting) -> Iterator[Finding]:
     """The step must be taken apart."""
     params = {"params": {"cell": at.variables.get("params", {})}}
-    pure, reason = RNN(at.cell).apply(params, at.carry, at.inputs, method=take_apart)
+    args = (at.carry, None), (at.inputs,)
+    pure, reason = RNN(at.cell).apply(params, *args, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)
         return
     leaves = jax.tree_util.tree_leaves_with_path(pure.given)
     outside = [
-        jax.tree_util.keystr(path[2:])
+        jax.tree_util.keystr(path[3:])
         for (path, leaf), is_used in zip(leaves, pure.step.used_outside(), strict=True)
         if is_used and leaf.ndim > 1
     ]

@@ -123,17 +123,17 @@ class GeneratedCell(rnncells.RNNCellBase):
 
     @nn.nowrap
     def _added(self, name, a, b, c):
-        return self.affine(a, name, onto=b)
+        return self.affine(a, name) + b
 
     @nn.nowrap
     def _pair(self, name, a, b, c):
-        both = self.affine(a, name, "h0", onto=jnp.concatenate([b, c], -1))
+        both = self.affine(a, name, "h0") + jnp.concatenate([b, c], -1)
         first, second = jnp.split(both, 2, -1)
         return first * nn.sigmoid(second)
 
     @nn.nowrap
     def _dense(self, name, a, b, c):
-        return self.product(self.dense, a, onto=b)
+        return self.dense(a) + b
 
     @nn.nowrap
     def _inside(self, name, a, b, c):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, random_like
+from cases import assert_close, random_like, random_params
 from covering import exhaustive_but
 from sequences import LENGTHS, RESETS, ROWS, STEPS
 
@@ -239,7 +239,7 @@ def test_products_with_weights_are_found(name, rng, float64):
     rnn, params, x = setting(name, rng)
     carry = rnn.initialize_carry(None, x[:, 0])
     steps = jnp.moveaxis(x, 1, 0)
-    pure, reason = rnn.apply(params, carry, steps, method=take_apart)
+    pure, reason = rnn.apply(params, (carry, None), (steps,), method=take_apart)
     assert reason is None
     assert len(pure.step.products) == CELLS[name][1]
 
@@ -268,3 +268,34 @@ def test_cells_of_flax_are_saved_and_streamed_as_before(rng, float64):
     for t in range(STEPS):
         carry, y_t = rnn.apply(params, carry, x[:, t], method="step")
     np.testing.assert_allclose(y_t, rnn.apply(params, x)[:, -1], rtol=1e-12)
+
+
+def test_deprecated_ways_to_add_to_a_product_warn_and_are_right(rng, float64):
+    """Up to version 0.1 products had to be marked, with what they are added to."""
+
+    class OldCell(rnncells.SimpleCell):
+        def setup(self):
+            super().setup()
+            self.dense = dense(use_bias=False)
+
+        def recur(self, carry, projected):
+            a = self.affine(carry, "h", onto=projected)
+            h = nn.tanh(self.product(self.dense, carry, onto=a))
+            return h, h
+
+    class NewCell(OldCell):
+        def recur(self, carry, projected):
+            h = nn.tanh(self.dense(carry) + self.affine(carry, "h") + projected)
+            return h, h
+
+    inputs = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)))
+    new = rnncells.RNN(NewCell(FEATURES, param_dtype=jnp.float64))
+    params = random_params(rng, new, inputs)
+    expected = new.apply(params, inputs)
+    old = rnncells.RNN(OldCell(FEATURES, param_dtype=jnp.float64))
+    with (
+        pytest.warns(DeprecationWarning, match=r"`onto \+ self.affine"),
+        pytest.warns(DeprecationWarning, match="write `self.dense"),
+    ):
+        actual = old.apply(params, inputs)
+    assert_close(actual, expected, rtol=1e-14, atol=1e-14)

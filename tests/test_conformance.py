@@ -27,7 +27,7 @@ class LeakyCell(rnncells.RNNCellBase):
         return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
-        h = 0.9 * carry + 0.1 * nn.tanh(self.affine(carry, "h", onto=projected))
+        h = 0.9 * carry + 0.1 * nn.tanh(self.affine(carry, "h") + projected)
         return h, h
 
 
@@ -58,7 +58,7 @@ class DeepCell(LeakyCell):
         self.recurrent = nn.Sequential(layers)
 
     def recur(self, carry, projected):
-        h = nn.tanh(self.product(self.recurrent, carry) + projected)
+        h = nn.tanh(self.recurrent(carry) + projected)
         return h, h
 
 
@@ -67,7 +67,7 @@ class PonderingCell(LeakyCell):
 
     def recur(self, carry, projected):
         def once(_, h):
-            return nn.tanh(self.affine(h, "h", onto=projected))
+            return nn.tanh(self.affine(h, "h") + projected)
 
         h = jax.lax.fori_loop(0, 2, once, carry)
         return h, h

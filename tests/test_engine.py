@@ -21,7 +21,7 @@ from user_cells import USER_CELLS
 
 import rnncells
 from rnncells import Chunk
-from rnncells.recurrence import products
+from rnncells.recurrence import affine
 from rnncells.recurrence.memory import MEMORY
 
 # Number of steps: chunks of 4 divide it, chunks of 3 leave a shorter one.
@@ -124,7 +124,7 @@ def test_many_weights_and_few_rows_equal_the_plain_loop(rng, float64):
     """The loop then multiplies from the left, by weights that it transposes."""
     width = 128
     kernel_bytes = width * 4 * width * np.dtype(float).itemsize
-    assert kernel_bytes >= products._MUCH_TO_PACK and ROWS <= products._FEW_ROWS
+    assert kernel_bytes >= affine._MUCH_TO_PACK and ROWS <= affine._FEW_ROWS
     make = partial(rnncells.LSTMCell, width, param_dtype=jnp.float64)
     rnn, params, inputs, carry, _ = setting(make, (3,), rng)
     params = jax.tree.map(lambda leaf: 0.1 * leaf, params)
@@ -287,36 +287,59 @@ def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
     assert_close(gradients(rnn), expected, rtol=1e-11, atol=1e-11)
 
 
-def forward_modes(of, x):
-    yield lambda: jax.jvp(of, (x,), (x,))
-    yield lambda: jax.jvp(jax.jit(of), (x,), (x,))
-    yield lambda: jax.jacfwd(of)(x)
-    yield lambda: jax.jit(jax.jacfwd(of))(x)
+def forward_modes(of, x, direction):
+    """Returns derivatives in forward mode, alone and with other transformations."""
+
+    def along(x, direction=direction):
+        return jax.jvp(of, (x,), (direction,))[1]
+
+    _, linear = jax.linearize(of, x)
+    xs = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf, leaf - 1]), x)
+    return {
+        "jvp": jax.jvp(of, (x,), (direction,)),
+        "of jit": jax.jvp(jax.jit(of), (x,), (direction,)),
+        "of checkpoint": jax.jvp(jax.checkpoint(of), (x,), (direction,)),
+        "linearize": linear(direction),
+        "transposed": jax.linear_transpose(linear, x)(1.0),
+        "many directions": jax.vmap(along, (None, 0))(x, xs),
+        "many points": jax.vmap(along, (0, None))(xs, direction),
+        "of vmap": jax.jvp(jax.vmap(of), (xs,), (xs,)),
+        "forward over forward": jax.jvp(along, (x,), (direction,))[1],
+        "reverse over forward": jax.grad(along)(x),
+        "forward over reverse": jax.jvp(jax.grad(of), (x,), (direction,))[1],
+        "of a factor": jax.jvp(lambda k: k * of(x), (2.0,), (1.0,)),
+    }
 
 
-def test_forward_mode_raises_and_names_the_option(rng):
-    rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
-    inputs = inputs.astype(jnp.float32)
+@pytest.mark.parametrize(
+    "name, memory",
+    [("LSTMCell", "full"), ("MultiplicativePeepholeCell", Chunk(2))],
+)
+def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
+    rnn, params, inputs, carry, _ = float64_setting(name, rng, memory=memory)
+    x = params, inputs[:2, :3], jax.tree.map(lambda leaf: leaf[:2], carry)
+    direction = random_like(rng, x)
 
-    def of(rnn, inputs):
-        return loss(rnn, params, inputs, [1.0, 1.0, 1.0])
+    def of(rnn, x):
+        params, inputs, carry = x
+        return loss(rnn, params, inputs, [1.1, 0.7, 1.3], initial_carry=carry)
 
-    for mode in forward_modes(partial(of, rnn), inputs):
-        with pytest.raises(TypeError, match=r"implementation='scan'"):
-            mode()
-    for mode in forward_modes(partial(of, rnn.clone(implementation="scan")), inputs):
-        mode()
+    def modes(rnn):
+        return jax.jit(partial(forward_modes, partial(of, rnn)))(x, direction)
+
+    plain = rnn.clone(memory="full", implementation="scan")
+    assert_close(modes(rnn), modes(plain), rtol=1e-11, atol=1e-11)
 
 
-def test_forward_mode_outside_of_the_loop(rng):
-    rnn, params, inputs, _, _ = setting(CELLS["LSTMCell"].make, (3,), rng)
-    inputs = inputs.astype(jnp.float32)
+def test_jacobian_by_forward_mode_equals_that_by_reverse_mode(rng, float64):
+    rnn, params, inputs, _, _ = float64_setting("GRUCell", rng)
+    inputs = inputs[:1, :3]
 
-    def of(scale):
-        return scale * loss(rnn, params, inputs, [1.0, 1.0, 1.0])
+    def of(inputs):
+        return rnn.apply(params, inputs)
 
-    value, tangent = jax.jvp(of, (2.0,), (1.0,))
-    np.testing.assert_allclose(tangent, value / 2, rtol=1e-6)
+    forward, reverse = jax.jit(lambda x: (jax.jacfwd(of)(x), jax.jacrev(of)(x)))(inputs)
+    assert_close(forward, reverse, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])

@@ -35,7 +35,7 @@ class OwnCell(rnncells.RNNCellBase):
         return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
-        h = jnp.tanh(self.affine(carry, "h", onto=projected))
+        h = jnp.tanh(self.affine(carry, "h") + projected)
         return h, h
 
 
@@ -196,7 +196,7 @@ def test_python_numbers_do_not_change_dtypes(params, inputs):
     class SpikingCell(OwnCell):
         def recur(self, carry, projected):
             spikes = jnp.where(carry > 0.1, 1.0, 0.0)
-            h = 0.5 * carry + self.affine(spikes, "h", onto=projected)
+            h = 0.5 * carry + self.affine(spikes, "h") + projected
             return h, h
 
     half = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
@@ -288,7 +288,7 @@ class NumberCell(OwnCell):
 
     def recur(self, carry, projected):
         z, number = projected
-        h = jnp.tanh(self.affine(carry, "h", onto=z)) * number
+        h = jnp.tanh(self.affine(carry, "h") + z) * number
         return h, h
 
 
@@ -299,7 +299,7 @@ class PairCell(OwnCell):
         return self.affine(inputs["a"] + inputs["b"], "i")
 
     def recur(self, carry, projected):
-        h = jnp.tanh(self.affine(carry, "h", onto=projected))
+        h = jnp.tanh(self.affine(carry, "h") + projected)
         return h, h
 
 

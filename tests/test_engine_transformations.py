@@ -54,7 +54,7 @@ class CustomGradientCell(OwnCell):
 
     def recur(self, carry, projected):
         gain, h = scaled(self.scale, carry)
-        h = jnp.tanh(self.affine(h, "h", onto=projected)) * gain
+        h = jnp.tanh(self.affine(h, "h") + projected) * gain
         return h, h
 
 
@@ -65,7 +65,7 @@ class CallbackCell(OwnCell):
         like = jax.ShapeDtypeStruct(carry.shape, carry.dtype)
         half = jax.lax.stop_gradient(carry)
         half = jax.pure_callback(lambda h: np.asarray(h) / 2, like, half)
-        h = jnp.tanh(self.affine(carry, "h", onto=projected) + half)
+        h = jnp.tanh(self.affine(carry, "h") + projected + half)
         return h, h
 
 
@@ -73,7 +73,7 @@ class CentredCell(OwnCell):
     """Subtracts the mean over a named axis."""
 
     def recur(self, carry, projected):
-        h = jnp.tanh(self.affine(carry, "h", onto=projected))
+        h = jnp.tanh(self.affine(carry, "h") + projected)
         h = h - jax.lax.pmean(h, "rows")
         return h, h
 

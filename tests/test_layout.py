@@ -18,7 +18,7 @@ ALLOWED = {
     # Names are imported at their first use: the command runs without jax.
     "rnncells/__init__.py": ["rnncells.public"],
     "rnncells/public.py": ["rnncells"],
-    "rnncells/recurrence": ["chex", "jax", "rnncells.recurrence"],
+    "rnncells/recurrence": ["chex", "jax", "numpy", "rnncells.recurrence"],
     "rnncells/initializers.py": ["chex", "flax.typing", "jax", "rnncells.checks"],
     "rnncells/reference": ["jax", "rnncells.reference"],
     "rnncells/packing": [
@@ -32,7 +32,7 @@ ALLOWED = {
         "rnncells.recurrence.masks",
     ],
     "rnncells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
-    + ["rnncells.recurrence.trees"],
+    + ["rnncells.recurrence.pytrees"],
     "rnncells/checks.py": ["chex", "jax", "numpy", "rnncells.carry"],
     "rnncells/gates.py": FLAX,
     "rnncells/base.py": [

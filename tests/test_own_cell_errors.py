@@ -31,7 +31,7 @@ class OwnCell(rnncells.RNNCellBase):
 
     def recur(self, carry, projected):
         c, h = carry
-        h = nn.tanh(self.affine(h, "h", onto=projected))
+        h = nn.tanh(self.affine(h, "h") + projected)
         return (c + h, h), h
 
 
@@ -118,11 +118,9 @@ MISTAKES = {
         "can map; MyCell calls `jax.pure_callback` .* `memory` must be 'full'",
     ),
     "projection without the fast loop": (
-        lambda: outputs(
-            own(recur=lambda cell, carry, z: (carry, carry[1])), projection=Chunk(3)
-        ),
+        lambda: outputs(own(recur=recur(called_back)), projection=Chunk(3)),
         ValueError,
-        r"projection=Chunk\(steps=3\) of RNN needs the fast loop, .* MyCell ignores",
+        r"projection=Chunk\(steps=3\) of RNN needs the fast loop, .* MyCell calls",
     ),
     "memory of the plain loop": (
         lambda: rnncells.RNN(OwnCell(4), memory="sqrt", implementation="scan"),
@@ -132,7 +130,8 @@ MISTAKES = {
     "memory unknown": (
         lambda: rnncells.RNN(OwnCell(4), memory="half"),
         ValueError,
-        r"`memory` of RNN must be one of .* or a Chunk\(steps\), got 'half'",
+        r"`memory` of RNN must be one of .*, a Chunk\(steps\) or a policy of "
+        "jax.checkpoint, got 'half'",
     ),
     "implementation unknown": (
         lambda: rnncells.RNN(OwnCell(4), implementation="cuda"),

@@ -32,7 +32,7 @@ class MultiplicativePeepholeCell(rnncells.RNNCellBase):
         c, h = carry
         x_m, x_gates = projected
         m = x_m * self.affine(h, "hm")
-        i, g = jnp.split(self.affine(m, "mi", "mg", onto=x_gates), 2, axis=-1)
+        i, g = jnp.split(self.affine(m, "mi", "mg") + x_gates, 2, axis=-1)
         i = nn.sigmoid(i + self.peephole * c)
         c = (1 - i) * c + i * nn.tanh(g)
         h = nn.tanh(c)
@@ -58,7 +58,7 @@ class NormalizedCell(rnncells.RNNCellBase):
         return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
-        h = nn.tanh(self.product(self.recurrent, self.norm(carry)) + projected)
+        h = nn.tanh(self.recurrent(self.norm(carry)) + projected)
         return h, {"state": h, "double": 2 * h}
 
 

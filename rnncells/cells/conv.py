@@ -183,21 +183,21 @@ class ConvLSTMCell(ConvCell):
             )
 
     def project(self, inputs):
-        return self.product(self.ih, inputs)
+        return self.ih(inputs)
 
     def recur(self, carry, projected):
         c, h = carry
-        a = self.product(self.hh, h, onto=projected)
+        a = self.hh(h) + projected
         i, g, f, o = jnp.split(a, 4, axis=-1)
         if self.peepholes:
-            i = self.product(self.ci, c, onto=i)
-            f = self.product(self.cf, c, onto=f)
+            i = self.ci(c) + i
+            f = self.cf(c) + f
         i = nn.sigmoid(i)
         g = nn.tanh(g)
         f = nn.sigmoid(f + 1)
         c = f * c + i * g
         if self.peepholes:
-            o = self.product(self.co, c, onto=o)
+            o = self.co(c) + o
         o = nn.sigmoid(o)
         h = o * nn.tanh(c)
         return (c, h), h
@@ -269,18 +269,18 @@ class ConvGRUCell(ConvCell):
         )
 
     def project(self, inputs):
-        x = self.product(self.ih, inputs)
+        x = self.ih(inputs)
         return tuple(jnp.split(x, [2 * self.features], axis=-1))
 
     def recur(self, carry, projected):
         h = carry
         xzr, xn = projected
-        z, r = jnp.split(self.product(self.hh, h, onto=xzr), 2, axis=-1)
+        z, r = jnp.split(self.hh(h) + xzr, 2, axis=-1)
         z = self.gate_fn(z)
         r = self.gate_fn(r)
         if self.reset_after:
-            n = self.activation_fn(xn + r * self.product(self.hn, h))
+            n = self.activation_fn(xn + r * self.hn(h))
         else:
-            n = self.activation_fn(self.product(self.hn, r * h, onto=xn))
+            n = self.activation_fn(self.hn(r * h) + xn)
         h = (1 - z) * h + z * n
         return h, h

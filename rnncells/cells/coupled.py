@@ -57,7 +57,7 @@ class CoupledLSTMCell(GatedCell):
 
     def recur(self, carry, projected):
         c, h = carry
-        a = self.affine(h, "hi", "hg", "ho", onto=projected)
+        a = self.affine(h, "hi", "hg", "ho") + projected
         i, g, o = jnp.split(a, 3, axis=-1)
         i = self.gate_fn(i)
         f = 1 - i

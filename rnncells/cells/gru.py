@@ -70,13 +70,13 @@ class GRUCell(GatedCell):
     def recur(self, carry, projected):
         h = carry
         xrz, xn = projected
-        r, z = jnp.split(self.affine(h, "hr", "hz", onto=xrz), 2, axis=-1)
+        r, z = jnp.split(self.affine(h, "hr", "hz") + xrz, 2, axis=-1)
         r = self.gate_fn(r)
         z = self.gate_fn(z)
         if self.reset_after:
             n = self.activation_fn(xn + r * self.affine(h, "hn"))
         else:
-            n = self.activation_fn(self.affine(r * h, "hn", onto=xn))
+            n = self.activation_fn(self.affine(r * h, "hn") + xn)
         h = (1 - z) * n + z * h
         return h, h
 
@@ -158,10 +158,10 @@ class MGUCell(RNNCellBase):
     def recur(self, carry, projected):
         h = carry
         xf, xn = projected
-        f = self.gate_fn(self.affine(h, "hf", onto=xf))
+        f = self.gate_fn(self.affine(h, "hf") + xf)
         if self.reset_gate:
             n = self.activation_fn(xn + f * self.affine(h, "hn"))
         else:
-            n = self.activation_fn(self.affine(h, "hn", onto=xn))
+            n = self.activation_fn(self.affine(h, "hn") + xn)
         h = (1 - f) * n + f * h
         return h, h

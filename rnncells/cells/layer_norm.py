@@ -79,19 +79,19 @@ class LayerNormLSTMCell(GatedCell):
 
     def project(self, inputs):
         a = self.affine(inputs, "ii", "if", "ig", "io")
-        return self.product(self.norm_x, standardize(a, self.epsilon))
+        return self.norm_x(standardize(a, self.epsilon))
 
     def recur(self, carry, projected):
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho")
-        a = self.product(self.norm_h, standardize(a, self.epsilon), onto=projected)
+        a = self.norm_h(standardize(a, self.epsilon)) + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)
         i = self.gate_fn(i)
         f = self.gate_fn(f)
         g = self.activation_fn(g)
         o = self.gate_fn(o)
         c = f * c + i * g
-        normed = self.product(self.norm_c, standardize(c, self.epsilon))
+        normed = self.norm_c(standardize(c, self.epsilon))
         h = o * self.activation_fn(normed)
         return (c, h), h
 
@@ -155,21 +155,21 @@ class LayerNormGRUCell(GatedCell):
 
     def project(self, inputs):
         a = self.affine(inputs, "ir", "iz")
-        xrz = self.product(self.norm_x, standardize(a, self.epsilon))
+        xrz = self.norm_x(standardize(a, self.epsilon))
         a = self.affine(inputs, "in")
-        xn = self.product(self.norm_xn, standardize(a, self.epsilon))
+        xn = self.norm_xn(standardize(a, self.epsilon))
         return xrz, xn
 
     def recur(self, carry, projected):
         h = carry
         xrz, xn = projected
         a = self.affine(h, "hr", "hz")
-        a = self.product(self.norm_h, standardize(a, self.epsilon), onto=xrz)
+        a = self.norm_h(standardize(a, self.epsilon)) + xrz
         r, z = jnp.split(a, 2, axis=-1)
         r = self.gate_fn(r)
         z = self.gate_fn(z)
         a = self.affine(h, "hn")
-        hn = self.product(self.norm_hn, standardize(a, self.epsilon))
+        hn = self.norm_hn(standardize(a, self.epsilon))
         n = self.activation_fn(xn + r * hn)
         h = (1 - z) * h + z * n
         return h, h

@@ -201,7 +201,7 @@ class LSTM1997Cell(RNNCellBase):
         """
         if self.truncate_gradient:
             y = jax.lax.stop_gradient(y)
-        net = self.affine(y, *self._names("h"), onto=projected)
+        net = self.affine(y, *self._names("h")) + projected
         ends = accumulate(units.width for units in self.hidden_units)
         return jnp.split(net, list(ends)[:-1], axis=-1)
 

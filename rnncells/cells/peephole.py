@@ -75,12 +75,12 @@ class PeepholeLSTMCell(GatedCell):
 
     def recur(self, carry, projected):
         c, h = carry
-        a = self.affine(h, "hi", "hf", "hg", "ho", onto=projected)
+        a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)
-        i = self.gate_fn(self.product(self.pi, c, onto=i))
-        f = self.gate_fn(self.product(self.pf, c, onto=f))
+        i = self.gate_fn(self.pi(c) + i)
+        f = self.gate_fn(self.pf(c) + f)
         g = self.activation_fn(g)
         c = f * c + i * g
-        o = self.gate_fn(self.product(self.po, c, onto=o))
+        o = self.gate_fn(self.po(c) + o)
         h = o * self.activation_fn(c)
         return (c, h), h

@@ -90,7 +90,7 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):
 
     def recur(self, carry, projected):
         c, h = carry
-        a = self.affine(h, "hi", "hf", "hg", "ho", onto=projected)
+        a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)
         i = self.gate_fn(i)
         f = self.gate_fn(f)

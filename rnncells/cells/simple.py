@@ -46,7 +46,7 @@ class SimpleCell(DenseCell):
 
     def recur(self, carry, projected):
         h = carry
-        a = self.affine(h, "h", onto=projected)
+        a = self.affine(h, "h") + projected
         if self.residual:
             a = a + h
         h = self.activation_fn(a)

@@ -16,9 +16,8 @@ from rnncells.layers.checks import check_kept
 from rnncells.layers.streams import Streams, count_draws, count_from, streams_of
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
-from rnncells.recurrence.parts import Recurrence
+from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.step import Step
-from rnncells.recurrence.trees import structs
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
 # The options of the fast loop, and their defaults.
@@ -58,53 +57,32 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
         return plain
 
     def loop(body, fresh, carry, xs):
-        inputs, *flags = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
-        if jax.tree.leaves(inputs)[0].shape[0] == 0:
+        by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+        if jax.tree.leaves(by_time)[0].shape[0] == 0:
             return plain(body, fresh, carry, xs)
-        state, _ = carry
-        pure, reason = take_apart(rnn, state, inputs)
+        pure, reason = take_apart(rnn, carry, by_time, body, fresh)
         if reason is not None:
             check_no_choice(rnn, f"which {reason}")
         if pure is None or (not pure.step.products and _has_no_choice(rnn)):
             return plain(body, fresh, carry, xs)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
-        run = _run_plain if reason is not None else _run_fast
-        carry, (history, (outputs, _)) = run(rnn, pure, body, fresh, carry, flags)
-        ys = history, outputs
+        if reason is None:
+            carry, (ys, _) = _run_fast(rnn, pure, carry)
+        else:
+            one_step = partial(pure.function, pure.given)
+            carry, (ys, _) = jax.lax.scan(one_step, carry, pure.now, unroll=rnn.unroll)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
 
 
-def _run_plain(rnn, pure, body, fresh, carry, flags):
-    """Runs a step that `jax.vmap` cannot map over time."""
-
-    def one_step(carry, now):
-        now, *flags = now
-        return body(partial(pure.function, pure.given), fresh, carry, (now, *flags))
-
-    return jax.lax.scan(one_step, carry, (pure.now, *flags), unroll=rnn.unroll)
-
-
-def _run_fast(rnn, pure, body, fresh, carry, flags):
-    step = pure.step
-    weights = step.weights(pure.given)
-
-    def recur(others, fresh, carry, z, flags, take):
-        def one_step(state, z):
-            (state, output), products = step.recur(others, state, z, take)
-            return state, (output, products)
-
-        now = z, *flags
-        carry, (history, (output, products)) = body(one_step, fresh, carry, now)
-        return (carry, (history, output)), products
-
-    recurrence = Recurrence(step.project, recur, unroll=rnn.unroll)
-    z = engine.projected(recurrence, weights, pure.now)
+def _run_fast(rnn, pure, carry):
+    step, weights = pure.step, pure.step.weights(pure.given)
+    z = engine.projected(step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
     plan = memory.plan(steps, z, rnn.memory, rnn.projection, weights)
-    recurrence = recurrence._replace(plan=plan)
-    return engine.run(recurrence, weights, fresh, carry, pure.now, flags)
+    recurrence = engine.Recurrence(step, plan, rnn.unroll)
+    return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
 
 
 def _has_no_choice(rnn: nn.Module) -> bool:
@@ -166,8 +144,21 @@ class PureStep(NamedTuple):
     counters: dict
 
 
+def one_call(
+    step: Callable, fresh: chex.ArrayTree, carry: chex.ArrayTree, now: chex.ArrayTree
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    """Calls a step, as the body of a loop without lengths, masks and resets."""
+    (state, _), (inputs,) = carry, now
+    new, output = step(state, inputs)
+    return (new, None), (None, output)
+
+
 def take_apart(
-    rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree
+    rnn: nn.Module,
+    carry: tuple[Carry, Carry | None],
+    xs: tuple,
+    body: Callable = one_call,
+    fresh: chex.ArrayTree = None,
 ) -> tuple[PureStep | None, str | None]:
     """Returns the step of a layer's cell, and why the fast loop cannot run it.
 
@@ -175,20 +166,25 @@ def take_apart(
 
     Args:
       rnn: the layer, bound.
-      carry: carry before the first step.
-      inputs: `(time, *batch, *features)`.
+      carry: of `body`, before the first step; first of the cell.
+      xs: of `body`, `(time, ...)`; first the inputs of the cell.
+      body: `(step, fresh, carry, x) -> (carry, (history, output))`, see
+        `schedule.scan`.
+      fresh: carry after a reset.
     """
-    reason = _why_not_fast(rnn, carry, inputs)
+    state, inputs = carry[0], xs[0]
+    reason = _why_not_fast(rnn, state, inputs)
     if reason is not None:
         return None, reason
     name = type(rnn.cell).__name__
     streams = streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
-    given = rnn.cell.unbind()[1], streams.fixed
-    now = inputs, streams.stepwise
+    given = (rnn.cell.unbind()[1], streams.fixed), fresh
+    now = xs, streams.stepwise
     try:
-        counters, after = _counters(rnn, carry, inputs, streams)
-        function = _pure_step(rnn, streams, counters)
-        step = Step(function, given, carry, structs(now, drop_axis=True))
+        counters, after = _counters(rnn, state, inputs, streams)
+        function = _pure_step(rnn, body, streams, counters)
+        policy = memory.policy_of(rnn.memory)
+        step = Step(function, given, carry, structs(now, drop_axis=True), policy)
     except FlaxError:
         # A missing variable or random stream. The plain loop has it or raises, too.
         return None, (
@@ -199,18 +195,18 @@ def take_apart(
     if jax.tree.leaves(written):
         reason = f"needs a cell that writes to no collection; {name} writes to one."
         return None, reason
-    if not step.has_inputs:
-        reason = f"needs a step that depends on its inputs; {name} ignores them."
     limit = why_not_vmapped(step.jaxpr, step.varying)
     if limit is not None:
         reason = f"needs a step that `jax.vmap` can map; {name} {limit}."
     return PureStep(function, step, given, now, after), reason
 
 
-def _pure_step(rnn: nn.Module, streams: Streams, counters: dict) -> Callable:
+def _pure_step(
+    rnn: nn.Module, body: Callable, streams: Streams, counters: dict
+) -> Callable:
     """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
 
-    The output is a pair: that of the cell, and the collections that it writes to.
+    The output is a pair: that of the body, and the collections that the cell writes to.
     """
     cell, _ = rnn.cell.unbind()
     mutable = DenyList("params") if rnn.cell.scope.root.mutable else ()
@@ -220,12 +216,16 @@ def _pure_step(rnn: nn.Module, streams: Streams, counters: dict) -> Callable:
         return step_of(cell, carry, inputs)
 
     def step(given, carry, now):
-        (variables, fixed), (inputs, keys) = given, now
-        (carry, output), written = cell.apply(
-            *(variables, carry, inputs),
-            **{"method": call, "rngs": streams.rngs(fixed, keys), "mutable": mutable},
-        )
-        return carry, (output, written)
+        ((variables, fixed), fresh), (xs, keys) = given, now
+        options = {"rngs": streams.rngs(fixed, keys), "mutable": mutable}
+
+        def apply(carry, inputs):
+            results = cell.apply(variables, carry, inputs, method=call, **options)
+            (carry, output), written = results
+            return carry, (output, written)
+
+        carry, (history, (output, written)) = body(apply, fresh, carry, xs)
+        return carry, ((history, output), written)
 
     return step
 

@@ -32,7 +32,7 @@ from rnncells.layers.loops import check_no_choice, fast_loop, step_of
 from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
-from rnncells.recurrence.memory import MEMORY, PROJECTION, check_choice
+from rnncells.recurrence.memory import Memory, check_memory, check_projection
 
 
 class RNN(nn.Module):
@@ -88,15 +88,16 @@ class RNN(nn.Module):
         same gradient to rounding. `'full'`: all residuals; the fastest. `'recompute'`:
         the carries; the gates are recomputed, one chunk at a time. `'sqrt'`: the carry
         before each chunk of about sqrt(time) steps; each chunk is run again.
-        `Chunk(k)`: like `'sqrt'`, with chunks of about k steps.
+        `Chunk(k)`: like `'sqrt'`, with chunks of about k steps. A policy of
+        `jax.checkpoint`, such as
+        `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
+        values of a step that the policy chooses; it sees the step without inner calls.
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. `'sqrt'` and `Chunk` in `memory` override it.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, and its step can be mapped over time
-        by `jax.vmap`; otherwise the plain loop, which calls the cell at every step. The
-        fast loop supports reverse mode of any order and forward over reverse. `'scan'`
-        always takes the plain loop, which JAX differentiates. Use it for forward mode,
-        and for `jax.debug_nans` (the fast loop also runs a step on zeros).
+        by `jax.vmap`; otherwise the plain loop, which calls the cell at every step.
+        `'scan'` always takes the plain loop, which JAX differentiates.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -118,7 +119,7 @@ class RNN(nn.Module):
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({"params": False})
     return_all_carries: bool = False
     padded_outputs: str = "run"
-    memory: str | Chunk = "full"
+    memory: Memory = "full"
     projection: str | Chunk = "auto"
     implementation: str = "auto"
 
@@ -155,8 +156,8 @@ class RNN(nn.Module):
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
-        check_choice("memory", self.memory, MEMORY)
-        check_choice("projection", self.projection, PROJECTION)
+        check_memory(self.memory)
+        check_projection(self.projection)
         if self.implementation == "scan":
             check_no_choice(self, "but implementation='scan' selects the plain loop.")
         super().__post_init__()

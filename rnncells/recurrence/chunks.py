@@ -92,3 +92,33 @@ def over_chunks(
         return jax.lax.scan(one, carry, (starts, *more), reverse=reverse)
     carry, y = one(carry, (start, *jax.tree.map(lambda leaf: leaf[0], more)))
     return carry, jax.tree.map(lambda leaf: leaf[None], y)
+
+
+def slice_time(tree: chex.ArrayTree, start: jax.Array, steps: int) -> chex.ArrayTree:
+    """Returns `(steps, ...)` of `(time, ...)`."""
+
+    def take(leaf):
+        if leaf.shape[0] == steps:
+            return leaf
+        place = (start,) + (0,) * (leaf.ndim - 1)
+        return jax.lax.dynamic_slice(
+            leaf, place, (steps, *leaf.shape[1:]), allow_negative_indices=False
+        )
+
+    return jax.tree.map(take, tree)
+
+
+def write_time(
+    tree: chex.ArrayTree, part: chex.ArrayTree, start: jax.Array
+) -> chex.ArrayTree:
+    """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
+
+    def put(leaf, part):
+        if leaf.shape[0] == part.shape[0]:
+            return part
+        place = (start,) + (0,) * (leaf.ndim - 1)
+        return jax.lax.dynamic_update_slice(
+            leaf, part, place, allow_negative_indices=False
+        )
+
+    return jax.tree.map(put, tree, part)

@@ -3,16 +3,18 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.settling import on_cpu
+from rnncells.recurrence.products import ProductFunction
+from rnncells.recurrence.pytrees import zeros
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Convolution:
+class Convolution(ProductFunction):
     """A convolution of a step, as a function of images and weights.
 
     Attributes:
@@ -26,23 +28,23 @@ class Convolution:
     def __str__(self) -> str:
         return "Convolution"
 
-    def __call__(self, left: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
+    def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
         """Returns the convolution of `(*leading, *image)` with one kernel."""
         (kernel,) = weights
 
-        def one(left):
-            return self.convolve(left, kernel, **self.params)
+        def one(lhs):
+            return self.convolve(lhs, kernel, **self.params)
 
         rank = len(self.params["dimension_numbers"].lhs_spec)
-        if left.ndim == rank:
-            return one(left)
-        if not self.is_plain or left.ndim != rank + 1:
-            return jax.vmap(lambda left: self(left, weights))(left)
+        if lhs.ndim == rank:
+            return one(lhs)
+        if not self.is_plain or lhs.ndim != rank + 1:
+            return jax.vmap(lambda lhs: self(lhs, weights))(lhs)
         # With the batch first, each device keeps its rows if the batch is sharded.
         is_sharded = jax.device_count() > 1
-        left = jnp.swapaxes(left, 0, 1) if is_sharded else left
-        result = one(left.reshape(-1, *left.shape[2:]))
-        result = result.reshape(*left.shape[:2], *result.shape[1:])
+        lhs = jnp.swapaxes(lhs, 0, 1) if is_sharded else lhs
+        result = one(lhs.reshape(-1, *lhs.shape[2:]))
+        result = result.reshape(*lhs.shape[:2], *result.shape[1:])
         return jnp.swapaxes(result, 0, 1) if is_sharded else result
 
     @property
@@ -54,31 +56,53 @@ class Convolution:
         groups = self.params["feature_group_count"], self.params["batch_group_count"]
         return lhs == out == (0, last, *spatial) and rhs == kernel and groups == (1, 1)
 
-    @property
-    def to_pull(self) -> "Convolution":
-        """The same function, whose derivative by the images is fast in a loop.
+    def vjp_lhs(
+        self,
+        lhs: jax.ShapeDtypeStruct,
+        weights: tuple[jax.Array],
+        cotangent: jax.Array,
+    ) -> jax.Array:
+        """Returns the cotangent of the images.
 
-        XLA on CPU has a fast convolution only for kernels `(..., in, out)`. Here the
-        derivative has a kernel of this layout.
+        XLA on CPU has a fast convolution only for kernels `(..., in, out)`: on CPU the
+        cotangent is formed by one with such a kernel.
         """
-        return self._by(convolve_by_transposed)
 
-    def pull_weights(
-        self, left: jax.Array, weights: tuple[jax.Array], gradient: jax.Array
+        def linear(form):
+            def vjp(cotangent):
+                return ProductFunction.vjp_lhs(form, lhs, weights, cotangent)
+
+            # The linear map has a flipped kernel in it that is formed already.
+            return jax.linearize(vjp, zeros(cotangent))[1]
+
+        return self._on_cpu(convolve_by_transposed, linear)(cotangent)
+
+    def vjp_weights(
+        self, lhs: jax.Array, weights: tuple[jax.Array], cotangent: jax.Array
     ) -> tuple[jax.Array]:
-        """Returns the gradient of the kernel, computed by a matrix product.
+        """Returns the cotangent of the kernel, on CPU by a matrix product.
 
-        XLA on CPU would compute the gradient of a kernel as a convolution with a kernel
-        of the size of the image, which is up to 40 times slower.
+        XLA on CPU would compute it by a convolution with a kernel of the size of the
+        image, which is up to 40 times slower.
         """
-        function = self._by(convolve_by_patches)
-        _, pull = jax.vjp(lambda weights: function(left, weights), weights)
-        return pull(gradient)[0]
 
-    def _by(self, convolve: Callable) -> "Convolution":
-        if not (on_cpu() and self.is_plain):
-            return self
-        return dataclasses.replace(self, convolve=convolve)
+        def by(form):
+            def vjp(lhs, weights, cotangent):
+                return ProductFunction.vjp_weights(form, lhs, weights, cotangent)
+
+            return vjp
+
+        return self._on_cpu(convolve_by_patches, by)(lhs, weights, cotangent)
+
+    def _on_cpu(self, convolve: Callable, make: Callable) -> Callable:
+        """Returns `make(self)`, and on CPU that of the same function by `convolve`."""
+        if not self.is_plain:
+            return make(self)
+        by_default, on_cpu = (
+            make(self),
+            make(dataclasses.replace(self, convolve=convolve)),
+        )
+        return partial(jax.lax.platform_dependent, cpu=on_cpu, default=by_default)
 
 
 def convolve_by_transposed(

@@ -2,206 +2,297 @@
 
 Time is cut into chunks. The forward pass projects the inputs of a chunk at once, then
 loops over its steps. The backward loop computes only the cotangents of the projected
-inputs and of each product with recurrent weights (see products.py). After the loop, one
+inputs and of each product with recurrent weights (see step_vjp.py). After the loop, one
 product for each weight and chunk gives the gradient of that weight.
 
 Every array that is differentiated comes in as an argument. Time is the first axis.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnncells.recurrence import products
-from rnncells.recurrence.batched_together import batched_together
-from rnncells.recurrence.chunks import Segment, over_chunks
-from rnncells.recurrence.gradient import StepGradient, Stretch, project
-from rnncells.recurrence.parts import Arrays, Moment, Recurrence
-from rnncells.recurrence.reverse_only import naming_the_option, reverse_only
-from rnncells.recurrence.settling import scan_settled
-from rnncells.recurrence.step import Weights
-from rnncells.recurrence.tape import Tape, slice_time, write_time
-from rnncells.recurrence.trees import (
+from rnncells.recurrence.chunks import Segment, over_chunks, slice_time, write_time
+from rnncells.recurrence.fusion_barrier import scan_with_barriers
+from rnncells.recurrence.linear_map import linear_map
+from rnncells.recurrence.memory import Plan
+from rnncells.recurrence.products import Product
+from rnncells.recurrence.pytrees import (
     StructTree,
     add,
-    join,
-    rest,
-    smooth,
+    combine,
+    inexact,
+    is_inexact,
+    partition,
     structs,
-    wide,
+    upcast,
     zeros,
 )
+from rnncells.recurrence.residuals import (
+    ResidualBuffer,
+    Residuals,
+    Written,
+    select_leaves,
+)
+from rnncells.recurrence.step import Step, Weights
+from rnncells.recurrence.step_vjp import StepVJP
 
 
-def run(
-    recurrence: Recurrence,
-    weights: Weights,
-    shared: chex.ArrayTree,
-    carry: chex.ArrayTree,
-    inputs: chex.ArrayTree,
-    flags: chex.ArrayTree,
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
-    """Runs a recurrence.
+class Recurrence(NamedTuple):
+    """What runs over time.
 
-    Args:
-      recurrence: what runs.
-      weights: what depends on the parameters alone.
-      shared: pytree of arrays that every step gets.
-      carry: carry before the first step.
-      inputs: pytree of `(time, ...)`.
-      flags: pytree of booleans, `(time, ...)`.
-
-    Returns:
-      The last carry, and the outputs, `(time, ...)`.
+    Attributes:
+      step: the step.
+      plan: how time is taken.
+      unroll: steps in one iteration of the loop over steps.
     """
-    products = weights.projections, weights.products
-    arrays = Arrays(weights.others, *products, shared, carry, inputs)
-    with naming_the_option():
-        return _run(recurrence, reverse_only(smooth(arrays)), rest(arrays), flags)
+
+    step: Step
+    plan: Plan
+    unroll: int = 1
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _run(recurrence, arrays, others, flags):
-    full, alone = join(arrays, others), recurrence.plan.alone
-    result, _ = _forward(recurrence, full, flags, alone, keeps="nothing")
-    return batched_together(result, (full, flags))
+class Operands(NamedTuple):
+    """What a recurrence runs on, or the cotangents.
+
+    Attributes:
+      weights: what depends on the parameters alone.
+      carry: before the first step.
+      inputs: pytree of `(time, ...)`.
+    """
+
+    weights: Weights
+    carry: chex.ArrayTree
+    inputs: chex.ArrayTree
 
 
-def _run_forward(recurrence, arrays, others, flags):
-    full = join(arrays, others)
-    segments, keeps, _ = recurrence.plan
-    result, kept = _forward(recurrence, full, flags, segments, keeps)
-    return batched_together(result, (full, flags)), (arrays, others, flags, kept)
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def run(
+    recurrence: Recurrence, operands: Operands
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
+    buffer = _buffer(recurrence.step, operands)
+    segments = recurrence.plan.for_inference
+    written, _ = _forward(recurrence, operands, segments, buffer)
+    return written
 
 
-def _run_backward(recurrence, residuals, gradients):
-    arrays, others, flags, kept = residuals
-    full = join(arrays, others)
-    return _backward(recurrence, full, flags, kept, *gradients), None, None
+@run.defjvp
+def _run_jvp(recurrence, primals, tangents):
+    (operands,), (tangents,) = primals, tangents
+    segments, policy, _ = recurrence.plan
+    buffer = _buffer(recurrence.step, operands)
+    vjp = StepVJP(recurrence.step, operands.weights, buffer.residuals)
+    buffer = buffer._replace(saved=policy.saved(vjp.reads, recurrence.step.chosen))
+    result, saved = _forward(
+        recurrence, operands, segments, buffer, policy.saves_starts
+    )
+
+    def transpose(residuals, cotangents):
+        return _backward(recurrence, vjp, buffer, *residuals, *cotangents)
+
+    varied = jax.tree.map(
+        lambda primal, tangent: tangent if is_inexact(primal) else None,
+        operands,
+        tangents,
+    )
+    smooth, others = partition(result)
+    moved = linear_map(transpose, (operands, saved), varied, structs(smooth))
+    still = jax.tree.map(lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), others)
+    return result, combine(moved, still)
 
 
-_run.defvjp(_run_forward, _run_backward)
-
-
-def projected(
-    recurrence: Recurrence, weights: Weights, inputs: chex.ArrayTree
-) -> StructTree:
+def projected(step: Step, weights: Weights, inputs: chex.ArrayTree) -> StructTree:
     """Returns shapes and dtypes of the projection of a sequence."""
-    arrays = Arrays(weights.others, weights.projections, weights.products, None)
-    return jax.eval_shape(partial(project, recurrence), arrays, inputs)
+    return jax.eval_shape(partial(_project, step), weights, inputs)
+
+
+def _project(step, weights, inputs):
+    take = products.as_written(weights.projections)
+    return step.project(weights.others, inputs, take)[0]
+
+
+def _buffer(step: Step, operands: Operands) -> ResidualBuffer:
+    """Returns a buffer that saves nothing for a gradient."""
+    z = structs(projected(step, operands.weights, operands.inputs), drop_axis=True)
+    values = [product.result for product in operands.weights.products]
+    residuals = Residuals(structs(operands.carry), z, values)
+    nothing = jax.tree.map(lambda leaf: False, residuals)
+    outputs = step.result[1]
+    return ResidualBuffer(residuals, outputs, nothing, step.outputs_in_carry)
 
 
 def _forward(
     recurrence: Recurrence,
-    arrays: Arrays,
-    flags: chex.ArrayTree,
+    operands: Operands,
     segments: tuple[Segment, ...],
-    keeps: str,
-) -> tuple[tuple[chex.ArrayTree, chex.ArrayTree], tuple[Moment, list[chex.ArrayTree]]]:
-    """Returns `(last carry, outputs)`, and what is kept: moments, carries at starts."""
-    step = StepGradient(recurrence, arrays, flags)
-    tape = step.tape(keeps)
-    loop = _steps(recurrence, arrays, tape)
+    buffer: ResidualBuffer,
+    saves_starts: bool = False,
+) -> tuple[
+    tuple[chex.ArrayTree, chex.ArrayTree], tuple[Residuals, list[chex.ArrayTree]]
+]:
+    """Returns `(last carry, outputs)`, and `(residuals, carries at starts)`."""
+    weights = operands.weights
+    loop = _steps(recurrence, weights, buffer)
 
     def chunk(so_far, t, steps):
         carry, written = so_far
-        inputs, now = slice_time((arrays.inputs, flags), t, steps)
-        z = project(recurrence, arrays, inputs)
-        new, written = loop(carry, z, now, written, t)
-        return (new, written), carry if keeps == "starts" else None
+        z = _project(recurrence.step, weights, slice_time(operands.inputs, t, steps))
+        return loop(carry, z, written, t, steps), carry if saves_starts else None
 
     time = sum(segment.chunks * segment.steps for segment in segments)
-    so_far = arrays.carry, tape.blank(arrays.carry, time)
+    so_far = operands.carry, buffer.blank(operands.carry, time)
     starts = []
     for segment in segments:
         so_far, carries = over_chunks(chunk, so_far, segment)
         starts.append(carries)
     carry, written = so_far
-    return (carry, tape.read_outputs(written)), (written.moments, starts)
+    return (carry, buffer.read_outputs(written)), (written.residuals, starts)
 
 
-def _steps(recurrence: Recurrence, arrays: Arrays, tape: Tape) -> Callable:
+def _steps(
+    recurrence: Recurrence, weights: Weights, buffer: ResidualBuffer
+) -> Callable[..., tuple[chex.ArrayTree, Written]]:
     """Returns the loop over the steps of a chunk.
 
-    `(carry, z, flags, written, place) -> (carry, written)`, `place` being that of the
-    chunk's first step on the tape.
+    `(carry, z, written, place, steps) -> (carry, written)`, `place` being that of the
+    chunk's first step in the buffer.
     """
-    take = products.formed_by([products.loop_form(p) for p in arrays.products])
+    take = products.in_loop(weights.products)
 
     def one(so_far, now):
         carry, written = so_far
-        z, (flags, i) = now
-        (new, outputs), taken = recurrence.step(
-            arrays.others, arrays.shared, carry, z, flags, take
-        )
-        after = Moment(new, z, taken.values)
-        return (new, tape.write(written, i, outputs, after)), None
+        z, i = now
+        (new, outputs), taken = recurrence.step.recur(weights.others, carry, z, take)
+        after = Residuals(new, z, taken.values)
+        return (new, buffer.write(written, i, outputs, after)), None
 
-    def steps(carry, z, flags, written, place):
-        places = place + jnp.arange(jax.tree.leaves(z)[0].shape[0])
-        so_far = carry, written
-        return scan_settled(one, so_far, z, (flags, places), recurrence.unroll)
+    def steps(carry, z, written, place, count):
+        places = place + jnp.arange(count)
+        return scan_with_barriers(one, (carry, written), z, places, recurrence.unroll)
 
     return steps
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """A chunk of time in the backward pass, see `memory.ChunkContext`."""
+
+    recurrence: Recurrence
+    operands: Operands
+    buffer: ResidualBuffer
+    residuals: Residuals
+    start: chex.ArrayTree | None
+    place: jax.Array | int
+    steps: int
+
+    @property
+    def inputs(self) -> chex.ArrayTree:
+        return slice_time(self.operands.inputs, self.place, self.steps)
+
+    def saved(self) -> Residuals:
+        return slice_time(self.residuals, self.place, self.steps)
+
+    def project(self) -> chex.ArrayTree:
+        return _project(self.recurrence.step, self.operands.weights, self.inputs)
+
+    def values(
+        self,
+        carries: chex.ArrayTree,
+        z: chex.ArrayTree,
+        values: list[jax.Array | None],
+    ) -> list[jax.Array]:
+        _, found, others = self.operands.weights
+
+        def of_step(carry, z, values):
+            take = products.known(values, products.as_written(found))
+            return self.recurrence.step.recur(others, carry, z, take)[1].values
+
+        return jax.vmap(of_step)(carries, z, values)
+
+    def run_again(self) -> Residuals:
+        every = jax.tree.map(lambda leaf: True, self.buffer.saved)
+        return self._written(self.buffer._replace(saved=every))
+
+    def _written(self, buffer):
+        loop = _steps(self.recurrence, self.operands.weights, buffer)
+        blank = buffer.blank(self.start, self.steps)
+        _, written = loop(self.start, self.project(), blank, 0, self.steps)
+        return slice_time(written.residuals, 0, self.steps)
+
+
 def _backward(
     recurrence: Recurrence,
-    arrays: Arrays,
-    flags: chex.ArrayTree,
-    kept: tuple[Moment, list[chex.ArrayTree]],
+    vjp: StepVJP,
+    buffer: ResidualBuffer,
+    operands: Operands,
+    saved: tuple[Residuals, list[chex.ArrayTree]],
     d_carry: chex.ArrayTree,
     d_outputs: chex.ArrayTree,
-) -> Arrays:
-    """Returns the gradients by all arrays."""
-    moments, starts = kept
-    step = StepGradient(recurrence, arrays, flags)
-    moments_of = _moments_of(step, moments)
+) -> Operands:
+    """Returns the cotangents of the operands."""
+    residuals, starts = saved
+    weights = operands.weights
+    formed = vjp.formed(weights)
 
     def chunk(so_far, t, steps, start=None):
         d_carry, sums, d_inputs = so_far
-        inputs, now = slice_time((arrays.inputs, flags), t, steps)
-        stretch = Stretch(inputs, now, *moments_of(t, inputs, now, start))
+        now = _Chunk(recurrence, operands, buffer, residuals, start, t, steps)
+        found = recurrence.plan.policy.residuals(now)
         d_ys = slice_time(d_outputs, t, steps)
-        d_carry, terms, d_xs = step.pull_chunk(stretch, d_carry, d_ys)
+        d_carry, of_steps, d_others = vjp.over_time(
+            formed, found, d_ys, d_carry, recurrence.unroll
+        )
+        d_products = map(
+            Product.vjp_weights, weights.products, of_steps.lhs, of_steps.d_values
+        )
+        d_projections, d_projected, d_xs = _project_vjp(
+            recurrence.step, weights, now.inputs, of_steps.d_z
+        )
+        terms = Weights(d_projections, list(d_products), add(d_others, d_projected))
         return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
 
-    d_carry, d_outputs, d_inputs = smooth((d_carry, d_outputs, arrays.inputs))
-    summed = smooth(arrays._replace(carry=None, inputs=None))
-    so_far = d_carry, wide(zeros(structs(summed))), zeros(structs(d_inputs))
+    smooth = inexact((weights, operands.inputs))
+    sums, d_inputs = zeros(structs(smooth))
+    so_far = d_carry, upcast(sums), d_inputs
     for segment, carries in zip(
         reversed(recurrence.plan.segments), reversed(starts), strict=True
     ):
         so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
     d_carry, sums, d_inputs = so_far
-    sums = jax.tree.map(lambda total, array: total.astype(array.dtype), sums, summed)
-    return sums._replace(carry=d_carry, inputs=d_inputs)
+    sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, smooth[0])
+    return Operands(sums, d_carry, d_inputs)
 
 
-def _moments_of(step: StepGradient, moments: Moment) -> Callable:
-    """Returns `(t, inputs, flags, start) -> (moments, place)` of a chunk."""
-    recurrence, arrays = step.recurrence, step.arrays
+def _project_vjp(
+    step: Step, weights: Weights, inputs: chex.ArrayTree, d_z: chex.ArrayTree
+) -> tuple[list[Product], list[jax.Array | None], chex.ArrayTree]:
+    """Returns the cotangents of products, of other weights, and of inputs of a chunk.
 
-    def from_values(t, inputs, flags, start):
-        return moments, t
+    None for weights that the projection does not read.
+    """
+    read = select_leaves(weights.others, step.read_by_projection)
+    varied, rest = partition((read, inputs))
 
-    def from_carries(t, inputs, flags, start):
-        z = project(recurrence, arrays, inputs)
-        steps = jax.tree.leaves(inputs)[0].shape[0]
-        carries = slice_time(moments.carry, t, steps)
-        return Moment(carries, z, step.values(carries, z, flags)), 0
+    def at(varied, taps):
+        others, inputs = combine(varied, rest)
+        take = products.differentiated(weights.projections, taps, None)
+        z, taken = step.project(others, inputs, take)
+        return inexact(z), taken.lhs
 
-    def from_starts(t, inputs, flags, start):
-        z = project(recurrence, arrays, inputs)
-        tape = step.tape("values")
-        steps = jax.tree.leaves(inputs)[0].shape[0]
-        _, written = _steps(recurrence, arrays, tape)(
-            start, z, flags, tape.blank(start, steps), 0
-        )
-        return written.moments, 0
+    def values():
+        take = products.as_written(weights.projections)
+        return step.project(weights.others, inputs, take)[1].values
 
-    ways = {"values": from_values, "carries": from_carries, "starts": from_starts}
-    return ways[recurrence.plan.keeps]
+    taps = zeros(jax.eval_shape(values))
+    _, vjp, lhs = jax.vjp(at, varied, taps, has_aux=True)
+    (d_others, d_inputs), d_values = vjp(d_z)
+    d_products = map(Product.vjp_weights, weights.projections, lhs, d_values)
+    return list(d_products), d_others, d_inputs

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import core as jex
 
-from rnncells.recurrence.trees import StructTree, Tree
+from rnncells.recurrence.pytrees import StructTree, Tree
 
 # Calls that are replaced by what they call. Functions with derivatives of their own
 # (`custom_jvp_call`, `custom_vjp_call`) stay whole.
@@ -54,14 +54,18 @@ def traced(function: Callable, *args: Tree) -> tuple[Equations, StructTree]:
       *args: arrays, or `jax.ShapeDtypeStruct`s.
     """
     closed, result = jax.make_jaxpr(function, return_shape=True)(*args)
-    flat = jax.make_jaxpr(partial(_inline, closed.jaxpr, closed.consts))(
-        *jax.tree.leaves(args)
-    )
+    inlined = partial(_inline, closed.jaxpr, closed.consts)
+    return equations_of(inlined, *jax.tree.leaves(args)), result
+
+
+def equations_of(function: Callable, *args: Tree) -> Equations:
+    """Returns a function of arrays, which returns a list of arrays, as equations."""
+    flat = jax.make_jaxpr(function)(*args)
     jaxpr = flat.jaxpr
     constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
-    equations = _needed(jaxpr.eqns, jaxpr.outvars)
+    equations = needed(jaxpr.eqns, jaxpr.outvars)
     atoms = tuple(jaxpr.invars), equations, tuple(jaxpr.outvars)
-    return Equations(*atoms, constants, jaxpr), result
+    return Equations(*atoms, constants, jaxpr)
 
 
 def is_variable(atom: Atom) -> bool:
@@ -110,6 +114,40 @@ def evaluate(equations: Iterable[Any], values: Values) -> None:
         values.update(zip(equation.outvars, results, strict=True))
 
 
+def evaluate_over_time(
+    equations: Iterable[Any], once: Values, each: Values, results: Callable
+) -> list[jax.Array]:
+    """Returns results of the equations of a step, at all steps at once.
+
+    Args:
+      equations: of one step.
+      once: values that are the same at each step.
+      each: values of all steps, `(time, ...)`; one at least.
+      results: what is wanted of the values of one step.
+    """
+
+    def of_step(operands):
+        values = once | dict(zip(each, operands, strict=True))
+        evaluate(equations, values)
+        return results(values)
+
+    return jax.vmap(of_step)(list(each.values()))
+
+
+def stages_of(equations: Equations, stages: dict[Variable, int]) -> dict[Variable, int]:
+    """Returns the stage of each variable: the last of those that it depends on.
+
+    Args:
+      equations: of a step.
+      stages: of the inputs.
+    """
+    stages = dict.fromkeys(equations.constants, 0) | stages
+    for equation in equations.equations:
+        stage = max((stages[v] for v in variables(equation)), default=0)
+        stages |= dict.fromkeys(equation.outvars, stage)
+    return stages
+
+
 def _inline(jaxpr, consts, *args):
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
@@ -125,11 +163,11 @@ def _inline(jaxpr, consts, *args):
     return read(values, jaxpr.outvars)
 
 
-def _needed(equations, results):
-    """Returns the equations that the results depend on."""
-    needed, kept = {v for v in results if is_variable(v)}, []
+def needed(equations: Iterable[Any], results: Iterable[Atom]) -> tuple[Any, ...]:
+    """Returns the equations that results depend on, in order."""
+    read, kept = set(filter(is_variable, results)), []
     for equation in reversed(equations):
-        if needed & set(equation.outvars):
-            needed |= set(variables(equation))
+        if read & set(equation.outvars):
+            read |= set(variables(equation))
             kept.append(equation)
     return tuple(reversed(kept))

@@ -1,32 +1,124 @@
-"""What is kept of a recurrence for its gradient, and in which chunks time is taken."""
+"""What is saved of a recurrence for its gradient, and in which chunks time is taken.
+
+A memory policy says what a forward pass saves of each step, and how a gradient has the
+residuals of a chunk of time again. To add one, write a class with the methods of
+`Full`, and choose it in `plan`.
+"""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import chex
 import jax
 
 from rnncells.recurrence.chunks import Chunk, Segment, cut, square_root
-from rnncells.recurrence.settling import is_one_function, on_cpu
-from rnncells.recurrence.trees import StructTree, Tree, structs
+from rnncells.recurrence.fusion_barrier import is_small
+from rnncells.recurrence.pytrees import StructTree, Tree, structs
+from rnncells.recurrence.residuals import Residuals
+from rnncells.recurrence.save_points import Policy
 
-Memory = str | Chunk
+Memory = str | Chunk | Policy
 MEMORY = ("full", "recompute", "sqrt")
 PROJECTION = ("auto", "whole")
 # Measured on CPU: projected inputs of this size are still in its cache when used; but
 # a product with many weights is worth some steps more. Chunks do not pay where all is
-# small, nor, in a pass without gradient, where a step is large beside the weights.
+# small (the temporaries of a gradient are about five times as large, and the allocator
+# of Linux takes 32 MiB and more anew from the system at each call), nor, in a pass
+# without gradient, where a step is large beside the weights.
 _PROJECTED_BYTES = 2**21
 _PROJECTED_STEPS, _MOST_BYTES = 8, 2**22
-_SMALL_BYTES = 2**16
+_SMALL_BYTES = 5 * 2**20
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raises unless a value is one of the choices or a Chunk."""
+class ChunkContext(Protocol):
+    """The steps of a chunk of time in the backward pass."""
+
+    def saved(self) -> Residuals:
+        """Returns what the forward pass saved, `(steps, ...)`."""
+
+    def project(self) -> chex.ArrayTree:
+        """Returns the projected inputs."""
+
+    def values(
+        self,
+        carries: chex.ArrayTree,
+        z: chex.ArrayTree,
+        values: list[jax.Array | None],
+    ) -> list[jax.Array]:
+        """Returns `values`, those that are None formed again at all steps at once."""
+
+    def run_again(self) -> Residuals:
+        """Returns the residuals from the carry before the chunk, by a loop over it."""
+
+
+class Full:
+    """Saves all that the gradient reads of each step."""
+
+    saves_starts = False
+
+    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
+        """Returns, for each leaf of the residuals, whether to save it.
+
+        Args:
+          reads: for each leaf, whether the gradient reads it.
+          chosen: for each of `values`, whether a policy chooses to save it.
+        """
+        return reads
+
+    def residuals(self, chunk: ChunkContext) -> Residuals:
+        """Returns the residuals of the steps of a chunk, `(steps, ...)`."""
+        return chunk.saved()
+
+
+class Recompute(Full):
+    """Saves the carries, and the values that a policy chooses.
+
+    The other values are formed again, at once for a chunk.
+    """
+
+    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
+        nothing = jax.tree.map(lambda leaf: False, reads)
+        every = jax.tree.map(lambda leaf: True, reads.carry)
+        return nothing._replace(carry=every, values=chosen)
+
+    def residuals(self, chunk: ChunkContext) -> Residuals:
+        (carries, _, values), z = chunk.saved(), chunk.project()
+        return Residuals(carries, z, chunk.values(carries, z, values))
+
+
+class Chunked(Full):
+    """Saves the carry before each chunk, and runs the steps of a chunk again."""
+
+    saves_starts = True
+
+    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
+        return jax.tree.map(lambda leaf: False, reads)
+
+    def residuals(self, chunk: ChunkContext) -> Residuals:
+        return chunk.run_again()
+
+
+def check_memory(value: Any) -> None:
+    """Raises unless a value is a choice for `memory`."""
+    if callable(value) and not isinstance(value, type):
+        return
+    _check("memory", value, MEMORY, ", a Chunk(steps) or a policy of jax.checkpoint")
+
+
+def check_projection(value: Any) -> None:
+    """Raises unless a value is a choice for `projection`."""
+    _check("projection", value, PROJECTION, " or a Chunk(steps)")
+
+
+def policy_of(memory: Memory) -> Policy | None:
+    """Returns the policy of `jax.checkpoint`, None if `memory` is another choice."""
+    return memory if callable(memory) else None
+
+
+def _check(name, value, choices, others):
     if not (isinstance(value, Chunk) or value in choices):
         raise ValueError(
-            f"`{name}` of RNN must be one of {list(choices)} or a Chunk(steps), got "
-            f"{value!r}."
+            f"`{name}` of RNN must be one of {list(choices)}{others}, got {value!r}."
         )
 
 
@@ -35,16 +127,13 @@ class Plan(NamedTuple):
 
     Attributes:
       segments: chunks of a pass that a gradient follows, and of the gradient.
-      keeps: what such a pass keeps of each step: `'values'` of its products, and what
-        else is needed; `'carries'`, from which the values are formed again, at once for
-        each chunk; or `'starts'`, the carry before each chunk alone, from which a loop
-        over the chunk forms all again.
-      alone: chunks of a pass without gradient, which keeps nothing.
+      policy: what such a pass saves.
+      for_inference: chunks of a pass without gradient.
     """
 
     segments: tuple[Segment, ...]
-    keeps: str
-    alone: tuple[Segment, ...]
+    policy: Full
+    for_inference: tuple[Segment, ...]
 
 
 def plan(
@@ -59,22 +148,24 @@ def plan(
     Args:
       steps: size of the time axis.
       z: shapes and dtypes of the projected inputs, `(time, ...)`.
-      memory: a choice of `MEMORY`, or the steps from one kept carry to the next.
+      memory: a choice of `MEMORY`, a policy, or the steps from one saved carry to the
+        next.
       projection: a choice of `PROJECTION`, or the steps projected at once.
       weights: pytree of the cell's parameters.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         whole = (Segment(0, 1, steps),)
-        return Plan(whole, "values" if memory == "full" else "carries", whole)
+        return Plan(whole, Full() if memory == "full" else Recompute(), whole)
     projected = cut(steps, _projected_at_once(steps, z, projection))
-    alone = projected
+    for_inference = projected
     if projection == "auto" and _goes_step_by_step(structs(z, drop_axis=True), weights):
-        alone = cut(steps, 1)
-    if memory == "sqrt":
-        return Plan(cut(steps, square_root(steps)), "starts", alone)
-    if isinstance(memory, Chunk):
-        return Plan(cut(steps, memory.steps), "starts", alone)
-    return Plan(projected, {"full": "values", "recompute": "carries"}[memory], alone)
+        for_inference = cut(steps, 1)
+    if memory == "full":
+        return Plan(projected, Full(), for_inference)
+    if memory == "recompute" or policy_of(memory) is not None:
+        return Plan(projected, Recompute(), for_inference)
+    at_once = square_root(steps) if memory == "sqrt" else memory.steps
+    return Plan(cut(steps, at_once), Chunked(), for_inference)
 
 
 def _projected_at_once(steps: int, z: StructTree, projection: Memory) -> int:
@@ -82,7 +173,7 @@ def _projected_at_once(steps: int, z: StructTree, projection: Memory) -> int:
         return projection.steps
     size = _bytes(z)
     is_symbolic = not isinstance(size, int)  # a batch of jax.export
-    if projection == "whole" or not on_cpu() or is_symbolic or size <= _SMALL_BYTES:
+    if projection == "whole" or not _on_cpu() or is_symbolic or size <= _SMALL_BYTES:
         return steps
     per_step = math.ceil(size / max(steps, 1))
     some = min(_PROJECTED_STEPS, _MOST_BYTES // per_step)
@@ -92,11 +183,16 @@ def _projected_at_once(steps: int, z: StructTree, projection: Memory) -> int:
 
 def _goes_step_by_step(z: StructTree, weights: chex.ArrayTree) -> bool:
     """Says whether a pass without gradient projects each step by itself."""
+    if not _on_cpu():
+        return False
     # A product ahead of a loop that XLA makes one function of doubles its time.
-    if is_one_function(z):
-        return True
     size = _bytes(z)
-    return on_cpu() and isinstance(size, int) and size >= 2 * _bytes(weights)
+    return is_small(z) or (isinstance(size, int) and size >= 2 * _bytes(weights))
+
+
+def _on_cpu() -> bool:
+    """Says whether JAX runs on CPU, for which chunks of time are chosen."""
+    return jax.default_backend() == "cpu"
 
 
 def _bytes(tree: Tree) -> int:

@@ -4,26 +4,31 @@
     projection  what depends on the inputs, but not on the carry: of many steps at once
     recurrence  what depends on the carry: the body of the loop
 
-A product of something with weights is found as such (linear.py); products of one left
-operand are joined, and what is only added to a product is added in the projection.
+A product of something with weights is found as such (product_search.py); products of
+one left operand are joined, and what is only added to a product is added in the
+projection.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import chex
 import jax
 
 from rnncells.recurrence.jaxprs import (
     evaluate,
+    evaluate_over_time,
     inner_jaxprs,
     is_variable,
+    needed,
     read,
+    stages_of,
     traced,
     variables,
 )
-from rnncells.recurrence.linear import (
+from rnncells.recurrence.product_search import (
     PRODUCTS,
     PROJECTION,
     RECURRENCE,
@@ -32,6 +37,7 @@ from rnncells.recurrence.linear import (
     find_products,
 )
 from rnncells.recurrence.products import Product, Take
+from rnncells.recurrence.save_points import Policy, SavePoint, is_chosen, sum_point
 
 
 class Weights(NamedTuple):
@@ -52,11 +58,11 @@ class Taken(NamedTuple):
     """The products that a projection or a recurrence has taken, in order.
 
     Attributes:
-      lefts: their left operands.
-      values: their values.
+      lhs: their left operands.
+      values: their values, with what they are added to.
     """
 
-    lefts: list[jax.Array]
+    lhs: list[jax.Array]
     values: list[jax.Array]
 
 
@@ -69,7 +75,12 @@ class Step:
       varying: for each operand of `jaxpr`, whether it differs from step to step.
       projections: products of the projection, in order.
       products: products of the recurrence, in order.
-      has_inputs: whether anything of the recurrence depends on the inputs.
+      taken: products and save points of the recurrence, in order.
+      chosen: for each of `taken`, whether a policy chooses to save it.
+      read_by_projection: for each of the others of `Weights`, whether `project`
+        reads it.
+      outputs_in_carry: for each leaf of the output, the number of the leaf of the new
+        carry that it is, or -1.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class Step:
         given: chex.ArrayTree,
         carry: chex.ArrayTree,
         inputs: chex.ArrayTree,
+        policy: Policy | None = None,
     ):
         """Traces `step(given, carry, inputs) -> (carry, output)`.
 
@@ -86,6 +98,7 @@ class Step:
           given: parameters, and all else that is the same at each step.
           carry: carry before a step.
           inputs: of one step.
+          policy: chooses what to save, as one of `jax.checkpoint` does.
         """
         self._equations, self.result = traced(step, given, carry, inputs)
         leaves = iter(self._equations.inputs)
@@ -93,24 +106,34 @@ class Step:
             [next(leaves) for _ in jax.tree.leaves(tree)]
             for tree in (given, carry, inputs)
         )
-        self._stages = self._find_stages()
+        self._stages = stages_of(
+            self._equations,
+            dict.fromkeys(self._given, WEIGHTS)
+            | dict.fromkeys(self._inputs, PROJECTION)
+            | dict.fromkeys(self._carry, RECURRENCE),
+        )
         self.jaxpr = self._equations.jaxpr
         self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
-        self._joined = find_products(self._equations, self._stages)
-        self._order = self._find_order()
-        self.projections, self.products = (
-            [item for item in self._order[stage] if isinstance(item, Joined)]
+        self._order = self._find_order(policy)
+        self.projections, self.taken = (
+            list(filter(_is_taken, self._order[stage]))
             for stage in (PROJECTION, RECURRENCE)
         )
-        self._added = [joined for joined in self.products if joined.is_added_to]
-        read_by_projection = self._reads(PROJECTION)
-        read_by_recurrence = self._reads(RECURRENCE)
-        read = dict.fromkeys(read_by_projection + read_by_recurrence)
-        self._others = [v for v in read if self._stages[v] == WEIGHTS]
-        self._projected = [
-            v for v in read_by_recurrence if self._stages[v] == PROJECTION
+        self.products = [item for item in self.taken if isinstance(item, Joined)]
+        self.chosen = [
+            any(is_chosen(equation, policy) for equation in item.equations)
+            for item in self.taken
         ]
-        self.has_inputs = bool(self._projected or self._added)
+        self._added_to = [item for item in self.taken if item.is_added_to]
+        by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
+        read = dict.fromkeys(by_projection + by_recurrence)
+        self._others = [v for v in read if self._stages[v] == WEIGHTS]
+        self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
+        self.read_by_projection = [v in by_projection for v in self._others]
+        carry, outputs = self._results()
+        self.outputs_in_carry = [
+            carry.index(v) if is_variable(v) and v in carry else -1 for v in outputs
+        ]
 
     def weights(self, given: chex.ArrayTree) -> Weights:
         """Returns what depends on the parameters alone."""
@@ -118,42 +141,39 @@ class Step:
         values |= self._equations.constants
         evaluate(self._order[WEIGHTS], values)
         return Weights(
-            [joined.product(values) for joined in self.projections],
-            [joined.product(values) for joined in self.products],
+            [item.product(values) for item in self.projections],
+            [item.product(values) for item in self.taken],
             read(values, self._others),
         )
 
     def project(
         self, others: list[jax.Array], inputs: chex.ArrayTree, take: Take
     ) -> tuple[list[jax.Array], Taken]:
-        """Returns what depends on the inputs, but not on the carry.
+        """Returns what depends on the inputs, but not on the carry, `(time, ...)`.
 
         Args:
           others: of `Weights`.
-          inputs: of one step, or of many, `(time, ...)`.
+          inputs: `(time, ...)`.
           take: takes the products.
         """
-        leaves = jax.tree.leaves(inputs)
-        is_sequence = leaves[0].ndim > len(self._inputs[0].aval.shape)
-        values = dict(zip(self._others, others, strict=True))
-        values |= dict(zip(self._inputs, leaves, strict=True))
-        run, taken = [], Taken([], [])
-        for item in self._order[PROJECTION]:
-            if not isinstance(item, Joined):
-                run.append(item)
+        once = dict(zip(self._others, others, strict=True))
+        each = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
+        taken = Taken([], [])
+        for is_taken, items in groupby(self._order[PROJECTION], _is_taken):
+            if is_taken:
+                for item in items:
+                    _take(item, each, None, take, taken)
                 continue
-            made = [v for equation in run for v in equation.outvars]
-            read_made = partial(read, atoms=made)
-            results = self._evaluate(run, values, is_sequence, read_made)
-            values |= dict(zip(made, results, strict=True))
-            run = []
-            _take_product(item, values, None, take, taken)
-        z = self._evaluate(run, values, is_sequence, self._leaves_of_projection)
-        return z, taken
+            equations = list(items)
+            made = [v for equation in equations for v in equation.outvars]
+            found = evaluate_over_time(equations, once, each, partial(read, atoms=made))
+            each |= dict(zip(made, found, strict=True))
 
-    def _leaves_of_projection(self, values):
-        added = [joined.added(values) for joined in self._added]
-        return added + read(values, self._projected)
+        def projected(values):
+            added = [item.added(values) for item in self._added_to]
+            return added + read(values, self._projected)
+
+        return evaluate_over_time((), once, each, projected), taken
 
     def recur(
         self,
@@ -170,15 +190,15 @@ class Step:
           projected: as `project` returns it, of one step.
           take: takes the products.
         """
-        count, taken = len(self._added), Taken([], [])
+        count, taken = len(self._added_to), Taken([], [])
         values = dict(zip(self._others, others, strict=True))
         values |= dict(zip(self._projected, projected[count:], strict=True))
         values |= dict(zip(self._carry, jax.tree.leaves(carry), strict=True))
         added = iter(projected[:count])
         for item in self._order[RECURRENCE]:
-            if isinstance(item, Joined):
-                onto = next(added) if item.is_added_to else None
-                _take_product(item, values, onto, take, taken)
+            if _is_taken(item):
+                add_to = next(added) if item.is_added_to else None
+                _take(item, values, add_to, take, taken)
             else:
                 evaluate([item], values)
         results = read(values, self._equations.results)
@@ -190,79 +210,71 @@ class Step:
         That is, in a product that is none of them, or in an inner function, such as the
         body of a loop.
         """
-        used = set()
-        for equation in self._order[RECURRENCE]:
-            if not isinstance(equation, Joined):
-                is_product = equation.primitive.name in PRODUCTS
-                if is_product or inner_jaxprs(equation):
-                    used |= set(variables(equation))
-        for equation in reversed(self._order[WEIGHTS]):
-            if used & set(equation.outvars):
-                used |= set(variables(equation))
+        inner = [
+            equation
+            for equation in self._order[RECURRENCE]
+            if not _is_taken(equation)
+            and (equation.primitive.name in PRODUCTS or inner_jaxprs(equation))
+        ]
+        used = {v for equation in inner for v in variables(equation)}
+        for equation in needed(self._order[WEIGHTS], used):
+            used |= set(variables(equation))
         return [v in used for v in self._given]
 
-    def _evaluate(self, equations, values, is_sequence, results):
-        """Returns `results` of the values with those of equations of the projection.
+    def _results(self):
+        """Returns the variables of the new carry, and those of the output."""
+        count = len(jax.tree.leaves(self.result[0]))
+        return self._equations.results[:count], self._equations.results[count:]
 
-        Of one step, or of all steps at once.
-        """
-        mapped = [v for v in values if self._stages[v] == PROJECTION]
-
-        def of_step(operands):
-            own = values | dict(zip(mapped, operands, strict=True))
-            evaluate(equations, own)
-            return results(own)
-
-        operands = read(values, mapped)
-        return jax.vmap(of_step)(operands) if is_sequence else of_step(operands)
-
-    def _find_stages(self):
-        own = self._equations
-        stages = dict.fromkeys((*own.inputs, *own.constants), WEIGHTS)
-        stages |= dict.fromkeys(self._inputs, PROJECTION)
-        stages |= dict.fromkeys(self._carry, RECURRENCE)
-        for equation in own.equations:
-            stage = max((stages[v] for v in variables(equation)), default=WEIGHTS)
-            stages |= dict.fromkeys(equation.outvars, stage)
-        return stages
-
-    def _find_order(self):
-        """Returns, for each stage, its equations and products in order."""
-        joined_of = {
-            id(equation): joined
-            for joined in self._joined
+    def _find_order(self, policy):
+        """Returns, for each stage, its equations, products and save points in order."""
+        found = {
+            equation.outvars[0]: joined
+            for joined in find_products(self._equations, self._stages)
             for member in joined.members
             for equation in member.taken
         }
-        order, placed = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}, set()
+        order = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
         for equation in self._equations.equations:
-            stage = self._stages[equation.outvars[0]]
-            joined = joined_of.get(id(equation))
-            if joined is None:
+            (result, *_) = equation.outvars
+            stage = self._stages[result]
+            joined = found.get(result)
+            if joined is not None:
+                is_first = joined.members[0].equation is equation
+                order[stage] += [joined] if is_first else []
+            elif stage == RECURRENCE:
+                point = sum_point(equation, self._equations, self._stages)
+                order[stage].append(equation if point is None else point)
+                if point is None and is_chosen(equation, policy):
+                    order[stage] += [
+                        SavePoint(v, None, v, equation) for v in equation.outvars
+                    ]
+            else:
                 order[stage].append(equation)
-            elif id(joined) not in placed:
-                placed.add(id(joined))
-                order[stage].append(joined)
         return order
 
     def _reads(self, stage):
         """Returns the variables of earlier stages that a stage reads."""
         found = []
         for item in self._order[stage]:
-            found += [item.left] if isinstance(item, Joined) else variables(item)
+            found += [item.lhs] if _is_taken(item) else variables(item)
         if stage == PROJECTION:
-            found += [v for j in self._added for p in j.pieces for v in p.addends]
+            found += [v for item in self._added_to for v in item.addends]
         else:
             found += filter(is_variable, self._equations.results)
         return list(dict.fromkeys(v for v in found if self._stages[v] < stage))
 
 
-def _take_product(joined, values, onto, take, taken):
-    """Takes the next product: adds it to `values` and to `taken`."""
-    left = values[joined.left]
-    if getattr(left, "weak_type", False):
-        left = jax.lax.convert_element_type(left, left.dtype)
-    value, result = take(len(taken.lefts), left, onto)
-    taken.lefts.append(left)
+def _is_taken(item: Any) -> bool:
+    return isinstance(item, Joined | SavePoint)
+
+
+def _take(item, values, add_to, take, taken):
+    """Takes the next product or save point: adds it to `values` and to `taken`."""
+    lhs = values[item.lhs]
+    if getattr(lhs, "weak_type", False):
+        lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
+    value = take(len(taken.lhs), lhs, add_to)
+    taken.lhs.append(lhs)
     taken.values.append(value)
-    values.update(joined.split(result))
+    values.update(item.split(value))

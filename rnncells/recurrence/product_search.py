@@ -1,6 +1,5 @@
 """The products with weights in a step: found in its equations, and joined."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,8 +17,8 @@ from rnncells.recurrence.jaxprs import (
     is_variable,
     read,
 )
-from rnncells.recurrence.products import Product
-from rnncells.recurrence.trees import structs
+from rnncells.recurrence.products import Product, ProductFunction
+from rnncells.recurrence.pytrees import is_inexact, structs
 
 # What a step depends on: parameters alone; inputs, but not the carry; the carry.
 WEIGHTS, PROJECTION, RECURRENCE = range(3)
@@ -65,11 +64,11 @@ class Joined(NamedTuple):
     """Products of one left operand, taken as one.
 
     Attributes:
-      left: the operand.
+      lhs: the operand.
       members: the products; of more than one, the kernels are matrices.
     """
 
-    left: Variable
+    lhs: Variable
     members: tuple[Member, ...]
 
     @property
@@ -78,31 +77,41 @@ class Joined(NamedTuple):
         return [piece for member in self.members for piece in member.pieces]
 
     @property
+    def equations(self) -> list[Any]:
+        """The equations of the products."""
+        return [member.equation for member in self.members]
+
+    @property
     def is_added_to(self) -> bool:
         """Whether something is added to each of the products."""
         return all(piece.addends for piece in self.pieces)
 
     @property
-    def apply(self) -> Callable:
+    def addends(self) -> list[Variable]:
+        """What is added, in the projection."""
+        return [v for piece in self.pieces for v in piece.addends]
+
+    @property
+    def function(self) -> ProductFunction:
         """The product as a function of the left operand and the weights."""
         equation = self.members[0].equation
-        if _is_matrix_product(equation, self.left):
+        if _is_matrix_product(equation, self.lhs):
             return Affine(equation.invars[1].aval.dtype)
         if equation.primitive.name == "conv_general_dilated":
             return Convolution(equation.params)
-        return Linear(equation, equation.invars[0] is not self.left)
+        return Linear(equation, equation.invars[0] is not self.lhs)
 
     def product(self, values: Values) -> Product:
         """Returns the product with its weights."""
-        apply, weights = self.apply, self.weights(values)
-        left = jax.ShapeDtypeStruct(self.left.aval.shape, self.left.aval.dtype)
-        result = jax.eval_shape(apply, left, weights)
-        return Product(weights, apply, left, *structs([result]))
+        function, weights = self.function, self.weights(values)
+        lhs = jax.ShapeDtypeStruct(self.lhs.aval.shape, self.lhs.aval.dtype)
+        result = jax.eval_shape(function, lhs, weights)
+        return Product(weights, function, lhs, *structs([result]))
 
     def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
         """Returns kernels and biases, side by side."""
         kernels = [values[member.kernel] for member in self.members]
-        if not isinstance(self.apply, Affine):
+        if not isinstance(self.function, Affine):
             return tuple(kernels)
         if all(member.bias is None for member in self.members):
             return side_by_side(kernels), None
@@ -134,7 +143,7 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(ProductFunction):
     """A product as its equation writes it.
 
     Attributes:
@@ -145,15 +154,15 @@ class Linear:
     equation: Any
     is_swapped: bool
 
-    def __call__(self, left: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
-        def one(left):
-            operands = [*weights, left] if self.is_swapped else [left, *weights]
+    def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
+        def one(lhs):
+            operands = [*weights, lhs] if self.is_swapped else [lhs, *weights]
             return bind(self.equation, operands)[0]
 
         own = self.equation.invars[int(self.is_swapped)].aval
-        for _ in range(left.ndim - len(own.shape)):
+        for _ in range(lhs.ndim - len(own.shape)):
             one = jax.vmap(one)
-        return one(left)
+        return one(lhs)
 
 
 def side_by_side(arrays: list[jax.Array]) -> jax.Array:
@@ -201,13 +210,14 @@ class _Finder(NamedTuple):
     def operands(self, equation):
         """Returns the left operand and the weight of a product; None of another."""
         name = equation.primitive.name
-        if name not in PRODUCTS:
+        operands = equation.invars
+        if name not in PRODUCTS or not all(is_inexact(v.aval) for v in operands):
             return None
-        first, second = map(self._stage, equation.invars)
+        first, second = map(self._stage, operands)
         if second == WEIGHTS and first is not None and first > WEIGHTS:
-            return tuple(equation.invars)
+            return tuple(operands)
         is_swapped = first == WEIGHTS and second is not None and second > WEIGHTS
-        return equation.invars[::-1] if is_swapped and name == "dot_general" else None
+        return operands[::-1] if is_swapped and name == "dot_general" else None
 
     def member(self, equation, weight, is_matrix) -> Member:
         (result,), bias, taken = equation.outvars, None, [equation]

@@ -1,0 +1,99 @@
+"""Barriers that stop XLA on CPU from fusing a value into each of its uses.
+
+Without them, XLA fuses the read of a step from a sequence into every operation on that
+step, which makes these operations up to five times as slow. Small steps get no
+barriers, because XLA compiles their whole loop to one function. A barrier is the
+identity in a program for any other platform, wherever that program was traced.
+"""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import export
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from rnncells.recurrence.pytrees import Tree, structs
+
+_SMALL_STEP = 2**10  # bytes
+# jax 0.10 drops barriers before it fuses.
+_BARRIERS_HOLD = jax.__version_info__ >= (0, 11)
+
+
+def barrier(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the arrays, each behind a barrier."""
+    return jax.tree.map(_barrier.bind, tree)
+
+
+def step_barrier(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the arrays of a step, behind barriers unless the step is small."""
+    return tree if is_small(tree) else barrier(tree)
+
+
+def is_small(step: Tree) -> bool:
+    """Says whether XLA on CPU makes one function of a loop with such steps."""
+    leaves = jax.tree.leaves(step)
+    if any(export.is_symbolic_dim(n) for leaf in leaves for n in leaf.shape):
+        return False
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) < _SMALL_STEP
+
+
+def scan_with_barriers(
+    body: Callable,
+    carry: chex.ArrayTree,
+    first: chex.ArrayTree,
+    xs: chex.ArrayTree,
+    unroll: int = 1,
+) -> chex.ArrayTree:
+    """Returns the last carry of a loop whose steps find `first` behind barriers.
+
+    Args:
+      body: `(carry, (first, x)) -> (carry, None)`.
+      carry: before the first step.
+      first: `(time, ...)`.
+      xs: `(time, ...)`.
+      unroll: steps in one iteration.
+    """
+    if _BARRIERS_HOLD or is_small(structs(first, drop_axis=True)):
+
+        def one(carry, now):
+            return body(carry, (step_barrier(now[0]), now[1]))
+
+        return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
+
+    def take(i):
+        def of(leaf):
+            return jax.lax.dynamic_index_in_dim(
+                leaf, i, keepdims=False, allow_negative_indices=False
+            )
+
+        return jax.tree.map(of, first)
+
+    # What the loop carries is formed once: each step takes up the next one's.
+    def ahead(so_far, now):
+        carry, taken = so_far
+        following, x = now
+        carry, _ = body(carry, (taken, x))
+        return (carry, take(following)), None
+
+    following = 1 + jnp.arange(jax.tree.leaves(xs)[0].shape[0])
+    so_far = carry, take(0)
+    return jax.lax.scan(ahead, so_far, (following, xs), unroll=unroll)[0][0]
+
+
+_barrier = Primitive("fusion_barrier")
+_barrier.def_impl(lambda array: array)
+_barrier.def_abstract_eval(lambda array: array)
+ad.deflinear2(_barrier, lambda cotangent, _: [_barrier.bind(cotangent)])
+batching.primitive_batchers[_barrier] = lambda arrays, axes: (
+    _barrier.bind(*arrays),
+    axes[0],
+)
+mlir.register_lowering(_barrier, lambda _, array: [array])
+mlir.register_lowering(
+    _barrier,
+    mlir.lower_fun(jax.lax.optimization_barrier, multiple_results=False),
+    platform="cpu",
+)

@@ -1,0 +1,116 @@
+"""A linear map that is given by its transpose.
+
+`jax.linear_transpose` turns a linear function around. Here the function that is at hand
+is the one from cotangents to cotangents, and JAX needs the one from tangents to
+tangents. As a primitive, the map is transposed without being evaluated, evaluated as
+the transpose of its transpose, and differentiated as often as wanted.
+"""
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from rnncells.recurrence.pytrees import StructTree, zeros
+
+
+def linear_map(
+    transpose: Callable,
+    residuals: chex.ArrayTree,
+    tangents: chex.ArrayTree,
+    result: StructTree,
+) -> chex.ArrayTree:
+    """Returns the map of `tangents` whose transpose is `transpose`.
+
+    Args:
+      transpose: `(residuals, cotangents) -> cotangents`, from those of the result to
+        those of `tangents`; linear in the cotangents.
+      residuals: arrays that the map depends on.
+      tangents: floating or complex arrays.
+      result: shapes and dtypes of the result.
+    """
+    leaves, tree = jax.tree.flatten(residuals)
+    out = jax.tree.structure(result)
+
+    def flat(residuals, cotangents):
+        full = jax.tree.unflatten(tree, residuals)
+        return jax.tree.leaves(transpose(full, jax.tree.unflatten(out, cotangents)))
+
+    results = _map.bind(
+        *(*leaves, *jax.tree.leaves(tangents)),
+        transpose=flat,
+        count=len(leaves),
+        result=tuple(jax.tree.leaves(result)),
+    )
+    return jax.tree.unflatten(out, results)
+
+
+def _evaluate(*operands, transpose, count, result):
+    residuals, tangents = operands[:count], operands[count:]
+    _, vjp = jax.vjp(lambda cotangents: transpose(residuals, cotangents), zeros(result))
+    return vjp(list(tangents))[0]
+
+
+def _abstract(*operands, transpose, count, result):
+    return [jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in result]
+
+
+def _jvp(primals, tangents, **params):
+    values, count = _map.bind(*primals, **params), params["count"]
+    given = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
+    if all(k >= count for k in given):
+        moved = map(ad.instantiate_zeros, tangents[count:])
+        return values, _map.bind(*primals[:count], *moved, **params)
+
+    def at(*varied):
+        operands = list(primals)
+        for k, operand in zip(given, varied, strict=True):
+            operands[k] = operand
+        return _evaluate(*operands, **params)
+
+    return jax.jvp(at, [primals[k] for k in given], [tangents[k] for k in given])
+
+
+def _transpose(cotangents, *operands, transpose, count, result):
+    full = list(map(ad.instantiate_zeros, cotangents))
+    by_tangents = transpose(operands[:count], full)
+    wanted = map(ad.is_undefined_primal, operands[count:])
+    return [None] * count + [
+        ct if is_wanted else None
+        for ct, is_wanted in zip(by_tangents, wanted, strict=True)
+    ]
+
+
+def _batch(operands, axes, *, transpose, count, result):
+    mapped = zip(operands, axes, strict=True)
+    (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
+    # All tangents are mapped, so that all results and all cotangents are.
+    tangents = [
+        jnp.broadcast_to(tangent, (size, *tangent.shape))
+        if axis is None
+        else jnp.moveaxis(tangent, axis, 0)
+        for tangent, axis in zip(operands[count:], axes[count:], strict=True)
+    ]
+    in_axes = tuple(axes[:count]), 0
+    results = _map.bind(
+        *(*operands[:count], *tangents),
+        transpose=jax.vmap(transpose, in_axes=in_axes, axis_size=size),
+        count=count,
+        result=tuple(
+            jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype) for leaf in result
+        ),
+    )
+    return results, [0] * len(results)
+
+
+_map = Primitive("linear_map")
+_map.multiple_results = True
+_map.def_impl(_evaluate)
+_map.def_abstract_eval(_abstract)
+ad.primitive_jvps[_map] = _jvp
+ad.primitive_transposes[_map] = _transpose
+batching.primitive_batchers[_map] = _batch
+mlir.register_lowering(_map, mlir.lower_fun(_evaluate, multiple_results=True))

@@ -1,0 +1,72 @@
+"""Pytrees in two parts: what can be differentiated, and the rest."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+# Pytrees whose leaves are not arrays: shapes with dtypes, and booleans.
+StructTree = jax.ShapeDtypeStruct | Iterable["StructTree"] | Mapping[Any, "StructTree"]
+BoolTree = bool | Iterable["BoolTree"] | Mapping[Any, "BoolTree"]
+Tree = chex.ArrayTree | StructTree
+
+
+def is_inexact(leaf: Any) -> bool:
+    """Says whether a leaf is floating or complex."""
+    return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+
+
+def inexact(tree: Tree) -> Tree:
+    """Returns the tree with None for every leaf that is not floating or complex."""
+    return jax.tree.map(lambda leaf: leaf if is_inexact(leaf) else None, tree)
+
+
+def partition(tree: Tree) -> tuple[Tree, Tree]:
+    """Returns `inexact(tree)`, and the tree with None for the leaves of that."""
+    others = jax.tree.map(lambda leaf: None if is_inexact(leaf) else leaf, tree)
+    return inexact(tree), others
+
+
+def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the tree whose leaves are those of either; the other has None there."""
+    return jax.tree.map(
+        lambda a, b: b if a is None else a, first, second, is_leaf=lambda x: x is None
+    )
+
+
+def structs(tree: Tree, drop_axis: bool = False) -> StructTree:
+    """Returns shapes and dtypes, without the first axis if `drop_axis`."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(
+            jnp.shape(leaf)[drop_axis:], jnp.result_type(leaf)
+        ),
+        tree,
+    )
+
+
+def zeros(tree: Tree) -> chex.ArrayTree:
+    """Returns zeros of the shapes and dtypes of a tree."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
+
+
+def sum_dtype(dtype: Any) -> Any:
+    """Returns the dtype in which to add up: float32 for half precision."""
+    is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
+    return jnp.float32 if is_half else dtype
+
+
+def upcast(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the tree in the dtypes in which to add up."""
+    return jax.tree.map(lambda leaf: leaf.astype(sum_dtype(leaf.dtype)), tree)
+
+
+def add(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the sum of two trees; None in either adds nothing."""
+    return jax.tree.map(
+        lambda a, b: b if a is None else a if b is None else a + b.astype(a.dtype),
+        first,
+        second,
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -1,0 +1,118 @@
+"""What a forward pass writes down, step after step, for its result and its gradient."""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.pytrees import BoolTree, StructTree
+
+
+class Residuals(NamedTuple):
+    """Residuals of one step, or with a leading time axis, of many; None: not saved.
+
+    Attributes:
+      carry: the carry before the step (in a buffer: also the carry after the last).
+      z: the projected inputs.
+      values: the values of the products.
+    """
+
+    carry: chex.ArrayTree
+    z: chex.ArrayTree
+    values: list[jax.Array]
+
+
+class Written(NamedTuple):
+    """Arrays over time, None for what is not written.
+
+    Attributes:
+      outputs: of each step, `(time, ...)`.
+      residuals: `z` and `values` of each step, and in `carry` that before the first
+        and after every step, `(time + 1, ...)`.
+    """
+
+    outputs: chex.ArrayTree
+    residuals: Residuals
+
+
+class ResidualBuffer(NamedTuple):
+    """What is to be written.
+
+    Attributes:
+      residuals: shapes and dtypes of those of a step.
+      outputs: shapes and dtypes of the outputs of a step.
+      saved: for each leaf of the residuals, whether to write it.
+      outputs_in_carry: for each leaf of the outputs, the number of the leaf of the new
+        carry that it is, or -1. Such an output is not written twice.
+    """
+
+    residuals: Residuals
+    outputs: StructTree
+    saved: Residuals
+    outputs_in_carry: list[int]
+
+    def blank(self, carry: chex.ArrayTree, time: int) -> Written:
+        """Returns the buffers before the first step."""
+
+        def rows(struct, count=time):
+            return jnp.zeros((count, *struct.shape), struct.dtype)
+
+        residuals = jax.tree.map(rows, select_leaves(self.residuals, self.saved))
+        carries = jax.tree.map(
+            lambda leaf: rows(leaf, time + 1).at[0].set(leaf),
+            select_leaves(carry, self.saved.carry),
+        )
+        outputs = self._own_outputs(jax.tree.map(rows, self.outputs))
+        return Written(outputs, residuals._replace(carry=carries))
+
+    def write(
+        self, written: Written, i: jax.Array, outputs: chex.ArrayTree, after: Residuals
+    ) -> Written:
+        """Returns the buffers with step `i`; `after` has the carry after the step."""
+        after = select_leaves(after, self.saved)
+        rows = written.residuals
+        return Written(
+            _set(written.outputs, i, self._own_outputs(outputs)),
+            Residuals(
+                _set(rows.carry, i + 1, after.carry),
+                _set(rows.z, i, after.z),
+                _set(rows.values, i, after.values),
+            ),
+        )
+
+    def read_outputs(self, written: Written) -> chex.ArrayTree:
+        """Returns the outputs of all steps."""
+        carry = jax.tree.structure(self.residuals.carry)
+        carries = carry.flatten_up_to(written.residuals.carry)
+        tree = jax.tree.structure(self.outputs)
+        own = tree.flatten_up_to(written.outputs)
+        leaves = [
+            carries[k][1:] if leaf is None else leaf
+            for leaf, k in zip(own, self.outputs_in_carry, strict=True)
+        ]
+        return jax.tree.unflatten(tree, leaves)
+
+    def _own_outputs(self, outputs: chex.ArrayTree) -> chex.ArrayTree:
+        saved = jax.tree.leaves(self.saved.carry)
+        leaves, tree = jax.tree.flatten(outputs)
+        own = [
+            None if k >= 0 and saved[k] else leaf
+            for leaf, k in zip(leaves, self.outputs_in_carry, strict=True)
+        ]
+        return jax.tree.unflatten(tree, own)
+
+
+def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
+    """Returns the tree with None for the leaves that are not selected."""
+    return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, selected)
+
+
+def _set(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
+    def put(rows, row):
+        place = (i,) + (0,) * row.ndim
+        return jax.lax.dynamic_update_slice(
+            rows, row[None], place, allow_negative_indices=False
+        )
+
+    return jax.tree.map(put, rows, row)

@@ -1,0 +1,114 @@
+"""Values of a step that are saved beside those of its products.
+
+A save point is taken like a product: its value can be known, and then what it is formed
+of need not be formed again.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from rnncells.recurrence.jaxprs import Equations, Values, Variable, is_variable
+from rnncells.recurrence.products import Product, ProductFunction
+
+# As `jax.checkpoint` takes it: `(primitive, *avals, **params)` to whether to save.
+Policy = Callable[..., Any]
+
+
+class Identity(ProductFunction):
+    """The function of a save point, which has no weights."""
+
+    def __call__(self, lhs: jax.Array, weights: tuple) -> jax.Array:
+        return lhs
+
+    def vjp_lhs(
+        self, lhs: jax.ShapeDtypeStruct, weights: tuple, cotangent: jax.Array
+    ) -> jax.Array:
+        return cotangent
+
+
+class SavePoint(NamedTuple):
+    """A value of a step.
+
+    Attributes:
+      lhs: the value; of a sum, the operand that depends on the carry.
+      addend: the other operand of a sum, which the projection forms; None without.
+      result: the value, or the sum.
+      equation: of the result.
+    """
+
+    lhs: Variable
+    addend: Variable | None
+    result: Variable
+    equation: Any
+
+    @property
+    def equations(self) -> list[Any]:
+        """The equation of the result."""
+        return [self.equation]
+
+    @property
+    def is_added_to(self) -> bool:
+        """Whether something is added to the value."""
+        return self.addend is not None
+
+    @property
+    def addends(self) -> list[Variable]:
+        """What is added, in the projection."""
+        return [self.addend] if self.is_added_to else []
+
+    def product(self, values: Values) -> Product:
+        """Returns the save point as a product without weights."""
+        aval = self.lhs.aval
+        struct = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+        return Product((), Identity(), struct, struct)
+
+    def added(self, values: Values) -> jax.Array:
+        """Returns what is added to the value of a step."""
+        return values[self.addend]
+
+    def split(self, value: jax.Array) -> Values:
+        """Returns the result."""
+        return {self.result: value}
+
+
+def sum_point(
+    equation: Any, equations: Equations, stages: dict[Variable, int]
+) -> SavePoint | None:
+    """Returns the sum of something with a projected input that nothing else reads.
+
+    It is saved in place of the projected input, and what it is a sum of is not formed
+    again. None for other equations, and where that is a multiplication.
+    """
+    if equation.primitive.name not in ("add", "add_any"):
+        return None
+    (result,), operands = equation.outvars, equation.invars
+    if any(not is_variable(v) or v.aval != result.aval for v in operands):
+        return None
+    addend, lhs = sorted(operands, key=stages.get)
+    if stages[addend] == 0 or stages[addend] == stages[lhs]:
+        return None
+    is_read_again = equations.uses()[addend] > 1
+    makers = (e.primitive.name for e in equations.equations if lhs in e.outvars)
+    if is_read_again or "mul" in makers:
+        return None
+    return SavePoint(lhs, addend, result, equation)
+
+
+def is_chosen(equation: Any, policy: Policy | None) -> bool:
+    """Says whether a policy chooses to save the results of an equation.
+
+    Raises:
+      ValueError: the policy moves them to other memory.
+    """
+    if policy is None:
+        return False
+    avals = [v.aval for v in equation.invars]
+    case = policy(equation.primitive, *avals, **equation.params)
+    if hasattr(case, "dst"):
+        raise ValueError(
+            "`memory` of RNN must be a policy that saves or recomputes, got one that "
+            f"moves arrays from {case.src!r} to {case.dst!r}."
+        )
+    return case is True or type(case).__name__ == "SaveableType"

@@ -1,0 +1,104 @@
+"""Policies of `jax.checkpoint` as a choice of `memory`."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, random_params
+from compiled import Program
+from jax.ad_checkpoint import checkpoint_name
+
+import rnncells
+
+POLICIES = jax.checkpoint_policies
+ROWS, STEPS, FEATURES_IN, FEATURES = 2, 5, 3, 4
+
+
+class NamedCell(rnncells.RNNCellBase):
+    """A cell that names its pre-activations, and is NaN where its carry is zero."""
+
+    features: int
+    param_dtype: type = jnp.float64
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates("i")
+        self.gates("h", "u")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        a = checkpoint_name(self.affine(carry, "h") + projected, "a")
+        carry = nn.tanh(a + checkpoint_name(self.affine(a, "u"), "b")) / carry
+        return carry, carry
+
+
+def setting(rng, **options):
+    rnn = rnncells.RNN(NamedCell(FEATURES), **options)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES_IN)))
+    carry = jnp.asarray(rng.uniform(1, 2, (ROWS, FEATURES)))
+    params = random_params(rng, rnn, inputs)
+
+    def loss(params, inputs, carry):
+        return jnp.sum(jnp.sin(rnn.apply(params, inputs, initial_carry=carry)))
+
+    gradient = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))
+    return gradient, (params, inputs, carry)
+
+
+def products(rng, **options):
+    """Returns how many products the program of a gradient has."""
+    gradient, at = setting(rng, **options)
+    program = Program(gradient.lower(*at).compile().as_text())
+    return sum(instruction.is_product for instruction in program.instructions)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        POLICIES.save_only_these_names("a"),
+        POLICIES.save_only_these_names("a", "b"),
+        POLICIES.dots_saveable,
+        POLICIES.everything_saveable,
+        POLICIES.nothing_saveable,
+    ],
+)
+def test_every_policy_gives_the_gradient_of_the_plain_loop(policy, float64):
+    """Under `jax.debug_nans`: no policy runs a step on zeros."""
+    rng = partial(np.random.default_rng, 3)
+    with jax.debug_nans(True):
+        gradient, at = setting(rng(), memory=policy)
+        actual = gradient(*at)
+    plain, at = setting(rng(), implementation="scan")
+    assert_close(actual, plain(*at), rtol=1e-12, atol=1e-12)
+
+
+def test_values_that_a_policy_saves_are_not_formed_again(rng, float64):
+    """Of the rest, the products of a step are; XLA merges the two equal projections."""
+    everything = products(rng, memory="full")
+    names = POLICIES.save_only_these_names("a", "b")
+    assert products(rng, memory=names) == everything
+    a = POLICIES.save_only_these_names("a")
+    assert products(rng, memory=a) == everything + 1
+    assert products(rng, memory=POLICIES.dots_saveable) == everything
+    for nothing in ("recompute", POLICIES.nothing_saveable):
+        assert products(rng, memory=nothing) == everything + 2
+
+
+def test_policies_that_move_arrays_to_other_memory_raise(rng, float64):
+    policy = POLICIES.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["a"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    gradient, at = setting(rng, memory=policy)
+    with pytest.raises(ValueError, match=r"`memory` of RNN .* to 'pinned_host'"):
+        gradient(*at)
