@@ -9,6 +9,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+# In rnncells/deprecated.py.
+_OLD_NAMES = ("DeepRNN", "Diagonal")
 
 if TYPE_CHECKING:
     from rnncells.public import *
@@ -24,6 +26,8 @@ else:
             globals().update({**_public_names(), **globals()})
             if name in globals():
                 return globals()[name]
+            if name in _OLD_NAMES:
+                return getattr(importlib.import_module("rnncells.deprecated"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -28,8 +28,8 @@ from rnncells.carry import (
     sample_structs,
 )
 from rnncells.checks import check_fields, check_names, check_stepped
-from rnncells.gates import GateParams, side_by_side
-from rnncells.initializers import ByGate, check_by_gate, of_gate
+from rnncells.gates import DenseParams, side_by_side
+from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine
 from rnncells.recurrence.pytrees import StructTree
 
@@ -277,7 +277,7 @@ class RNNCellBase(nn.RNNCellBase):
           *names: names of the gates in the parameter tree.
           features: width of each gate; None takes the cell's `features`.
           kernel_init: initializer of the kernel of each gate.
-          bias_init: initializer of the bias of each gate, or a `ByGate`.
+          bias_init: initializer of the bias of each gate, or a `PerGateInit`.
           use_bias: whether the gates have biases.
 
         Raises:
@@ -292,10 +292,10 @@ class RNNCellBase(nn.RNNCellBase):
                 "`features` to `gates`, or add the field `features` to the cell."
             )
         # The gates share one key, so that `chrono` can draw their biases together.
-        draws = use_bias and isinstance(bias_init, ByGate) and self.has_rng("params")
-        key = self.make_rng("params") if draws else None
+        draws = use_bias and isinstance(bias_init, PerGateInit)
+        key = self.make_rng("params") if draws and self.has_rng("params") else None
         for name in names:
-            gate = GateParams(
+            gate = DenseParams(
                 features=self.features if features is None else features,
                 use_bias=use_bias,
                 kernel_init=kernel_init,
@@ -305,8 +305,8 @@ class RNNCellBase(nn.RNNCellBase):
             setattr(self, name, gate)
 
     @nn.nowrap
-    def _gates(self) -> dict[str, GateParams]:
-        return {k: v for k, v in vars(self).items() if isinstance(v, GateParams)}
+    def _gates(self) -> dict[str, DenseParams]:
+        return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
 
     @nn.nowrap
     def affine(
@@ -340,9 +340,9 @@ class RNNCellBase(nn.RNNCellBase):
         return onto + result
 
     @nn.nowrap
-    def _gate(self, name: str) -> GateParams:
+    def _gate(self, name: str) -> DenseParams:
         gate = getattr(self, name, None)
-        if isinstance(gate, GateParams):
+        if isinstance(gate, DenseParams):
             return gate
         declared = list(self._gates())
         raise ValueError(
@@ -366,7 +366,7 @@ class RNNCellBase(nn.RNNCellBase):
         Raises:
           TypeError: `layer` is not a layer.
         """
-        if not isinstance(layer, nn.Module) or isinstance(layer, GateParams):
+        if not isinstance(layer, nn.Module) or isinstance(layer, DenseParams):
             got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
             raise TypeError(
                 f"`product` of {type(self).__name__} takes a layer, for example "
@@ -390,6 +390,16 @@ def feature_dims(cell: nn.Module) -> int:
         f"{type(cell).__name__} is not a cell: it defines neither `num_feature_dims` "
         "nor `num_feature_axes`."
     )
+
+
+def declared_streams(cell: nn.Module) -> dict[str, bool]:
+    """Returns the random streams that a cell declares, and whether time splits them."""
+    if hasattr(cell, "rng_streams"):
+        return cell.rng_streams
+    if hasattr(cell, "streams"):
+        _warn(f"Rename `streams` of {type(cell).__name__} to `rng_streams`.")
+        return cell.streams
+    return {}
 
 
 def split_shape(

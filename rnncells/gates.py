@@ -8,7 +8,7 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
 
-class GateParams(nn.Module):
+class DenseParams(nn.Module):
     """The kernel and the bias of one gate.
 
     Attributes:
@@ -42,7 +42,7 @@ class GateParams(nn.Module):
         return kernel, param(self, "bias", self.bias_init, (features,))
 
 
-class Diagonal(nn.Module):
+class ElementwiseAffine(nn.Module):
     """Multiplies by a diagonal matrix: `kernel * inputs + bias`, element by element.
 
     Use it for peepholes, and for the gains and shifts of norms.

@@ -1,10 +1,11 @@
 """Initializers in addition to those of JAX.
 
 Pass them to cells as `kernel_init`, `recurrent_kernel_init` and `bias_init`. Pass a
-`ByGate` to initialize the biases of gates differently.
+`PerGateInit` to initialize the biases of gates differently.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,15 +50,15 @@ def uniform(limit: float) -> Initializer:
 
 
 @dataclasses.dataclass(frozen=True)
-class ByGate:
+class PerGateInit:
     """Initializers of biases by the names of gates.
 
     The gates named here share one random key, if the cell declares them in one call of
     `gates`. So their biases can depend on the same random numbers.
 
     >>> import jax, rnncells
-    >>> from rnncells.initializers import ByGate
-    >>> bias_init = ByGate({"hf": jax.nn.initializers.ones})
+    >>> from rnncells.initializers import PerGateInit
+    >>> bias_init = PerGateInit({"hf": jax.nn.initializers.ones})
     >>> cell = rnncells.LSTMCell(features=2, bias_init=bias_init)
     >>> carry = cell.initialize_carry(None, (3,))
     >>> params = cell.init(jax.random.key(0), carry, jax.numpy.ones(3))["params"]
@@ -94,7 +95,18 @@ class ByGate:
         return self.default(key, shape, dtype)
 
 
-def forget_gate(value: float = 1.0) -> ByGate:
+def __getattr__(name: str) -> Any:
+    if name == "ByGate":
+        warnings.warn(
+            "`ByGate` is deprecated: it is now `PerGateInit`.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return PerGateInit
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def forget_gate(value: float = 1.0) -> PerGateInit:
     """Returns initializers of LSTM biases: `value` for the forget gate, 0 for others.
 
     The sigmoid of 1 is 0.73, so at first the cell keeps most of its state.
@@ -103,10 +115,10 @@ def forget_gate(value: float = 1.0) -> ByGate:
     https://doi.org/10.1162/089976600300015015; the value 1 is from Jozefowicz et al.,
     2015, https://proceedings.mlr.press/v37/jozefowicz15.html.
     """
-    return ByGate({"hf": initializers.constant(value)})
+    return PerGateInit({"hf": initializers.constant(value)})
 
 
-def chrono(longest: int) -> ByGate:
+def chrono(longest: int) -> PerGateInit:
     r"""Returns initializers of biases for time scales of 1 to `longest` steps.
 
     The LSTM or GRU keeps its state for that many steps at first:
@@ -135,7 +147,7 @@ def chrono(longest: int) -> ByGate:
     def negative(key, shape, dtype=jnp.float32):
         return -log_uniform(key, shape, dtype)
 
-    return ByGate({"hf": log_uniform, "hi": negative, "iz": log_uniform})
+    return PerGateInit({"hf": log_uniform, "hi": negative, "iz": log_uniform})
 
 
 def pytorch(features: int) -> dict[str, Initializer]:
@@ -165,7 +177,7 @@ def pytorch(features: int) -> dict[str, Initializer]:
         return sum(draw(each, shape, dtype) for each in jax.random.split(key))
 
     # The gate n of a GRU has two biases here too.
-    biases = ByGate({"in": draw, "hn": draw}, default=summed)
+    biases = PerGateInit({"in": draw, "hn": draw}, default=summed)
     return {"kernel_init": draw, "recurrent_kernel_init": draw, "bias_init": biases}
 
 
@@ -173,28 +185,28 @@ def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
     """Returns the initializer of one gate's bias.
 
     Args:
-      init: a `ByGate`, or an initializer of the biases of all gates.
+      init: a `PerGateInit`, or an initializer of the biases of all gates.
       name: name of the gate.
-      key: random key that the gates named by a `ByGate` share.
+      key: random key that the gates named by a `PerGateInit` share.
     """
-    if not isinstance(init, ByGate) or name not in init.gates:
+    if not isinstance(init, PerGateInit) or name not in init.gates:
         return init
     own = init.gates[name]
     return lambda _, shape, dtype=jnp.float32: own(key, shape, dtype)
 
 
 def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises an error if a `ByGate` names no bias of a cell, so that all would be 0.
+    """Raises an error if a `PerGateInit` names no bias, so that all would be 0.
 
     Args:
       cell: name of the cell.
-      init: a `ByGate`, or another initializer, which is always accepted.
+      init: a `PerGateInit`, or another initializer, which is always accepted.
       names: names of the gates with biases.
     """
-    if not isinstance(init, ByGate) or init.default is not initializers.zeros:
+    if not isinstance(init, PerGateInit) or init.default is not initializers.zeros:
         return
     if not init.gates.keys() & set(names):
         raise ValueError(
             f"`bias_init` of {cell} must name gates with biases, some of "
-            f"{sorted(names)}, got ByGate({sorted(init.gates)})."
+            f"{sorted(names)}, got PerGateInit({sorted(init.gates)})."
         )

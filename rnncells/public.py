@@ -22,13 +22,13 @@ from rnncells.cells.variational import VariationalDropout as VariationalDropout
 from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
-from rnncells.conformance import check_cell as check_cell
-from rnncells.gates import Diagonal as Diagonal
+from rnncells.gates import ElementwiseAffine as ElementwiseAffine
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
-from rnncells.layers.deep import DeepRNN as DeepRNN
+from rnncells.layers.deep import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
 from rnncells.layers.rnn import RNN as RNN
 from rnncells.layers.stack import Stack as Stack
 from rnncells.recurrence.chunks import Chunk as Chunk
+from rnncells.testing import check_cell as check_cell

@@ -162,7 +162,7 @@ def test_mistake_has_its_error():
         with pytest.raises(
             TypeError, match="`gates` must map names of gates to initializers"
         ):
-            rnncells.initializers.ByGate(gates)
+            rnncells.initializers.PerGateInit(gates)
     with pytest.raises(
         ValueError, match="`longest` of chrono must be at least 3, got 2"
     ):
@@ -178,7 +178,7 @@ def test_mistake_has_its_error():
             rnncells.GRUCell(4, bias_init=initializers.forget_gate()),
             deterministic=True,
         ),
-        rnncells.LSTMCell(4, bias_init=initializers.ByGate({"if": jnp.ones})),
+        rnncells.LSTMCell(4, bias_init=initializers.PerGateInit({"if": jnp.ones})),
     ],
     ids=lambda cell: type(cell).__name__,
 )

@@ -63,7 +63,9 @@ ALLOWED = {
     ],
     # The same cells, with a gate more.
     "rnncells/cells/lstm2000.py": ["rnncells.cells.lstm1997"],
-    "rnncells/conformance.py": [*FLAX, "rnncells"],
+    "rnncells/testing.py": [*FLAX, "rnncells"],
+    "rnncells/conformance.py": ["rnncells.testing"],
+    "rnncells/deprecated.py": ["rnncells.gates", "rnncells.layers.deep"],
     "rnncells/layers": [
         *FLAX,
         "rnncells.base",

@@ -8,7 +8,7 @@ from cases import ALL_CELLS, CELLS, assert_close, assert_equal, each_cell, rando
 from equations import affine
 
 import rnncells
-from rnncells.gates import Diagonal
+from rnncells.gates import ElementwiseAffine
 
 CASES = [name for name in ALL_CELLS if name.startswith("PeepholeLSTMCell")]
 
@@ -57,7 +57,7 @@ def test_peephole_lstm_starts_as_an_lstm(features, rng, key):
 @pytest.mark.parametrize("axes", [0, 1, 2, 3])
 def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, key):
     inputs = jax.random.normal(key, (5, 2, 3, 4))
-    layer = Diagonal(num_feature_dims=axes, use_bias=True)
+    layer = ElementwiseAffine(num_feature_dims=axes, use_bias=True)
     params = random_like(rng, jax.eval_shape(layer.init, key, inputs))
     shape = inputs.shape[4 - axes :]
     assert jax.tree.map(jnp.shape, params["params"]) == {"kernel": shape, "bias": shape}
@@ -68,7 +68,7 @@ def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, 
 def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
     """There is no 1001 in bfloat16."""
     rows = jnp.ones((1001, 3), jnp.bfloat16)
-    layer = Diagonal(use_bias=True, dtype=jnp.bfloat16)
+    layer = ElementwiseAffine(use_bias=True, dtype=jnp.bfloat16)
     params = layer.init(key, rows)
     outputs, pull = jax.vjp(lambda p: layer.apply(p, rows), params)
     (gradient,) = pull(jnp.ones_like(outputs))

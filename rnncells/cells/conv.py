@@ -9,7 +9,7 @@ from flax.typing import Dtype, Initializer, PaddingLike
 
 from rnncells import initializers
 from rnncells.base import RNNCellBase
-from rnncells.gates import Diagonal
+from rnncells.gates import ElementwiseAffine
 
 
 class ConvCell(RNNCellBase):
@@ -173,7 +173,7 @@ class ConvLSTMCell(ConvCell):
         self.hh = self.of_state(4 * self.features)
         if self.peepholes:
             self.ci, self.cf, self.co = (
-                Diagonal(
+                ElementwiseAffine(
                     num_feature_dims=self.num_feature_dims,
                     kernel_init=nn.initializers.zeros_init(),
                     dtype=self.dtype,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.dense import GatedCell
-from rnncells.gates import Diagonal
+from rnncells.gates import ElementwiseAffine
 
 
 def standardize(x: jax.Array, epsilon: float) -> jax.Array:
@@ -72,10 +72,12 @@ class LayerNormLSTMCell(GatedCell):
             use_bias=False,
         )
         options = {"use_bias": self.use_bias, "param_dtype": self.param_dtype}
-        self.norm_h = Diagonal(dtype=self.dtype, **options)
-        self.norm_x = Diagonal(dtype=self.dtype, bias_init=self.bias_init, **options)
+        self.norm_h = ElementwiseAffine(dtype=self.dtype, **options)
+        self.norm_x = ElementwiseAffine(
+            dtype=self.dtype, bias_init=self.bias_init, **options
+        )
         # No `dtype`: the cell state, and so the output, keeps the dtype of the carry.
-        self.norm_c = Diagonal(**options)
+        self.norm_c = ElementwiseAffine(**options)
 
     def project(self, inputs):
         a = self.affine(inputs, "ii", "if", "ig", "io")
@@ -148,10 +150,10 @@ class LayerNormGRUCell(GatedCell):
             "dtype": self.dtype,
             "param_dtype": self.param_dtype,
         }
-        self.norm_h = Diagonal(**options)
-        self.norm_x = Diagonal(bias_init=self.bias_init, **options)
-        self.norm_xn = Diagonal(bias_init=self.bias_init, **options)
-        self.norm_hn = Diagonal(bias_init=self.bias_init, **options)
+        self.norm_h = ElementwiseAffine(**options)
+        self.norm_x = ElementwiseAffine(bias_init=self.bias_init, **options)
+        self.norm_xn = ElementwiseAffine(bias_init=self.bias_init, **options)
+        self.norm_hn = ElementwiseAffine(bias_init=self.bias_init, **options)
 
     def project(self, inputs):
         a = self.affine(inputs, "ir", "iz")

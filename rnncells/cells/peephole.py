@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax.typing import Initializer
 
 from rnncells.cells.dense import GatedCell
-from rnncells.gates import Diagonal
+from rnncells.gates import ElementwiseAffine
 
 
 class PeepholeLSTMCell(GatedCell):
@@ -62,7 +62,7 @@ class PeepholeLSTMCell(GatedCell):
             use_bias=self.use_bias,
         )
         self.pi, self.pf, self.po = (
-            Diagonal(
+            ElementwiseAffine(
                 kernel_init=self.peephole_init,
                 dtype=self.dtype,
                 param_dtype=self.param_dtype,

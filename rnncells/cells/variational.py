@@ -28,7 +28,7 @@ class VariationalDropout(RNNCellBase):
     :math:`h`.
 
     The masks are the same at every step because `RNN` does not split the random stream
-    over time; `streams` tells it so. `flax.linen.RNN` needs
+    over time; `rng_streams` tells it so. `flax.linen.RNN` needs
     `split_rngs={"params": False, "dropout": False}`. A single step, by calling the cell
     or `RNN.step`, draws new masks; pass `deterministic=True` when you run a trained
     cell step by step.
@@ -68,7 +68,7 @@ class VariationalDropout(RNNCellBase):
         super().__post_init__()
 
     @property
-    def streams(self) -> dict[str, bool]:
+    def rng_streams(self) -> dict[str, bool]:
         """Random streams, and whether `RNN` splits them over time."""
         return {self.rng_collection: False}
 

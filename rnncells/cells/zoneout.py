@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase, split_shape
+from rnncells.base import RNNCellBase, declared_streams, split_shape
 from rnncells.checks import check_inner_cell, check_rate
 
 
@@ -68,7 +68,7 @@ class ZoneoutCell(RNNCellBase):
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
-        if getattr(self.cell, "streams", {}).get(self.rng_collection) is False:
+        if declared_streams(self.cell).get(self.rng_collection) is False:
             raise ValueError(
                 f"`rng_collection` of ZoneoutCell must not be {self.rng_collection!r}: "
                 f"{type(self.cell).__name__} uses that stream for masks that are the "
@@ -82,9 +82,9 @@ class ZoneoutCell(RNNCellBase):
         return self.cell.features
 
     @property
-    def streams(self) -> dict[str, bool]:
+    def rng_streams(self) -> dict[str, bool]:
         """Random streams, and whether `RNN` splits them over time."""
-        return {**getattr(self.cell, "streams", {}), self.rng_collection: True}
+        return {**declared_streams(self.cell), self.rng_collection: True}
 
     @property
     def num_feature_dims(self):

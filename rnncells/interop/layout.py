@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rnncells.base import RNNCellBase
 from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.deep import DeepRNN
+from rnncells.layers.deep import MultiLayerRNN
 from rnncells.layers.rnn import RNN
 
 # Nested dictionaries, as `layer.init` returns them.
@@ -45,7 +45,7 @@ def places(layer: nn.Module) -> list[Place]:
     """
     if isinstance(layer, RNNCellBase):
         return [Place(layer)]
-    if isinstance(layer, DeepRNN):
+    if isinstance(layer, MultiLayerRNN):
         cell = layer.cell()
         ends = [("cell",)]
         if layer.bidirectional:
@@ -85,7 +85,7 @@ def template(layer: nn.Module, features_in: int) -> Params:
       features_in: width of the inputs.
     """
     # Dropout has no parameters, but needs `deterministic`.
-    if isinstance(layer, DeepRNN):
+    if isinstance(layer, MultiLayerRNN):
         layer = layer.clone(dropout=0.0)
     streams = {getattr(at.cell, "rng_collection", "params") for at in places(layer)}
     keys = dict.fromkeys({"params", *streams}, jax.random.key(0))

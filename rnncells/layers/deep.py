@@ -28,14 +28,14 @@ from rnncells.recurrence.chunks import Chunk
 States = chex.Array | tuple[chex.Array, chex.Array]
 
 
-class DeepRNN(nn.Module, kw_only=True):
+class MultiLayerRNN(nn.Module, kw_only=True):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`
     and `widths`:
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
-    >>> class PeepholeLSTM(rnncells.DeepRNN):
+    >>> class PeepholeLSTM(rnncells.MultiLayerRNN):
     ...     @property
     ...     def widths(self):
     ...         return self.features, self.features

@@ -13,7 +13,12 @@ from flax.errors import FlaxError
 
 from rnncells.carry import Carry, cast_like
 from rnncells.layers.checks import check_kept
-from rnncells.layers.streams import Streams, count_draws, count_from, streams_of
+from rnncells.layers.rng_streams import (
+    RngStreams,
+    count_draws,
+    count_from,
+    rng_streams_of,
+)
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.pytrees import structs
@@ -39,7 +44,7 @@ def general_loop(rnn: nn.Module, axis: int) -> Callable:
             variable_axes=rnn.variable_axes,
             variable_broadcast=rnn.variable_broadcast,
             variable_carry=rnn.variable_carry,
-            split_rngs=rnn.streams,
+            split_rngs=rnn.rng_streams,
         )
         return scan(rnn.cell, carry, xs)
 
@@ -111,8 +116,8 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str |
             f"`variable_carry`; got {dict(rnn.variable_axes)}, {lifts[0]!r} and "
             f"{lifts[1]!r}."
         )
-    if not all(isinstance(stream, str) for stream in rnn.streams):
-        return f"needs the names of random streams; got {list(rnn.streams)}."
+    if not all(isinstance(stream, str) for stream in rnn.rng_streams):
+        return f"needs the names of random streams; got {list(rnn.rng_streams)}."
     if set(cell.variables) - {"params"}:
         return (
             "needs a cell whose only collection is 'params'; "
@@ -177,7 +182,7 @@ def take_apart(
     if reason is not None:
         return None, reason
     name = type(rnn.cell).__name__
-    streams = streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
+    streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
     given = (rnn.cell.unbind()[1], streams.fixed), fresh
     now = xs, streams.stepwise
     try:
@@ -202,7 +207,7 @@ def take_apart(
 
 
 def _pure_step(
-    rnn: nn.Module, body: Callable, streams: Streams, counters: dict
+    rnn: nn.Module, body: Callable, streams: RngStreams, counters: dict
 ) -> Callable:
     """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
 
@@ -231,7 +236,7 @@ def _pure_step(
 
 
 def _counters(
-    rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree, streams: Streams
+    rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree, streams: RngStreams
 ) -> tuple[dict, dict]:
     """Returns counters of random draws: before a step, and after the loop."""
     if not streams.like:

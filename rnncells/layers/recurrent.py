@@ -7,12 +7,12 @@ from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
 from rnncells.cells.simple import SimpleCell
 from rnncells.checks import check_projection
-from rnncells.layers.deep import DeepRNN
+from rnncells.layers.deep import MultiLayerRNN
 
 NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
 
 
-class LSTM(DeepRNN, kw_only=True):
+class LSTM(MultiLayerRNN, kw_only=True):
     """Multi-layer LSTM over sequences, made of `LSTMCell` or `ProjectedLSTMCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -31,7 +31,7 @@ class LSTM(DeepRNN, kw_only=True):
     (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
     `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)
 
-    Attributes, in addition to those of `DeepRNN` (`features`, `num_layers`,
+    Attributes, in addition to those of `MultiLayerRNN` (`features`, `num_layers`,
     `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
     `deterministic`, initializers, dtypes, `memory`, `implementation`):
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
@@ -65,7 +65,7 @@ class LSTM(DeepRNN, kw_only=True):
         )
 
 
-class GRU(DeepRNN, kw_only=True):
+class GRU(MultiLayerRNN, kw_only=True):
     """Multi-layer GRU over sequences, made of `GRUCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -75,7 +75,7 @@ class GRU(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((2, 5, 4), (2, 2, 4))
 
-    Attributes, in addition to those of `DeepRNN` (see `LSTM`):
+    Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
       reset_after: applies the reset gate after the recurrent product, as in PyTorch.
 
     Source: `torch.nn.GRU`, with the same values.
@@ -88,7 +88,7 @@ class GRU(DeepRNN, kw_only=True):
         return GRUCell(self.features, reset_after=self.reset_after, **self.options)
 
 
-class ElmanRNN(DeepRNN, kw_only=True):
+class ElmanRNN(MultiLayerRNN, kw_only=True):
     """Multi-layer Elman RNN over sequences, made of `SimpleCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -98,7 +98,7 @@ class ElmanRNN(DeepRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((5, 4), (1, 4))
 
-    Attributes, in addition to those of `DeepRNN` (see `LSTM`):
+    Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
       nonlinearity: `'tanh'` or `'relu'`.
 
     Source: `torch.nn.RNN`, with the same values.

@@ -11,7 +11,7 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
-from rnncells.base import RNNCellBase, feature_dims
+from rnncells.base import RNNCellBase, declared_streams, feature_dims
 from rnncells.carry import (
     Carry,
     Sample,
@@ -73,7 +73,7 @@ class RNN(nn.Module):
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
       split_rngs: for `flax.linen.scan`: the random streams that the cell receives. True
         draws a new key for each step, False uses one key for all steps. A cell with
-        dropout needs `{"params": False, "dropout": True}`. Cells with a `streams`
+        dropout needs `{"params": False, "dropout": True}`. Cells with an `rng_streams`
         attribute (`ZoneoutCell`, `VariationalDropout`) declare their own streams.
       return_all_carries: returns `(carries, outputs)` with the carry after every step
         instead of the final carry. Carries and outputs have the same time axis.
@@ -314,9 +314,9 @@ class RNN(nn.Module):
         return step_of(self.cell, carry, inputs)
 
     @property
-    def streams(self) -> dict[PRNGSequenceFilter, bool]:
+    def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
         """The random streams that the cell declares, and those in `split_rngs`."""
-        return {**getattr(self.cell, "streams", {}), **self.split_rngs}
+        return {**declared_streams(self.cell), **self.split_rngs}
 
     def initialize_carry(
         self, key: chex.PRNGKey | None = None, sample_input: Sample | None = None

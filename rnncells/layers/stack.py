@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rnncells.carry import Carry
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import check_bools, resolve_flags
-from rnncells.layers.deep import DeepRNN
+from rnncells.layers.deep import MultiLayerRNN
 from rnncells.layers.rnn import RNN
 
 
@@ -180,7 +180,7 @@ class Stack(nn.Module):
 
 def _is_recurrent(layer: Any) -> bool:
     kinds = (nn.RNNCellBase, RNN, Bidirectional, nn.RNN, nn.Bidirectional)
-    return isinstance(layer, (*kinds, Stack, DeepRNN))
+    return isinstance(layer, (*kinds, Stack, MultiLayerRNN))
 
 
 def _run(
@@ -190,7 +190,7 @@ def _run(
     given = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(layer, RNN | Bidirectional):
         given["return_all_carries"] = False
-    if not isinstance(layer, DeepRNN):
+    if not isinstance(layer, MultiLayerRNN):
         return layer(inputs, **given, return_carry=True)
     given.pop("init_key", None)
     states = given.pop("initial_carry", None)
@@ -207,7 +207,7 @@ def _step(
     layer: nn.Module, carry: Carry, inputs: chex.ArrayTree
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of any kind to one step."""
-    if isinstance(layer, Stack | DeepRNN | RNN):
+    if isinstance(layer, Stack | MultiLayerRNN | RNN):
         return layer.step(carry, inputs)
     raise ValueError(
         f"`step` of Stack needs layers with a method `step`, got "

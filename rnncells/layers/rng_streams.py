@@ -12,8 +12,8 @@ from flax.core.scope import LazyRng
 KeyData = dict[str, jax.Array]
 
 
-class Streams(NamedTuple):
-    """The available random streams among those that `RNN.streams` names.
+class RngStreams(NamedTuple):
+    """The available random streams among those that `RNN.rng_streams` names.
 
     They yield the same keys as `flax.linen.scan`. Keys are stored as raw key data,
     because the arrays of the loop must be numeric.
@@ -40,10 +40,10 @@ class Streams(NamedTuple):
         return streams
 
 
-def streams_of(rnn: nn.Module, steps: int) -> Streams:
+def rng_streams_of(rnn: nn.Module, steps: int) -> RngStreams:
     """Returns the streams of a layer's cell for `steps` steps."""
     fixed, stepwise, like = {}, {}, {}
-    for name, is_split in rnn.streams.items():
+    for name, is_split in rnn.rng_streams.items():
         if name == "params" or name not in rnn.cell.scope.rngs:
             continue
         like[name] = rnn.cell.scope.rngs[name]
@@ -52,7 +52,7 @@ def streams_of(rnn: nn.Module, steps: int) -> Streams:
             stepwise[name] = _data(jax.random.split(key, steps))
         else:
             fixed[name] = _data(key)
-    return Streams(fixed, stepwise, like)
+    return RngStreams(fixed, stepwise, like)
 
 
 def count_draws(

@@ -1,0 +1,48 @@
+"""Names of version 0.1 that have changed: they warn, and work as before."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+from cases import assert_close
+
+import rnncells
+from rnncells.base import declared_streams
+
+
+def test_old_classes_name_the_same_parameters(key):
+    """In a compact module, the name of a class names its parameters."""
+
+    class Model(nn.Module):
+        name_of_class: str
+
+        @nn.compact
+        def __call__(self, x):
+            return getattr(rnncells, self.name_of_class)(use_bias=True)(x)
+
+    x = jnp.ones((2, 3))
+    with pytest.warns(DeprecationWarning, match="it is now `rnncells.ElementwiseAff"):
+        old = Model("Diagonal").init(key, x)["params"]
+    new = Model("ElementwiseAffine").init(key, x)["params"]
+    assert list(old) == ["Diagonal_0"] and list(new) == ["ElementwiseAffine_0"]
+    assert_close(old["Diagonal_0"], new["ElementwiseAffine_0"])
+    assert issubclass(rnncells.DeepRNN, rnncells.MultiLayerRNN)
+
+
+def test_old_names_in_modules_warn():
+    with pytest.warns(DeprecationWarning, match="it is now `PerGateInit`"):
+        old = rnncells.initializers.ByGate
+    assert old is rnncells.initializers.PerGateInit
+    with pytest.warns(DeprecationWarning, match="it is now `rnncells.testing`"):
+        from rnncells.conformance import check_cell
+    assert check_cell is rnncells.check_cell
+
+
+def test_streams_are_read_under_their_old_name(key):
+    class OldCell(rnncells.SimpleCell):
+        streams = {"dropout": True}
+
+    with pytest.warns(DeprecationWarning, match="`streams` of OldCell to `rng_streams"):
+        assert declared_streams(OldCell(4)) == {"dropout": True}
+    assert declared_streams(rnncells.SimpleCell(4)) == {}
+    assert jax.tree.leaves(declared_streams(rnncells.VariationalLSTMCell(4))) == [False]
