@@ -90,3 +90,37 @@ def test_exported_functions_are_differentiable(rng):
     actual, expected = (jax.grad(f)(params, x) for f in (loaded.call, function))
     assert_close(actual, expected)
     assert all(np.any(leaf) for leaf in jax.tree.leaves(actual))
+
+
+GRADIENTS = {
+    "convolution": (rnncells.ConvLSTMCell(4, (3, 3)), (2, 5, 8, 8, FEATURES_IN)),
+    # So many weights that the program for CPU multiplies from the left.
+    "many weights": (rnncells.LSTMCell(263), (2, 5, FEATURES_IN)),
+    "of 1997": (rnncells.LSTM1997Cell(blocks=3, block_size=2), (2, 5, FEATURES_IN)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_exported_from_cpu_have_no_forms_of_cpu(name):
+    cell, shape = GRADIENTS[name]
+    rnn, inputs = rnncells.RNN(cell), jax.ShapeDtypeStruct(shape, jnp.float32)
+    params = jax.eval_shape(rnn.init, jax.random.key(0), inputs)
+
+    def loss(params, inputs):
+        return jnp.sum(rnn.apply(params, inputs) ** 2)
+
+    gradient = jax.jit(jax.grad(loss, (0, 1)))
+
+    def count(platform, operation):
+        exported = export.export(gradient, platforms=[platform])(params, inputs)
+        return exported.mlir_module().count(operation)
+
+    for platform in ("cuda", "tpu"):
+        assert count(platform, "optimization_barrier") == 0
+        products = count(platform, "stablehlo.dot_general")
+        convolutions = count(platform, "stablehlo.convolution")
+        # Of the projection and of the recurrence: forward, and back by both operands.
+        expected = (0, 6) if name == "convolution" else (5 + (name != "of 1997"), 0)
+        assert (products, convolutions) == expected
+    has_barriers = name != "of 1997"
+    assert (count("cpu", "optimization_barrier") > 0) == has_barriers

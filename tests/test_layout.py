@@ -279,3 +279,16 @@ def test_fields_of_flax_come_first_and_with_its_defaults(name):
         # Functions are compared by what they do, in test_flax_parity.py.
         if not callable(their.default):
             assert our.default == their.default, our.name
+
+
+def test_page_on_the_engine_names_functions_that_exist():
+    text = (ROOT / "docs" / "engine.md").read_text()
+    assert len(text.splitlines()) <= 150
+    places = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)
+    assert len(places) > 20
+    for file, name in places:
+        path = ROOT / ("" if "/" in file else "rnncells/recurrence") / file
+        body = ast.parse(path.read_text()).body
+        for part in name.split("."):
+            (found,) = (d for d in body if getattr(d, "name", None) == part)
+            body = found.body

@@ -80,8 +80,8 @@ def run(
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
     buffer = _buffer(recurrence.step, operands)
     segments = recurrence.plan.for_inference
-    written, _ = _forward(recurrence, operands, segments, buffer)
-    return written
+    result, _ = _forward(recurrence, operands, segments, buffer)
+    return result
 
 
 @run.defjvp
