@@ -1,13 +1,17 @@
 """Deprecated: `rnncells.testing`."""
 
 import warnings
+from typing import Any
 
-from rnncells.testing import CellReport as CellReport
-from rnncells.testing import Finding as Finding
-from rnncells.testing import check_cell as check_cell
+from rnncells import testing
 
-warnings.warn(
-    "`rnncells.conformance` is deprecated: it is now `rnncells.testing`.",
-    DeprecationWarning,
-    stacklevel=2,
-)
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or not hasattr(testing, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "`rnncells.conformance` is deprecated: it is now `rnncells.testing`.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(testing, name)
