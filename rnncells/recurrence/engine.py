@@ -219,9 +219,7 @@ class _Chunk:
 
     def run_again(self) -> Residuals:
         every = jax.tree.map(lambda leaf: True, self.buffer.saved)
-        return self._written(self.buffer._replace(saved=every))
-
-    def _written(self, buffer):
+        buffer = self.buffer._replace(saved=every)
         loop = _steps(self.recurrence, self.operands.weights, buffer)
         blank = buffer.blank(self.start, self.steps)
         _, written = loop(self.start, self.project(), blank, 0, self.steps)

@@ -41,6 +41,10 @@ class Equations(NamedTuple):
         operands = (v for equation in self.equations for v in variables(equation))
         return Counter((*operands, *filter(is_variable, self.results)))
 
+    def makers(self) -> dict[Variable, Any]:
+        """Returns, for each result of an equation, the equation."""
+        return {v: e for e in self.equations for v in e.outvars}
+
     def users(self) -> dict[Variable, Any]:
         """Returns, for each operand, the last equation of which it is one."""
         return {v: e for e in self.equations for v in variables(e)}

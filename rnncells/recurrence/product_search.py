@@ -171,8 +171,7 @@ def side_by_side(arrays: list[jax.Array]) -> jax.Array:
 
 def find_products(equations: Equations, stages: Stages) -> list[Joined]:
     """Returns the products with weights, those of one left operand together."""
-    makers = {v: e for e in equations.equations for v in e.outvars}
-    finder = _Finder(stages, makers, equations.uses(), equations.users())
+    finder = _Finder(stages, equations.makers(), equations.uses(), equations.users())
     groups = {}
     for equation in equations.equations:
         operands = finder.operands(equation)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from rnncells.recurrence.jaxprs import Equations, Values, Variable, is_variable
+from rnncells.recurrence.jaxprs import Values, Variable, is_variable
 from rnncells.recurrence.products import Product, ProductFunction
 
 # As `jax.checkpoint` takes it: `(primitive, *avals, **params)` to whether to save.
@@ -74,12 +74,21 @@ class SavePoint(NamedTuple):
 
 
 def sum_point(
-    equation: Any, equations: Equations, stages: dict[Variable, int]
+    equation: Any,
+    stages: dict[Variable, int],
+    uses: dict[Variable, int],
+    makers: dict[Variable, Any],
 ) -> SavePoint | None:
     """Returns the sum of something with a projected input that nothing else reads.
 
     It is saved in place of the projected input, and what it is a sum of is not formed
     again. None for other equations, and where that is a multiplication.
+
+    Args:
+      equation: perhaps a sum.
+      stages: of each variable, see `Step`.
+      uses: how often a variable is an operand or a result.
+      makers: the equation whose result a variable is.
     """
     if equation.primitive.name not in ("add", "add_any"):
         return None
@@ -89,9 +98,9 @@ def sum_point(
     addend, lhs = sorted(operands, key=stages.get)
     if stages[addend] == 0 or stages[addend] == stages[lhs]:
         return None
-    is_read_again = equations.uses()[addend] > 1
-    makers = (e.primitive.name for e in equations.equations if lhs in e.outvars)
-    if is_read_again or "mul" in makers:
+    if uses[addend] > 1:
+        return None
+    if lhs in makers and makers[lhs].primitive.name == "mul":
         return None
     return SavePoint(lhs, addend, result, equation)
 

@@ -234,6 +234,7 @@ class Step:
             for member in joined.members
             for equation in member.taken
         }
+        uses, makers = self._equations.uses(), self._equations.makers()
         order = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
         for equation in self._equations.equations:
             (result, *_) = equation.outvars
@@ -243,7 +244,7 @@ class Step:
                 is_first = joined.members[0].equation is equation
                 order[stage] += [joined] if is_first else []
             elif stage == RECURRENCE:
-                point = sum_point(equation, self._equations, self._stages)
+                point = sum_point(equation, self._stages, uses, makers)
                 order[stage].append(equation if point is None else point)
                 if point is None and is_chosen(equation, policy):
                     order[stage] += [
