@@ -369,8 +369,8 @@ class RNNCellBase(nn.RNNCellBase):
         if not isinstance(layer, nn.Module) or isinstance(layer, DenseParams):
             got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
             raise TypeError(
-                f"`product` of {type(self).__name__} takes a layer, for example "
-                f"self.dense(h), got {got}. For gates use `affine`."
+                f"`product` of {type(self).__name__} takes a layer such as "
+                f"`self.dense`, got {got}. For gates use `affine`."
             )
         _warn("`product` is deprecated: write `self.dense(inputs)`.")
         result = layer(inputs)

@@ -45,4 +45,6 @@ def test_streams_are_read_under_their_old_name(key):
     with pytest.warns(DeprecationWarning, match="`streams` of OldCell to `rng_streams"):
         assert declared_streams(OldCell(4)) == {"dropout": True}
     assert declared_streams(rnncells.SimpleCell(4)) == {}
+    with pytest.warns(DeprecationWarning, match="it is now `rng_streams`"):
+        assert rnncells.RNN(rnncells.SimpleCell(4)).streams == {"params": False}
     assert jax.tree.leaves(declared_streams(rnncells.VariationalLSTMCell(4))) == [False]

@@ -29,7 +29,7 @@ from rnncells.recurrence.vmap_limits import why_not_vmapped
 CHOICES = {"memory": "full", "projection": "auto"}
 
 
-def general_loop(rnn: nn.Module, axis: int) -> Callable:
+def plain_loop(rnn: nn.Module, axis: int) -> Callable:
     """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
     def loop(body, fresh, carry, xs):
@@ -57,7 +57,7 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
     The loop raises ValueError if `memory` or `projection` of the layer is set, but the
     fast loop cannot run.
     """
-    plain = general_loop(rnn, axis)
+    plain = plain_loop(rnn, axis)
     if rnn.implementation == "scan" or rnn.is_initializing():
         return plain
 
@@ -136,9 +136,9 @@ class PureStep(NamedTuple):
 
     Attributes:
       function: `(given, carry, now) -> (carry, output)`, of one step.
-      step: the same, pure apart.
-      given: what is the same at each step: variables, and keys.
-      now: what differs, `(time, ...)`: inputs, and keys.
+      step: the same function, taken apart.
+      given: what is the same at each step: variables, keys, and the carry of resets.
+      now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
     """
 

@@ -1,5 +1,6 @@
 """A layer that runs any cell over sequences."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -95,9 +96,10 @@ class RNN(nn.Module):
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. `'sqrt'` and `Chunk` in `memory` override it.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
-        params, carry, inputs and random streams, and its step can be mapped over time
-        by `jax.vmap`; otherwise the plain loop, which calls the cell at every step.
-        `'scan'` always takes the plain loop, which JAX differentiates.
+        params, carry, inputs and random streams, its step can be mapped over time by
+        `jax.vmap`, and it multiplies something that depends on the carry by weights;
+        otherwise the plain loop, which calls the cell at every step. `'scan'` always
+        takes the plain loop, which JAX differentiates.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -312,6 +314,13 @@ class RNN(nn.Module):
             carry = self.initialize_carry(init_key, inputs)
         carry = jax.tree.map(with_own_dtype, carry)
         return step_of(self.cell, carry, inputs)
+
+    @property
+    def streams(self) -> dict[PRNGSequenceFilter, bool]:
+        """Deprecated: `rng_streams`."""
+        message = "`streams` of RNN is deprecated: it is now `rng_streams`."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.rng_streams
 
     @property
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:

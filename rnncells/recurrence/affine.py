@@ -17,7 +17,7 @@ from rnncells.recurrence.pytrees import sum_dtype
 _MUCH_TO_PACK = 2**19
 _FEW_ROWS = 64
 
-Weights = tuple[jax.Array, jax.Array | None]
+KernelAndBias = tuple[jax.Array, jax.Array | None]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Affine(ProductFunction):
 
     dtype: Any = None
 
-    def cast_weights(self, lhs: Any, weights: Weights) -> list[jax.Array | None]:
+    def cast_weights(self, lhs: Any, weights: KernelAndBias) -> list[jax.Array | None]:
         """Returns kernel and bias in the dtype in which they meet `lhs`."""
         given = [array for array in (lhs, *weights) if array is not None]
         dtype = self.dtype or jnp.result_type(*given, jnp.bool_)
@@ -34,12 +34,12 @@ class Affine(ProductFunction):
             dtype = jnp.promote_types(jnp.float32, dtype)
         return [None if w is None else w.astype(dtype) for w in weights]
 
-    def __call__(self, lhs: jax.Array, weights: Weights) -> jax.Array:
+    def __call__(self, lhs: jax.Array, weights: KernelAndBias) -> jax.Array:
         """Returns `(*leading, features)` of `(*leading, features_in)`."""
         kernel, bias = self.cast_weights(lhs, weights)
         return _add_bias(lhs.astype(kernel.dtype) @ kernel, bias)
 
-    def in_loop(self, lhs: jax.ShapeDtypeStruct, weights: Weights) -> Callable:
+    def in_loop(self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias) -> Callable:
         kernel, bias = self.cast_weights(lhs, weights)
         if not _is_better_first(kernel, lhs):
             return lambda lhs: self(lhs, (kernel, bias))
@@ -52,7 +52,7 @@ class Affine(ProductFunction):
         return weights_first
 
     def vjp_lhs(
-        self, lhs: jax.ShapeDtypeStruct, weights: Weights, cotangent: jax.Array
+        self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias, cotangent: jax.Array
     ) -> jax.Array:
         kernel, _ = self.cast_weights(lhs, weights)
         if _is_better_first(kernel, lhs):
@@ -60,8 +60,8 @@ class Affine(ProductFunction):
         return cast_cotangent(cotangent @ kernel.T, lhs.dtype)
 
     def vjp_weights(
-        self, lhs: jax.Array, weights: Weights, cotangent: jax.Array
-    ) -> Weights:
+        self, lhs: jax.Array, weights: KernelAndBias, cotangent: jax.Array
+    ) -> KernelAndBias:
         """Returns the cotangents of the weights; float32 sums half precision."""
         kernel, bias = weights
         lhs = lhs.astype(self.cast_weights(lhs, weights)[0].dtype)

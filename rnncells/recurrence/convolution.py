@@ -25,9 +25,6 @@ class Convolution(ProductFunction):
     params: dict[str, Any]
     convolve: Callable = jax.lax.conv_general_dilated
 
-    def __str__(self) -> str:
-        return "Convolution"
-
     def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
         """Returns the convolution of `(*leading, *image)` with one kernel."""
         (kernel,) = weights
@@ -75,7 +72,7 @@ class Convolution(ProductFunction):
             # The linear map has a flipped kernel in it that is formed already.
             return jax.linearize(vjp, zeros(cotangent))[1]
 
-        return self._on_cpu(convolve_by_transposed, linear)(cotangent)
+        return self._by_platform(convolve_by_transposed, linear)(cotangent)
 
     def vjp_weights(
         self, lhs: jax.Array, weights: tuple[jax.Array], cotangent: jax.Array
@@ -92,10 +89,10 @@ class Convolution(ProductFunction):
 
             return vjp
 
-        return self._on_cpu(convolve_by_patches, by)(lhs, weights, cotangent)
+        return self._by_platform(convolve_by_patches, by)(lhs, weights, cotangent)
 
-    def _on_cpu(self, convolve: Callable, make: Callable) -> Callable:
-        """Returns `make(self)`, and on CPU that of the same function by `convolve`."""
+    def _by_platform(self, convolve: Callable, make: Callable) -> Callable:
+        """Returns `make(self)`; in a program for CPU, that with `convolve`."""
         if not self.is_plain:
             return make(self)
         by_default, on_cpu = (

@@ -56,7 +56,7 @@ class Recurrence(NamedTuple):
 
     step: Step
     plan: Plan
-    unroll: int = 1
+    unroll: int
 
 
 class Operands(NamedTuple):
@@ -203,19 +203,14 @@ class _Chunk:
     def project(self) -> chex.ArrayTree:
         return _project(self.recurrence.step, self.operands.weights, self.inputs)
 
-    def values(
-        self,
-        carries: chex.ArrayTree,
-        z: chex.ArrayTree,
-        values: list[jax.Array | None],
-    ) -> list[jax.Array]:
+    def completed(self, residuals: Residuals) -> Residuals:
         _, found, others = self.operands.weights
 
         def of_step(carry, z, values):
             take = products.known(values, products.as_written(found))
             return self.recurrence.step.recur(others, carry, z, take)[1].values
 
-        return jax.vmap(of_step)(carries, z, values)
+        return residuals._replace(values=jax.vmap(of_step)(*residuals))
 
     def run_again(self) -> Residuals:
         every = jax.tree.map(lambda leaf: True, self.buffer.saved)
@@ -285,11 +280,9 @@ def _project_vjp(
         z, taken = step.project(others, inputs, take)
         return inexact(z), taken.lhs
 
-    def values():
-        take = products.as_written(weights.projections)
-        return step.project(weights.others, inputs, take)[1].values
-
-    taps = zeros(jax.eval_shape(values))
+    steps = jax.tree.leaves(inputs)[0].shape[0]
+    results = [product.result for product in weights.projections]
+    taps = [jnp.zeros((steps, *r.shape), r.dtype) for r in results]
     _, vjp, lhs = jax.vjp(at, varied, taps, has_aux=True)
     (d_others, d_inputs), d_values = vjp(d_z)
     d_products = map(Product.vjp_weights, weights.projections, lhs, d_values)

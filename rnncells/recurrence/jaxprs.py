@@ -17,6 +17,8 @@ _INLINED = ("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint")
 Variable = jex.Var
 Atom = jex.Var | jex.Literal
 Values = dict[Variable, jax.Array]
+# What a variable depends on, as a number; see step.py and step_vjp.py.
+Stages = dict[Variable, int]
 
 
 class Equations(NamedTuple):
@@ -138,7 +140,7 @@ def evaluate_over_time(
     return jax.vmap(of_step)(list(each.values()))
 
 
-def stages_of(equations: Equations, stages: dict[Variable, int]) -> dict[Variable, int]:
+def stages_of(equations: Equations, stages: Stages) -> Stages:
     """Returns the stage of each variable: the last of those that it depends on.
 
     Args:

@@ -7,6 +7,7 @@ the transpose of its transpose, and differentiated as often as wanted.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import chex
 import jax
@@ -59,11 +60,12 @@ def _abstract(*operands, transpose, count, result):
 
 
 def _jvp(primals, tangents, **params):
-    values, count = _map.bind(*primals, **params), params["count"]
+    count = params["count"]
     given = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
     if all(k >= count for k in given):
         moved = map(ad.instantiate_zeros, tangents[count:])
-        return values, _map.bind(*primals[:count], *moved, **params)
+        bind = partial(_map.bind, *primals[:count], **params)
+        return bind(*primals[count:]), bind(*moved)
 
     def at(*varied):
         operands = list(primals)

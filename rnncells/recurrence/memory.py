@@ -39,13 +39,8 @@ class ChunkContext(Protocol):
     def project(self) -> chex.ArrayTree:
         """Returns the projected inputs."""
 
-    def values(
-        self,
-        carries: chex.ArrayTree,
-        z: chex.ArrayTree,
-        values: list[jax.Array | None],
-    ) -> list[jax.Array]:
-        """Returns `values`, those that are None formed again at all steps at once."""
+    def completed(self, residuals: Residuals) -> Residuals:
+        """Returns residuals, values that are None formed again at all steps at once."""
 
     def run_again(self) -> Residuals:
         """Returns the residuals from the carry before the chunk, by a loop over it."""
@@ -82,8 +77,7 @@ class Recompute(Full):
         return nothing._replace(carry=every, values=chosen)
 
     def residuals(self, chunk: ChunkContext) -> Residuals:
-        (carries, _, values), z = chunk.saved(), chunk.project()
-        return Residuals(carries, z, chunk.values(carries, z, values))
+        return chunk.completed(chunk.saved()._replace(z=chunk.project()))
 
 
 class Chunked(Full):

@@ -11,6 +11,7 @@ from rnncells.recurrence.convolution import Convolution
 from rnncells.recurrence.jaxprs import (
     Atom,
     Equations,
+    Stages,
     Values,
     Variable,
     bind,
@@ -22,7 +23,6 @@ from rnncells.recurrence.pytrees import is_inexact, structs
 
 # What a step depends on: parameters alone; inputs, but not the carry; the carry.
 WEIGHTS, PROJECTION, RECURRENCE = range(3)
-Stages = dict[Variable, int]
 PRODUCTS = "dot_general", "conv_general_dilated"
 
 
@@ -177,14 +177,14 @@ def find_products(equations: Equations, stages: Stages) -> list[Joined]:
         operands = finder.operands(equation)
         if operands is None:
             continue
-        left, weight = operands
-        is_matrix = _is_matrix_product(equation, left)
+        lhs, weight = operands
+        is_matrix = _is_matrix_product(equation, lhs)
         member = finder.member(equation, weight, is_matrix)
         dtype = member.kernel.aval.dtype
         is_added_to = all(piece.addends for piece in member.pieces)
-        key = (left, dtype, is_added_to) if is_matrix else id(equation)
-        groups.setdefault(key, (left, []))[1].append(member)
-    return [Joined(left, tuple(members)) for left, members in groups.values()]
+        key = (lhs, dtype, is_added_to) if is_matrix else equation.outvars[0]
+        groups.setdefault(key, (lhs, []))[1].append(member)
+    return [Joined(lhs, tuple(members)) for lhs, members in groups.values()]
 
 
 class _Finder(NamedTuple):
@@ -316,10 +316,10 @@ def _broadcasts_rows(maker, features):
     )
 
 
-def _is_matrix_product(equation, left):
-    """Says whether a product is `left @ matrix`, in one dtype."""
+def _is_matrix_product(equation, lhs):
+    """Says whether a product is `lhs @ matrix`, in one dtype."""
     first, second = equation.invars
-    if equation.primitive.name != "dot_general" or first is not left:
+    if equation.primitive.name != "dot_general" or first is not lhs:
         return False
     last = len(first.aval.shape) - 1
     dtypes = {v.aval.dtype for v in (first, second, *equation.outvars)}

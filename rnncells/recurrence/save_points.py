@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from rnncells.recurrence.jaxprs import Values, Variable, is_variable
+from rnncells.recurrence.jaxprs import Stages, Values, Variable, is_variable
+from rnncells.recurrence.product_search import PROJECTION, RECURRENCE
 from rnncells.recurrence.products import Product, ProductFunction
 
 # As `jax.checkpoint` takes it: `(primitive, *avals, **params)` to whether to save.
@@ -75,7 +76,7 @@ class SavePoint(NamedTuple):
 
 def sum_point(
     equation: Any,
-    stages: dict[Variable, int],
+    stages: Stages,
     uses: dict[Variable, int],
     makers: dict[Variable, Any],
 ) -> SavePoint | None:
@@ -96,9 +97,7 @@ def sum_point(
     if any(not is_variable(v) or v.aval != result.aval for v in operands):
         return None
     addend, lhs = sorted(operands, key=stages.get)
-    if stages[addend] == 0 or stages[addend] == stages[lhs]:
-        return None
-    if uses[addend] > 1:
+    if (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE) or uses[addend] > 1:
         return None
     if lhs in makers and makers[lhs].primitive.name == "mul":
         return None

@@ -126,8 +126,8 @@ class Step:
         ]
         self._added_to = [item for item in self.taken if item.is_added_to]
         by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
-        read = dict.fromkeys(by_projection + by_recurrence)
-        self._others = [v for v in read if self._stages[v] == WEIGHTS]
+        by_either = dict.fromkeys(by_projection + by_recurrence)
+        self._others = [v for v in by_either if self._stages[v] == WEIGHTS]
         self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
         self.read_by_projection = [v in by_projection for v in self._others]
         carry, outputs = self._results()

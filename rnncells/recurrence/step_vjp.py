@@ -95,10 +95,9 @@ class StepVJP:
         self._stages = stages_of(
             self._equations, dict(zip(self._equations.inputs, stages, strict=True))
         )
-        read = set(self._equations.uses())
-        tree = jax.tree.structure(residuals)
+        uses, tree = self._equations.uses(), jax.tree.structure(residuals)
         self.reads = tree.unflatten(
-            [v in read for v in self._of_step[: tree.num_leaves]]
+            [v in uses for v in self._of_step[: tree.num_leaves]]
         )
         self._split()
 
@@ -140,6 +139,19 @@ class StepVJP:
             self._before, formed, each, partial(read, atoms=self._made_before)
         )
         each |= dict(zip(self._made_before, found, strict=True))
+        d_carry = self._run_loop(formed, each, d_carry, unroll)
+        of_steps = evaluate_over_time(
+            self._after, formed, each, partial(read, atoms=self._of_every_step)
+        )
+        sums = self._sums_over_time(formed, each)
+        return (
+            d_carry,
+            jax.tree.unflatten(jax.tree.structure(self._of_steps), of_steps),
+            jax.tree.unflatten(jax.tree.structure(self._others), sums),
+        )
+
+    def _run_loop(self, formed, each, d_carry, unroll):
+        """Returns the cotangent of the carry before the chunk; adds to `each`."""
         d_new, tree = jax.tree.flatten(d_carry)
 
         def step(d_new, now):
@@ -152,16 +164,7 @@ class StepVJP:
         steps = None if xs else next(iter(each.values())).shape[0]
         d_new, found = jax.lax.scan(step, d_new, xs, steps, reverse=True, unroll=unroll)
         each |= dict(zip(self._made_by_loop, found, strict=True))
-        of_steps = evaluate_over_time(
-            self._after, formed, each, partial(read, atoms=self._of_every_step)
-        )
-        return (
-            tree.unflatten(d_new),
-            jax.tree.unflatten(jax.tree.structure(self._of_steps), of_steps),
-            jax.tree.unflatten(
-                jax.tree.structure(self._others), self._sums_over_time(formed, each)
-            ),
-        )
+        return tree.unflatten(d_new)
 
     def _split(self):
         """Finds what is formed before, in and after the loop, and what passes over."""
@@ -180,6 +183,8 @@ class StepVJP:
         late = [e for e in late if not in_loop & set(e.outvars)]
         self._after = needed(late, self._of_every_step)
         self._summed = needed(late, self._sums)
+        sums = list(filter(self._is_read, self._sums))
+        self._totals, self._after_totals = _summed_first(self._summed, sums)
         by_loop = self._reads(self._loop, self._d_carry)
         by_after = self._reads(
             (*self._after, *self._summed), (*self._of_every_step, *self._sums)
@@ -202,8 +207,7 @@ class StepVJP:
 
     def _sums_over_time(self, formed, each):
         """Returns the cotangents of `others`, summed over time; None for zeros."""
-        sums = list(filter(self._is_read, self._sums))
-        first, after = _summed_first(self._summed, sums)
+        first = self._totals
         equations = needed(self._summed, first)
         terms = partial(read, atoms=first)
         if any(map(_is_large, equations)):
@@ -213,7 +217,7 @@ class StepVJP:
             found = evaluate_over_time(equations, formed, each, terms) if first else []
             totals = [term.sum(0, dtype=sum_dtype(term.dtype)) for term in found]
         values = formed | dict(zip(first, totals, strict=True))
-        evaluate(after, values)
+        evaluate(self._after_totals, values)
         return [values[v] if self._is_read(v) else None for v in self._sums]
 
     def _is_read(self, cotangent):
