@@ -28,9 +28,9 @@ from rnncells.carry import (
     sample_structs,
 )
 from rnncells.checks import check_fields, check_names, check_stepped
-from rnncells.gates import DenseParams, side_by_side
+from rnncells.gates import DenseParams
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
-from rnncells.recurrence.affine import Affine
+from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
@@ -147,16 +147,19 @@ class RNNCellBase(nn.RNNCellBase):
         Kept separate so that an overridden `__call__` can be detected.
         """
         self._check_carry(carry, inputs)
-        self._take_shape(jnp.shape(jax.tree.leaves(carry)[-1]))
-        stepped = self.recur(carry, self.project(inputs))
+        cell = self._with_features(carry)
+        stepped = cell.recur(carry, cell.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap
-    def _take_shape(self, shape: tuple[int, ...]) -> None:
-        """Stores the shape of the last part of the carry: batch axes and width."""
-        # Flax modules are frozen, and the shape is not known before the call.
-        object.__setattr__(self, "_carry_shape", shape)
+    def _with_features(self, carry: Carry) -> "RNNCellBase":
+        """Returns the cell; where `features` is None, with the width of the carry."""
+        if getattr(self, "features", 0) is not None:
+            return self
+        width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+        # This module has taken the names of its gates in its scope.
+        return self.clone(parent=self.scope.rewound(), features=width)
 
     def _check_bias_init(self) -> None:
         if getattr(self, "use_bias", True):
@@ -329,10 +332,8 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: there are no names, or there is no gate of some name.
         """
         check_names("affine", names)
-        shape = getattr(self, "_carry_shape", ())
-        width = shape[-1] if shape else None
         gates = [self._gate(name) for name in names]
-        weights = side_by_side([gate(inputs.shape[-1], width) for gate in gates])
+        weights = side_by_side([gate(inputs.shape[-1]) for gate in gates])
         result = Affine(getattr(self, "dtype", None))(inputs, weights)
         if onto is None:
             return result

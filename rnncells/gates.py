@@ -12,7 +12,7 @@ class DenseParams(nn.Module):
     """The kernel and the bias of one gate.
 
     Attributes:
-      features: width of the gate; None takes the `width` of the call.
+      features: width of the gate.
       use_bias: whether there is a bias.
       kernel_init: initializer of the kernel, `(features_in, features)`.
       bias_init: initializer of the bias, `(features,)`.
@@ -26,10 +26,8 @@ class DenseParams(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(
-        self, features_in: int, width: int | None
-    ) -> tuple[jax.Array, jax.Array | None]:
-        features = width if self.features is None else self.features
+    def __call__(self, features_in: int) -> tuple[jax.Array, jax.Array | None]:
+        features = self.features
         if features is None:
             raise ValueError(
                 f"the width of gate `{self.name}` is unknown, because `features` is "
@@ -105,20 +103,3 @@ def param(
             f"and features, got parameters of shape {jnp.shape(value)}."
         )
     return value
-
-
-def side_by_side(
-    gates: list[tuple[jax.Array, jax.Array | None]],
-) -> tuple[jax.Array, jax.Array | None]:
-    """Concatenates the kernels and the biases of gates along the last axis.
-
-    The bias of a gate without bias is 0. If no gate has a bias, the bias is None.
-    """
-    kernels, biases = zip(*gates, strict=True)
-    if all(bias is None for bias in biases):
-        return jnp.concatenate(kernels, axis=-1), None
-    bias = [
-        jnp.zeros(kernel.shape[-1], kernel.dtype) if bias is None else bias
-        for kernel, bias in gates
-    ]
-    return jnp.concatenate(kernels, axis=-1), jnp.concatenate(bias)

@@ -1,5 +1,7 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -29,9 +31,9 @@ class VariationalDropout(RNNCellBase):
 
     The masks are the same at every step because `RNN` does not split the random stream
     over time; `rng_streams` tells it so. `flax.linen.RNN` needs
-    `split_rngs={"params": False, "dropout": False}`. A single step, by calling the cell
-    or `RNN.step`, draws new masks; pass `deterministic=True` when you run a trained
-    cell step by step.
+    `split_rngs={"params": False, "dropout": False}`. All calls of the cell in one
+    `apply` use the same masks. `RNN.step` in another `apply` draws new masks; pass
+    `deterministic=True` when you run a trained cell step by step.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)
@@ -74,35 +76,30 @@ class VariationalDropout(RNNCellBase):
 
     def setup(self):
         super().setup()
-        self.input_dropout = nn.Dropout(
-            self.input_rate, rng_collection=self.rng_collection
-        )
-        self.recurrent_dropout = nn.Dropout(
-            self.recurrent_rate, rng_collection=self.rng_collection
-        )
+        self.input_mask = self._mask(self.input_rate)
+        self.recurrent_mask = self._mask(self.recurrent_rate)
+
+    @nn.nowrap
+    def _mask(self, rate: float) -> Callable[..., jax.Array]:
+        """Returns `(shape, dtype) -> mask`; each call returns the same mask."""
+        if rate == 0 or self.deterministic:
+            return jnp.ones
+        key = self.make_rng(self.rng_collection)
+
+        def mask(shape, dtype):
+            return jax.random.bernoulli(key, 1 - rate, shape).astype(dtype) / (1 - rate)
+
+        return mask
 
     def project(self, inputs):
-        # Axes before the batch axes are time axes, which share the mask.
-        batch = len(getattr(self, "_carry_shape", inputs.shape)) - 1
-        ones = (1,) * (inputs.ndim - batch - 1)
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
         dtype = inputs.dtype if is_number else self.param_dtype
-        mask = jnp.ones(inputs.shape[len(ones) :], dtype)
-        z_x = self.input_dropout(mask, deterministic=self.deterministic)
-        return super().project(inputs * z_x.reshape(*ones, *z_x.shape))
-
-    def recur(self, carry, projected):
-        *_, h = jax.tree.leaves(carry)
-        ones = jnp.ones_like(h)
-        z_h = self.recurrent_dropout(ones, deterministic=self.deterministic)
-        # Flax modules are frozen; `affine` reads the mask in this step.
-        object.__setattr__(self, "_z_h", z_h)
-        return super().recur(carry, projected)
+        return super().project(inputs * self.input_mask(inputs.shape, dtype))
 
     @nn.nowrap
     def affine(self, inputs, *names, onto=None):
-        is_of_states = bool(names) and names[0].startswith("h")
-        inputs = inputs * self._z_h if is_of_states else inputs
+        if names and names[0].startswith("h"):
+            inputs = inputs * self.recurrent_mask(inputs.shape, inputs.dtype)
         return super().affine(inputs, *names, onto=onto)
 
 

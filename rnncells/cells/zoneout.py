@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase, declared_streams, split_shape
+from rnncells.base import RNNCellBase, declared_streams
 from rnncells.checks import check_inner_cell, check_rate
 
 
@@ -104,10 +104,6 @@ class ZoneoutCell(RNNCellBase):
         return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
 
     def project(self, inputs):
-        # Without a carry, all axes before the feature axes are batch axes.
-        batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
-        unknown = (*batch, *(None for _ in features))
-        self.cell._take_shape(getattr(self, "_carry_shape", unknown))
         if self.is_initializing():
             self.cell._check_bias_init()
         return self.cell.project(inputs)

@@ -24,9 +24,9 @@ class OldStep:
         if parts is None:
             # Raises the error for a wrong carry.
             return super()._step(carry, inputs)
-        self._take_shape(parts[-1].shape)
         carry = parts if len(parts) > 1 else parts[0]
-        return self.recur(carry, self.project(inputs))
+        cell = self._with_features(carry)
+        return cell.recur(carry, cell.project(inputs))
 
 
 def unpack(

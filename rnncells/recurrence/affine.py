@@ -1,7 +1,7 @@
 """The product of gates: `lhs @ kernel + bias`."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,23 @@ class Affine(ProductFunction):
         return cast_cotangent(d_kernel, kernel.dtype), cast_cotangent(
             d_bias, bias.dtype
         )
+
+
+def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
+    """Concatenates kernels and biases along the last axis.
+
+    The bias of a kernel without bias is 0. If no kernel has one, the bias is None.
+    """
+    kernels, biases = zip(*weights, strict=True)
+    if len(kernels) == 1:
+        return weights[0]
+    if all(bias is None for bias in biases):
+        return jnp.concatenate(kernels, -1), None
+    biases = [
+        jnp.zeros(kernel.shape[-1], kernel.dtype) if bias is None else bias
+        for kernel, bias in weights
+    ]
+    return jnp.concatenate(kernels, -1), jnp.concatenate(biases)
 
 
 def cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.affine import Affine
+from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.convolution import Convolution
 from rnncells.recurrence.jaxprs import (
     Atom,
@@ -110,18 +110,11 @@ class Joined(NamedTuple):
 
     def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
         """Returns kernels and biases, side by side."""
-        kernels = [values[member.kernel] for member in self.members]
         if not isinstance(self.function, Affine):
-            return tuple(kernels)
-        if all(member.bias is None for member in self.members):
-            return side_by_side(kernels), None
-        biases = [
-            jnp.zeros(kernel.shape[-1], kernel.dtype)
-            if member.bias is None
-            else values[member.bias]
-            for kernel, member in zip(kernels, self.members, strict=True)
-        ]
-        return side_by_side(kernels), side_by_side(biases)
+            return (values[self.members[0].kernel],)
+        return side_by_side(
+            [(values[m.kernel], values.get(m.bias)) for m in self.members]
+        )
 
     def added(self, values: Values) -> jax.Array:
         """Returns what is added to the products of a step, side by side."""
@@ -130,7 +123,7 @@ class Joined(NamedTuple):
             first, *others = read(values, piece.addends)
             shape = piece.result.aval.shape
             sums.append(jnp.broadcast_to(sum(others, first), shape))
-        return side_by_side(sums)
+        return jnp.concatenate(sums, -1)
 
     def split(self, value: jax.Array) -> Values:
         """Returns the results of the products."""
@@ -163,10 +156,6 @@ class Linear(ProductFunction):
         for _ in range(lhs.ndim - len(own.shape)):
             one = jax.vmap(one)
         return one(lhs)
-
-
-def side_by_side(arrays: list[jax.Array]) -> jax.Array:
-    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays, -1)
 
 
 def find_products(equations: Equations, stages: Stages) -> list[Joined]:
