@@ -5,7 +5,7 @@ They are subclasses: in a compact module the name of a class names its parameter
 
 import warnings
 
-from rnncells.gates import ElementwiseAffine
+from rnncells.cells.gates import ElementwiseAffine
 from rnncells.layers.deep import MultiLayerRNN
 
 

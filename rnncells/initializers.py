@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
-from rnncells.checks import check_count
+from rnncells.cells.checks import check_count
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:

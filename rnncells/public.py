@@ -3,10 +3,11 @@
 from rnncells import initializers as initializers
 from rnncells import packing as packing
 from rnncells import reference as reference
-from rnncells.base import RNNCellBase as RNNCellBase
+from rnncells.cells.base import RNNCellBase as RNNCellBase
 from rnncells.cells.conv import ConvGRUCell as ConvGRUCell
 from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
 from rnncells.cells.coupled import CoupledLSTMCell as CoupledLSTMCell
+from rnncells.cells.gates import ElementwiseAffine as ElementwiseAffine
 from rnncells.cells.gru import GRUCell as GRUCell
 from rnncells.cells.gru import MGUCell as MGUCell
 from rnncells.cells.layer_norm import LayerNormGRUCell as LayerNormGRUCell
@@ -22,7 +23,6 @@ from rnncells.cells.variational import VariationalDropout as VariationalDropout
 from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
-from rnncells.gates import ElementwiseAffine as ElementwiseAffine
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
 from rnncells.layers.deep import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.recurrent import GRU as GRU

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.base import RNNCellBase, split_shape
-from rnncells.carry import Carry, Sample, sample_structs
+from rnncells.cells.base import RNNCellBase, split_shape
+from rnncells.cells.carry import Carry, Sample, sample_structs
 from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import zeros

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer, PaddingLike
 
 from rnncells import initializers
-from rnncells.base import RNNCellBase
-from rnncells.gates import ElementwiseAffine
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.gates import ElementwiseAffine
 
 
 class ConvCell(RNNCellBase):

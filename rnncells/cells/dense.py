@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
 
 
 class DenseCell(RNNCellBase):

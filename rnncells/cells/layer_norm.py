@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.dense import GatedCell
-from rnncells.gates import ElementwiseAffine
+from rnncells.cells.gates import ElementwiseAffine
 
 
 def standardize(x: jax.Array, epsilon: float) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
 
 HIDDEN_UNITS = ("in", "cell", "out")
 

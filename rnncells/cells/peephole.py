@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax.typing import Initializer
 
 from rnncells.cells.dense import GatedCell
-from rnncells.gates import ElementwiseAffine
+from rnncells.cells.gates import ElementwiseAffine
 
 
 class PeepholeLSTMCell(GatedCell):

@@ -4,9 +4,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
 
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.checks import check_projection
 from rnncells.cells.dense import GatedCell
-from rnncells.checks import check_projection
 
 
 class ProjectionFields(RNNCellBase):

@@ -6,10 +6,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.checks import check_rate
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
-from rnncells.checks import check_rate
 
 
 class VariationalDropout(RNNCellBase):

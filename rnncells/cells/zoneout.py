@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase, declared_streams
-from rnncells.checks import check_inner_cell, check_rate
+from rnncells.cells.base import RNNCellBase, declared_streams
+from rnncells.cells.checks import check_inner_cell, check_rate
 
 
 class ZoneoutCell(RNNCellBase):

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.deep import MultiLayerRNN
 from rnncells.layers.rnn import RNN

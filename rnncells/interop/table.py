@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
-from rnncells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell

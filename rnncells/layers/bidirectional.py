@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.carry import Carry
+from rnncells.cells.carry import Carry
 from rnncells.layers.checks import check_bools, check_pair, resolve_flags
 from rnncells.layers.rnn import RNN
 

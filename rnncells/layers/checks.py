@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry, dtype_of
+from rnncells.cells.carry import Carry, dtype_of
 
 
 def check_bools(layer: str, **flags: Any) -> None:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.base import RNNCellBase
-from rnncells.carry import Carry, Sample, carry_dtype, sample_structs
-from rnncells.checks import check_count, check_features, check_rate
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, Sample, carry_dtype, sample_structs
+from rnncells.cells.checks import check_count, check_features, check_rate
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_bools,

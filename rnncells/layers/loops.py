@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.core import DenyList
 from flax.errors import FlaxError
 
-from rnncells.carry import Carry, cast_like
+from rnncells.cells.carry import Carry, cast_like
 from rnncells.layers.checks import check_kept
 from rnncells.layers.rng_streams import (
     RngStreams,

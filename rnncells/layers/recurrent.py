@@ -2,11 +2,11 @@
 
 import flax.linen as nn
 
+from rnncells.cells.checks import check_projection
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
 from rnncells.cells.simple import SimpleCell
-from rnncells.checks import check_projection
 from rnncells.layers.deep import MultiLayerRNN
 
 NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}

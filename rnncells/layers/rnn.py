@@ -12,8 +12,8 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
-from rnncells.base import RNNCellBase, declared_streams, feature_dims
-from rnncells.carry import (
+from rnncells.cells.base import RNNCellBase, declared_streams, feature_dims
+from rnncells.cells.carry import (
     Carry,
     Sample,
     carry_dtype,
@@ -22,7 +22,7 @@ from rnncells.carry import (
     sample_structs,
     with_own_dtype,
 )
-from rnncells.checks import check_count
+from rnncells.cells.checks import check_count
 from rnncells.layers.checks import (
     check_bools,
     check_reset_carry,

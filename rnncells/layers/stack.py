@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.carry import Carry
+from rnncells.cells.carry import Carry
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import check_bools, resolve_flags
 from rnncells.layers.deep import MultiLayerRNN

@@ -11,8 +11,8 @@ import chex
 import flax.linen as nn
 import jax
 
-from rnncells.base import RNNCellBase
-from rnncells.carry import Carry
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
 from rnncells.legacy._notice import Advice, notice, written
 
 KEYWORDS = {"batch_dims", "size", "init_fn"}

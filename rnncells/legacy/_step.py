@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.base import split_shape
-from rnncells.carry import Carry, is_shape
+from rnncells.cells.base import split_shape
+from rnncells.cells.carry import Carry, is_shape
 
 
 class OldStep:

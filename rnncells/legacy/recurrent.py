@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells import base
-from rnncells.carry import Carry
-from rnncells.cells import conv, gru, lstm, simple
+from rnncells.cells import base, conv, gru, lstm, simple
+from rnncells.cells.carry import Carry
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._carry import (
     InitializeCarry,

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry, cast_like
-from rnncells.checks import check_count
+from rnncells.cells.carry import Carry, cast_like
+from rnncells.cells.checks import check_count
 from rnncells.layers.checks import check_bools, describe, is_alike
 from rnncells.recurrence.masks import select
 

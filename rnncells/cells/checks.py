@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.carry import Carry
+from rnncells.cells.carry import Carry
 
 
 def check_fields(cell: Any) -> None:

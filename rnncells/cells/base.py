@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
-from rnncells.carry import (
+from rnncells.cells.carry import (
     Carry,
     Sample,
     ShapeTree,
@@ -27,8 +27,8 @@ from rnncells.carry import (
     is_shape,
     sample_structs,
 )
-from rnncells.checks import check_fields, check_names, check_stepped
-from rnncells.gates import DenseParams
+from rnncells.cells.checks import check_fields, check_names, check_stepped
+from rnncells.cells.gates import DenseParams
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
