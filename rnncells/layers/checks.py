@@ -25,13 +25,15 @@ def check_bools(layer: str, **flags: Any) -> None:
 
 
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
-    """Returns the flags of a call; an argument of None takes the layer's field.
+    """Returns the flags of a call.
+
+    An argument of None takes the layer's field, or False if there is no such field.
 
     Raises:
       TypeError: a flag is not a bool.
     """
     flags = {
-        name: getattr(layer, name) if value is None else value
+        name: getattr(layer, name, False) if value is None else value
         for name, value in overrides.items()
     }
     check_bools(type(layer).__name__, **flags)

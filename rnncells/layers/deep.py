@@ -193,28 +193,30 @@ class MultiLayerRNN(nn.Module, kw_only=True):
             `deterministic`.
           TypeError: the states have another dtype; lengths are not integers.
         """
-        time_major = resolve_flags(self, time_major=time_major)["time_major"]
-        check_bools(type(self).__name__, return_all_states=return_all_states)
+        flags = resolve_flags(
+            self, time_major=time_major, return_all_states=return_all_states
+        )
         inputs = jnp.asarray(inputs)
         sizes = check_layout(inputs, 1)
-        axis = 0 if time_major else len(sizes) - 1
+        axis = 0 if flags["time_major"] else len(sizes) - 1
         batch = sizes[:axis] + sizes[axis + 1 :]
         carries = self._carries(states, batch, inputs)
         arguments = {
             "seq_lengths": seq_lengths,
             "mask": mask,
             "resets": resets,
-            "time_major": time_major,
+            "time_major": flags["time_major"],
             "return_carry": True,
         }
-        fresh = self._carries(None, batch, inputs) if resets is not None else None
+        has_resets = resets is not None
+        reset_carries = self._carries(None, batch, inputs) if has_resets else None
         outputs, finals, everywhere = inputs, [], []
         for k, layer in enumerate(self.layers):
             if k > 0:
                 outputs = self._dropped(outputs, deterministic)
             arguments["initial_carry"] = carries[k]
-            if fresh is not None:
-                arguments["reset_carry"] = fresh[k]
+            if has_resets:
+                arguments["reset_carry"] = reset_carries[k]
             carry, outputs = layer(
                 outputs, **arguments, return_all_carries=return_all_states
             )

@@ -32,9 +32,9 @@ CHOICES = {"memory": "full", "projection": "auto"}
 def plain_loop(rnn: nn.Module, axis: int) -> Callable:
     """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
-    def loop(body, fresh, carry, xs):
+    def loop(body, reset_carry, carry, xs):
         def one_step(cell, carry, x):
-            return body(partial(step_of, cell), fresh, carry, x)
+            return body(partial(step_of, cell), reset_carry, carry, x)
 
         scan = nn.scan(
             one_step,
@@ -61,15 +61,15 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
     if rnn.implementation == "scan" or rnn.is_initializing():
         return plain
 
-    def loop(body, fresh, carry, xs):
+    def loop(body, reset_carry, carry, xs):
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if jax.tree.leaves(by_time)[0].shape[0] == 0:
-            return plain(body, fresh, carry, xs)
-        pure, reason = take_apart(rnn, carry, by_time, body, fresh)
+            return plain(body, reset_carry, carry, xs)
+        pure, reason = take_apart(rnn, carry, by_time, body, reset_carry)
         if reason is not None:
             check_no_choice(rnn, f"which {reason}")
         if pure is None or (not pure.step.products and _has_no_choice(rnn)):
-            return plain(body, fresh, carry, xs)
+            return plain(body, reset_carry, carry, xs)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
         if reason is None:
             carry, (ys, _) = _run_fast(rnn, pure, carry)
@@ -150,7 +150,10 @@ class PureStep(NamedTuple):
 
 
 def one_call(
-    step: Callable, fresh: chex.ArrayTree, carry: chex.ArrayTree, now: chex.ArrayTree
+    step: Callable,
+    reset_carry: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    now: chex.ArrayTree,
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Calls a step, as the body of a loop without lengths, masks and resets."""
     (state, _), (inputs,) = carry, now
@@ -163,7 +166,7 @@ def take_apart(
     carry: tuple[Carry, Carry | None],
     xs: tuple,
     body: Callable = one_call,
-    fresh: chex.ArrayTree = None,
+    reset_carry: chex.ArrayTree = None,
 ) -> tuple[PureStep | None, str | None]:
     """Returns the step of a layer's cell, and why the fast loop cannot run it.
 
@@ -173,9 +176,9 @@ def take_apart(
       rnn: the layer, bound.
       carry: of `body`, before the first step; first of the cell.
       xs: of `body`, `(time, ...)`; first the inputs of the cell.
-      body: `(step, fresh, carry, x) -> (carry, (history, output))`, see
+      body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
         `schedule.scan`.
-      fresh: carry after a reset.
+      reset_carry: carry after a reset.
     """
     state, inputs = carry[0], xs[0]
     reason = _why_not_fast(rnn, state, inputs)
@@ -183,7 +186,7 @@ def take_apart(
         return None, reason
     name = type(rnn.cell).__name__
     streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
-    given = (rnn.cell.unbind()[1], streams.fixed), fresh
+    given = (rnn.cell.unbind()[1], streams.fixed), reset_carry
     now = xs, streams.stepwise
     try:
         counters, after = _counters(rnn, state, inputs, streams)
@@ -221,7 +224,7 @@ def _pure_step(
         return step_of(cell, carry, inputs)
 
     def step(given, carry, now):
-        ((variables, fixed), fresh), (xs, keys) = given, now
+        ((variables, fixed), reset_carry), (xs, keys) = given, now
         options = {"rngs": streams.rngs(fixed, keys), "mutable": mutable}
 
         def apply(carry, inputs):
@@ -229,7 +232,7 @@ def _pure_step(
             (carry, output), written = results
             return carry, (output, written)
 
-        carry, (history, (output, written)) = body(apply, fresh, carry, xs)
+        carry, (history, (output, written)) = body(apply, reset_carry, carry, xs)
         return carry, ((history, output), written)
 
     return step

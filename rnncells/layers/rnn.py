@@ -234,10 +234,10 @@ class RNN(nn.Module):
             own_carry = self._own_carry(init_key, inputs, axis)
         carry = own_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(with_own_dtype, carry)
-        fresh = own_carry
-        if reset_carry is not None:
+        if reset_carry is None:
+            reset_carry = own_carry
+        else:
             check_reset_carry(reset_carry, carry, resets is not None)
-            fresh = reset_carry
         inputs, arranged = schedule.arrange(
             inputs,
             axis,
@@ -249,7 +249,7 @@ class RNN(nn.Module):
         )
         carry, carries, outputs = schedule.scan(
             fast_loop(self, axis),
-            None if resets is None else cast_like(fresh, carry),
+            None if resets is None else cast_like(reset_carry, carry),
             carry,
             inputs,
             arranged,

@@ -119,11 +119,11 @@ class Stack(nn.Module):
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
         count = sum(map(_is_recurrent, self.layers))
         carries = _each("initial_carry", initial_carry, count)
-        fresh = _each("reset_carry", reset_carry, count)
+        reset_carries = _each("reset_carry", reset_carry, count)
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
         given = [
             {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
-            for carry, at_reset, key in zip(carries, fresh, keys, strict=True)
+            for carry, at_reset, key in zip(carries, reset_carries, keys, strict=True)
         ]
         shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
         shared["time_major"] = flags["time_major"]

@@ -48,8 +48,17 @@ def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis) < lengths
 
 
-def restarts(resets: jax.Array, valid: jax.Array | None, axis: int) -> jax.Array:
-    """Returns the valid steps before which the carry starts anew.
+def both(first: jax.Array | None, second: jax.Array | None) -> jax.Array | None:
+    """Returns where two masks are true; None is true throughout."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+def effective_resets(
+    resets: jax.Array, valid: jax.Array | None, axis: int
+) -> jax.Array:
+    """Returns the valid steps before which the carry is reset.
 
     A reset at an invalid step takes effect at the row's next valid step: invalid steps
     leave the carry unchanged, and no boundary is lost.

@@ -5,6 +5,7 @@ it is the caller's choice: that of JAX, or that of engine.py.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import chex
@@ -19,22 +20,22 @@ PADDED_OUTPUTS = ("run", "hold", "zero")
 class Schedule(NamedTuple):
     """What happens at each step, in the order of processing.
 
-    The arrays are booleans over batch and time, None where they are true (`restarts`:
+    The masks are booleans over batch and time, None where they are true (`reset`:
     false) throughout.
 
     Attributes:
       axis: position of the time axis.
       padded_outputs: outputs at padded and masked steps, see `arrange`.
-      counts: true at valid steps.
-      moves: true at the steps that update the state; other steps hold it.
-      restarts: true at the steps before which the carry is reset.
+      valid: true at valid steps.
+      update: true at the steps that update the state; other steps hold it.
+      reset: true at the steps before which the carry is reset.
     """
 
     axis: int
     padded_outputs: str
-    counts: jax.Array | None
-    moves: jax.Array | None
-    restarts: jax.Array | None
+    valid: jax.Array | None
+    update: jax.Array | None
+    reset: jax.Array | None
 
 
 def arrange(
@@ -60,7 +61,6 @@ def arrange(
         NaN and infinity replaced by 0, and past a row's end the state runs on.
         `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
     """
-    runs_on = padded_outputs == "run"
     unpadded = None
     if seq_lengths is not None:
         steps = jax.tree.leaves(inputs)[0].shape[axis]
@@ -70,21 +70,18 @@ def arrange(
         if resets is not None:
             resets = masks.boundaries_reversed(resets, axis)
         inputs, mask, resets = masks.flip((inputs, mask, resets), seq_lengths, axis)
-    counts = mask
-    if unpadded is not None:
-        # Padding stays at the end when the valid part is reversed.
-        counts = unpadded if mask is None else mask & unpadded
-    if counts is not None:
-        inputs = masks.clear_padding(inputs, counts, everything=not runs_on)
-    if resets is not None:
-        resets = masks.restarts(resets, counts, axis)
-    moves = mask if runs_on else counts
-    return inputs, Schedule(axis, padded_outputs, counts, moves, resets)
+    runs_on = padded_outputs == "run"
+    valid = masks.both(mask, unpadded)
+    if valid is not None:
+        inputs = masks.clear_padding(inputs, valid, everything=not runs_on)
+    reset = None if resets is None else masks.effective_resets(resets, valid, axis)
+    update = mask if runs_on else valid
+    return inputs, Schedule(axis, padded_outputs, valid, update, reset)
 
 
 def scan(
     loop: Callable,
-    fresh: chex.ArrayTree,
+    reset_carry: chex.ArrayTree,
     carry: chex.ArrayTree,
     inputs: chex.ArrayTree,
     schedule: Schedule,
@@ -95,10 +92,10 @@ def scan(
     """Runs a step function over time.
 
     Args:
-      loop: `loop(body, fresh, carry, xs)` runs `body(step, fresh, carry, x)` over the
-        time axis of `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry,
-        output)`.
-      fresh: carry at restarts, pytree of `(*batch, ...)`; None without.
+      loop: `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry,
+        x)` over the time axis of `xs` as `jax.lax.scan` does, with `step(carry, x) ->
+        (carry, output)`.
+      reset_carry: carry after a reset, pytree of `(*batch, ...)`; None without.
       carry: carry before the first step, the same.
       inputs: as returned by `arrange`.
       schedule: as returned by `arrange`.
@@ -109,39 +106,37 @@ def scan(
       The carry after the last valid step, the carries after every step (or None), and
       the outputs, in the order of processing.
     """
+    valid, update = schedule.valid, schedule.update
     # Where the state runs on past the end of a row, what is returned is kept apart.
-    apart = schedule.counts is not schedule.moves and (keep_final or keep_all)
-
-    def body(step, fresh, carry, now):
-        state, final = carry
-        x, restart, moves, counts = now
-        if restart is not None:
-            state = masks.select(restart, fresh, state)
-        new, output = step(state, x)
-        if moves is not None:
-            new = masks.select(moves, new, state)
-        if apart:
-            final = masks.select(counts, new, final)
-        history = (final if apart else new) if keep_all else None
-        return (new, final), (history, output)
-
-    counts = schedule.counts if apart else None
-    (state, final), (history, outputs) = loop(
-        body,
-        fresh,
-        (carry, carry if apart else None),
-        (inputs, schedule.restarts, schedule.moves, counts),
-    )
+    apart = valid is not update and (keep_final or keep_all)
+    body = partial(_one_step, keep_all)
+    carry = carry, carry if apart else None
+    xs = inputs, schedule.reset, update, valid if apart else None
+    (state, final), (history, outputs) = loop(body, reset_carry, carry, xs)
     return final if apart else state, history, _pad(outputs, schedule)
+
+
+def _one_step(keep_all, step, reset_carry, carry, now):
+    """Takes one step of `scan`; None for masks that it does not have."""
+    (state, final), (x, reset, update, valid) = carry, now
+    if reset is not None:
+        state = masks.select(reset, reset_carry, state)
+    new, output = step(state, x)
+    if update is not None:
+        new = masks.select(update, new, state)
+    if valid is not None:
+        final = masks.select(valid, new, final)
+    kept = new if valid is None else final
+    return (new, final), (kept if keep_all else None, output)
 
 
 def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:
     """Replaces outputs of padded steps by zeros or by the last valid output."""
-    counts = schedule.counts
-    if counts is None or schedule.padded_outputs == "run":
+    valid = schedule.valid
+    if valid is None or schedule.padded_outputs == "run":
         return outputs
     if schedule.padded_outputs == "hold":
-        last = masks.last_valid(counts, schedule.axis)
+        last = masks.last_valid(valid, schedule.axis)
         outputs = masks.gather_time(outputs, jnp.maximum(last, 0), schedule.axis)
-        counts = last >= 0
-    return masks.select(counts, outputs, jax.tree.map(jnp.zeros_like, outputs))
+        valid = last >= 0
+    return masks.select(valid, outputs, jax.tree.map(jnp.zeros_like, outputs))
