@@ -17,7 +17,7 @@ _INLINED = ("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint")
 Variable = jex.Var
 Atom = jex.Var | jex.Literal
 Values = dict[Variable, jax.Array]
-# What a variable depends on, as a number; see step.py and step_vjp.py.
+# For each variable, the number of the last argument that it depends on.
 Stages = dict[Variable, int]
 
 
@@ -25,18 +25,28 @@ class Equations(NamedTuple):
     """A function without inner calls.
 
     Attributes:
-      inputs: variables of the leaves of its arguments.
+      arguments: for each argument, the variables of its leaves.
       equations: in an order in which they can be evaluated.
       results: variables, or literals, of the leaves of its result.
       constants: values of the arrays that it closes over.
       jaxpr: all of it, with equations that no result depends on.
     """
 
-    inputs: tuple[Variable, ...]
+    arguments: list[list[Variable]]
     equations: tuple[Any, ...]
-    results: tuple[Atom, ...]
+    results: list[Atom]
     constants: Values
     jaxpr: Any
+
+    def stages(self) -> Stages:
+        """Returns, for each variable, the number of the last argument it depends on."""
+        stages = dict.fromkeys(self.constants, 0)
+        for number, leaves in enumerate(self.arguments):
+            stages |= dict.fromkeys(leaves, number)
+        for equation in self.equations:
+            stage = max((stages[v] for v in variables(equation)), default=0)
+            stages |= dict.fromkeys(equation.outvars, stage)
+        return stages
 
     def uses(self) -> Counter:
         """Returns how often each variable is an operand or a result."""
@@ -59,19 +69,14 @@ def traced(function: Callable, *args: Tree) -> tuple[Equations, StructTree]:
       function: a pure function.
       *args: arrays, or `jax.ShapeDtypeStruct`s.
     """
-    closed, result = jax.make_jaxpr(function, return_shape=True)(*args)
-    inlined = partial(_inline, closed.jaxpr, closed.consts)
-    return equations_of(inlined, *jax.tree.leaves(args)), result
-
-
-def equations_of(function: Callable, *args: Tree) -> Equations:
-    """Returns a function of arrays, which returns a list of arrays, as equations."""
-    flat = jax.make_jaxpr(function)(*args)
-    jaxpr = flat.jaxpr
+    nested, result = jax.make_jaxpr(function, return_shape=True)(*args)
+    inlined = partial(_inline, nested.jaxpr, nested.consts)
+    flat = jax.make_jaxpr(inlined)(*jax.tree.leaves(args))
+    jaxpr, leaves = flat.jaxpr, iter(flat.jaxpr.invars)
+    arguments = [[next(leaves) for _ in jax.tree.leaves(tree)] for tree in args]
     constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
     equations = needed(jaxpr.eqns, jaxpr.outvars)
-    atoms = tuple(jaxpr.invars), equations, tuple(jaxpr.outvars)
-    return Equations(*atoms, constants, jaxpr)
+    return Equations(arguments, equations, jaxpr.outvars, constants, jaxpr), result
 
 
 def is_variable(atom: Atom) -> bool:
@@ -138,20 +143,6 @@ def evaluate_over_time(
         return results(values)
 
     return jax.vmap(of_step)(list(each.values()))
-
-
-def stages_of(equations: Equations, stages: Stages) -> Stages:
-    """Returns the stage of each variable: the last of those that it depends on.
-
-    Args:
-      equations: of a step.
-      stages: of the inputs.
-    """
-    stages = dict.fromkeys(equations.constants, 0) | stages
-    for equation in equations.equations:
-        stage = max((stages[v] for v in variables(equation)), default=0)
-        stages |= dict.fromkeys(equation.outvars, stage)
-    return stages
 
 
 def _inline(jaxpr, consts, *args):

@@ -21,7 +21,8 @@ from rnncells.recurrence.jaxprs import (
 from rnncells.recurrence.products import Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
-# What a step depends on: parameters alone; inputs, but not the carry; the carry.
+# The arguments of a step: what depends on the first alone, on no later one than the
+# second, and on the third.
 WEIGHTS, PROJECTION, RECURRENCE = range(3)
 PRODUCTS = "dot_general", "conv_general_dilated"
 

@@ -24,7 +24,6 @@ from rnncells.recurrence.jaxprs import (
     is_variable,
     needed,
     read,
-    stages_of,
     traced,
     variables,
 )
@@ -100,18 +99,12 @@ class Step:
           inputs: of one step.
           policy: chooses what to save, as one of `jax.checkpoint` does.
         """
-        self._equations, self.result = traced(step, given, carry, inputs)
-        leaves = iter(self._equations.inputs)
-        self._given, self._carry, self._inputs = (
-            [next(leaves) for _ in jax.tree.leaves(tree)]
-            for tree in (given, carry, inputs)
+        self._equations, self.result = traced(
+            lambda given, inputs, carry: step(given, carry, inputs),
+            *(given, inputs, carry),
         )
-        self._stages = stages_of(
-            self._equations,
-            dict.fromkeys(self._given, WEIGHTS)
-            | dict.fromkeys(self._inputs, PROJECTION)
-            | dict.fromkeys(self._carry, RECURRENCE),
-        )
+        self._given, self._inputs, self._carry = self._equations.arguments
+        self._stages = self._equations.stages()
         self.jaxpr = self._equations.jaxpr
         self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
         self._order = self._find_order(policy)

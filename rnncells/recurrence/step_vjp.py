@@ -28,7 +28,6 @@ from rnncells.recurrence.jaxprs import (
     is_variable,
     needed,
     read,
-    stages_of,
     traced,
     variables,
 )
@@ -81,20 +80,12 @@ class StepVJP:
         """
         given = weights.others, weights.products
         of_step = residuals, inexact(step.result[1])
-        after = inexact(residuals.carry)
-        args = structs((given, of_step, after))
+        d_new = inexact(residuals.carry)
         self._equations, (_, self._of_steps, self._others) = traced(
-            partial(_vjp, step), *args
+            partial(_vjp, step), *structs((given, of_step, d_new))
         )
-        sizes = [len(jax.tree.leaves(tree)) for tree in args]
-        stages = [k for k, size in enumerate(sizes) for _ in range(size)]
-        leaves = iter(self._equations.inputs)
-        self._given, self._of_step, self._d_new = (
-            [next(leaves) for _ in range(size)] for size in sizes
-        )
-        self._stages = stages_of(
-            self._equations, dict(zip(self._equations.inputs, stages, strict=True))
-        )
+        self._given, self._of_step, self._d_new = self._equations.arguments
+        self._stages = self._equations.stages()
         uses, tree = self._equations.uses(), jax.tree.structure(residuals)
         self.reads = tree.unflatten(
             [v in uses for v in self._of_step[: tree.num_leaves]]
