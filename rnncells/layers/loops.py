@@ -27,6 +27,10 @@ from rnncells.recurrence.vmap_limits import why_not_vmapped
 
 # The options of the fast loop, and their defaults.
 CHOICES = {"memory": "full", "projection": "auto"}
+_OTHERS = (
+    "needs a cell that uses only its own params; {} uses others. If it contains a cell "
+    "and nn.compact creates both, create them in `setup`."
+)
 
 
 def plain_loop(rnn: nn.Module, axis: int) -> Callable:
@@ -149,12 +153,7 @@ class PureStep(NamedTuple):
     counters: dict
 
 
-def one_call(
-    step: Callable,
-    reset_carry: chex.ArrayTree,
-    carry: chex.ArrayTree,
-    now: chex.ArrayTree,
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+def one_call(step: Callable, reset_carry: None, carry: tuple, now: tuple) -> tuple:
     """Calls a step, as the body of a loop without lengths, masks and resets."""
     (state, _), (inputs,) = carry, now
     new, output = step(state, inputs)
@@ -174,15 +173,14 @@ def take_apart(
 
     Args:
       rnn: the layer, bound.
-      carry: of `body`, before the first step; first of the cell.
-      xs: of `body`, `(time, ...)`; first the inputs of the cell.
+      carry: carry of `body` before the first step; its first element is the cell's.
+      xs: what `body` gets at each step, `(time, ...)`; first the inputs of the cell.
       body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
         `schedule.scan`.
       reset_carry: carry after a reset.
     """
     state, inputs = carry[0], xs[0]
-    reason = _why_not_fast(rnn, state, inputs)
-    if reason is not None:
+    if reason := _why_not_fast(rnn, state, inputs):
         return None, reason
     name = type(rnn.cell).__name__
     streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
@@ -195,17 +193,12 @@ def take_apart(
         step = Step(function, given, carry, structs(now, drop_axis=True), policy)
     except FlaxError:
         # A missing variable or random stream. The plain loop has it or raises, too.
-        return None, (
-            f"needs a cell that uses only its own params; {name} uses others. If it "
-            "contains a cell and nn.compact creates both, create them in `setup`."
-        )
+        return None, _OTHERS.format(name)
     _, (_, written) = step.result
     if jax.tree.leaves(written):
-        reason = f"needs a cell that writes to no collection; {name} writes to one."
-        return None, reason
+        return None, f"needs a cell that writes to no collection; {name} writes to one."
     limit = why_not_vmapped(step.jaxpr, step.varying)
-    if limit is not None:
-        reason = f"needs a step that `jax.vmap` can map; {name} {limit}."
+    reason = limit and f"needs a step that `jax.vmap` can map; {name} {limit}."
     return PureStep(function, step, given, now, after), reason
 
 

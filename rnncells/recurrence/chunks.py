@@ -1,7 +1,7 @@
 """How time is cut into chunks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,31 +67,39 @@ def square_root(time: int) -> int:
 def over_chunks(
     body: Callable,
     carry: chex.ArrayTree,
-    segment: Segment,
-    xs: chex.ArrayTree | None = None,
+    segments: Sequence[Segment],
+    xs: Sequence[chex.ArrayTree] | None = None,
     reverse: bool = False,
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+) -> tuple[chex.ArrayTree, list[chex.ArrayTree]]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
     Args:
-      body: gets the first step of the chunk, the number of steps, and, where `xs` is
-        given, the chunk's element of it.
+      body: gets the first step of the chunk, the number of steps, and the chunk's
+        element of `xs`.
       carry: before the first chunk.
-      segment: the chunks; of a single one no loop is made.
-      xs: pytree of `(chunks, ...)`.
+      segments: the chunks; of a single one no loop is made.
+      xs: for each segment, a pytree of `(chunks, ...)`; default: None.
       reverse: whether to begin with the last chunk.
+
+    Returns:
+      The carry after all chunks, and for each segment what `body` returned, `(chunks,
+      ...)`.
     """
-    start, chunks, steps = segment
+    found = [None] * len(segments)
+    order = list(enumerate(segments))
+    for k, (start, chunks, steps) in reversed(order) if reverse else order:
 
-    def one(carry, now):
-        return body(carry, now[0], steps, *now[1:])
+        def one(carry, now, steps=steps):
+            return body(carry, now[0], steps, now[1])
 
-    more = () if xs is None else (xs,)
-    if chunks > 1:
-        starts = start + steps * jnp.arange(chunks)
-        return jax.lax.scan(one, carry, (starts, *more), reverse=reverse)
-    carry, y = one(carry, (start, *jax.tree.map(lambda leaf: leaf[0], more)))
-    return carry, jax.tree.map(lambda leaf: leaf[None], y)
+        x = None if xs is None else xs[k]
+        if chunks > 1:
+            starts = start + steps * jnp.arange(chunks)
+            carry, found[k] = jax.lax.scan(one, carry, (starts, x), reverse=reverse)
+        else:
+            carry, y = one(carry, (start, jax.tree.map(lambda leaf: leaf[0], x)))
+            found[k] = jax.tree.map(lambda leaf: leaf[None], y)
+    return carry, found
 
 
 def slice_time(tree: chex.ArrayTree, start: jax.Array, steps: int) -> chex.ArrayTree:

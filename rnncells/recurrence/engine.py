@@ -142,18 +142,14 @@ def _forward(
     weights = operands.weights
     loop = _steps(recurrence, weights, buffer)
 
-    def chunk(so_far, t, steps):
+    def chunk(so_far, t, steps, _):
         carry, written = so_far
         z = _project(recurrence.step, weights, slice_time(operands.inputs, t, steps))
         return loop(carry, z, written, t, steps), carry if saves_starts else None
 
     time = sum(segment.chunks * segment.steps for segment in segments)
     so_far = operands.carry, buffer.blank(operands.carry, time)
-    starts = []
-    for segment in segments:
-        so_far, carries = over_chunks(chunk, so_far, segment)
-        starts.append(carries)
-    carry, written = so_far
+    (carry, written), starts = over_chunks(chunk, so_far, segments)
     return (carry, buffer.read_outputs(written)), (written.residuals, starts)
 
 
@@ -235,7 +231,7 @@ def _backward(
     weights = operands.weights
     formed = vjp.formed(weights)
 
-    def chunk(so_far, t, steps, start=None):
+    def chunk(so_far, t, steps, start):
         d_carry, sums, d_inputs = so_far
         now = _Chunk(recurrence, operands, buffer, residuals, start, t, steps)
         found = recurrence.plan.policy.residuals(now)
@@ -255,10 +251,7 @@ def _backward(
     smooth = inexact((weights, operands.inputs))
     sums, d_inputs = zeros(structs(smooth))
     so_far = d_carry, upcast(sums), d_inputs
-    for segment, carries in zip(
-        reversed(recurrence.plan.segments), reversed(starts), strict=True
-    ):
-        so_far, _ = over_chunks(chunk, so_far, segment, carries, reverse=True)
+    so_far, _ = over_chunks(chunk, so_far, recurrence.plan.segments, starts, True)
     d_carry, sums, d_inputs = so_far
     sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, smooth[0])
     return Operands(sums, d_carry, d_inputs)

@@ -7,6 +7,7 @@ identity in a program for any other platform, wherever that program was traced.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import chex
 import jax
@@ -64,12 +65,8 @@ def scan_with_barriers(
         return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
 
     def take(i):
-        def of(leaf):
-            return jax.lax.dynamic_index_in_dim(
-                leaf, i, keepdims=False, allow_negative_indices=False
-            )
-
-        return jax.tree.map(of, first)
+        index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
+        return jax.tree.map(partial(index, allow_negative_indices=False), first)
 
     # What the loop carries is formed once: each step takes up the next one's.
     def ahead(so_far, now):

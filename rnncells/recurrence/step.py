@@ -108,25 +108,8 @@ class Step:
         self.jaxpr = self._equations.jaxpr
         self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
         self._order = self._find_order(policy)
-        self.projections, self.taken = (
-            list(filter(_is_taken, self._order[stage]))
-            for stage in (PROJECTION, RECURRENCE)
-        )
-        self.products = [item for item in self.taken if isinstance(item, Joined)]
-        self.chosen = [
-            any(is_chosen(equation, policy) for equation in item.equations)
-            for item in self.taken
-        ]
-        self._added_to = [item for item in self.taken if item.is_added_to]
-        by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
-        by_either = dict.fromkeys(by_projection + by_recurrence)
-        self._others = [v for v in by_either if self._stages[v] == WEIGHTS]
-        self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
-        self.read_by_projection = [v in by_projection for v in self._others]
-        carry, outputs = self._results()
-        self.outputs_in_carry = [
-            carry.index(v) if is_variable(v) and v in carry else -1 for v in outputs
-        ]
+        self._find_taken(policy)
+        self._find_reads()
 
     def weights(self, given: chex.ArrayTree) -> Weights:
         """Returns what depends on the parameters alone."""
@@ -214,10 +197,31 @@ class Step:
             used |= set(variables(equation))
         return [v in used for v in self._given]
 
-    def _results(self):
-        """Returns the variables of the new carry, and those of the output."""
-        count = len(jax.tree.leaves(self.result[0]))
-        return self._equations.results[:count], self._equations.results[count:]
+    def _find_taken(self, policy):
+        """Finds products and save points, and what each of them is."""
+        self.projections, self.taken = (
+            list(filter(_is_taken, self._order[stage]))
+            for stage in (PROJECTION, RECURRENCE)
+        )
+        self.products = [item for item in self.taken if isinstance(item, Joined)]
+        self.chosen = [
+            any(is_chosen(equation, policy) for equation in item.equations)
+            for item in self.taken
+        ]
+        self._added_to = [item for item in self.taken if item.is_added_to]
+
+    def _find_reads(self):
+        """Finds what the stages read of earlier ones, and outputs in the carry."""
+        by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
+        by_either = dict.fromkeys(by_projection + by_recurrence)
+        self._others = [v for v in by_either if self._stages[v] == WEIGHTS]
+        self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
+        self.read_by_projection = [v in by_projection for v in self._others]
+        results, count = self._equations.results, len(jax.tree.leaves(self.result[0]))
+        carry = {v: k for k, v in enumerate(results[:count]) if is_variable(v)}
+        self.outputs_in_carry = [
+            carry.get(v, -1) if is_variable(v) else -1 for v in results[count:]
+        ]
 
     def _find_order(self, policy):
         """Returns, for each stage, its equations, products and save points in order."""
