@@ -54,8 +54,8 @@ def _measure(arguments: list[str]) -> None:
     chosen = list(cases(options.cells, options.sizes))
     if not chosen:
         raise ValueError(
-            "no case matches --cells and --sizes: ConvLSTM runs on `images`, the other "
-            "cells on the other sizes."
+            "no case matches --cells and --sizes: ConvLSTM runs on `images`, MinGRU "
+            "and IndRNN on `elementwise`, the other cells on the other sizes."
         )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results = {"environment": describe_environment(), "cases": []}

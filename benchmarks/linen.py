@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rnncells
+from benchmarks import own_cells
 from benchmarks.contenders import Contender, compile_contender, in_mode, make_inputs
 from benchmarks.sizes import KERNEL, Size
 
@@ -29,21 +30,45 @@ def make_flax_optimized(cell: str, size: Size, mode: str) -> Contender:
     return _make("flax-optimized", nn, f"Optimized{cell}", size, mode)
 
 
+def make_flax_cell(cell: str, size: Size, mode: str) -> Contender:
+    """Returns our layer with Flax's cell as a contender."""
+    return _make("flax-cell", rnncells, cell, size, mode, cells=nn)
+
+
 def _make(
-    name: str, library: ModuleType, cell: str, size: Size, mode: str
+    name: str,
+    library: ModuleType,
+    cell: str,
+    size: Size,
+    mode: str,
+    cells: ModuleType | None = None,
 ) -> Contender:
-    layer = _layer(library, cell, size)
+    layer = _layer(library, cell, size, cells)
     inputs = jnp.asarray(make_inputs(size), size.dtype)
     params = _params(library, cell, size)
     return compile_contender(name, in_mode(layer.apply, mode), params, inputs)
 
 
-def _layer(library: ModuleType, cell: str, size: Size) -> nn.Module:
-    """Returns the layer of rnncells or of flax.linen, which have the same names."""
-    dtypes = {"dtype": jnp.dtype(size.dtype), "param_dtype": jnp.dtype(size.dtype)}
+def _layer(
+    library: ModuleType, cell: str, size: Size, cells: ModuleType | None = None
+) -> nn.Module:
+    """Returns the layer of rnncells or of flax.linen, which have the same names.
+
+    Args:
+      library: has the layer.
+      cell: name of the cell.
+      size: sizes of the cell.
+      cells: has the cell; default: `own_cells`, or else `library`.
+    """
     kernel = (KERNEL,) if size.image else ()
-    cell_class = getattr(library, f"{cell}Cell")
-    return library.RNN(cell_class(size.features, *kernel, **dtypes), time_major=True)
+    if hasattr(own_cells, f"{cell}Cell"):
+        made = getattr(own_cells, f"{cell}Cell")(size.features)
+    else:
+        dtype = jnp.dtype(size.dtype)
+        made = getattr(library if cells is None else cells, f"{cell}Cell")(
+            size.features, *kernel, dtype=dtype, param_dtype=dtype
+        )
+    return library.RNN(made, time_major=True)
 
 
 def _params(library: ModuleType, cell: str, size: Size) -> Any:

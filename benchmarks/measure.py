@@ -18,6 +18,7 @@ from benchmarks.floor import make_floor
 from benchmarks.linen import (
     check_equal_to_flax,
     make_flax,
+    make_flax_cell,
     make_flax_optimized,
     make_rnncells,
 )
@@ -34,9 +35,10 @@ PEERS = {
         Peer(OURS, "rnncells", CELLS, make_rnncells),
         Peer("flax", "flax", CELLS, make_flax),
         Peer("flax-optimized", "flax", ("LSTM",), make_flax_optimized),
-        Peer("haiku", "haiku", CELLS, make_haiku),
+        Peer("flax-cell", "flax", ("LSTM", "GRU", "ConvLSTM"), make_flax_cell),
+        Peer("haiku", "haiku", ("LSTM", "GRU", "ConvLSTM"), make_haiku),
         Peer("equinox", "equinox", ("LSTM", "GRU"), make_equinox),
-        Peer("keras", "keras", CELLS, make_keras),
+        Peer("keras", "keras", ("LSTM", "GRU", "ConvLSTM"), make_keras),
         Peer("torch", "torch", ("LSTM", "GRU"), make_torch),
         Peer("floor", "jax", ("LSTM", "GRU"), make_floor),
     )

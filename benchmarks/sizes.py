@@ -5,7 +5,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-CELLS = ("LSTM", "GRU", "ConvLSTM")
+# Cells without a product of the carry with a matrix.
+ELEMENTWISE = ("MinGRU", "IndRNN")
+CELLS = ("LSTM", "GRU", "CompactLSTM", "ConvLSTM", *ELEMENTWISE)
 MODES = ("forward", "gradient")
 KERNEL = (3, 3)
 
@@ -73,8 +75,16 @@ SIZES = {
     "large": (Size("large", 32, 64, 512, 1024),),
     "long": (Size("long", 8, 4096, 64, 128),),
     "images": (Size("images", 4, 16, 3, 32, image=(32, 32)),),
+    "elementwise": (
+        Size("elementwise-short", 32, 100, 128, 128),
+        Size("elementwise-wide", 64, 50, 256, 256),
+        Size("elementwise-long", 8, 1000, 128, 128),
+    ),
     "gpu": _gpu_sizes(),
 }
+# The sizes of a cell; those of vectors otherwise.
+_SIZES_OF = {"ConvLSTM": ("images",)} | dict.fromkeys(ELEMENTWISE, ("elementwise",))
+_OF_VECTORS = ("tiny", "small", "medium", "large", "long", "gpu")
 # Without `gpu`, which would take too long on a CPU.
 DEFAULT_SIZES = tuple(name for name in SIZES if name != "gpu")
 
@@ -87,6 +97,5 @@ def cases(cells: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, Siz
       names: names in `SIZES`.
     """
     for cell, name in itertools.product(cells, names):
-        for size in SIZES[name]:
-            if bool(size.image) == (cell == "ConvLSTM"):
-                yield cell, size
+        if name in _SIZES_OF.get(cell, _OF_VECTORS):
+            yield from ((cell, size) for size in SIZES[name])

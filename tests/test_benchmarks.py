@@ -71,8 +71,12 @@ def test_long_cases_get_fewer_rounds():
 
 def test_each_cell_has_its_own_sizes():
     found = list(cases(CELLS, DEFAULT_SIZES))
-    assert len(set(found)) == 2 * 5 + 1
+    assert len(set(found)) == 3 * 5 + 1 + 2 * 3
     assert all(bool(size.image) == (cell == "ConvLSTM") for cell, size in found)
+    assert {cell for cell, size in found if "elementwise" in size.name} == {
+        "MinGRU",
+        "IndRNN",
+    }
     assert {size.dtype for _, size in cases(["GRU"], ["gpu"])} == {
         "float32",
         "bfloat16",
@@ -109,8 +113,9 @@ def test_missing_or_failing_libraries_are_named(case, monkeypatch):
     assert "not installed" in format_case(found)
 
 
-def test_outputs_equal_those_of_flax():
-    check_equal_to_flax("LSTM")
+@pytest.mark.parametrize("cell", ["LSTM", "CompactLSTM"])
+def test_outputs_equal_those_of_flax(cell):
+    check_equal_to_flax(cell)
 
 
 def test_floor_is_a_gradient():
