@@ -30,6 +30,11 @@ def make_flax_optimized(cell: str, size: Size, mode: str) -> Contender:
     return _make("flax-optimized", nn, f"Optimized{cell}", size, mode)
 
 
+def make_our_cell(cell: str, size: Size, mode: str) -> Contender:
+    """Returns our layer with our cell of the same equations as a contender."""
+    return _make("our-cell", rnncells, cell.removeprefix("Compact"), size, mode)
+
+
 def make_flax_cell(cell: str, size: Size, mode: str) -> Contender:
     """Returns our layer with Flax's cell as a contender."""
     return _make("flax-cell", rnncells, cell, size, mode, cells=nn)

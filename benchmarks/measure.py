@@ -20,6 +20,7 @@ from benchmarks.linen import (
     make_flax,
     make_flax_cell,
     make_flax_optimized,
+    make_our_cell,
     make_rnncells,
 )
 from benchmarks.peers import make_equinox, make_haiku, make_keras
@@ -36,6 +37,7 @@ PEERS = {
         Peer("flax", "flax", CELLS, make_flax),
         Peer("flax-optimized", "flax", ("LSTM",), make_flax_optimized),
         Peer("flax-cell", "flax", ("LSTM", "GRU", "ConvLSTM"), make_flax_cell),
+        Peer("our-cell", "rnncells", ("CompactLSTM",), make_our_cell),
         Peer("haiku", "haiku", ("LSTM", "GRU", "ConvLSTM"), make_haiku),
         Peer("equinox", "equinox", ("LSTM", "GRU"), make_equinox),
         Peer("keras", "keras", ("LSTM", "GRU", "ConvLSTM"), make_keras),

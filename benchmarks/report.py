@@ -103,12 +103,12 @@ def _facts(results: dict[str, Any]) -> str:
         f"{rounds} rounds. More than 1 means that ours is faster. In each round, all "
         "libraries take turns in one process. `floor` is the time of the matrix "
         "products alone in XLA, as a share of our time. `flax-cell` is Flax's cell in "
-        "our RNN. CompactLSTM, MinGRU and IndRNN are cells as users write them; ours "
-        "and Flax's RNN run the same cell. PyTorch uses one thread or "
-        "all, whichever is faster. Keras takes inputs with the batch first, the others "
-        "with time first. Haiku's GRU applies its reset gate before the product. "
-        "Compile times and memory are also divided by ours. Sizes are batch×time, "
-        f"features in→out. Measured on {where} with Python "
+        "our RNN. CompactLSTM, MinGRU and IndRNN are cells as users write them, in our "
+        "RNN and in Flax's; `our-cell` is LSTMCell in our RNN. PyTorch uses one thread "
+        "or all, whichever is faster. Keras takes inputs with the batch first, the "
+        "others with time first. Haiku's GRU applies its reset gate before the "
+        "product. Compile times and memory are also divided by ours. Sizes are "
+        f"batch×time, features in→out. Measured on {where} with Python "
         f"{environment['python']}, {versions}."
     )
 
