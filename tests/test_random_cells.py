@@ -391,6 +391,20 @@ def test_masks_of_each_step_equal_the_plain_loop(rng):
     assert_close(y, plain.apply(params, x, rngs=rngs))
 
 
+def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
+    def make():
+        remat = nn.remat(rnncells.VariationalGRUCell)
+        return remat(FEATURES, input_rate=0.3, recurrent_rate=0.4)
+
+    rnn, params, x = setting(rng, make, FIXED)
+    rngs = {"dropout": KEYS["dropout"]}
+
+    y = rnn.apply(params, x, rngs=rngs)
+
+    plain = rnn.clone(implementation="scan")
+    assert_close(y, plain.apply(params, x, rngs=rngs))
+
+
 ERRORS = {
     "rate": (lambda: zoneout(1.0), ValueError, r"`rate` of .* in \[0, 1\), got 1.0"),
     "rates": (lambda: zoneout((0.1, -1)), ValueError, r"`rate` of .*got -1"),

@@ -1,6 +1,6 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
-from collections.abc import Callable
+import dataclasses
 
 import flax.linen as nn
 import jax
@@ -31,9 +31,9 @@ class VariationalDropout(RNNCellBase):
 
     The masks are the same at every step because `RNN` does not split the random stream
     over time; `rng_streams` tells it so. `flax.linen.RNN` needs
-    `split_rngs={"params": False, "dropout": False}`. All calls of the cell in one
-    `apply` use the same masks. `RNN.step` in another `apply` draws new masks; pass
-    `deterministic=True` when you run a trained cell step by step.
+    `split_rngs={"params": False, "dropout": False}`. A single step, by calling the cell
+    or `RNN.step`, draws new masks; pass `deterministic=True` when you run a trained
+    cell step by step.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)
@@ -49,6 +49,8 @@ class VariationalDropout(RNNCellBase):
       recurrent_rate: probability of dropping an element of the state, in [0, 1).
       deterministic: whether dropout is off.
       rng_collection: name of the random stream.
+      z_h: leave it None. `recur` makes a copy of the cell that has the mask of the
+        states of one step here, for `affine`.
 
     Raises:
       ValueError: a rate is not in [0, 1).
@@ -63,6 +65,7 @@ class VariationalDropout(RNNCellBase):
     recurrent_rate: float = 0.0
     deterministic: bool = False
     rng_collection: str = "dropout"
+    z_h: jax.Array | None = dataclasses.field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self):
         for name in ("input_rate", "recurrent_rate"):
@@ -76,30 +79,29 @@ class VariationalDropout(RNNCellBase):
 
     def setup(self):
         super().setup()
-        self.input_mask = self._mask(self.input_rate)
-        self.recurrent_mask = self._mask(self.recurrent_rate)
-
-    @nn.nowrap
-    def _mask(self, rate: float) -> Callable[..., jax.Array]:
-        """Returns `(shape, dtype) -> mask`; each call returns the same mask."""
-        if rate == 0 or self.deterministic:
-            return jnp.ones
-        key = self.make_rng(self.rng_collection)
-
-        def mask(shape, dtype):
-            return jax.random.bernoulli(key, 1 - rate, shape).astype(dtype) / (1 - rate)
-
-        return mask
+        self.input_dropout = nn.Dropout(
+            self.input_rate, rng_collection=self.rng_collection
+        )
+        self.recurrent_dropout = nn.Dropout(
+            self.recurrent_rate, rng_collection=self.rng_collection
+        )
 
     def project(self, inputs):
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
-        dtype = inputs.dtype if is_number else self.param_dtype
-        return super().project(inputs * self.input_mask(inputs.shape, dtype))
+        ones = jnp.ones(inputs.shape, inputs.dtype if is_number else self.param_dtype)
+        z_x = self.input_dropout(ones, deterministic=self.deterministic)
+        return super().project(inputs * z_x)
+
+    def recur(self, carry, projected):
+        ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
+        z_h = self.recurrent_dropout(ones, deterministic=self.deterministic)
+        masked = self._with_fields(z_h=z_h)
+        return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap
     def affine(self, inputs, *names, onto=None):
         if names and names[0].startswith("h"):
-            inputs = inputs * self.recurrent_mask(inputs.shape, inputs.dtype)
+            inputs = inputs * self.z_h
         return super().affine(inputs, *names, onto=onto)
 
 
