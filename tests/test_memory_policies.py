@@ -12,6 +12,7 @@ from compiled import Program
 from jax.ad_checkpoint import checkpoint_name
 
 import rnncells
+from rnncells.recurrence.step import Step
 
 POLICIES = jax.checkpoint_policies
 ROWS, STEPS, FEATURES_IN, FEATURES = 2, 5, 3, 4
@@ -102,3 +103,14 @@ def test_policies_that_move_arrays_to_other_memory_raise(rng, float64):
     gradient, at = setting(rng, memory=policy)
     with pytest.raises(ValueError, match=r"`memory` of RNN .* to 'pinned_host'"):
         gradient(*at)
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_sum_is_saved_in_place_of_a_projected_input_that_is_read_once(reads):
+    def step(given, carry, inputs):
+        z = 2 * inputs
+        carry = jnp.sin(jnp.tanh(carry) + z)
+        return (carry if reads == 1 else carry * z), ()
+
+    of_step = jax.ShapeDtypeStruct((3, 4), jnp.float32)
+    assert len(Step(step, (), of_step, of_step).taken) == (reads == 1)
