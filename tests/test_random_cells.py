@@ -391,6 +391,14 @@ def test_masks_of_each_step_equal_the_plain_loop(rng):
     assert_close(y, plain.apply(params, x, rngs=rngs))
 
 
+def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
+    chrono = {"bias_init": rnncells.initializers.chrono(50)}
+    x = inputs_of(rng, BATCH, TIME)
+    own = rnncells.RNN(variational("VariationalLSTMCell", **chrono)).init(KEYS, x)
+    plain = rnncells.RNN(rnncells.LSTMCell(FEATURES, **chrono))
+    assert_equal(own, plain.init(KEYS, x))
+
+
 def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
     def make():
         remat = nn.remat(rnncells.VariationalGRUCell)

@@ -10,7 +10,6 @@ defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
 import warnings
-from typing import Any
 
 import chex
 import flax.linen as nn
@@ -158,13 +157,9 @@ class RNNCellBase(nn.RNNCellBase):
         """Returns the cell; where `features` is None, with the width of the carry."""
         if getattr(self, "features", 0) is not None:
             return self
-        return self._with_fields(features=jnp.shape(jax.tree.leaves(carry)[-1])[-1])
-
-    @nn.nowrap
-    def _with_fields(self, **fields: Any) -> "RNNCellBase":
-        """Returns a copy in the same scope, with other values of some fields."""
-        # The names of submodules are taken in the scope, so it is rewound.
-        return self.clone(parent=self.scope.rewound(), **fields)
+        width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+        # The names of the gates are taken in the scope, so it is rewound.
+        return self.clone(parent=self.scope.rewound(), features=width)
 
     def _check_bias_init(self) -> None:
         if getattr(self, "use_bias", True):

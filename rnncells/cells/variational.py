@@ -1,5 +1,6 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
+import copy
 import dataclasses
 
 import flax.linen as nn
@@ -95,7 +96,9 @@ class VariationalDropout(RNNCellBase):
     def recur(self, carry, projected):
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
         z_h = self.recurrent_dropout(ones, deterministic=self.deterministic)
-        masked = self._with_fields(z_h=z_h)
+        masked = copy.copy(self)
+        # Flax modules are frozen; the copy shares scope and submodules.
+        object.__setattr__(masked, "z_h", z_h)
         return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap
