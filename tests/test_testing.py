@@ -6,25 +6,13 @@ import jax.numpy as jnp
 import pytest
 from cases import CELLS, FORMS, each_cell
 from test_engine_transformations import CustomGradientCell
-from user_cells import USER_CELLS
+from user_cells import USER_CELLS, OwnCell
 
 import rnncells
 
 
-class LeakyCell(rnncells.RNNCellBase):
+class LeakyCell(OwnCell):
     """Right; the cells below each break one rule."""
-
-    features: int
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
-
-    def setup(self):
-        self.gates("i", "h")
-
-    def project(self, inputs):
-        return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
         h = 0.9 * carry + 0.1 * nn.tanh(self.affine(carry, "h") + projected)

@@ -8,6 +8,26 @@ from flax.typing import Dtype
 import rnncells
 
 
+class OwnCell(rnncells.RNNCellBase):
+    """A cell that others replace members of."""
+
+    features: int
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates("i", "h")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        h = jnp.tanh(self.affine(carry, "h") + projected)
+        return h, h
+
+
 class MultiplicativePeepholeCell(rnncells.RNNCellBase):
     """Two products in series, and weights that are used element by element."""
 
