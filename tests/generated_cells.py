@@ -14,6 +14,18 @@ from rnncells import Chunk
 
 ROWS, FEATURES_IN, FEATURES = 2, 3, 4
 GATES = ("h0", "h1", "h2")
+SINGLE = jnp.float32
+
+
+@jax.custom_vjp
+def rounded(a):
+    """Numbers of one decimal, with a derivative of its own."""
+    return jnp.round(a, 1)
+
+
+# That the forward rule calls the function again gives it second derivatives.
+rounded.defvjp(lambda a: (rounded(a), a), lambda a, ct: (jnp.cos(a) * ct,))
+
 UNARY = {
     "tanh": jnp.tanh,
     "sigmoid": nn.sigmoid,
@@ -21,7 +33,9 @@ UNARY = {
     "softplus": nn.softplus,
     "square": lambda a: 0.3 * a**2,
     "stop": lax.stop_gradient,
-    "single": lambda a: a.astype(jnp.float32).astype(a.dtype),
+    "rounded": rounded,
+    "complex": lambda a: jnp.real(lax.complex(a, 0.5 * a) ** 2),
+    "single": lambda a: a.astype(SINGLE).astype(a.dtype),
     "turned": lambda a: jnp.roll(a, 1, -1),
     "summed": lambda a: a + jnp.cumsum(a, -1) / a.shape[-1],
 }
@@ -41,7 +55,16 @@ INSIDE = {
     "checkpoint": lambda f, a: jax.checkpoint(f)(a),
     "jit": lambda f, a: jax.jit(f)(a),
     "vmap": lambda f, a: jax.vmap(f)(a),
-    "loop": lambda f, a: lax.fori_loop(0, 2, lambda _, a: jnp.tanh(f(a)), a),
+    "loop": lambda f, a: lax.fori_loop(
+        0, 2, lambda _, a: jnp.tanh(f(a)).astype(a.dtype), a
+    ),
+}
+# What a kernel is before it is multiplied.
+KERNELS = {
+    "matrix": lambda w: w,
+    "transposed": lambda w: w.T,
+    "normalized": lambda w: w / jnp.linalg.norm(w, axis=0),
+    "single": lambda w: w.astype(SINGLE),
 }
 
 
@@ -64,7 +87,7 @@ class GeneratedCell(rnncells.RNNCellBase):
     """A step is a list of operations on the results of earlier ones.
 
     Attributes:
-      parts: floating parts of the carry.
+      dtypes: of the floating parts of the carry.
       counts: whether the carry has an integer, too.
       operations: of `recur`, in order.
       carried: numbers of the results that become the carry.
@@ -72,7 +95,7 @@ class GeneratedCell(rnncells.RNNCellBase):
     """
 
     features: int = FEATURES
-    parts: int = 1
+    dtypes: tuple[str, ...] = ("float64",)
     counts: bool = False
     operations: tuple[Operation, ...] = ()
     carried: tuple[int, ...] = ()
@@ -81,7 +104,9 @@ class GeneratedCell(rnncells.RNNCellBase):
     num_feature_dims = 1
 
     def carry_shape(self, input_shape):
-        floats = tuple((self.features,) for _ in range(self.parts))
+        floats = tuple(
+            jax.ShapeDtypeStruct((self.features,), dtype) for dtype in self.dtypes
+        )
         if not self.counts:
             return floats
         return {"state": floats, "steps": jax.ShapeDtypeStruct((), jnp.int32)}
@@ -89,7 +114,10 @@ class GeneratedCell(rnncells.RNNCellBase):
     def setup(self):
         self.gates("i0", "i1")
         self.gates(*GATES, kernel_init=nn.initializers.normal(0.5))
-        self.dense = nn.Dense(self.features, param_dtype=self.param_dtype)
+        options = {"param_dtype": self.param_dtype}
+        self.dense = nn.Dense(self.features, **options)
+        self.dense_single = nn.Dense(self.features, dtype=SINGLE, **options)
+        self.conv = nn.Conv(1, (3,), **options)
         self.norm = nn.LayerNorm(param_dtype=self.param_dtype)
         normal, shape = nn.initializers.normal(0.5), (self.features, self.features)
         self.plain = self.param("plain", normal, shape, self.param_dtype)
@@ -133,7 +161,12 @@ class GeneratedCell(rnncells.RNNCellBase):
 
     @nn.nowrap
     def _dense(self, name, a, b, c):
-        return self.dense(a) + b
+        return (self.dense_single if name == "single" else self.dense)(a) + b
+
+    @nn.nowrap
+    def _conv(self, name, a, b, c):
+        both = jnp.stack([a, b], -1)
+        return self.conv(both)[..., 0]
 
     @nn.nowrap
     def _inside(self, name, a, b, c):
@@ -141,7 +174,9 @@ class GeneratedCell(rnncells.RNNCellBase):
 
     @nn.nowrap
     def _weight(self, name, a, b, c):
-        return a @ self.plain if name == "matrix" else a * self.peephole
+        if name == "peephole":
+            return a * self.peephole
+        return a @ KERNELS[name](self.plain)
 
     @nn.nowrap
     def _norm(self, name, a, b, c):
@@ -158,7 +193,8 @@ class GeneratedCell(rnncells.RNNCellBase):
 
 KINDS = {
     **{kind: GATES for kind in ("affine", "added", "pair")},
-    **{"dense": ("dense",), "norm": ("norm",), "weight": ("matrix", "peephole")},
+    **{"dense": ("dense", "single"), "conv": ("conv",), "norm": ("norm",)},
+    **{"weight": (*KERNELS, "peephole")},
     **{"inside": (*INSIDE,), "unary": (*UNARY,), "binary": (*BINARY,)},
 }
 
@@ -175,8 +211,9 @@ def some_cell(rng: np.random.Generator) -> GeneratedCell:
         name = str(rng.choice(KINDS[kind]))
         operations.append(Operation(kind, name, numbers(3)))
     parts = int(rng.integers(1, 4))
+    dtypes = ["float64" if rng.random() < 0.9 else "float32" for _ in range(parts)]
     return GeneratedCell(
-        parts=parts,
+        dtypes=tuple(dtypes),
         counts=bool(rng.random() < 0.25),
         operations=tuple(operations),
         carried=numbers(parts),
@@ -207,3 +244,9 @@ def some_options(rng: np.random.Generator, steps: int) -> tuple[dict, dict]:
     }
     wanted = one_of(None, "return_carry", "return_all_carries")
     return fields, arguments | ({} if wanted is None else {wanted: True})
+
+
+def has_single(cell: GeneratedCell) -> bool:
+    """Says whether numbers are rounded to float32: their sums depend on the order."""
+    names = {operation.name for operation in cell.operations}
+    return "single" in names or "float32" in cell.dtypes
