@@ -64,7 +64,15 @@ INSIDE = {
     "loop": lambda product, h: jax.lax.fori_loop(
         0, 3, lambda _, h: jnp.tanh(product(h)), h
     ),
+    "gradient": lambda product, h: jax.grad(
+        lambda h: jax.checkpoint(partial(loop_of, product))(h).sum()
+    )(h),
 }
+
+
+def loop_of(product, h):
+    """JAX writes the gradient of a loop in a checkpoint as a call of its own kind."""
+    return jax.lax.scan(lambda h, _: (jnp.tanh(product(h)), None), h, length=3)[0]
 
 
 @pytest.mark.parametrize("transform", INSIDE.values(), ids=INSIDE)

@@ -1,7 +1,7 @@
 """Functions as equations: traced, inlined, and evaluated one by one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from rnncells.recurrence.pytrees import StructTree, Tree
 
 # Calls that are replaced by what they call. Functions with derivatives of their own
 # (`custom_jvp_call`, `custom_vjp_call`) stay whole.
-_INLINED = ("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint")
+INLINED = ("jit", "remat2", "call", "closed_call", "eval_jaxpr")
 
 Variable = jex.Var
 Atom = jex.Var | jex.Literal
@@ -150,8 +150,8 @@ def _inline(jaxpr, consts, *args):
     values |= dict(zip(jaxpr.invars, args, strict=True))
     for equation in jaxpr.eqns:
         operands = read(values, equation.invars)
-        if equation.primitive.name in _INLINED:
-            inner = equation.params["jaxpr"]
+        if equation.primitive.name in INLINED:
+            inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
             own = getattr(inner, "consts", ())
             results = _inline(_open(inner), own, *operands)
         else:
@@ -160,7 +160,7 @@ def _inline(jaxpr, consts, *args):
     return read(values, jaxpr.outvars)
 
 
-def needed(equations: Iterable[Any], results: Iterable[Atom]) -> tuple[Any, ...]:
+def needed(equations: Sequence[Any], results: Iterable[Atom]) -> tuple[Any, ...]:
     """Returns the equations that results depend on, in order."""
     read, kept = set(filter(is_variable, results)), []
     for equation in reversed(equations):

@@ -8,13 +8,10 @@ from typing import Any
 
 import jax
 
-from rnncells.recurrence.jaxprs import inner_jaxprs
+from rnncells.recurrence.jaxprs import INLINED, inner_jaxprs
 
 # Calls whose inner jaxpr has the operands and the results of the call.
-_CALLS = (
-    *("jit", "pjit", "closed_call", "remat", "remat2", "checkpoint"),
-    *("custom_jvp_call", "custom_vjp_call"),
-)
+_CALLS = (*INLINED, "custom_jvp_call", "custom_vjp_call")
 
 
 def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
