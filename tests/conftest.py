@@ -1,13 +1,30 @@
 """Settings of all tests."""
 
+import atexit
 import itertools
 import os
 import pathlib
+import shutil
+import tempfile
 
-# Before jax is imported: several devices on one machine, for tests of sharding.
-DEVICES = "--xla_force_host_platform_device_count"
-if DEVICES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=4"
+# Environment variables that JAX reads when it is imported, here and in the processes that
+# tests start. Several devices on one machine are for tests of sharding. One thread for
+# each compilation is enough, because pytest's workers keep all cores busy.
+FLAGS = {
+    "--xla_force_host_platform_device_count": 4,
+    "--xla_cpu_parallel_codegen_split_count": 1,
+}
+for flag, value in FLAGS.items():
+    if flag not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={value}"
+
+# Tests compile many programs and compute little.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+# The workers share what takes long to compile.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    cache = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    atexit.register(shutil.rmtree, cache, ignore_errors=True)
 
 import jax
 import numpy as np
@@ -21,10 +38,6 @@ MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
 # Reading the file takes milliseconds, and a test adds some hundreds of maps at most.
 TESTS_BETWEEN_READS = 10
 finished_tests = itertools.count(1)
-
-# Tests compile many programs and compute little.
-jax.config.update("jax_disable_most_optimizations", True)
-
 
 # Tests of code that does not depend on the version of JAX: files, runs, reports, the
 # codemod, and examples of what other tests run. (`test_migrate.py` is not here: the
