@@ -22,7 +22,7 @@ from user_cells import USER_CELLS
 import rnncells
 from rnncells import Chunk
 from rnncells.recurrence import affine
-from rnncells.recurrence.memory import MEMORY
+from rnncells.recurrence.memory import MEMORY_CHOICES
 
 # Number of steps: chunks of 4 divide it, chunks of 3 leave a shorter one.
 CHOICES_STEPS = 8
@@ -218,7 +218,7 @@ SECOND = {
         *(
             pytest.param(
                 name,
-                [*itertools.product(MEMORY, (False, True))],
+                [*itertools.product(MEMORY_CHOICES, (False, True))],
                 marks=pytest.mark.exhaustive,
                 id=f"{name}-all",
             )

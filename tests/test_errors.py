@@ -21,6 +21,13 @@ class Counting(nn.Module):
         return carry + 1, x
 
 
+class Summing(Counting):
+    """A cell of a user: its output is a sum over the rows."""
+
+    def __call__(self, carry, x):
+        return carry, x.sum()
+
+
 def gru(**options):
     return rnncells.RNN(rnncells.GRUCell(4), **options)
 
@@ -243,7 +250,14 @@ MISTAKES = {
             KEY, X, initial_carry=jnp.int32(0), mask=jnp.ones((2, 7), bool)
         ),
         ValueError,
-        r"begin with the batch axes \(2,\), got the shape \(\)",
+        r"array of the carry .* the axes \(2,\) of the inputs, got the shape \(\)",
+    ),
+    "output without batch axes": (
+        lambda: rnncells.RNN(Summing(), True, padded_outputs="zero").init(
+            KEY, X, initial_carry=X[0], seq_lengths=jnp.ones(7, int)
+        ),
+        ValueError,
+        r"array of the outputs .* the axes \(2, 7\) of the inputs, got .*\(2,\)",
     ),
     "bidirectional flag": (
         lambda: rnncells.Bidirectional(gru(), gru(), time_major=3),

@@ -10,7 +10,7 @@ import numpy as np
 from flax.typing import Dtype
 from jax import export
 
-from rnncells.recurrence.pytrees import StructTree
+from rnncells.recurrence.pytrees import StructTree, structs
 
 # The state of a cell.
 Carry = chex.ArrayTree
@@ -55,10 +55,7 @@ def sample_structs(sample: Sample) -> StructTree:
         )
     if is_shape(sample):
         return jax.ShapeDtypeStruct(tuple(sample), jnp.bool_)
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)),
-        sample,
-    )
+    return structs(sample)
 
 
 def dtype_of(leaf: Any) -> Dtype:

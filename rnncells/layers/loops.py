@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.core import DenyList
-from flax.errors import FlaxError
+from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.cells.carry import Carry, cast_like
 from rnncells.layers.checks import check_kept
@@ -25,8 +25,7 @@ from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
-# The options of the fast loop, and their defaults.
-CHOICES = {"memory": "full", "projection": "auto"}
+FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
 _OTHERS = (
     "needs a cell that uses only its own params; {} uses others. If it contains a cell "
     "and nn.compact creates both, create them in `setup`."
@@ -71,15 +70,11 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
             return plain(body, reset_carry, carry, xs)
         pure, reason = take_apart(rnn, carry, by_time, body, reset_carry)
         if reason is not None:
-            check_no_choice(rnn, f"which {reason}")
-        if pure is None or (not pure.step.products and _has_no_choice(rnn)):
+            check_default_options(rnn, f"which {reason}")
+        if pure is None or (not pure.step.products and _has_default_options(rnn)):
             return plain(body, reset_carry, carry, xs)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
-        if reason is None:
-            carry, (ys, _) = _run_fast(rnn, pure, carry)
-        else:
-            one_step = partial(pure.function, pure.given)
-            carry, (ys, _) = jax.lax.scan(one_step, carry, pure.now, unroll=rnn.unroll)
+        carry, (ys, _) = _run_fast(rnn, pure, carry)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -87,21 +82,22 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
 
 def _run_fast(rnn, pure, carry):
     step, weights = pure.step, pure.step.weights(pure.given)
-    z = engine.projected(step, weights, pure.now)
+    z = engine.projected_structs(step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
     plan = memory.plan(steps, z, rnn.memory, rnn.projection, weights)
     recurrence = engine.Recurrence(step, plan, rnn.unroll)
     return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
 
 
-def _has_no_choice(rnn: nn.Module) -> bool:
+def _has_default_options(rnn: nn.Module) -> bool:
     """Says whether no option of the fast loop is set."""
-    return all(getattr(rnn, name) == default for name, default in CHOICES.items())
+    options = FAST_LOOP_OPTIONS.items()
+    return all(getattr(rnn, name) == default for name, default in options)
 
 
-def check_no_choice(rnn: nn.Module, why: str) -> None:
+def check_default_options(rnn: nn.Module, why: str) -> None:
     """Raises ValueError if an option of the fast loop is set and it cannot run."""
-    for name, default in CHOICES.items():
+    for name, default in FAST_LOOP_OPTIONS.items():
         value = getattr(rnn, name)
         if value != default:
             raise ValueError(
@@ -139,14 +135,12 @@ class PureStep(NamedTuple):
     """The step of a layer's cell, and what it runs on.
 
     Attributes:
-      function: `(given, carry, now) -> (carry, output)`, of one step.
-      step: the same function, taken apart.
+      step: `(given, carry, now) -> (carry, output)`, taken apart.
       given: what is the same at each step: variables, keys, and the carry of resets.
       now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
     """
 
-    function: Callable
     step: Step
     given: chex.ArrayTree
     now: chex.ArrayTree
@@ -167,9 +161,7 @@ def take_apart(
     body: Callable = one_call,
     reset_carry: chex.ArrayTree = None,
 ) -> tuple[PureStep | None, str | None]:
-    """Returns the step of a layer's cell, and why the fast loop cannot run it.
-
-    The step is None if it is no pure function, the reason if the fast loop can run it.
+    """Returns the step of a layer's cell, or None and why the fast loop cannot run it.
 
     Args:
       rnn: the layer, bound.
@@ -191,15 +183,18 @@ def take_apart(
         function = _pure_step(rnn, body, streams, counters)
         policy = memory.policy_of(rnn.memory)
         step = Step(function, given, carry, structs(now, drop_axis=True), policy)
+    # The plain loop has the missing random stream or variable, or raises, too.
+    except InvalidRngError as error:
+        return None, f"needs all random streams of the cell in `rngs`: {error}"
     except FlaxError:
-        # A missing variable or random stream. The plain loop has it or raises, too.
         return None, _OTHERS.format(name)
     _, (_, written) = step.result
     if jax.tree.leaves(written):
         return None, f"needs a cell that writes to no collection; {name} writes to one."
     limit = why_not_vmapped(step.jaxpr, step.varying)
-    reason = limit and f"needs a step that `jax.vmap` can map; {name} {limit}."
-    return PureStep(function, step, given, now, after), reason
+    if limit is not None:
+        return None, f"needs a step that `jax.vmap` can map; {name} {limit}."
+    return PureStep(step, given, now, after), None
 
 
 def _pure_step(

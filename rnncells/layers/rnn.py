@@ -29,7 +29,7 @@ from rnncells.layers.checks import (
     check_sequences,
     resolve_flags,
 )
-from rnncells.layers.loops import check_no_choice, fast_loop, step_of
+from rnncells.layers.loops import check_default_options, fast_loop, step_of
 from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
@@ -94,7 +94,8 @@ class RNN(nn.Module):
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
         values of a step that the policy chooses; it sees the step without inner calls.
       projection: number of steps that the fast loop projects at once: `'auto'`,
-        `'whole'` for all, or `Chunk(k)`. `'sqrt'` and `Chunk` in `memory` override it.
+        `'whole'` for all, or `Chunk(k)`. In a gradient, the chunks of `memory` override
+        it.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, its step can be mapped over time by
         `jax.vmap`, and it multiplies something that depends on the carry by weights;
@@ -161,7 +162,9 @@ class RNN(nn.Module):
         check_memory(self.memory)
         check_projection(self.projection)
         if self.implementation == "scan":
-            check_no_choice(self, "but implementation='scan' selects the plain loop.")
+            check_default_options(
+                self, "but implementation='scan' selects the plain loop."
+            )
         super().__post_init__()
 
     def __call__(

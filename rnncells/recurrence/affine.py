@@ -1,4 +1,4 @@
-"""The product of gates: `lhs @ kernel + bias`."""
+"""A matrix product with a bias: `lhs @ kernel + bias`."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -56,8 +56,8 @@ class Affine(ProductFunction):
     ) -> jax.Array:
         kernel, _ = self.cast_weights(lhs, weights)
         if _is_better_first(kernel, lhs):
-            return cast_cotangent(_weights_first(kernel, cotangent), lhs.dtype)
-        return cast_cotangent(cotangent @ kernel.T, lhs.dtype)
+            return _cast_cotangent(_weights_first(kernel, cotangent), lhs.dtype)
+        return _cast_cotangent(cotangent @ kernel.T, lhs.dtype)
 
     def vjp_weights(
         self, lhs: jax.Array, weights: KernelAndBias, cotangent: jax.Array
@@ -77,9 +77,9 @@ class Affine(ProductFunction):
             lhs, cotangent, (axes, axes), preferred_element_type=dtype
         )
         if bias is None:
-            return cast_cotangent(d_kernel, kernel.dtype), None
+            return _cast_cotangent(d_kernel, kernel.dtype), None
         d_bias = cotangent.sum(tuple(axes), dtype=dtype)
-        return cast_cotangent(d_kernel, kernel.dtype), cast_cotangent(
+        return _cast_cotangent(d_kernel, kernel.dtype), _cast_cotangent(
             d_bias, bias.dtype
         )
 
@@ -101,7 +101,7 @@ def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     return jnp.concatenate(kernels, -1), jnp.concatenate(biases)
 
 
-def cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
+def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
     """Returns the cotangent of what was cast from `dtype`."""
     if jnp.issubdtype(dtype, jnp.floating):
         array = array.real

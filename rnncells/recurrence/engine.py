@@ -92,7 +92,7 @@ def _run_jvp(recurrence, primals, tangents):
     vjp = StepVJP(recurrence.step, operands.weights, buffer.residuals)
     buffer = buffer._replace(saved=policy.saved(vjp.reads, recurrence.step.chosen))
     result, saved = _forward(
-        recurrence, operands, segments, buffer, policy.saves_starts
+        recurrence, operands, segments, buffer, policy.saves_chunk_carries
     )
 
     def transpose(residuals, cotangents):
@@ -109,7 +109,9 @@ def _run_jvp(recurrence, primals, tangents):
     return result, combine(moved, still)
 
 
-def projected(step: Step, weights: Weights, inputs: chex.ArrayTree) -> StructTree:
+def projected_structs(
+    step: Step, weights: Weights, inputs: chex.ArrayTree
+) -> StructTree:
     """Returns shapes and dtypes of the projection of a sequence."""
     return jax.eval_shape(partial(_project, step), weights, inputs)
 
@@ -121,9 +123,10 @@ def _project(step, weights, inputs):
 
 def _buffer(step: Step, operands: Operands) -> ResidualBuffer:
     """Returns a buffer that saves nothing for a gradient."""
-    z = structs(projected(step, operands.weights, operands.inputs), drop_axis=True)
+    z = projected_structs(step, operands.weights, operands.inputs)
     values = [product.result for product in operands.weights.products]
-    residuals = Residuals(structs(operands.carry), z, values)
+    carry, z = structs(operands.carry), structs(z, drop_axis=True)
+    residuals = Residuals(carry, z, values)
     nothing = jax.tree.map(lambda leaf: False, residuals)
     outputs = step.result[1]
     return ResidualBuffer(residuals, outputs, nothing, step.outputs_in_carry)
@@ -134,23 +137,25 @@ def _forward(
     operands: Operands,
     segments: tuple[Segment, ...],
     buffer: ResidualBuffer,
-    saves_starts: bool = False,
+    saves_carries: bool = False,
 ) -> tuple[
     tuple[chex.ArrayTree, chex.ArrayTree], tuple[Residuals, list[chex.ArrayTree]]
 ]:
-    """Returns `(last carry, outputs)`, and `(residuals, carries at starts)`."""
+    """Returns `(last carry, outputs)`, and `(residuals, carries before chunks)`."""
     weights = operands.weights
     loop = _steps(recurrence, weights, buffer)
 
-    def chunk(so_far, t, steps, _):
+    def chunk(so_far, start, steps, _):
         carry, written = so_far
-        z = _project(recurrence.step, weights, slice_time(operands.inputs, t, steps))
-        return loop(carry, z, written, t, steps), carry if saves_starts else None
+        inputs = slice_time(operands.inputs, start, steps)
+        z = _project(recurrence.step, weights, inputs)
+        before = carry if saves_carries else None
+        return loop(carry, z, written, start, steps), before
 
     time = sum(segment.chunks * segment.steps for segment in segments)
     so_far = operands.carry, buffer.blank(operands.carry, time)
-    (carry, written), starts = over_chunks(chunk, so_far, segments)
-    return (carry, buffer.read_outputs(written)), (written.residuals, starts)
+    (carry, written), carries = over_chunks(chunk, so_far, segments)
+    return (carry, buffer.read_outputs(written)), (written.residuals, carries)
 
 
 def _steps(
@@ -158,8 +163,8 @@ def _steps(
 ) -> Callable[..., tuple[chex.ArrayTree, Written]]:
     """Returns the loop over the steps of a chunk.
 
-    `(carry, z, written, place, steps) -> (carry, written)`, `place` being that of the
-    chunk's first step in the buffer.
+    `(carry, z, written, start, steps) -> (carry, written)`, where `start` is the place
+    of the chunk's first step in the buffer.
     """
     take = products.in_loop(weights.products)
 
@@ -170,36 +175,52 @@ def _steps(
         after = Residuals(new, z, taken.values)
         return (new, buffer.write(written, i, outputs, after)), None
 
-    def steps(carry, z, written, place, count):
-        places = place + jnp.arange(count)
+    def steps(carry, z, written, start, count):
+        places = start + jnp.arange(count)
         return scan_with_barriers(one, (carry, written), z, places, recurrence.unroll)
 
     return steps
 
 
 @dataclass(frozen=True)
-class _Chunk:
-    """A chunk of time in the backward pass, see `memory.ChunkContext`."""
+class ChunkContext:
+    """The steps of a chunk of time in the backward pass.
+
+    Attributes:
+      recurrence: what runs over time.
+      operands: of the whole sequence.
+      buffer: what a step writes.
+      reads: for each leaf of the residuals, whether the gradient reads it.
+      residuals: what the forward pass saved of the whole sequence.
+      carry: before the chunk; None if it is not saved.
+      start: the first step.
+      steps: number of steps.
+    """
 
     recurrence: Recurrence
     operands: Operands
     buffer: ResidualBuffer
+    reads: Residuals
     residuals: Residuals
-    start: chex.ArrayTree | None
-    place: jax.Array | int
+    carry: chex.ArrayTree | None
+    start: jax.Array | int
     steps: int
 
     @property
     def inputs(self) -> chex.ArrayTree:
-        return slice_time(self.operands.inputs, self.place, self.steps)
+        """The inputs of the steps."""
+        return slice_time(self.operands.inputs, self.start, self.steps)
 
     def saved(self) -> Residuals:
-        return slice_time(self.residuals, self.place, self.steps)
+        """Returns what the forward pass saved, `(steps, ...)`."""
+        return slice_time(self.residuals, self.start, self.steps)
 
     def project(self) -> chex.ArrayTree:
+        """Returns the projected inputs, `(steps, ...)`."""
         return _project(self.recurrence.step, self.operands.weights, self.inputs)
 
     def completed(self, residuals: Residuals) -> Residuals:
+        """Returns residuals; forms values that are None again, of all steps at once."""
         _, found, others = self.operands.weights
 
         def of_step(carry, z, values):
@@ -209,11 +230,11 @@ class _Chunk:
         return residuals._replace(values=jax.vmap(of_step)(*residuals))
 
     def run_again(self) -> Residuals:
-        every = jax.tree.map(lambda leaf: True, self.buffer.saved)
-        buffer = self.buffer._replace(saved=every)
+        """Returns the residuals from the carry before the chunk, by a loop over it."""
+        buffer = self.buffer._replace(saved=self.reads)
         loop = _steps(self.recurrence, self.operands.weights, buffer)
-        blank = buffer.blank(self.start, self.steps)
-        _, written = loop(self.start, self.project(), blank, 0, self.steps)
+        blank = buffer.blank(self.carry, self.steps)
+        _, written = loop(self.carry, self.project(), blank, 0, self.steps)
         return slice_time(written.residuals, 0, self.steps)
 
 
@@ -227,15 +248,16 @@ def _backward(
     d_outputs: chex.ArrayTree,
 ) -> Operands:
     """Returns the cotangents of the operands."""
-    residuals, starts = saved
+    residuals, carries = saved
     weights = operands.weights
     formed = vjp.formed(weights)
 
-    def chunk(so_far, t, steps, start):
+    def chunk(so_far, start, steps, carry):
         d_carry, sums, d_inputs = so_far
-        now = _Chunk(recurrence, operands, buffer, residuals, start, t, steps)
+        given = recurrence, operands, buffer, vjp.reads, residuals
+        now = ChunkContext(*given, carry, start, steps)
         found = recurrence.plan.policy.residuals(now)
-        d_ys = slice_time(d_outputs, t, steps)
+        d_ys = slice_time(d_outputs, start, steps)
         d_carry, of_steps, d_others = vjp.over_time(
             formed, found, d_ys, d_carry, recurrence.unroll
         )
@@ -246,12 +268,12 @@ def _backward(
             recurrence.step, weights, now.inputs, of_steps.d_z
         )
         terms = Weights(d_projections, list(d_products), add(d_others, d_projected))
-        return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, t)), None
+        return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, start)), None
 
     smooth = inexact((weights, operands.inputs))
     sums, d_inputs = zeros(structs(smooth))
     so_far = d_carry, upcast(sums), d_inputs
-    so_far, _ = over_chunks(chunk, so_far, recurrence.plan.segments, starts, True)
+    so_far, _ = over_chunks(chunk, so_far, recurrence.plan.segments, carries, True)
     d_carry, sums, d_inputs = so_far
     sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, smooth[0])
     return Operands(sums, d_carry, d_inputs)

@@ -48,7 +48,9 @@ def scan_with_barriers(
     xs: chex.ArrayTree,
     unroll: int = 1,
 ) -> chex.ArrayTree:
-    """Returns the last carry of a loop whose steps find `first` behind barriers.
+    """Returns the last carry of a loop whose steps read `first` apart from other work.
+
+    That is behind barriers, or where they do not hold, one step ahead.
 
     Args:
       body: `(carry, (first, x)) -> (carry, None)`.

@@ -1,9 +1,10 @@
 """A linear map that is given by its transpose.
 
-`jax.linear_transpose` turns a linear function around. Here the function that is at hand
-is the one from cotangents to cotangents, and JAX needs the one from tangents to
-tangents. As a primitive, the map is transposed without being evaluated, evaluated as
-the transpose of its transpose, and differentiated as often as wanted.
+JAX needs a linear function from tangents to tangents, and transposes it. The engine has
+the transpose: a function from cotangents to cotangents. As a primitive, the map is
+transposed without being evaluated, evaluated as the transpose of its transpose, and
+differentiated as often as wanted. (`jax.custom_derivatives.linear_call` needs both
+functions, and `jax.vmap` does not map it in all versions of JAX.)
 """
 
 from collections.abc import Callable

@@ -14,7 +14,10 @@ def expand_right(mask: jax.Array, ndim: int) -> jax.Array:
 
 
 def select(
-    mask: jax.Array, where_true: chex.ArrayTree, where_false: chex.ArrayTree
+    mask: jax.Array,
+    where_true: chex.ArrayTree,
+    where_false: chex.ArrayTree,
+    name: str = "the carry",
 ) -> chex.ArrayTree:
     """Returns, for each row of the batch, one of two pytrees of equal shapes.
 
@@ -22,13 +25,18 @@ def select(
       mask: `(*batch,)` booleans.
       where_true: pytree of `(*batch, ...)`.
       where_false: the same structure, shapes and dtypes.
+      name: of the pytrees, for the error.
+
+    Raises:
+      ValueError: a leaf does not begin with the batch axes.
     """
 
     def choose(a, b):
         if jnp.shape(a)[: mask.ndim] != mask.shape:
             raise ValueError(
-                "With lengths, masks or resets, every array of a carry must begin with "
-                f"the batch axes {mask.shape}, got the shape {jnp.shape(a)}."
+                f"With lengths, masks or resets, every array of {name} must begin with "
+                f"the axes {mask.shape} of the inputs, got the shape {jnp.shape(a)}. A "
+                "cell must return arrays of (*batch, ...)."
             )
         return jnp.where(expand_right(mask, jnp.ndim(a)), a, b)
 

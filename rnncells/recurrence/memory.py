@@ -1,12 +1,12 @@
-"""What is saved of a recurrence for its gradient, and in which chunks time is taken.
+"""What is saved of a recurrence for its gradient, and how its time axis is cut.
 
 A memory policy says what a forward pass saves of each step, and how a gradient has the
-residuals of a chunk of time again. To add one, write a class with the methods of
-`Full`, and choose it in `plan`.
+residuals of a chunk of time again. To add one, derive a class from `Full`, override
+`saved` and `residuals`, and choose it in `plan`.
 """
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -18,8 +18,8 @@ from rnncells.recurrence.residuals import Residuals
 from rnncells.recurrence.save_points import Policy
 
 Memory = str | Chunk | Policy
-MEMORY = ("full", "recompute", "sqrt")
-PROJECTION = ("auto", "whole")
+MEMORY_CHOICES = ("full", "recompute", "sqrt")
+PROJECTION_CHOICES = ("auto", "whole")
 # Measured on CPU: projected inputs of this size are still in its cache when used; but
 # a product with many weights is worth some steps more. Chunks do not pay where all is
 # small (the temporaries of a gradient are about five times as large, and the allocator
@@ -30,26 +30,14 @@ _PROJECTED_STEPS, _MOST_BYTES = 8, 2**22
 _SMALL_BYTES = 5 * 2**20
 
 
-class ChunkContext(Protocol):
-    """The steps of a chunk of time in the backward pass."""
-
-    def saved(self) -> Residuals:
-        """Returns what the forward pass saved, `(steps, ...)`."""
-
-    def project(self) -> chex.ArrayTree:
-        """Returns the projected inputs."""
-
-    def completed(self, residuals: Residuals) -> Residuals:
-        """Returns residuals, values that are None formed again at all steps at once."""
-
-    def run_again(self) -> Residuals:
-        """Returns the residuals from the carry before the chunk, by a loop over it."""
-
-
 class Full:
-    """Saves all that the gradient reads of each step."""
+    """Saves all that the gradient reads of each step.
 
-    saves_starts = False
+    Attributes:
+      saves_chunk_carries: whether the carry before each chunk is saved, too.
+    """
+
+    saves_chunk_carries = False
 
     def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
         """Returns, for each leaf of the residuals, whether to save it.
@@ -60,8 +48,12 @@ class Full:
         """
         return reads
 
-    def residuals(self, chunk: ChunkContext) -> Residuals:
-        """Returns the residuals of the steps of a chunk, `(steps, ...)`."""
+    def residuals(self, chunk: Any) -> Residuals:
+        """Returns the residuals of the steps of a chunk, `(steps, ...)`.
+
+        Args:
+          chunk: an `engine.ChunkContext`.
+        """
         return chunk.saved()
 
 
@@ -76,19 +68,19 @@ class Recompute(Full):
         every = jax.tree.map(lambda leaf: True, reads.carry)
         return nothing._replace(carry=every, values=chosen)
 
-    def residuals(self, chunk: ChunkContext) -> Residuals:
+    def residuals(self, chunk: Any) -> Residuals:
         return chunk.completed(chunk.saved()._replace(z=chunk.project()))
 
 
 class Chunked(Full):
     """Saves the carry before each chunk, and runs the steps of a chunk again."""
 
-    saves_starts = True
+    saves_chunk_carries = True
 
     def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
         return jax.tree.map(lambda leaf: False, reads)
 
-    def residuals(self, chunk: ChunkContext) -> Residuals:
+    def residuals(self, chunk: Any) -> Residuals:
         return chunk.run_again()
 
 
@@ -96,12 +88,17 @@ def check_memory(value: Any) -> None:
     """Raises unless a value is a choice for `memory`."""
     if callable(value) and not isinstance(value, type):
         return
-    _check("memory", value, MEMORY, ", a Chunk(steps) or a policy of jax.checkpoint")
+    _check(
+        "memory",
+        value,
+        MEMORY_CHOICES,
+        ", a Chunk(steps) or a policy of jax.checkpoint",
+    )
 
 
 def check_projection(value: Any) -> None:
     """Raises unless a value is a choice for `projection`."""
-    _check("projection", value, PROJECTION, " or a Chunk(steps)")
+    _check("projection", value, PROJECTION_CHOICES, " or a Chunk(steps)")
 
 
 def policy_of(memory: Memory) -> Policy | None:
@@ -117,7 +114,7 @@ def _check(name, value, choices, others):
 
 
 class Plan(NamedTuple):
-    """How time is taken.
+    """How the time axis is cut into chunks, and what is saved.
 
     Attributes:
       segments: chunks of a pass that a gradient follows, and of the gradient.
@@ -134,17 +131,17 @@ def plan(
     steps: int,
     z: StructTree,
     memory: Memory,
-    projection: Memory,
+    projection: str | Chunk,
     weights: chex.ArrayTree,
 ) -> Plan:
-    """Returns how time is taken.
+    """Returns how the time axis is cut into chunks, and what is saved.
 
     Args:
       steps: size of the time axis.
       z: shapes and dtypes of the projected inputs, `(time, ...)`.
-      memory: a choice of `MEMORY`, a policy, or the steps from one saved carry to the
-        next.
-      projection: a choice of `PROJECTION`, or the steps projected at once.
+      memory: one of `MEMORY_CHOICES`, a policy, or the steps from one saved carry to
+        the next.
+      projection: one of `PROJECTION_CHOICES`, or the steps projected at once.
       weights: pytree of the cell's parameters.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
@@ -162,7 +159,7 @@ def plan(
     return Plan(cut(steps, at_once), Chunked(), for_inference)
 
 
-def _projected_at_once(steps: int, z: StructTree, projection: Memory) -> int:
+def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> int:
     if isinstance(projection, Chunk):
         return projection.steps
     size = _bytes(z)

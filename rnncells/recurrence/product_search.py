@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     """Some features of a product, and what is added to them.
 
     Attributes:
-      addends: all of them are in the projection.
+      addends: formed in the projection, or of weights alone beside such; empty without.
       result: the sum.
     """
 
@@ -51,14 +51,14 @@ class Member(NamedTuple):
       kernel: its weight, before it is cast.
       bias: `(features,)`, what is added to it first; None without.
       pieces: of its features, in order; one, if the step does not split it.
-      taken: the equations that it stands for.
+      replaced: the equations that it stands for.
     """
 
     equation: Any
     kernel: Variable
     bias: Variable | None
     pieces: tuple[Piece, ...]
-    taken: tuple[Any, ...]
+    replaced: tuple[Any, ...]
 
 
 class Joined(NamedTuple):
@@ -209,49 +209,49 @@ class _Finder(NamedTuple):
         return operands[::-1] if is_swapped and name == "dot_general" else None
 
     def member(self, equation, weight, is_matrix) -> Member:
-        (result,), bias, taken = equation.outvars, None, [equation]
+        (result,), bias, replaced = equation.outvars, None, [equation]
         if is_matrix and (add := self._sum(result)) is not None:
             bias = self._bias(_other(add, result), equation)
             if bias is not None:
-                taken.append(add)
+                replaced.append(add)
                 (result,) = add.outvars
         pieces, own = self._pieces(result)
         kernel = self._uncast(weight) if is_matrix else weight
-        return Member(equation, kernel, bias, pieces, (*taken, *own))
+        return Member(equation, kernel, bias, pieces, (*replaced, *own))
 
     def _pieces(self, result):
         """Returns the pieces of a product, and the equations that they stand for."""
         whole = Piece((), result)
         if self.stages[result] != RECURRENCE:
             return (whole,), ()
-        results, taken = [result], []
+        results, replaced = [result], []
         split = self.users.get(result) if self.uses[result] == 1 else None
         last = len(result.aval.shape) - 1
         if split is not None and split.primitive.name == "split":
             if split.params["axis"] == last:
-                results, taken = split.outvars, [split]
+                results, replaced = split.outvars, [split]
         pieces = []
         for part in results:
             addends, sum_, sums = self._addends(part)
             pieces.append(Piece(addends, sum_))
-            taken += sums
+            replaced += sums
         if not all(piece.addends for piece in pieces):
             return (whole,), ()
-        return tuple(pieces), tuple(taken)
+        return tuple(pieces), tuple(replaced)
 
     def _addends(self, result):
         """Returns what is added in the projection, the sum, and the equations."""
-        addends, taken = [], []
+        addends, replaced = [], []
         while (add := self._sum(result)) is not None:
             term = _other(add, result)
             if self._stage(term) in (RECURRENCE, None):
                 break
             addends.append(term)
-            taken.append(add)
+            replaced.append(add)
             (result,) = add.outvars
         if all(self.stages[v] == WEIGHTS for v in addends):
             return (), None, []
-        return tuple(addends), result, taken
+        return tuple(addends), result, replaced
 
     def _sum(self, result):
         """Returns the sum that is the only use of a result; None without."""

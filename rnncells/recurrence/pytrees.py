@@ -1,4 +1,4 @@
-"""Pytrees in two parts: what can be differentiated, and the rest."""
+"""Pytrees: partition by dtype, shapes and dtypes, zeros, and sums."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -23,41 +23,26 @@ class Identity(ProductFunction):
     def __call__(self, lhs: jax.Array, weights: tuple) -> jax.Array:
         return lhs
 
-    def vjp_lhs(
-        self, lhs: jax.ShapeDtypeStruct, weights: tuple, cotangent: jax.Array
-    ) -> jax.Array:
-        return cotangent
-
 
 class SavePoint(NamedTuple):
     """A value of a step.
 
     Attributes:
       lhs: the value; of a sum, the operand that depends on the carry.
-      addend: the other operand of a sum, which the projection forms; None without.
+      addends: the other operand of a sum, which the projection forms; empty without.
       result: the value, or the sum.
-      equation: of the result.
+      equations: the one of the result.
     """
 
     lhs: Variable
-    addend: Variable | None
+    addends: tuple[Variable, ...]
     result: Variable
-    equation: Any
-
-    @property
-    def equations(self) -> list[Any]:
-        """The equation of the result."""
-        return [self.equation]
+    equations: tuple[Any]
 
     @property
     def is_added_to(self) -> bool:
         """Whether something is added to the value."""
-        return self.addend is not None
-
-    @property
-    def addends(self) -> list[Variable]:
-        """What is added, in the projection."""
-        return [self.addend] if self.is_added_to else []
+        return bool(self.addends)
 
     def product(self, values: Values) -> Product:
         """Returns the save point as a product without weights."""
@@ -67,7 +52,7 @@ class SavePoint(NamedTuple):
 
     def added(self, values: Values) -> jax.Array:
         """Returns what is added to the value of a step."""
-        return values[self.addend]
+        return values[self.addends[0]]
 
     def split(self, value: jax.Array) -> Values:
         """Returns the result."""
@@ -87,7 +72,7 @@ def sum_point(
 
     Args:
       equation: perhaps a sum.
-      stages: of each variable, see `Step`.
+      stages: of each variable, see `product_search`.
       uses: how often a variable is an operand or a result.
       makers: the equation whose result a variable is.
     """
@@ -101,7 +86,7 @@ def sum_point(
         return None
     if lhs in makers and makers[lhs].primitive.name == "mul":
         return None
-    return SavePoint(lhs, addend, result, equation)
+    return SavePoint(lhs, (addend,), result, (equation,))
 
 
 def is_chosen(equation: Any, policy: Policy | None) -> bool:

@@ -139,4 +139,5 @@ def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:
         last = masks.last_valid(valid, schedule.axis)
         outputs = masks.gather_time(outputs, jnp.maximum(last, 0), schedule.axis)
         valid = last >= 0
-    return masks.select(valid, outputs, jax.tree.map(jnp.zeros_like, outputs))
+    zeros = jax.tree.map(jnp.zeros_like, outputs)
+    return masks.select(valid, outputs, zeros, "the outputs")

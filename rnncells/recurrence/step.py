@@ -4,9 +4,9 @@
     projection  what depends on the inputs, but not on the carry: of many steps at once
     recurrence  what depends on the carry: the body of the loop
 
-A product of something with weights is found as such (product_search.py); products of
-one left operand are joined, and what is only added to a product is added in the
-projection.
+A product of something with weights is found as such (product_search.py). Products of
+one left operand are joined. What the projection adds to a product is summed in the
+projection, and the loop adds the sum to the product.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,8 @@ class Weights(NamedTuple):
 
     Attributes:
       projections: products of the projection, with their weights.
-      products: products of the recurrence, with theirs.
+      products: products of the recurrence with theirs, and save points, which have
+        none, in the order of `Step.taken`.
       others: everything else that is read.
     """
 
@@ -229,7 +230,7 @@ class Step:
             equation.outvars[0]: joined
             for joined in find_products(self._equations, self._stages)
             for member in joined.members
-            for equation in member.taken
+            for equation in member.replaced
         }
         uses, makers = self._equations.uses(), self._equations.makers()
         order = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
@@ -245,7 +246,7 @@ class Step:
                 order[stage].append(equation if point is None else point)
                 if point is None and is_chosen(equation, policy):
                     order[stage] += [
-                        SavePoint(v, None, v, equation) for v in equation.outvars
+                        SavePoint(v, (), v, (equation,)) for v in equation.outvars
                     ]
             else:
                 order[stage].append(equation)

@@ -3,10 +3,11 @@
 The values of the step's products are known, so its VJP is a function of residuals. It
 is traced once, and split as the step itself is:
 
-    weights     what depends on the weights alone, as a transposed kernel: formed once
-    residuals   what depends on residuals and cotangents of outputs: of many at once
-    cotangents  what the cotangent of the carry before the step depends on: the loop
-    after       the rest, as the cotangents of a peephole: of many at once
+    weights        what depends on the weights alone, as a transposed kernel: once
+    linearization  what depends on residuals and cotangents of outputs: of many steps
+                   at once
+    cotangents     what the cotangent of the carry before the step depends on: the loop
+    after          the rest, as the cotangents of a peephole: of many steps at once
 
 The cotangents of a product's weights are formed after the loop, of many steps at once,
 from the cotangents of its values.
@@ -44,7 +45,7 @@ from rnncells.recurrence.pytrees import (
 from rnncells.recurrence.residuals import Residuals, select_leaves
 from rnncells.recurrence.step import Step, Weights
 
-WEIGHTS, RESIDUALS, COTANGENTS = range(3)
+WEIGHTS, LINEARIZATION, COTANGENTS = range(3)
 # Linear functions of one operand.
 _LINEAR = ("reduce_sum", "reshape", "squeeze", "broadcast_in_dim", "transpose", "neg")
 
@@ -81,7 +82,7 @@ class StepVJP:
         given = weights.others, weights.products
         of_step = residuals, inexact(step.result[1])
         d_new = inexact(residuals.carry)
-        self._equations, (_, self._of_steps, self._others) = traced(
+        self._equations, (_, self._steps_structs, self._others_structs) = traced(
             partial(_vjp, step), *structs((given, of_step, d_new))
         )
         self._given, self._of_step, self._d_new = self._equations.arguments
@@ -137,8 +138,8 @@ class StepVJP:
         sums = self._sums_over_time(formed, each)
         return (
             d_carry,
-            jax.tree.unflatten(jax.tree.structure(self._of_steps), of_steps),
-            jax.tree.unflatten(jax.tree.structure(self._others), sums),
+            jax.tree.unflatten(jax.tree.structure(self._steps_structs), of_steps),
+            jax.tree.unflatten(jax.tree.structure(self._others_structs), sums),
         )
 
     def _run_loop(self, formed, each, d_carry, unroll):
@@ -161,9 +162,11 @@ class StepVJP:
         """Finds what is formed before, in and after the loop, and what passes over."""
         results = iter(self._equations.results)
         self._d_carry = [next(results) for _ in self._d_new]
-        self._of_every_step = [next(results) for _ in jax.tree.leaves(self._of_steps)]
-        self._sums = list(results)
-        self._before = self._of_stage(RESIDUALS)
+        self._of_every_step = [
+            next(results) for _ in jax.tree.leaves(self._steps_structs)
+        ]
+        self._d_others = list(results)
+        self._before = self._of_stage(LINEARIZATION)
         late = self._of_stage(COTANGENTS)
         # An array of one step is repeated in the loop, not read from one of all steps.
         repeats = [e for e in self._before if e.primitive.name == "broadcast_in_dim"]
@@ -173,15 +176,15 @@ class StepVJP:
         in_loop -= repeated
         late = [e for e in late if not in_loop & set(e.outvars)]
         self._after = needed(late, self._of_every_step)
-        self._summed = needed(late, self._sums)
-        sums = list(filter(self._is_read, self._sums))
-        self._totals, self._after_totals = _summed_first(self._summed, sums)
+        self._to_summands = needed(late, self._d_others)
+        sums = list(filter(self._is_read, self._d_others))
+        self._summands, self._after_sums = _find_summands(self._to_summands, sums)
         by_loop = self._reads(self._loop, self._d_carry)
         by_after = self._reads(
-            (*self._after, *self._summed), (*self._of_every_step, *self._sums)
+            (*self._after, *self._to_summands), (*self._of_every_step, *self._d_others)
         )
         by_loop = [v for v in by_loop if v not in repeated]
-        self._read_by_loop = [v for v in by_loop if self._stages[v] == RESIDUALS]
+        self._read_by_loop = [v for v in by_loop if self._stages[v] == LINEARIZATION]
         self._made_by_loop = [v for v in by_after if v in in_loop]
         made = {v for e in self._before for v in e.outvars}
         wanted = dict.fromkeys((*by_loop, *by_after))
@@ -198,18 +201,20 @@ class StepVJP:
 
     def _sums_over_time(self, formed, each):
         """Returns the cotangents of `others`, summed over time; None for zeros."""
-        first = self._totals
-        equations = needed(self._summed, first)
-        terms = partial(read, atoms=first)
+        summands = self._summands
+        equations = needed(self._to_summands, summands)
+        terms = partial(read, atoms=summands)
         if any(map(_is_large, equations)):
             # Of all steps at once, such terms would be as large as time x weights.
-            totals = _totals_by_loop(equations, formed, each, first)
+            totals = _totals_by_loop(equations, formed, each, summands)
         else:
-            found = evaluate_over_time(equations, formed, each, terms) if first else []
+            found = (
+                evaluate_over_time(equations, formed, each, terms) if summands else []
+            )
             totals = [term.sum(0, dtype=sum_dtype(term.dtype)) for term in found]
-        values = formed | dict(zip(first, totals, strict=True))
-        evaluate(self._after_totals, values)
-        return [values[v] if self._is_read(v) else None for v in self._sums]
+        values = formed | dict(zip(summands, totals, strict=True))
+        evaluate(self._after_sums, values)
+        return [values[v] if self._is_read(v) else None for v in self._d_others]
 
     def _is_read(self, cotangent):
         """Says whether a cotangent of `others` depends on those of the result."""
@@ -236,7 +241,7 @@ def _vjp(
     return d_carry, OfSteps(d_z, d_values, lhs), d_others
 
 
-def _summed_first(
+def _find_summands(
     equations: list[Any], sums: list[Variable]
 ) -> tuple[list[Variable], list[Any]]:
     """Returns which variables to sum over time, and what gives `sums` of those.
@@ -244,29 +249,29 @@ def _summed_first(
     A sum over the batch that follows is then one of a sum over time: devices that have
     rows each exchange sums alone.
     """
-    first, after, of_steps = dict.fromkeys(sums), [], set()
+    summands, after, of_steps = dict.fromkeys(sums), [], set()
     for equation in reversed(equations):
         (result, *_) = equation.outvars
         is_linear = equation.primitive.name in _LINEAR
-        if is_linear and result in first and result not in of_steps:
-            del first[result]
-            first[equation.invars[0]] = None
+        if is_linear and result in summands and result not in of_steps:
+            del summands[result]
+            summands[equation.invars[0]] = None
             after.insert(0, equation)
         else:
             of_steps |= set(variables(equation))
-    return list(first), after
+    return list(summands), after
 
 
-def _totals_by_loop(equations, formed, each, first):
+def _totals_by_loop(equations, formed, each, summands):
     """Returns the sums over time of variables, by a loop."""
 
     def step(totals, operands):
         values = formed | dict(zip(each, operands, strict=True))
         evaluate(equations, values)
-        terms = zip(totals, read(values, first), strict=True)
+        terms = zip(totals, read(values, summands), strict=True)
         return [total + term.astype(total.dtype) for total, term in terms], None
 
-    totals = [jnp.zeros(v.aval.shape, sum_dtype(v.aval.dtype)) for v in first]
+    totals = [jnp.zeros(v.aval.shape, sum_dtype(v.aval.dtype)) for v in summands]
     return jax.lax.scan(step, totals, list(each.values()))[0]
 
 
