@@ -7,9 +7,9 @@ import pathlib
 import shutil
 import tempfile
 
-# Environment variables that JAX reads when it is imported, here and in the processes that
-# tests start. Several devices on one machine are for tests of sharding. One thread for
-# each compilation is enough, because pytest's workers keep all cores busy.
+# JAX reads environment variables when it is imported, here and in processes that tests
+# start. Several devices on one machine are for tests of sharding. One thread for each
+# compilation is enough, because pytest's workers keep all cores busy.
 FLAGS = {
     "--xla_force_host_platform_device_count": 4,
     "--xla_cpu_parallel_codegen_split_count": 1,
