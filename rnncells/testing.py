@@ -72,7 +72,7 @@ def check_cell(
     right  a step keeps the structure, shapes and dtypes of the carry.
     right  the rows of a batch are independent.
     right  the fast loop and the plain loop have equal values and gradients.
-    right  the loop over time uses weights only in its 2 products.
+    right  the loop over time uses weight matrices only in its 2 products.
 
     Args:
       cell: instance of a cell.
@@ -177,7 +177,7 @@ def _kept_carry(at: _Setting) -> Iterator[Finding]:
 
 
 def _rows(at: _Setting) -> Iterator[Finding]:
-    """The rows of a batch must be independent."""
+    """A step must run on each row alone."""
     first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
     rows = jax.jit(jax.vmap(at.step))(at.carry, first)
     if _equal(jax.jit(at.step)(at.carry, first), rows):
@@ -243,10 +243,14 @@ def _weights(at: _Setting) -> Iterator[Finding]:
         yield Finding(
             "slow",
             f"the loop over time uses {', '.join(outside)} outside of its {products} "
-            "of the carry with weights, for example inside a condition or a loop.",
+            "of the carry with weights, for example inside a condition or a loop. "
+            "Multiply outside of it if you can.",
         )
+    elif count:
+        text = f"the loop over time uses weight matrices only in its {products}."
+        yield Finding("right", text)
     else:
-        text = f"the loop over time uses weights only in its {products}."
+        text = "the carry is not multiplied by weights, so RNN runs the plain loop."
         yield Finding("right", text)
 
 

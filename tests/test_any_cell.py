@@ -79,6 +79,21 @@ class SquareBias(UserCell):
         return dense()(square)
 
 
+class TruncatedBias(UserCell):
+    """A bias that a cast changes before it is added."""
+
+    def recurrence(self, h):
+        bias = self.param("bias", nn.initializers.normal(), (FEATURES,), jnp.float64)
+        return dense(use_bias=False)(h) + (3 * bias)[None].astype(int).astype(h.dtype)
+
+
+class IntegerBias(UserCell):
+    """A bias of integers, which have no gradient."""
+
+    def recurrence(self, h):
+        return dense(use_bias=False)(h) + jnp.arange(FEATURES)[None]
+
+
 class Scaled(UserCell):
     """One parameter multiplies inputs and state."""
 
@@ -187,6 +202,7 @@ CELLS = {
         for cell, products in [
             *((Dense, 1), (Concatenated, 1), (TwoLayers, 2), (Tied, 2)),
             *((UsedTwice, 1), (SquareBias, 2), (Offset, 1), (Remat, 1), (Jitted, 1)),
+            *((TruncatedBias, 1), (IntegerBias, 1)),
             *((Heads, 1), (Swapped, 1), (Scanned, 0), (Branched, 0)),
             *(
                 (Normalized, 1),
@@ -242,6 +258,50 @@ def test_products_with_weights_are_found(name, rng, float64):
     pure, reason = rnn.apply(params, (carry, None), (steps,), method=take_apart)
     assert reason is None
     assert len(pure.step.products) == CELLS[name][1]
+
+
+class VectorGate(UserCell):
+    """Without a batch, its product is of two vectors: a number."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        weight = self.param("w", nn.initializers.normal(), (FEATURES,), jnp.float64)
+        h = h * nn.sigmoid(h @ weight + x.sum()) + dense()(x)
+        return h, h
+
+
+def test_product_of_vectors_equals_the_plain_loop(rng, float64):
+    x = jnp.asarray(rng.standard_normal((STEPS, FEATURES_IN)))
+    plain = rnncells.RNN(VectorGate(), implementation="scan")
+    params = random_params(rng, plain, x)
+    fast = plain.clone(implementation="auto")
+    actual, expected = (
+        jax.value_and_grad(lambda p, layer: layer.apply(p, x).sum())(params, layer)
+        for layer in (fast, plain)
+    )
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+class Sum(UserCell):
+    """Its gradient reads no residuals; it has no output."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        return h + dense()(x), None
+
+
+@pytest.mark.parametrize("memory", ["full", "sqrt"])
+def test_gradient_that_reads_no_residuals_equals_the_plain_loop(memory, rng, float64):
+    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES_IN)))
+    plain = rnncells.RNN(Sum(), implementation="scan", return_carry=True)
+    params = random_params(rng, plain, x)
+    options = {"memory": memory, "projection": rnncells.Chunk(3)}
+    fast = plain.clone(implementation="auto", **options)
+    actual, expected = (
+        jax.grad(lambda p, layer: jnp.sum(layer.apply(p, x)[0] ** 2))(params, layer)
+        for layer in (fast, plain)
+    )
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_step_is_traced_once_forward_and_once_for_a_gradient(rng):

@@ -21,12 +21,28 @@ def test_old_classes_name_the_same_parameters(key):
             return getattr(rnncells, self.name_of_class)(use_bias=True)(x)
 
     x = jnp.ones((2, 3))
-    with pytest.warns(DeprecationWarning, match="it is now `rnncells.ElementwiseAff"):
+    with pytest.warns(DeprecationWarning, match="write `rnncells.ElementwiseAff"):
         old = Model("Diagonal").init(key, x)["params"]
     new = Model("ElementwiseAffine").init(key, x)["params"]
     assert list(old) == ["Diagonal_0"] and list(new) == ["ElementwiseAffine_0"]
     assert_close(old["Diagonal_0"], new["ElementwiseAffine_0"])
     assert issubclass(rnncells.DeepRNN, rnncells.MultiLayerRNN)
+
+
+def test_warnings_name_the_line_of_the_user():
+    class Deep(rnncells.DeepRNN):
+        pass
+
+    calls = {
+        "Diagonal": lambda: rnncells.Diagonal(),
+        "DeepRNN": lambda: rnncells.DeepRNN(4),
+        "a subclass": lambda: Deep(4),
+        "streams": lambda: rnncells.RNN(rnncells.SimpleCell(4)).streams,
+    }
+    for call in calls.values():
+        with pytest.warns(DeprecationWarning) as warned:
+            call()
+        assert {warning.filename for warning in warned} == {__file__}
 
 
 def test_old_names_in_modules_warn():

@@ -131,6 +131,17 @@ def test_weights_outside_of_products_are_named():
     assert "['h']['kernel'] outside of its 0 products" in report.findings[-1].text
 
 
+def test_cells_without_products_are_named():
+    class DecayingCell(LeakyCell):
+        def recur(self, carry, projected):
+            h = nn.tanh(0.5 * carry + projected)
+            return h, h
+
+    finding = rnncells.check_cell(DecayingCell(4), (2, 3)).findings[-1]
+    assert finding.kind == "right"
+    assert "so RNN runs the plain loop" in finding.text
+
+
 def test_cells_of_the_plain_loop_are_named():
     report = rnncells.check_cell(CustomGradientCell(4), (2, 3))
     assert report.ok

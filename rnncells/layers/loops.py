@@ -185,7 +185,10 @@ def take_apart(
         step = Step(function, given, carry, structs(now, drop_axis=True), policy)
     # The plain loop has the missing random stream or variable, or raises, too.
     except InvalidRngError as error:
-        return None, f"needs all random streams of the cell in `rngs`: {error}"
+        return None, (
+            "needs each random stream of the cell in `rngs` and in `split_rngs`, as in "
+            f"split_rngs={{'params': False, 'dropout': True}}: {error}"
+        )
     except FlaxError:
         return None, _OTHERS.format(name)
     _, (_, written) = step.result

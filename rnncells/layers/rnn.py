@@ -92,15 +92,16 @@ class RNN(nn.Module):
         `Chunk(k)`: like `'sqrt'`, with chunks of about k steps. A policy of
         `jax.checkpoint`, such as
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
-        values of a step that the policy chooses; it sees the step without inner calls.
+        values of a step that the policy chooses; calls of `jit` in the step are inlined
+        before.
       projection: number of steps that the fast loop projects at once: `'auto'`,
-        `'whole'` for all, or `Chunk(k)`. In a gradient, the chunks of `memory` override
-        it.
+        `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
+        `Chunk` in `memory` takes those chunks instead.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, its step can be mapped over time by
-        `jax.vmap`, and it multiplies something that depends on the carry by weights;
-        otherwise the plain loop, which calls the cell at every step. `'scan'` always
-        takes the plain loop, which JAX differentiates.
+        `jax.vmap`, and it multiplies something that depends on the carry by weights (or
+        `memory` or `projection` is set); otherwise the plain loop, which calls the cell
+        at every step. `'scan'` always takes the plain loop, which JAX differentiates.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -322,7 +323,8 @@ class RNN(nn.Module):
     def streams(self) -> dict[PRNGSequenceFilter, bool]:
         """Deprecated: `rng_streams`."""
         message = "`streams` of RNN is deprecated: it is now `rng_streams`."
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        # Flax wraps properties of modules.
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
         return self.rng_streams
 
     @property

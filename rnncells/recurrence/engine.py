@@ -259,7 +259,7 @@ def _backward(
         found = recurrence.plan.policy.residuals(now)
         d_ys = slice_time(d_outputs, start, steps)
         d_carry, of_steps, d_others = vjp.over_time(
-            formed, found, d_ys, d_carry, recurrence.unroll
+            formed, found, d_ys, d_carry, steps, recurrence.unroll
         )
         d_products = map(
             Product.vjp_weights, weights.products, of_steps.lhs, of_steps.d_values

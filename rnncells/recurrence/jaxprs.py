@@ -126,14 +126,15 @@ def evaluate(equations: Iterable[Any], values: Values) -> None:
 
 
 def evaluate_over_time(
-    equations: Iterable[Any], once: Values, each: Values, results: Callable
+    equations: Iterable[Any], once: Values, each: Values, steps: int, results: Callable
 ) -> list[jax.Array]:
     """Returns results of the equations of a step, at all steps at once.
 
     Args:
       equations: of one step.
       once: values that are the same at each step.
-      each: values of all steps, `(time, ...)`; one at least.
+      each: values of all steps, `(steps, ...)`.
+      steps: number of steps.
       results: what is wanted of the values of one step.
     """
 
@@ -142,7 +143,7 @@ def evaluate_over_time(
         evaluate(equations, values)
         return results(values)
 
-    return jax.vmap(of_step)(list(each.values()))
+    return jax.vmap(of_step, axis_size=steps)(list(each.values()))
 
 
 def _inline(jaxpr, consts, *args):

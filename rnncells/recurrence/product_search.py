@@ -124,7 +124,8 @@ class Joined(NamedTuple):
             first, *others = read(values, piece.addends)
             shape = piece.result.aval.shape
             sums.append(jnp.broadcast_to(sum(others, first), shape))
-        return jnp.concatenate(sums, -1)
+        # A product of vectors is a number, which has no axis.
+        return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
     def split(self, value: jax.Array) -> Values:
         """Returns the results of the products."""
@@ -216,7 +217,7 @@ class _Finder(NamedTuple):
                 replaced.append(add)
                 (result,) = add.outvars
         pieces, own = self._pieces(result)
-        kernel = self._uncast(weight) if is_matrix else weight
+        kernel = self._uncast(weight, weight.aval.dtype) if is_matrix else weight
         return Member(equation, kernel, bias, pieces, (*replaced, *own))
 
     def _pieces(self, result):
@@ -261,24 +262,23 @@ class _Finder(NamedTuple):
         is_sum = user.primitive.name in ("add", "add_any")
         return user if is_sum and user.outvars[0].aval == result.aval else None
 
-    def _uncast(self, weight):
+    def _uncast(self, weight, dtype):
         """Returns a weight before it was cast, so that its gradient is not rounded."""
         maker = self.makers.get(weight)
-        if maker is None or maker.primitive.name != "convert_element_type":
+        if maker is None or not _is_cast(maker, dtype):
             return weight
         (source,) = maker.invars
-        is_float = jnp.issubdtype(source.aval.dtype, jnp.floating)
-        return source if is_float and is_variable(source) else weight
+        return source if is_variable(source) else weight
 
     def _bias(self, term, equation):
         """Returns the vector that is broadcast to a term; None without."""
-        features = equation.outvars[0].aval.shape[-1]
+        result = equation.outvars[0].aval
+        features, dtype = result.shape[-1], result.dtype
         while self._stage(term) == WEIGHTS:
-            shape = term.aval.shape
-            if shape == (features,):
-                return self._uncast(term)
+            if term.aval.shape == (features,):
+                return self._uncast(term, dtype) if is_inexact(term.aval) else None
             maker = self.makers.get(term)
-            if maker is None or not _broadcasts_rows(maker, features):
+            if maker is None or not _broadcasts_rows(maker, features, dtype):
                 return None
             term = maker.invars[0]
         return None
@@ -290,7 +290,16 @@ def _other(add, term):
     return second if first is term else first
 
 
-def _broadcasts_rows(maker, features):
+def _is_cast(maker, dtype):
+    """Says whether an equation casts, and a cast to `dtype` alone gives the same."""
+    if maker.primitive.name != "convert_element_type":
+        return False
+    source, result = (v.aval.dtype for v in (*maker.invars, *maker.outvars))
+    is_exact = result == dtype or jnp.promote_types(source, result) == result
+    return jnp.issubdtype(source, jnp.floating) and is_exact
+
+
+def _broadcasts_rows(maker, features, dtype):
     """Says whether an equation repeats a vector for each row, or casts it."""
     operand, shape = maker.invars[0].aval.shape, maker.outvars[0].aval.shape
     size = 1
@@ -301,9 +310,8 @@ def _broadcasts_rows(maker, features):
     name, last = maker.primitive.name, len(shape) - 1
     if name == "broadcast_in_dim":
         return maker.params["broadcast_dimensions"][-1] == last
-    return name == "convert_element_type" or (
-        name == "reshape" and all(n == 1 for n in shape[:-1])
-    )
+    is_row = name == "reshape" and all(n == 1 for n in shape[:-1])
+    return is_row or _is_cast(maker, dtype)
 
 
 def _is_matrix_product(equation, lhs):

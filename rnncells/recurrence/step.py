@@ -135,7 +135,7 @@ class Step:
         """
         once = dict(zip(self._others, others, strict=True))
         each = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
-        taken = Taken([], [])
+        steps, taken = jax.tree.leaves(inputs)[0].shape[0], Taken([], [])
         for is_taken, items in groupby(self._order[PROJECTION], _is_taken):
             if is_taken:
                 for item in items:
@@ -143,14 +143,15 @@ class Step:
                 continue
             equations = list(items)
             made = [v for equation in equations for v in equation.outvars]
-            found = evaluate_over_time(equations, once, each, partial(read, atoms=made))
+            results = partial(read, atoms=made)
+            found = evaluate_over_time(equations, once, each, steps, results)
             each |= dict(zip(made, found, strict=True))
 
         def projected(values):
             added = [item.added(values) for item in self._added_to]
             return added + read(values, self._projected)
 
-        return evaluate_over_time((), once, each, projected), taken
+        return evaluate_over_time((), once, each, steps, projected), taken
 
     def recur(
         self,

@@ -107,6 +107,7 @@ class StepVJP:
         residuals: Residuals,
         d_outputs: chex.ArrayTree,
         d_carry: chex.ArrayTree,
+        steps: int,
         unroll: int,
     ) -> tuple[chex.ArrayTree, OfSteps, list[jax.Array | None]]:
         """Takes the cotangents after a chunk to those before it.
@@ -116,6 +117,7 @@ class StepVJP:
           residuals: of its steps, `(time, ...)`, None for those that are not read.
           d_outputs: cotangents of its outputs.
           d_carry: cotangent of the carry after it.
+          steps: number of its steps.
           unroll: steps in one iteration of the loop.
 
         Returns:
@@ -127,22 +129,20 @@ class StepVJP:
             zip(self._of_step, [*arrays, *jax.tree.leaves(d_outputs)], strict=True)
         )
         each = {v: array for v, array in each.items() if array is not None}
-        found = evaluate_over_time(
-            self._before, formed, each, partial(read, atoms=self._made_before)
-        )
+        results = partial(read, atoms=self._made_before)
+        found = evaluate_over_time(self._before, formed, each, steps, results)
         each |= dict(zip(self._made_before, found, strict=True))
-        d_carry = self._run_loop(formed, each, d_carry, unroll)
-        of_steps = evaluate_over_time(
-            self._after, formed, each, partial(read, atoms=self._of_every_step)
-        )
-        sums = self._sums_over_time(formed, each)
+        d_carry = self._run_loop(formed, each, d_carry, steps, unroll)
+        results = partial(read, atoms=self._of_every_step)
+        of_steps = evaluate_over_time(self._after, formed, each, steps, results)
+        sums = self._sums_over_time(formed, each, steps)
         return (
             d_carry,
             jax.tree.unflatten(jax.tree.structure(self._steps_structs), of_steps),
             jax.tree.unflatten(jax.tree.structure(self._others_structs), sums),
         )
 
-    def _run_loop(self, formed, each, d_carry, unroll):
+    def _run_loop(self, formed, each, d_carry, steps, unroll):
         """Returns the cotangent of the carry before the chunk; adds to `each`."""
         d_new, tree = jax.tree.flatten(d_carry)
 
@@ -153,7 +153,6 @@ class StepVJP:
             return read(values, self._d_carry), read(values, self._made_by_loop)
 
         xs = read(each, self._read_by_loop)
-        steps = None if xs else next(iter(each.values())).shape[0]
         d_new, found = jax.lax.scan(step, d_new, xs, steps, reverse=True, unroll=unroll)
         each |= dict(zip(self._made_by_loop, found, strict=True))
         return tree.unflatten(d_new)
@@ -199,18 +198,16 @@ class StepVJP:
         operands = (v for equation in equations for v in variables(equation))
         return list(dict.fromkeys((*operands, *filter(is_variable, results))))
 
-    def _sums_over_time(self, formed, each):
+    def _sums_over_time(self, formed, each, steps):
         """Returns the cotangents of `others`, summed over time; None for zeros."""
         summands = self._summands
         equations = needed(self._to_summands, summands)
         terms = partial(read, atoms=summands)
         if any(map(_is_large, equations)):
             # Of all steps at once, such terms would be as large as time x weights.
-            totals = _totals_by_loop(equations, formed, each, summands)
+            totals = _totals_by_loop(equations, formed, each, steps, summands)
         else:
-            found = (
-                evaluate_over_time(equations, formed, each, terms) if summands else []
-            )
+            found = evaluate_over_time(equations, formed, each, steps, terms)
             totals = [term.sum(0, dtype=sum_dtype(term.dtype)) for term in found]
         values = formed | dict(zip(summands, totals, strict=True))
         evaluate(self._after_sums, values)
@@ -262,7 +259,7 @@ def _find_summands(
     return list(summands), after
 
 
-def _totals_by_loop(equations, formed, each, summands):
+def _totals_by_loop(equations, formed, each, steps, summands):
     """Returns the sums over time of variables, by a loop."""
 
     def step(totals, operands):
@@ -272,7 +269,7 @@ def _totals_by_loop(equations, formed, each, summands):
         return [total + term.astype(total.dtype) for total, term in terms], None
 
     totals = [jnp.zeros(v.aval.shape, sum_dtype(v.aval.dtype)) for v in summands]
-    return jax.lax.scan(step, totals, list(each.values()))[0]
+    return jax.lax.scan(step, totals, list(each.values()), steps)[0]
 
 
 def _is_large(equation):
