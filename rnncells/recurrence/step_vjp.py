@@ -153,7 +153,10 @@ class StepVJP:
             return read(values, self._d_carry), read(values, self._made_by_loop)
 
         xs = read(each, self._read_by_loop)
-        d_new, found = jax.lax.scan(step, d_new, xs, steps, reverse=True, unroll=unroll)
+        length = None if xs else steps  # None, because time may be symbolic
+        d_new, found = jax.lax.scan(
+            step, d_new, xs, length, reverse=True, unroll=unroll
+        )
         each |= dict(zip(self._made_by_loop, found, strict=True))
         return tree.unflatten(d_new)
 
@@ -269,7 +272,8 @@ def _totals_by_loop(equations, formed, each, steps, summands):
         return [total + term.astype(total.dtype) for total, term in terms], None
 
     totals = [jnp.zeros(v.aval.shape, sum_dtype(v.aval.dtype)) for v in summands]
-    return jax.lax.scan(step, totals, list(each.values()), steps)[0]
+    length = None if each else steps
+    return jax.lax.scan(step, totals, list(each.values()), length)[0]
 
 
 def _is_large(equation):
