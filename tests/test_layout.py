@@ -65,7 +65,7 @@ ALLOWED = {
     "rnncells/cells/lstm2000.py": ["rnncells.cells.lstm1997"],
     "rnncells/testing.py": [*FLAX, "rnncells"],
     "rnncells/conformance.py": ["rnncells.testing"],
-    "rnncells/deprecated.py": ["rnncells.cells.gates", "rnncells.layers.deep"],
+    "rnncells/deprecated.py": ["flax", "rnncells.cells.gates", "rnncells.layers.deep"],
     "rnncells/layers": [
         *FLAX,
         "rnncells.cells.base",
