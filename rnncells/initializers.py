@@ -119,18 +119,22 @@ def forget_gate(value: float = 1.0) -> PerGateInit:
 
 
 def chrono(longest: int) -> PerGateInit:
-    r"""Returns initializers of biases for time scales of 1 to `longest` steps.
+    """Returns initializers of biases for time scales of 1 to `longest` steps.
 
-    The LSTM or GRU keeps its state for that many steps at first:
+    The LSTM or GRU keeps its state for that many steps at first. The forget gate and
+    the input gate of an LSTM have the biases::
 
-    .. math::
-        b_f \sim \log(U([1, T_{max} - 1])), \quad b_i = -b_f
+        b_f ~ log(U([1, T_max - 1]))
+        b_i = -b_f
 
-    for the gates of an LSTM, and :math:`b_z \sim \log(U([1, T_{max} - 1]))` for the
-    gate z of a GRU, which keeps the state if it is 1. Other biases are 0.
+    The gate z of a GRU, which keeps the state if it is 1, has the bias::
+
+        b_z ~ log(U([1, T_max - 1]))
+
+    Other biases are 0.
 
     Args:
-      longest: :math:`T_{max}`, the longest dependency in steps, at least 3.
+      longest: T_max, the longest dependency in steps, at least 3.
 
     Raises:
       ValueError: `longest` is less than 3.
@@ -151,11 +155,10 @@ def chrono(longest: int) -> PerGateInit:
 
 
 def pytorch(features: int) -> dict[str, Initializer]:
-    r"""Returns initializers with the distributions of PyTorch, as keyword arguments.
+    """Returns initializers with the distributions of PyTorch, as keyword arguments.
 
-    All parameters are uniform in :math:`[-1 / \sqrt{H}, 1 / \sqrt{H})`, where H is
-    `features`. Where PyTorch has two biases and our cells have one, the initializer
-    draws the sum of two.
+    All parameters are uniform in [-1 / √H, 1 / √H), where H is `features`. Where
+    PyTorch has two biases and our cells have one, the initializer draws the sum of two.
 
     >>> import rnncells
     >>> cell = rnncells.LSTMCell(64, **rnncells.initializers.pytorch(64))

@@ -119,25 +119,24 @@ class ConvCell(RNNCellBase):
 
 
 class ConvLSTMCell(ConvCell):
-    r"""LSTM with convolutions over any number of spatial axes.
+    """LSTM with convolutions over any number of spatial axes.
 
-    .. math::
-        i_t &= \sigma(W_{xi} * x_t + W_{hi} * h_{t-1} + b_i) \\
-        g_t &= \tanh(W_{xg} * x_t + W_{hg} * h_{t-1} + b_g) \\
-        f_t &= \sigma(W_{xf} * x_t + W_{hf} * h_{t-1} + b_f + 1) \\
-        o_t &= \sigma(W_{xo} * x_t + W_{ho} * h_{t-1} + b_o) \\
-        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-        h_t &= o_t \odot \tanh(c_t)
+    One step computes, with ∗ for the convolution::
 
-    With `peepholes=True`, as in the paper, gates also read the cell state:
+        i_t = σ(W_xi ∗ x_t + W_hi ∗ h_{t-1} + b_i)
+        g_t = tanh(W_xg ∗ x_t + W_hg ∗ h_{t-1} + b_g)
+        f_t = σ(W_xf ∗ x_t + W_hf ∗ h_{t-1} + b_f + 1)
+        o_t = σ(W_xo ∗ x_t + W_ho ∗ h_{t-1} + b_o)
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        h_t = o_t ⊙ tanh(c_t)
 
-    .. math::
-        i_t &= \sigma(W_{xi} * x_t + W_{hi} * h_{t-1} + W_{ci} \odot c_{t-1} + b_i) \\
-        f_t &= \sigma(W_{xf} * x_t + W_{hf} * h_{t-1} + W_{cf} \odot c_{t-1} + b_f
-            + 1) \\
-        o_t &= \sigma(W_{xo} * x_t + W_{ho} * h_{t-1} + W_{co} \odot c_t + b_o)
+    With `peepholes=True`, as in the paper, gates also read the cell state::
 
-    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+        i_t = σ(W_xi ∗ x_t + W_hi ∗ h_{t-1} + W_ci ⊙ c_{t-1} + b_i)
+        f_t = σ(W_xf ∗ x_t + W_hf ∗ h_{t-1} + W_cf ⊙ c_{t-1} + b_f + 1)
+        o_t = σ(W_xo ∗ x_t + W_ho ∗ h_{t-1} + W_co ⊙ c_t + b_o)
+
+    The carry is (c_t, h_t), the output is h_t; all have the shape
     `(*batch, *spatial, features)`, with the spatial axes of the convolved input.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -151,7 +150,7 @@ class ConvLSTMCell(ConvCell):
     Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
     `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
     `carry_init`):
-      peepholes: whether there are peephole weights :math:`W_{c\cdot}`, each
+      peepholes: whether there are peephole weights W_ci, W_cf and W_co, each
         `(*spatial, features)`. They start at 0. A cell with peepholes takes images of
         one size only.
 
@@ -204,22 +203,22 @@ class ConvLSTMCell(ConvCell):
 
 
 class ConvGRUCell(ConvCell):
-    r"""GRU with convolutions over any number of spatial axes.
+    """GRU with convolutions over any number of spatial axes.
 
-    .. math::
-        z_t &= \sigma(W_z * x_t + b_z + U_z * h_{t-1}) \\
-        r_t &= \sigma(W_r * x_t + b_r + U_r * h_{t-1}) \\
-        n_t &= \tanh(W_n * x_t + b_n + U_n * (r_t \odot h_{t-1})) \\
-        h_t &= (1 - z_t) \odot h_{t-1} + z_t \odot n_t
+    One step computes, with ∗ for the convolution::
+
+        z_t = σ(W_z ∗ x_t + b_z + U_z ∗ h_{t-1})
+        r_t = σ(W_r ∗ x_t + b_r + U_r ∗ h_{t-1})
+        n_t = tanh(W_n ∗ x_t + b_n + U_n ∗ (r_t ⊙ h_{t-1}))
+        h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ n_t
 
     With `reset_after=True` the reset gate acts after the convolution of the state. The
-    convolution then has its own bias:
+    convolution then has its own bias::
 
-    .. math::
-        n_t = \tanh(W_n * x_t + b_n + r_t \odot (U_n * h_{t-1} + b_{hn}))
+        n_t = tanh(W_n ∗ x_t + b_n + r_t ⊙ (U_n ∗ h_{t-1} + b_hn))
 
-    The carry and the output are both :math:`h_t`, `(*batch, *spatial, features)`, with
-    the spatial axes of the convolved input.
+    The carry and the output are both h_t, `(*batch, *spatial, features)`, with the
+    spatial axes of the convolved input.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ConvGRUCell(features=4, kernel_size=(3, 3), strides=(2, 2))
@@ -232,19 +231,20 @@ class ConvGRUCell(ConvCell):
     Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
     `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
     `carry_init`):
-      gate_fn: activation function of the gates, :math:`\sigma`.
-      activation_fn: activation function of the candidate, :math:`\tanh`.
-      kernel_init: initializer of :math:`W`, `(*kernel_size, channels, 3 * features)`.
-      recurrent_kernel_init: initializer of :math:`U`,
-        `(*kernel_size, features, 2 * features)` for the gates and
-        `(*kernel_size, features, features)` for the candidate.
+      gate_fn: activation function of the gates, σ in the equations.
+      activation_fn: activation function of the candidate, tanh in the equations.
+      kernel_init: initializer of W_z, W_r and W_n as one kernel,
+        `(*kernel_size, channels, 3 * features)`.
+      recurrent_kernel_init: initializer of U_z and U_r as one kernel,
+        `(*kernel_size, features, 2 * features)`, and of U_n,
+        `(*kernel_size, features, features)`.
       bias_init: initializer of the biases.
       reset_after: whether the reset gate acts after the convolution.
 
     Reference: Ballas et al., 2016, https://arxiv.org/abs/1511.06432, one layer of
     GRU-RCN; the equations of the paper have no biases. As in the paper, and unlike
-    `GRUCell`, :math:`z_t` multiplies the candidate. Parameters: `ih` (z, r, n side by
-    side), `hh` (z, r) and `hn`.
+    `GRUCell`, z_t multiplies the candidate. Parameters: `ih` (z, r, n side by side),
+    `hh` (z, r) and `hn`.
     """
 
     gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid

@@ -6,18 +6,18 @@ from rnncells.cells.dense import GatedCell
 
 
 class CoupledLSTMCell(GatedCell):
-    r"""LSTM with a coupled input and forget gate (CIFG).
+    """LSTM with a coupled input and forget gate (CIFG).
 
-    .. math::
-        i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
-        f_t &= 1 - i_t \\
-        g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
-        o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + b_{ho}) \\
-        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-        h_t &= o_t \odot \tanh(c_t)
+    One step computes::
 
-    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
-    `(*batch, features)`.
+        i_t = σ(W_ii x_t + W_hi h_{t-1} + b_hi)
+        f_t = 1 - i_t
+        g_t = tanh(W_ig x_t + W_hg h_{t-1} + b_hg)
+        o_t = σ(W_io x_t + W_ho h_{t-1} + b_ho)
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        h_t = o_t ⊙ tanh(c_t)
+
+    The carry is (c_t, h_t), the output is h_t; all have the shape `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.CoupledLSTMCell(features=4), jnp.ones((2, 3))

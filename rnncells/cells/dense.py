@@ -12,19 +12,18 @@ from rnncells.cells.base import RNNCellBase
 
 
 class DenseCell(RNNCellBase):
-    r"""Base of the cells whose inputs and states are multiplied by matrices.
+    """Base of the cells whose inputs and states are multiplied by matrices.
 
     The fields, and so the positional arguments, are in the order of flax.linen. The
     fields that a subclass declares follow them.
 
     Attributes:
       features: number of units; None takes the width of the carry.
-      activation_fn: activation function, :math:`\tanh` in the equations.
-      kernel_init: initializer of the input kernels :math:`W_{i\cdot}`, each
-        `(features_in, features)`.
-      recurrent_kernel_init: initializer of the recurrent kernels :math:`W_{h\cdot}`,
-        each `(features, features)`.
-      bias_init: initializer of the biases :math:`b`.
+      activation_fn: activation function, tanh in the equations.
+      kernel_init: initializer of the input kernels, each `(features_in, features)`.
+      recurrent_kernel_init: initializer of the recurrent kernels, each
+        `(features, features)`.
+      bias_init: initializer of the biases.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initializer of the carry.
@@ -55,10 +54,10 @@ class GateFields(RNNCellBase):
 # Dataclasses collect the fields of bases from the last base to the first, so that
 # `gate_fn` is the second field, as in flax.linen.
 class GatedCell(DenseCell, GateFields):
-    r"""Base of the dense cells with gates.
+    """Base of the dense cells with gates.
 
     Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
-      gate_fn: activation function of the gates, :math:`\sigma` in the equations.
+      gate_fn: activation function of the gates, σ in the equations.
     """

@@ -13,21 +13,21 @@ from rnncells.cells.dense import GatedCell
 
 
 class GRUCell(GatedCell):
-    r"""Gated recurrent unit; the reset gate acts after the recurrent product.
+    """Gated recurrent unit; the reset gate acts after the recurrent product.
 
-    .. math::
-        r_t &= \sigma(W_{ir} x_t + b_{ir} + W_{hr} h_{t-1}) \\
-        z_t &= \sigma(W_{iz} x_t + b_{iz} + W_{hz} h_{t-1}) \\
-        n_t &= \tanh(W_{in} x_t + b_{in} + r_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
-        h_t &= (1 - z_t) \odot n_t + z_t \odot h_{t-1}
+    One step computes::
 
-    With `reset_after=False`, as in the paper, the reset gate acts before the product:
+        r_t = σ(W_ir x_t + b_ir + W_hr h_{t-1})
+        z_t = σ(W_iz x_t + b_iz + W_hz h_{t-1})
+        n_t = tanh(W_in x_t + b_in + r_t ⊙ (W_hn h_{t-1} + b_hn))
+        h_t = (1 - z_t) ⊙ n_t + z_t ⊙ h_{t-1}
 
-    .. math::
-        n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} (r_t \odot h_{t-1}))
+    With `reset_after=False`, as in the paper, the reset gate acts before the product::
 
-    Then there is no :math:`b_{hn}`, because it would only add to :math:`b_{in}`. The
-    carry and the output are both :math:`h_t`, `(*batch, features)`.
+        n_t = tanh(W_in x_t + b_in + W_hn (r_t ⊙ h_{t-1}))
+
+    Then there is no b_hn, because it would only add to b_in. The carry and the output
+    are both h_t, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.GRUCell(features=4), jnp.ones((2, 3))
@@ -43,7 +43,7 @@ class GRUCell(GatedCell):
       use_bias: whether the gates have biases.
 
     Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078; as in the paper,
-    :math:`z_t` multiplies the old state. Parameters and initial values are those of
+    z_t multiplies the old state. Parameters and initial values are those of
     `flax.linen.GRUCell`. cuDNN also applies the reset gate after the product.
     """
 
@@ -82,19 +82,19 @@ class GRUCell(GatedCell):
 
 
 class MGUCell(RNNCellBase):
-    r"""Minimal gated unit: a GRU whose reset and update gate are one gate.
+    """Minimal gated unit: a GRU whose reset and update gate are one gate.
 
-    .. math::
-        f_t &= \sigma(W_{if} x_t + b_{if} + W_{hf} h_{t-1}) \\
-        n_t &= \tanh(W_{in} x_t + b_{in} + f_t \odot (W_{hn} h_{t-1} + b_{hn})) \\
-        h_t &= (1 - f_t) \odot n_t + f_t \odot h_{t-1}
+    One step computes::
 
-    With `reset_gate=False` the gate does not act on the candidate:
+        f_t = σ(W_if x_t + b_if + W_hf h_{t-1})
+        n_t = tanh(W_in x_t + b_in + f_t ⊙ (W_hn h_{t-1} + b_hn))
+        h_t = (1 - f_t) ⊙ n_t + f_t ⊙ h_{t-1}
 
-    .. math::
-        n_t = \tanh(W_{in} x_t + b_{in} + W_{hn} h_{t-1})
+    With `reset_gate=False` the gate does not act on the candidate::
 
-    The carry and the output are both :math:`h_t`, `(*batch, features)`.
+        n_t = tanh(W_in x_t + b_in + W_hn h_{t-1})
+
+    The carry and the output are both h_t, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.MGUCell(features=4), jnp.ones((2, 3))
@@ -105,22 +105,20 @@ class MGUCell(RNNCellBase):
 
     Attributes:
       features: number of units; None takes the width of the carry.
-      gate_fn: activation function of the gate, :math:`\sigma`.
-      activation_fn: activation function of the candidate, :math:`\tanh`.
-      kernel_init: initializer of :math:`W_{i\cdot}`, each `(features_in, features)`.
-      recurrent_kernel_init: initializer of :math:`W_{h\cdot}`, each
-        `(features, features)`.
-      forget_bias_init: initializer of :math:`b_{if}`, ones by default.
-      activation_bias_init: initializer of :math:`b_{in}` and :math:`b_{hn}`.
+      gate_fn: activation function of the gate, σ in the equations.
+      activation_fn: activation function of the candidate, tanh in the equations.
+      kernel_init: initializer of W_if and W_in, each `(features_in, features)`.
+      recurrent_kernel_init: initializer of W_hf and W_hn, each `(features, features)`.
+      forget_bias_init: initializer of b_if, ones by default.
+      activation_bias_init: initializer of b_in and b_hn.
       dtype: dtype of the computation; None promotes inputs and parameters.
       param_dtype: dtype of the parameters and of the carry.
       carry_init: initializer of the carry.
       reset_gate: whether the gate acts on the candidate.
 
     Reference: Zhou et al., 2016, https://arxiv.org/abs/1603.09420. Different in the
-    paper: the gate acts on :math:`h_{t-1}` before the product, and :math:`f_t` and
-    :math:`1 - f_t` are exchanged. Parameters and initial values are those of
-    `flax.linen.MGUCell`.
+    paper: the gate acts on h_{t-1} before the product, and f_t and 1 - f_t are
+    exchanged. Parameters and initial values are those of `flax.linen.MGUCell`.
     """
 
     # In Flax's order two initializers take the place of `bias_init`, so this class

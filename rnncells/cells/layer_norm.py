@@ -8,7 +8,7 @@ from rnncells.cells.gates import ElementwiseAffine
 
 
 def standardize(x: jax.Array, epsilon: float) -> jax.Array:
-    r"""Returns :math:`(x - \mu) / \sqrt{\sigma^2 + \epsilon}` over the last axis.
+    """Returns (x - mean(x)) / √(var(x) + epsilon) over the last axis.
 
     The mean and variance of half-precision arrays are computed in float32.
     """
@@ -19,18 +19,18 @@ def standardize(x: jax.Array, epsilon: float) -> jax.Array:
 
 
 class LayerNormLSTMCell(GatedCell):
-    r"""LSTM with layer normalization of its products and of its cell state.
+    """LSTM with layer normalization of its products and of its cell state.
 
-    .. math::
-        (i_t, f_t, g_t, o_t) &= LN(W_h h_{t-1}; \alpha_1, \beta_1)
-            + LN(W_x x_t; \alpha_2, \beta_2) \\
-        c_t &= \sigma(f_t) \odot c_{t-1} + \sigma(i_t) \odot \tanh(g_t) \\
-        h_t &= \sigma(o_t) \odot \tanh(LN(c_t; \alpha_3, \beta_3))
+    One step computes::
 
-    with :math:`LN(z; \alpha, \beta) = \alpha \odot (z - \mu) / \sigma + \beta`, where
-    :math:`\mu` and :math:`\sigma` are the mean and the standard deviation over all
-    elements of :math:`z`; the four gates are normalized together. The carry is
-    :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
+        (i_t, f_t, g_t, o_t) = LN(W_h h_{t-1}; α_1, β_1) + LN(W_x x_t; α_2, β_2)
+        c_t = σ(f_t) ⊙ c_{t-1} + σ(i_t) ⊙ tanh(g_t)
+        h_t = σ(o_t) ⊙ tanh(LN(c_t; α_3, β_3))
+
+        LN(z; α, β) = α ⊙ (z - mean(z)) / √(var(z) + epsilon) + β
+
+    The mean and the variance are over all elements of z; the four gates are normalized
+    together. The carry is (c_t, h_t), the output is h_t; all have the shape
     `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -43,17 +43,15 @@ class LayerNormLSTMCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the norms have shifts :math:`\beta`.
+      use_bias: whether the norms have shifts β.
       epsilon: constant added to the variance. The default is the value in the authors'
         code; the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
-    supplementary material. There is no :math:`b` as in the paper, because it would only
-    add to :math:`\beta_2`. `kernel_init` draws :math:`W_x`, `recurrent_kernel_init`
-    :math:`W_h`, and `bias_init` :math:`\beta_2`; the other shifts start at 0. Kernels
-    have the names of `LSTMCell`. `norm_h`, `norm_x` and `norm_c` hold
-    :math:`(\alpha_1, \beta_1)` to :math:`(\alpha_3, \beta_3)`, the gates in the order
-    i, f, g, o.
+    supplementary material. There is no b as in the paper, because it would only add to
+    β_2. `kernel_init` draws W_x, `recurrent_kernel_init` W_h, and `bias_init` β_2; the
+    other shifts start at 0. Kernels have the names of `LSTMCell`. `norm_h`, `norm_x`
+    and `norm_c` hold (α_1, β_1) to (α_3, β_3), the gates in the order i, f, g, o.
     """
 
     use_bias: bool = True
@@ -99,19 +97,18 @@ class LayerNormLSTMCell(GatedCell):
 
 
 class LayerNormGRUCell(GatedCell):
-    r"""GRU with layer normalization of its products.
+    """GRU with layer normalization of its products.
 
-    .. math::
-        (r_t, z_t) &= LN(W_h h_{t-1}; \alpha_1, \beta_1)
-            + LN(W_x x_t; \alpha_2, \beta_2) \\
-        n_t &= \tanh(LN(W x_t; \alpha_3, \beta_3)
-            + \sigma(r_t) \odot LN(U h_{t-1}; \alpha_4, \beta_4)) \\
-        h_t &= (1 - \sigma(z_t)) \odot h_{t-1} + \sigma(z_t) \odot n_t
+    One step computes::
 
-    with :math:`LN(z; \alpha, \beta) = \alpha \odot (z - \mu) / \sigma + \beta`, where
-    :math:`\mu` and :math:`\sigma` are the mean and the standard deviation over all
-    elements of :math:`z`; both gates are normalized together. The carry and the output
-    are both :math:`h_t`, `(*batch, features)`.
+        (r_t, z_t) = LN(W_h h_{t-1}; α_1, β_1) + LN(W_x x_t; α_2, β_2)
+        n_t = tanh(LN(W x_t; α_3, β_3) + σ(r_t) ⊙ LN(U h_{t-1}; α_4, β_4))
+        h_t = (1 - σ(z_t)) ⊙ h_{t-1} + σ(z_t) ⊙ n_t
+
+        LN(z; α, β) = α ⊙ (z - mean(z)) / √(var(z) + epsilon) + β
+
+    The mean and the variance are over all elements of z; both gates are normalized
+    together. The carry and the output are both h_t, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.LayerNormGRUCell(features=4), jnp.ones((2, 3))
@@ -123,18 +120,16 @@ class LayerNormGRUCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the norms have shifts :math:`\beta`.
+      use_bias: whether the norms have shifts β.
       epsilon: constant added to the variance. The default is the value in the authors'
         code; the default of `flax.linen.LayerNorm` is 1e-6.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
-    supplementary material. As in the paper, and unlike `GRUCell`, :math:`z_t`
-    multiplies the candidate. `kernel_init` draws :math:`W_x` and :math:`W`,
-    `recurrent_kernel_init` :math:`W_h` and :math:`U`, and `bias_init` :math:`\beta_2`,
-    :math:`\beta_3` and :math:`\beta_4`, which are the biases of a GRU; :math:`\beta_1`
-    starts at 0. Kernels have the names of `GRUCell`. `norm_h`, `norm_x`, `norm_xn` and
-    `norm_hn` hold :math:`(\alpha_1, \beta_1)` to :math:`(\alpha_4, \beta_4)`, r and z
-    in this order.
+    supplementary material. As in the paper, and unlike `GRUCell`, z_t multiplies the
+    candidate. `kernel_init` draws W_x and W, `recurrent_kernel_init` W_h and U, and
+    `bias_init` β_2, β_3 and β_4, which are the biases of a GRU; β_1 starts at 0.
+    Kernels have the names of `GRUCell`. `norm_h`, `norm_x`, `norm_xn` and `norm_hn`
+    hold (α_1, β_1) to (α_4, β_4), r and z in this order.
     """
 
     use_bias: bool = True

@@ -43,27 +43,26 @@ def h(x: jax.Array) -> jax.Array:
 
 
 class LSTM1997Cell(RNNCellBase):
-    r"""The original LSTM: memory cell blocks without forget gates.
+    """The original LSTM: memory cell blocks without forget gates.
 
-    The cells :math:`c_j^v`, :math:`v = 1..S`, of block :math:`j` share an input gate
-    and an output gate. :math:`y_{t-1}` are the activations of all hidden units (cells,
-    input gates, output gates) at the previous step:
+    The cells v = 1..S of block j share an input gate and an output gate. y_{t-1} are
+    the activations of all hidden units (cells, input gates, output gates) at the
+    previous step. One step computes, for each block j and each of its cells v::
 
-    .. math::
-        y^{in_j}_t &= f(W_{in_j} x_t + U_{in_j} y_{t-1} + b_{in_j}) \\
-        y^{out_j}_t &= f(W_{out_j} x_t + U_{out_j} y_{t-1} + b_{out_j}) \\
-        net_{c_j^v,t} &= W_{c_j^v} x_t + U_{c_j^v} y_{t-1} + b_{c_j^v} \\
-        s_{c_j^v,t} &= s_{c_j^v,t-1} + y^{in_j}_t \, g(net_{c_j^v,t}) \\
-        y^{c_j^v}_t &= y^{out_j}_t \, h(s_{c_j^v,t})
+        y^in_t[j]  = f(W_in[j] x_t + U_in[j] y_{t-1} + b_in[j])
+        y^out_t[j] = f(W_out[j] x_t + U_out[j] y_{t-1} + b_out[j])
+        net_t[j,v] = W_c[j,v] x_t + U_c[j,v] y_{t-1} + b_c[j,v]
+        s_t[j,v]   = s_{t-1}[j,v] + y^in_t[j] · g(net_t[j,v])
+        y^c_t[j,v] = y^out_t[j] · h(s_t[j,v])
 
-    with :math:`f` logistic, :math:`g = 4f - 2` and :math:`h = 2f - 1`. The carry is
-    :math:`(s_t, y_t)`, `(*batch, features)` and `(*batch, features + 2 * blocks)`; the
-    output is :math:`y^c_t`, `(*batch, features)`. Cells lie block by block.
+    f is the logistic function, g = 4f - 2 and h = 2f - 1. The carry is (s_t, y_t),
+    `(*batch, features)` and `(*batch, features + 2 * blocks)`; the output is y^c_t,
+    `(*batch, features)`. Cells lie block by block.
 
     By default the gradient is truncated as in the paper: an error that reaches the net
     input of a gate or a cell changes the weights of that unit and is not propagated
-    further. So errors flow back in time only through :math:`s`. The outputs are the
-    same with and without truncation.
+    further. So errors flow back in time only through s_t. The outputs are the same with
+    and without truncation.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.LSTM1997Cell(
@@ -79,7 +78,7 @@ class LSTM1997Cell(RNNCellBase):
 
     Attributes:
       blocks: number of memory cell blocks.
-      block_size: number of cells in each block, :math:`S`.
+      block_size: number of cells in each block, S.
       weight_range: weights, and biases without a given value, are drawn uniformly from
         `[-weight_range, weight_range)`: 0.2 in the paper's Experiments 1 and 2, 0.1 in
         3 to 6.
@@ -87,12 +86,12 @@ class LSTM1997Cell(RNNCellBase):
       output_gate_bias: initial bias of each block's output gate; None draws them.
       biases: the kinds of units that have biases: some of `"in"` (input gates),
         `"cell"` and `"out"` (output gates).
-      gate_feedback: whether :math:`y_{t-1}` contains the gates, as in the paper's fully
+      gate_feedback: whether y_{t-1} contains the gates, as in the paper's fully
         connected hidden layer. If not, it contains only the cells, and the second part
         of the carry is `(*batch, features)`.
       truncate_gradient: whether the gradient is truncated as in the paper; False gives
         full backpropagation through time.
-      gate_fn: activation function of the gates, :math:`f`.
+      gate_fn: activation function of the gates, f in the equations.
       g: activation function of a cell's net input.
       h: activation function of a cell's state.
       dtype: dtype of the computation; None promotes inputs and parameters.
@@ -107,8 +106,8 @@ class LSTM1997Cell(RNNCellBase):
     Reference: Hochreiter and Schmidhuber, 1997,
     https://doi.org/10.1162/neco.1997.9.8.1735, section 4 and appendix A.1. The
     appendix delays every unit by a step. Here, as in the paper's experiments, gates and
-    cells read the input of the same step. Parameters: `ii ig io` hold :math:`W` of
-    input gates, cells and output gates, `hi hg ho` hold :math:`U` and :math:`b`.
+    cells read the input of the same step. Parameters: `ii ig io` hold W of input
+    gates, cells and output gates, `hi hg ho` hold U and b.
     """
 
     blocks: int

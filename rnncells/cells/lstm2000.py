@@ -6,29 +6,26 @@ from rnncells.cells.lstm1997 import LSTM1997Cell, Units
 
 
 class LSTM2000Cell(LSTM1997Cell):
-    r"""The LSTM of 2000: memory cell blocks with forget gates.
+    """The LSTM of 2000: memory cell blocks with forget gates.
 
-    The cells :math:`c_j^v`, :math:`v = 1..S`, of block :math:`j` share an input gate, a
-    forget gate :math:`\varphi_j` and an output gate. :math:`y_{t-1}` are the
-    activations of all hidden units (cells, input gates, forget gates, output gates) at
-    the previous step:
+    The cells v = 1..S of block j share an input gate, a forget gate φ and an output
+    gate. y_{t-1} are the activations of all hidden units (cells, input gates, forget
+    gates, output gates) at the previous step. One step computes, for each block j and
+    each of its cells v::
 
-    .. math::
-        y^{in_j}_t &= f(W_{in_j} x_t + U_{in_j} y_{t-1} + b_{in_j}) \\
-        y^{\varphi_j}_t &= f(W_{\varphi_j} x_t + U_{\varphi_j} y_{t-1}
-            + b_{\varphi_j}) \\
-        y^{out_j}_t &= f(W_{out_j} x_t + U_{out_j} y_{t-1} + b_{out_j}) \\
-        net_{c_j^v,t} &= W_{c_j^v} x_t + U_{c_j^v} y_{t-1} + b_{c_j^v} \\
-        s_{c_j^v,t} &= y^{\varphi_j}_t \, s_{c_j^v,t-1}
-            + y^{in_j}_t \, g(net_{c_j^v,t}) \\
-        y^{c_j^v}_t &= y^{out_j}_t \, h(s_{c_j^v,t})
+        y^in_t[j]  = f(W_in[j] x_t + U_in[j] y_{t-1} + b_in[j])
+        y^φ_t[j]   = f(W_φ[j] x_t + U_φ[j] y_{t-1} + b_φ[j])
+        y^out_t[j] = f(W_out[j] x_t + U_out[j] y_{t-1} + b_out[j])
+        net_t[j,v] = W_c[j,v] x_t + U_c[j,v] y_{t-1} + b_c[j,v]
+        s_t[j,v]   = y^φ_t[j] · s_{t-1}[j,v] + y^in_t[j] · g(net_t[j,v])
+        y^c_t[j,v] = y^out_t[j] · h(s_t[j,v])
 
-    with :math:`f` logistic, :math:`g = 4f - 2` and :math:`h = 2f - 1`. The carry is
-    :math:`(s_t, y_t)`, `(*batch, features)` and `(*batch, features + 3 * blocks)`; the
-    output is :math:`y^c_t`, `(*batch, features)`. Cells lie block by block.
+    f is the logistic function, g = 4f - 2 and h = 2f - 1. The carry is (s_t, y_t),
+    `(*batch, features)` and `(*batch, features + 3 * blocks)`; the output is y^c_t,
+    `(*batch, features)`. Cells lie block by block.
 
     By default the gradient is truncated as in the paper and in `LSTM1997Cell`: errors
-    flow back in time only through :math:`s`, scaled by the forget gates.
+    flow back in time only through s_t, scaled by the forget gates.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.LSTM2000Cell(
@@ -54,10 +51,10 @@ class LSTM2000Cell(LSTM1997Cell):
       ValueError: the same as for `LSTM1997Cell`.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
-    https://doi.org/10.1162/089976600300015015. Parameters: `ii if ig io` hold :math:`W`
-    of input gates, forget gates, cells and output gates, `hi hf hg ho` hold :math:`U`
-    and :math:`b`. `LSTMCell` differs: it has no blocks, its activation function is
-    :math:`\tanh`, only cells are fed back, and its gradient is the full one.
+    https://doi.org/10.1162/089976600300015015. Parameters: `ii if ig io` hold W of
+    input gates, forget gates, cells and output gates, `hi hf hg ho` hold U and b.
+    `LSTMCell` differs: it has no blocks, its activation function is tanh, only cells
+    are fed back, and its gradient is the full one.
     """
 
     biases: Sequence[str] = ("in", "forget", "cell", "out")

@@ -9,18 +9,18 @@ from rnncells.cells.gates import ElementwiseAffine
 
 
 class PeepholeLSTMCell(GatedCell):
-    r"""LSTM with peepholes: each gate also reads the cell state of its unit.
+    """LSTM with peepholes: each gate also reads the cell state of its unit.
 
-    .. math::
-        i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + p_i \odot c_{t-1} + b_{hi}) \\
-        f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + p_f \odot c_{t-1} + b_{hf}) \\
-        g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
-        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-        o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + p_o \odot c_t + b_{ho}) \\
-        h_t &= o_t \odot \tanh(c_t)
+    One step computes::
 
-    The carry is :math:`(c_t, h_t)`, the output is :math:`h_t`; all have the shape
-    `(*batch, features)`.
+        i_t = σ(W_ii x_t + W_hi h_{t-1} + p_i ⊙ c_{t-1} + b_hi)
+        f_t = σ(W_if x_t + W_hf h_{t-1} + p_f ⊙ c_{t-1} + b_hf)
+        g_t = tanh(W_ig x_t + W_hg h_{t-1} + b_hg)
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        o_t = σ(W_io x_t + W_ho h_{t-1} + p_o ⊙ c_t + b_ho)
+        h_t = o_t ⊙ tanh(c_t)
+
+    The carry is (c_t, h_t), the output is h_t; all have the shape `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.PeepholeLSTMCell(features=4), jnp.ones((2, 3))
@@ -33,16 +33,15 @@ class PeepholeLSTMCell(GatedCell):
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases.
-      peephole_init: initializer of :math:`p_i`, :math:`p_f` and :math:`p_o`, each
-        `(features,)`. With zeros, the default, the cell starts as an `LSTMCell`.
+      peephole_init: initializer of p_i, p_f and p_o, each `(features,)`. With zeros,
+        the default, the cell starts as an `LSTMCell`.
 
     Reference: Gers and Schmidhuber, 2000, https://doi.org/10.1109/IJCNN.2000.861302,
     and Gers, Schraudolph and Schmidhuber, 2002,
     https://www.jmlr.org/papers/v3/gers02a.html. Different here, as in Graves, 2013,
     https://arxiv.org/abs/1308.0850: each unit has its own gates, the activation
-    function is :math:`\tanh`, and the gradient is the full one, also through the
-    peepholes. Parameters are those of `LSTMCell` and the
-    peepholes `pi pf po`.
+    function is tanh, and the gradient is the full one, also through the peepholes.
+    Parameters are those of `LSTMCell` and the peepholes `pi pf po`.
     """
 
     use_bias: bool = True

@@ -18,19 +18,20 @@ class ProjectionFields(RNNCellBase):
 
 # Fields are in the order of the bases, from the last base to the first.
 class ProjectedLSTMCell(GatedCell, ProjectionFields):
-    r"""LSTM with a recurrent projection (LSTMP).
+    """LSTM with a recurrent projection (LSTMP).
 
-    .. math::
-        i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
-        f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + b_{hf}) \\
-        g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
-        o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + b_{ho}) \\
-        c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-        m_t &= o_t \odot \tanh(c_t) \\
-        h_t &= W_{hr} m_t
+    One step computes::
 
-    The carry is :math:`(c_t, h_t)`, `(*batch, features)` and
-    `(*batch, proj_features)`; the output is :math:`h_t`.
+        i_t = σ(W_ii x_t + W_hi h_{t-1} + b_hi)
+        f_t = σ(W_if x_t + W_hf h_{t-1} + b_hf)
+        g_t = tanh(W_ig x_t + W_hg h_{t-1} + b_hg)
+        o_t = σ(W_io x_t + W_ho h_{t-1} + b_ho)
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+        m_t = o_t ⊙ tanh(c_t)
+        h_t = W_hr m_t
+
+    The carry is (c_t, h_t), `(*batch, features)` and `(*batch, proj_features)`; the
+    output is h_t.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ProjectedLSTMCell(features=4, proj_features=2)
@@ -43,11 +44,11 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      features: number of units, the width of :math:`c`; None is not possible.
-      proj_features: width of :math:`h`, less than `features`. Each
-        :math:`W_{h\cdot}` is `(proj_features, features)`.
+      features: number of units, the width of c_t; None is not possible.
+      proj_features: width of h_t, less than `features`. W_hi, W_hf, W_hg and W_ho are
+        `(proj_features, features)` each.
       use_bias: whether the gates have biases.
-      projection_init: initializer of :math:`W_{hr}`, `(features, proj_features)`.
+      projection_init: initializer of W_hr, `(features, proj_features)`.
 
     Raises:
       ValueError: `proj_features` is not in `[1, features)`.

@@ -4,12 +4,13 @@ from rnncells.cells.dense import DenseCell
 
 
 class SimpleCell(DenseCell):
-    r"""Elman's recurrent cell: an affine map of input and state, and an activation.
+    """Elman's recurrent cell: an affine map of input and state, and an activation.
 
-    .. math::
-        h_t = \tanh(W_i x_t + b_i + W_h h_{t-1})
+    One step computes::
 
-    The carry and the output are both :math:`h_t`, `(*batch, features)`.
+        h_t = tanh(W_i x_t + b_i + W_h h_{t-1})
+
+    The carry and the output are both h_t, `(*batch, features)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell, x = rnncells.SimpleCell(features=4), jnp.ones((2, 3))
@@ -21,7 +22,7 @@ class SimpleCell(DenseCell):
     Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
-      residual: whether :math:`h_{t-1}` is added inside the activation.
+      residual: whether h_{t-1} is added inside the activation.
       use_bias: whether there is a bias.
 
     Reference: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1; the activation

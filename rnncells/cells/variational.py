@@ -14,21 +14,21 @@ from rnncells.cells.lstm import LSTMCell
 
 
 class VariationalDropout(RNNCellBase):
-    r"""Mixin that adds dropout with the same mask at every step to a cell.
+    """Mixin that adds dropout with the same mask at every step to a cell.
 
-    .. math::
-        W_{i\cdot} \, x_t \quad &\text{becomes} \quad W_{i\cdot} (x_t \odot z_x) \\
-        W_{h\cdot} \, h_{t-1} \quad &\text{becomes} \quad
-            W_{h\cdot} (h_{t-1} \odot z_h)
+    Each gate a multiplies the inputs and the states by masks before its products::
 
-    The elements of the masks are 0 or :math:`1 / (1 - rate)`. Each sequence of the
+        W_ia x_t      becomes  W_ia (x_t ⊙ z_x)
+        W_ha h_{t-1}  becomes  W_ha (h_{t-1} ⊙ z_h)
+
+    The elements of the masks z_x and z_h are 0 or 1 / (1 - rate). Each sequence of the
     batch has its own masks, which all gates share. Dropout applies only where inputs
     and states are multiplied by kernels, not where the cell carries its state over.
 
     To add dropout to your own cell, write
     `class MyVariationalCell(VariationalDropout, MyCell)`. The names of its gates must
     begin with `i` for inputs and `h` for states, and the last part of its carry must be
-    :math:`h`.
+    h.
 
     The masks are the same at every step because `RNN` does not split the random stream
     over time; `rng_streams` tells it so. `flax.linen.RNN` needs

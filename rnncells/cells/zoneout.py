@@ -11,19 +11,17 @@ from rnncells.cells.checks import check_inner_cell, check_rate
 
 
 class ZoneoutCell(RNNCellBase):
-    r"""Wraps a cell so that random elements of its carry keep their previous values.
+    """Wraps a cell so that random elements of its carry keep their previous values.
 
-    Let :math:`\tilde s_t` be a part of the carry as the wrapped cell computes it. The
-    elements of the mask :math:`d_t` are 1 with probability `rate` and 0 otherwise,
-    drawn independently at every step:
+    Let s'_t be a part of the carry as the wrapped cell computes it. The elements of the
+    mask d_t are 1 with probability `rate` and 0 otherwise, drawn independently at every
+    step. One step computes::
 
-    .. math::
-        s_t = d_t \odot s_{t-1} + (1 - d_t) \odot \tilde s_t
+        s_t = d_t ⊙ s_{t-1} + (1 - d_t) ⊙ s'_t
 
-    With `deterministic=True` the cell computes the expected value:
+    With `deterministic=True` the cell computes the expected value::
 
-    .. math::
-        s_t = rate \, s_{t-1} + (1 - rate) \, \tilde s_t
+        s_t = rate · s_{t-1} + (1 - rate) · s'_t
 
     The output is the part of the new carry that the wrapped cell would have returned.
 

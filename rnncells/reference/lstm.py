@@ -1,49 +1,45 @@
-r"""One step of long short-term memory and its derivatives, in closed form.
+"""One step of long short-term memory and its derivatives, in closed form.
 
 Each line is one equation. The code does not use automatic differentiation, and it is
 not fast.
 
-The step, as in `rnncells.LSTMCell`:
+The step, as in `rnncells.LSTMCell`::
 
-.. math::
-    i_t &= \sigma(W_{ii} x_t + W_{hi} h_{t-1} + b_{hi}) \\
-    f_t &= \sigma(W_{if} x_t + W_{hf} h_{t-1} + b_{hf}) \\
-    g_t &= \tanh(W_{ig} x_t + W_{hg} h_{t-1} + b_{hg}) \\
-    o_t &= \sigma(W_{io} x_t + W_{ho} h_{t-1} + b_{ho}) \\
-    c_t &= f_t \odot c_{t-1} + i_t \odot g_t \\
-    h_t &= o_t \odot \tanh(c_t)
+    i_t = σ(W_ii x_t + W_hi h_{t-1} + b_hi)
+    f_t = σ(W_if x_t + W_hf h_{t-1} + b_hf)
+    g_t = tanh(W_ig x_t + W_hg h_{t-1} + b_hg)
+    o_t = σ(W_io x_t + W_ho h_{t-1} + b_ho)
+    c_t = f_t ⊙ c_{t-1} + i_t ⊙ g_t
+    h_t = o_t ⊙ tanh(c_t)
 
-The derivatives. :math:`\delta c_t` is the derivative of the loss with respect to
-:math:`c_t`. For the gates :math:`a \in \{i, f, g, o\}`, :math:`\delta a_t` is the
-derivative with respect to the argument of :math:`\sigma` or :math:`\tanh`.
-:math:`\delta h_t` and :math:`\delta c_t` come from the next step; :math:`\Delta_t` is
-the derivative with respect to the output of this step:
+The derivatives. δc_t is the derivative of the loss with respect to c_t. For each gate a
+(i, f, g and o), δa_t is the derivative with respect to the argument of σ or tanh. δh_t
+and δc_t come from the next step; Δ_t is the derivative with respect to the output of
+this step::
 
-.. math::
-    \delta h_t &\leftarrow \delta h_t + \Delta_t \\
-    \delta o_t &= \delta h_t \odot \tanh(c_t) \odot o_t \odot (1 - o_t) \\
-    \delta c_t &\leftarrow \delta c_t + \delta h_t \odot o_t \odot (1 - \tanh^2(c_t)) \\
-    \delta f_t &= \delta c_t \odot c_{t-1} \odot f_t \odot (1 - f_t) \\
-    \delta i_t &= \delta c_t \odot g_t \odot i_t \odot (1 - i_t) \\
-    \delta g_t &= \delta c_t \odot i_t \odot (1 - g_t^2) \\
-    \delta c_{t-1} &= \delta c_t \odot f_t \\
-    \delta h_{t-1} &= \textstyle\sum_a W_{ha}^T \, \delta a_t \\
-    \delta x_t &= \textstyle\sum_a W_{ia}^T \, \delta a_t \\
-    \delta W_{ia} &= \delta a_t \, x_t^T \\
-    \delta W_{ha} &= \delta a_t \, h_{t-1}^T \\
-    \delta b_{ha} &= \delta a_t
+    δh_t ← δh_t + Δ_t
+    δo_t = δh_t ⊙ tanh(c_t) ⊙ o_t ⊙ (1 - o_t)
+    δc_t ← δc_t + δh_t ⊙ o_t ⊙ (1 - tanh²(c_t))
+    δf_t = δc_t ⊙ c_{t-1} ⊙ f_t ⊙ (1 - f_t)
+    δi_t = δc_t ⊙ g_t ⊙ i_t ⊙ (1 - i_t)
+    δg_t = δc_t ⊙ i_t ⊙ (1 - g_t²)
+    δc_{t-1} = δc_t ⊙ f_t
+    δh_{t-1} = Σ_a W_ha^T δa_t
+    δx_t = Σ_a W_ia^T δa_t
+    δW_ia = δa_t x_t^T
+    δW_ha = δa_t h_{t-1}^T
+    δb_ha = δa_t
 
 The functions sum the derivatives of parameters over the batch. The caller sums them
 over time.
 
 Reference: Greff et al., 2017, https://doi.org/10.1109/TNNLS.2016.2582924, section II.B.
-The paper writes :math:`z` for :math:`g` and :math:`y` for :math:`h`, marks the
-arguments of the activations with bars, and writes :math:`\delta h_t` as a sum over the
-gates of the next step. Different here: there are no peepholes, which would add terms to
-:math:`\delta c`. The full gradient is from Graves and Schmidhuber, 2005,
-https://doi.org/10.1016/j.neunet.2005.06.042. The truncated gradient of Hochreiter and
-Schmidhuber, 1997, https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1, sets
-:math:`\delta h_{t-1}` to 0, and has no forget gate (see `rnncells.LSTM1997Cell`).
+The paper writes z for g and y for h, marks the arguments of the activations with bars,
+and writes δh_t as a sum over the gates of the next step. Different here: there are no
+peepholes, which would add terms to δc_t. The full gradient is from Graves and
+Schmidhuber, 2005, https://doi.org/10.1016/j.neunet.2005.06.042. The truncated gradient
+of Hochreiter and Schmidhuber, 1997, https://doi.org/10.1162/neco.1997.9.8.1735,
+appendix A.1, sets δh_{t-1} to 0, and has no forget gate (see `rnncells.LSTM1997Cell`).
 """
 
 from typing import Any
@@ -64,7 +60,7 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
       params: parameters of an `LSTMCell`, `variables["params"]`: kernels `(features_in,
         features)` of `ii if ig io` and `(features, features)` of `hi hf hg ho`. Each
         gate can have a bias `(features,)`.
-      carry: :math:`(c_{t-1}, h_{t-1})`, each `(*batch, features)`.
+      carry: (c_{t-1}, h_{t-1}), each `(*batch, features)`.
       x: input of the step, `(*batch, features_in)`.
 
     Returns:
@@ -105,7 +101,7 @@ def lstm_step_vjp(
       carry: carry before the step, as in `lstm_step`.
       x: input of the step, as in `lstm_step`.
       d_carry: derivatives with respect to the carry after the step, from the next step:
-        :math:`(\\delta c_t, \\delta h_t)`, each `(*batch, features)`.
+        (δc_t, δh_t), each `(*batch, features)`.
       d_h: derivative with respect to the output of the step, `(*batch, features)`.
 
     Returns:
