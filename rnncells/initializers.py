@@ -67,7 +67,7 @@ class PerGateInit:
 
     Attributes:
       gates: initializers by the name of the gate in the parameter tree.
-      default: initializer of the biases of all other gates.
+      default: initializer of the biases of all other gates. Default: zeros.
 
     Raises:
       TypeError: `gates` does not map names to initializers.

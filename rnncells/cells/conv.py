@@ -24,13 +24,15 @@ class ConvCell(RNNCellBase):
       features: number of filters of each gate.
       kernel_size: sizes of the kernels, one for each spatial axis.
       strides: strides of the convolution of the input: one for each spatial axis, one
-        for all axes, or None for 1.
+        for all axes, or None for 1. Default: None.
       padding: padding of the convolution of the input, as in `flax.linen.Conv`:
         `'SAME'`, `'VALID'`, `'CIRCULAR'`, ... or `(low, high)` pairs.
-      use_bias: whether the convolutions have biases.
+        Default: `'SAME'`.
+      use_bias: whether the convolutions have biases. Default: True.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initializer of the carry.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
     """
 
     features: int
@@ -152,7 +154,7 @@ class ConvLSTMCell(ConvCell):
     `carry_init`):
       peepholes: whether there are peephole weights W_ci, W_cf and W_co, each
         `(*spatial, features)`. They start at 0. A cell with peepholes takes images of
-        one size only.
+        one size only. Default: False.
 
     Reference: Shi et al., 2015, https://arxiv.org/abs/1506.04214, equation (3); the
     peepholes of the paper are off by default. The 1 added to the forget gate is from
@@ -231,15 +233,16 @@ class ConvGRUCell(ConvCell):
     Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
     `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
     `carry_init`):
-      gate_fn: activation function of the gates, σ in the equations.
+      gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
       activation_fn: activation function of the candidate, tanh in the equations.
+        Default: tanh.
       kernel_init: initializer of W_z, W_r and W_n as one kernel,
-        `(*kernel_size, channels, 3 * features)`.
+        `(*kernel_size, channels, 3 * features)`. Default: LeCun normal.
       recurrent_kernel_init: initializer of U_z and U_r as one kernel,
         `(*kernel_size, features, 2 * features)`, and of U_n,
-        `(*kernel_size, features, features)`.
-      bias_init: initializer of the biases.
-      reset_after: whether the reset gate acts after the convolution.
+        `(*kernel_size, features, features)`. Default: orthogonal.
+      bias_init: initializer of the biases. Default: zeros.
+      reset_after: whether the reset gate acts after the convolution. Default: False.
 
     Reference: Ballas et al., 2016, https://arxiv.org/abs/1511.06432, one layer of
     GRU-RCN; the equations of the paper have no biases. As in the paper, and unlike

@@ -29,7 +29,7 @@ class CoupledLSTMCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the gates have biases.
+      use_bias: whether the gates have biases. Default: True.
 
     Choose a `gate_fn` with values in [0, 1].
 

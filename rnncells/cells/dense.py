@@ -19,14 +19,16 @@ class DenseCell(RNNCellBase):
 
     Attributes:
       features: number of units; None takes the width of the carry.
-      activation_fn: activation function, tanh in the equations.
+      activation_fn: activation function, tanh in the equations. Default: tanh.
       kernel_init: initializer of the input kernels, each `(features_in, features)`.
+        Default: LeCun normal.
       recurrent_kernel_init: initializer of the recurrent kernels, each
-        `(features, features)`.
-      bias_init: initializer of the biases.
+        `(features, features)`. Default: orthogonal.
+      bias_init: initializer of the biases. Default: zeros.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initializer of the carry.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
     """
 
     features: int | None
@@ -59,5 +61,5 @@ class GatedCell(DenseCell, GateFields):
     Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
-      gate_fn: activation function of the gates, σ in the equations.
+      gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
     """

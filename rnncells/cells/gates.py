@@ -47,12 +47,13 @@ class ElementwiseAffine(nn.Module):
 
     Attributes:
       num_feature_dims: number of feature axes, the last axes of the inputs. They are
-        the shape of the kernel.
-      use_bias: whether there is a bias.
-      kernel_init: initializer of the kernel, `(*features,)`.
-      bias_init: initializer of the bias, `(*features,)`.
+        the shape of the kernel. Default: 1.
+      use_bias: whether there is a bias. Default: False.
+      kernel_init: initializer of the kernel, `(*features,)`. Default: ones.
+      bias_init: initializer of the bias, `(*features,)`. Default: zeros.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the kernel and the bias.
+        Default: None.
+      param_dtype: dtype of the kernel and the bias. Default: float32.
     """
 
     num_feature_dims: int = 1

@@ -40,7 +40,8 @@ class GRUCell(GatedCell):
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       reset_after: whether the reset gate acts after the recurrent product.
-      use_bias: whether the gates have biases.
+        Default: True.
+      use_bias: whether the gates have biases. Default: True.
 
     Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078; as in the paper,
     z_t multiplies the old state. Parameters and initial values are those of
@@ -105,16 +106,20 @@ class MGUCell(RNNCellBase):
 
     Attributes:
       features: number of units; None takes the width of the carry.
-      gate_fn: activation function of the gate, σ in the equations.
+      gate_fn: activation function of the gate, σ in the equations. Default: sigmoid.
       activation_fn: activation function of the candidate, tanh in the equations.
+        Default: tanh.
       kernel_init: initializer of W_if and W_in, each `(features_in, features)`.
+        Default: LeCun normal.
       recurrent_kernel_init: initializer of W_hf and W_hn, each `(features, features)`.
-      forget_bias_init: initializer of b_if, ones by default.
-      activation_bias_init: initializer of b_in and b_hn.
+        Default: orthogonal.
+      forget_bias_init: initializer of b_if. Default: ones.
+      activation_bias_init: initializer of b_in and b_hn. Default: zeros.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initializer of the carry.
-      reset_gate: whether the gate acts on the candidate.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      reset_gate: whether the gate acts on the candidate. Default: True.
 
     Reference: Zhou et al., 2016, https://arxiv.org/abs/1603.09420. Different in the
     paper: the gate acts on h_{t-1} before the product, and f_t and 1 - f_t are

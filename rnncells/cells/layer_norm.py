@@ -43,9 +43,9 @@ class LayerNormLSTMCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the norms have shifts β.
-      epsilon: constant added to the variance. The default is the value in the authors'
-        code; the default of `flax.linen.LayerNorm` is 1e-6.
+      use_bias: whether the norms have shifts β. Default: True.
+      epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
+        `flax.linen.LayerNorm`. Default: 1e-5.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
     supplementary material. There is no b as in the paper, because it would only add to
@@ -120,9 +120,9 @@ class LayerNormGRUCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the norms have shifts β.
-      epsilon: constant added to the variance. The default is the value in the authors'
-        code; the default of `flax.linen.LayerNorm` is 1e-6.
+      use_bias: whether the norms have shifts β. Default: True.
+      epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
+        `flax.linen.LayerNorm`. Default: 1e-5.
 
     Reference: Ba, Kiros and Hinton, 2016, https://arxiv.org/abs/1607.06450,
     supplementary material. As in the paper, and unlike `GRUCell`, z_t multiplies the

@@ -29,7 +29,7 @@ class LSTMCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the gates have biases.
+      use_bias: whether the gates have biases. Default: True.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015, with blocks of one cell. Parameters and

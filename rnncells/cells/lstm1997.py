@@ -78,25 +78,28 @@ class LSTM1997Cell(RNNCellBase):
 
     Attributes:
       blocks: number of memory cell blocks.
-      block_size: number of cells in each block, S.
+      block_size: number of cells in each block, S. Default: 1.
       weight_range: weights, and biases without a given value, are drawn uniformly from
         `[-weight_range, weight_range)`: 0.2 in the paper's Experiments 1 and 2, 0.1 in
-        3 to 6.
+        3 to 6. Default: 0.1.
       input_gate_bias: initial bias of each block's input gate; None draws them.
+        Default: None.
       output_gate_bias: initial bias of each block's output gate; None draws them.
+        Default: None.
       biases: the kinds of units that have biases: some of `"in"` (input gates),
-        `"cell"` and `"out"` (output gates).
+        `"cell"` and `"out"` (output gates). Default: all of them.
       gate_feedback: whether y_{t-1} contains the gates, as in the paper's fully
         connected hidden layer. If not, it contains only the cells, and the second part
-        of the carry is `(*batch, features)`.
+        of the carry is `(*batch, features)`. Default: True.
       truncate_gradient: whether the gradient is truncated as in the paper; False gives
-        full backpropagation through time.
-      gate_fn: activation function of the gates, f in the equations.
-      g: activation function of a cell's net input.
-      h: activation function of a cell's state.
+        full backpropagation through time. Default: True.
+      gate_fn: activation function of the gates, f in the equations. Default: sigmoid.
+      g: activation function of a cell's net input. Default: 4 sigmoid(x) - 2.
+      h: activation function of a cell's state. Default: 2 sigmoid(x) - 1.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the carry.
-      carry_init: initializer of the carry, which is 0 in the paper.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry, which is 0 in the paper. Default: zeros.
 
     Raises:
       ValueError: `input_gate_bias` or `output_gate_bias` does not have one value for

@@ -43,9 +43,10 @@ class LSTM2000Cell(LSTM1997Cell):
     `weight_range`, `input_gate_bias`, `output_gate_bias`, `gate_feedback`,
     `truncate_gradient`, `gate_fn`, `g`, `h`, `dtype`, `param_dtype`, `carry_init`):
       biases: the kinds of units that have biases: some of `"in"` (input gates),
-        `"forget"`, `"cell"` and `"out"` (output gates).
+        `"forget"`, `"cell"` and `"out"` (output gates). Default: all of them.
       forget_gate_bias: initial bias of each block's forget gate; None draws them. The
         paper uses positive values, so that a cell keeps its state at first.
+        Default: None.
 
     Raises:
       ValueError: the same as for `LSTM1997Cell`.

@@ -32,9 +32,9 @@ class PeepholeLSTMCell(GatedCell):
     Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
-      use_bias: whether the gates have biases.
+      use_bias: whether the gates have biases. Default: True.
       peephole_init: initializer of p_i, p_f and p_o, each `(features,)`. With zeros,
-        the default, the cell starts as an `LSTMCell`.
+        the cell starts as an `LSTMCell`. Default: zeros.
 
     Reference: Gers and Schmidhuber, 2000, https://doi.org/10.1109/IJCNN.2000.861302,
     and Gers, Schraudolph and Schmidhuber, 2002,

@@ -47,8 +47,9 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):
       features: number of units, the width of c_t; None is not possible.
       proj_features: width of h_t, less than `features`. W_hi, W_hf, W_hg and W_ho are
         `(proj_features, features)` each.
-      use_bias: whether the gates have biases.
+      use_bias: whether the gates have biases. Default: True.
       projection_init: initializer of W_hr, `(features, proj_features)`.
+        Default: LeCun normal.
 
     Raises:
       ValueError: `proj_features` is not in `[1, features)`.

@@ -22,8 +22,8 @@ class SimpleCell(DenseCell):
     Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
-      residual: whether h_{t-1} is added inside the activation.
-      use_bias: whether there is a bias.
+      residual: whether h_{t-1} is added inside the activation. Default: False.
+      use_bias: whether there is a bias. Default: True.
 
     Reference: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1; the activation
     function there is logistic. Parameters and initial values are those of

@@ -47,11 +47,13 @@ class VariationalDropout(RNNCellBase):
 
     Attributes:
       input_rate: probability of dropping an element of the input, in [0, 1).
+        Default: 0.
       recurrent_rate: probability of dropping an element of the state, in [0, 1).
-      deterministic: whether dropout is off.
-      rng_collection: name of the random stream.
-      z_h: leave it None. `recur` makes a copy of the cell that has the mask of the
-        states of one step here, for `affine`.
+        Default: 0.
+      deterministic: whether dropout is off. Default: False.
+      rng_collection: name of the random stream. Default: `'dropout'`.
+      z_h: for internal use: `recur` makes a copy of the cell that has the mask of
+        the states of one step here, for `affine`. Default: None.
 
     Raises:
       ValueError: a rate is not in [0, 1).

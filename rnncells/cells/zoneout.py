@@ -43,8 +43,10 @@ class ZoneoutCell(RNNCellBase):
       cell: the wrapped cell. Its output must be a part of its carry, like h of an LSTM.
       rate: probability that an element keeps its previous value, in [0, 1): one rate
         for all parts of the carry, or one rate for each part, for example for (c, h).
+        Default: 0.1.
       deterministic: whether to compute the expected value and draw no mask.
-      rng_collection: name of the random stream.
+        Default: False.
+      rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
       ValueError: a rate is not in [0, 1); the number of rates differs from the number
