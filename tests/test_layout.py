@@ -1,6 +1,7 @@
 """Who may import whom, and what every public name owes its users."""
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -265,6 +266,42 @@ def test_public_classes_are_documented(name):
         if field not in ("parent", "name"):
             line = rf"^\s+{field}: "
             assert re.search(line, documented, re.MULTILINE), f"{field} lacks its line"
+
+
+def own_bases(cls):
+    """The class and its bases, without those of flax."""
+    return [c for c in cls.__mro__ if c.__module__.startswith("rnncells.")]
+
+
+def entry(cls, field):
+    """The lines on a field in the nearest class whose documentation has them."""
+    for base in own_bases(cls):
+        lines = rf"^( +){field}: .*(?:\n\1 +.*)*"
+        found = re.search(lines, base.__doc__ or "", re.MULTILINE)
+        if found:
+            return " ".join(found[0].split())
+    raise AssertionError(f"{field} lacks its line")
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_entries_of_fields_end_with_their_defaults(name):
+    for field in getattr(PUBLIC[name], "__dataclass_fields__", {}).values():
+        if field.name in ("parent", "name"):
+            continue
+        text = entry(PUBLIC[name], field.name)
+        stated = re.search(r" Default: (.+)\.$", text)
+        is_required = field.default is dataclasses.MISSING
+        assert is_required == (stated is None), text
+        # Other defaults, such as functions and dtypes, are stated in words.
+        if isinstance(field.default, bool | int | float | str | None):
+            assert ast.literal_eval(stated[1].strip("`")) == field.default, text
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_equations_read_well_in_a_terminal(name):
+    for base in own_bases(PUBLIC[name]):
+        latex = re.findall(r":math:|math::|\\\w+", base.__doc__ or "")
+        assert latex == [], f"write {latex} of {base.__name__} in Unicode"
 
 
 @pytest.mark.parametrize("name", [n for n in PUBLIC if hasattr(nn, n)])
