@@ -34,12 +34,12 @@ class Bidirectional(nn.Module):
       forward_rnn: layer that runs from the first step to the last, such as `RNN`.
       backward_rnn: layer that runs from the last step to the first. Its outputs are
         returned to the order of the inputs before they are merged.
-      merge_fn: merges a forward and a backward array; default: concatenation on the
+      merge_fn: merges a forward and a backward array. Default: concatenation on the
         last axis.
-      time_major: inputs and outputs are `(time, *batch, *features)`.
-      return_carry: returns `((forward, backward) carries, outputs)`.
+      time_major: inputs and outputs are `(time, *batch, *features)`. Default: False.
+      return_carry: returns `((forward, backward) carries, outputs)`. Default: False.
       return_all_carries: returns the carries after every step, in the order of the
-        inputs, instead of the final carries.
+        inputs, instead of the final carries. Default: False.
 
     Source: `flax.linen.Bidirectional`. Differences: Flax ignores `reverse` and
     `keep_order`; here `reverse` swaps the two directions. Flax always computes carries;

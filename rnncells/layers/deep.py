@@ -52,23 +52,27 @@ class MultiLayerRNN(nn.Module, kw_only=True):
     Attributes:
       features: number of units in each layer and direction, PyTorch's `hidden_size`.
       num_layers: number of layers; each takes the outputs of the previous one.
+        Default: 1.
       bidirectional: runs each layer in both directions and concatenates their outputs.
+        Default: False.
       dropout: dropout rate of the outputs of each layer except the last, in [0, 1).
-        Needs the random stream `dropout`.
-      use_bias: whether the cells have biases.
+        Needs the random stream `dropout`. Default: 0.
+      use_bias: whether the cells have biases. Default: True.
       time_major: inputs and outputs are `(time, *batch, features)`, as in PyTorch with
-        `batch_first=False`.
+        `batch_first=False`. Default: False.
       learn_states: makes the initial states parameters (`h_0`, `c_0`: `(layers *
         directions, features)`, initially zeros) instead of zeros. Resets use them too.
+        Default: False.
       deterministic: disables dropout. Required here or in the call if `dropout` is not
-        0.
-      kernel_init: initializer of the input weights.
-      recurrent_kernel_init: initializer of the recurrent weights.
-      bias_init: initializer of the biases.
+        0. Default: None.
+      kernel_init: initializer of the input weights. Default: LeCun normal.
+      recurrent_kernel_init: initializer of the recurrent weights. Default: orthogonal.
+      bias_init: initializer of the biases. Default: zeros.
       dtype: dtype of the computation; None promotes inputs and parameters.
-      param_dtype: dtype of the parameters and of the states.
-      memory: residuals that are kept for the gradient, see `RNN`.
-      implementation: see `RNN`.
+        Default: None.
+      param_dtype: dtype of the parameters and of the states. Default: float32.
+      memory: residuals that are kept for the gradient, see `RNN`. Default: `'full'`.
+      implementation: see `RNN`. Default: `'auto'`.
     """
 
     # The only positional argument: PyTorch's first argument is the width of the inputs.

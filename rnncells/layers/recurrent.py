@@ -35,7 +35,7 @@ class LSTM(MultiLayerRNN, kw_only=True):
     `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
     `deterministic`, initializers, dtypes, `memory`, `implementation`):
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
-        `features`; None: no projection.
+        `features`; None: no projection. Default: None.
 
     Source: `torch.nn.LSTM`, with the same values. Differences: PyTorch has two biases,
     which add up to the one here, and other initial values
@@ -77,6 +77,7 @@ class GRU(MultiLayerRNN, kw_only=True):
 
     Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
       reset_after: applies the reset gate after the recurrent product, as in PyTorch.
+        Default: True.
 
     Source: `torch.nn.GRU`, with the same values.
     """
@@ -99,7 +100,7 @@ class ElmanRNN(MultiLayerRNN, kw_only=True):
     ((5, 4), (1, 4))
 
     Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
-      nonlinearity: `'tanh'` or `'relu'`.
+      nonlinearity: `'tanh'` or `'relu'`. Default: `'tanh'`.
 
     Source: `torch.nn.RNN`, with the same values.
     """

@@ -64,20 +64,29 @@ class RNN(nn.Module):
       cell: the cell.
       time_major: inputs, outputs, masks and resets have time as their first axis,
         `(time, *batch, *features)` instead of `(*batch, time, *features)`.
+        Default: False.
       return_carry: returns `(final carry, outputs)` instead of the outputs.
+        Default: False.
       reverse: runs from the last step to the first. Outputs are in the order of
         processing, followed by the padding, unless `keep_order` is true.
+        Default: False.
       keep_order: returns the outputs of `reverse` in the order of the inputs.
-      unroll: number of steps in one iteration of the loop.
+        Default: False.
+      unroll: number of steps in one iteration of the loop. Default: 1.
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
+        Default: `{}`.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
+        Default: `'params'`.
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
+        Default: False.
       split_rngs: for `flax.linen.scan`: the random streams that the cell receives. True
         draws a new key for each step, False uses one key for all steps. A cell with
         dropout needs `{"params": False, "dropout": True}`. Cells with an `rng_streams`
         attribute (`ZoneoutCell`, `VariationalDropout`) declare their own streams.
+        Default: `{"params": False}`.
       return_all_carries: returns `(carries, outputs)` with the carry after every step
         instead of the final carry. Carries and outputs have the same time axis.
+        Default: False.
       padded_outputs: values of the outputs at padded and masked steps. `'run'`: the
         cell's own outputs, as in flax.linen. Past `seq_lengths` the state runs on; at
         masked steps the cell sees the last valid carry; NaN and infinite inputs are
@@ -85,6 +94,7 @@ class RNN(nn.Module):
         the first one. With `'zero'` and `'hold'` the cell sees zero inputs there.
         (Exception: with `'run'`, an unbounded state can overflow in long padding, and
         0 * inf makes the gradients NaN. With `'zero'` and `'hold'` it cannot.)
+        Default: `'run'`.
       memory: residuals that the fast loop keeps for the gradient. All choices give the
         same gradient to rounding. `'full'`: all residuals; the fastest. `'recompute'`:
         the carries; the gates are recomputed, one chunk at a time. `'sqrt'`: the carry
@@ -93,15 +103,16 @@ class RNN(nn.Module):
         `jax.checkpoint`, such as
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
         values of a step that the policy chooses; calls of `jit` in the step are inlined
-        before.
+        before. Default: `'full'`.
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
-        `Chunk` in `memory` takes those chunks instead.
+        `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, its step can be mapped over time by
         `jax.vmap`, and it multiplies something that depends on the carry by weights (or
         `memory` or `projection` is set); otherwise the plain loop, which calls the cell
         at every step. `'scan'` always takes the plain loop, which JAX differentiates.
+        Default: `'auto'`.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;

@@ -41,10 +41,10 @@ class Stack(nn.Module):
         `nn.Dense(3)`. An instance that is listed twice shares its parameters.
       skip_connections: concatenates the inputs of the stack to the inputs of each
         recurrent layer after the first, and returns the concatenated outputs of all
-        layers. All layers must be recurrent.
-      time_major: inputs and outputs are `(time, *batch, *features)`.
+        layers. All layers must be recurrent. Default: False.
+      time_major: inputs and outputs are `(time, *batch, *features)`. Default: False.
       return_carry: returns `(carries, outputs)`, where `carries` is a tuple with the
-        final carry of each recurrent layer.
+        final carry of each recurrent layer. Default: False.
 
     Raises:
       ValueError: `layers` is empty, or `skip_connections` is set and a layer is not
