@@ -1,27 +1,86 @@
-"""Recurrent cells for Flax, and the layers that run them over sequences.
+"""Recurrent cells for Flax, and layers that run them over time.
 
-`rnncells/public.py` lists the public names. They are imported when one of them is first
-used (PEP 562), so that `rnncells migrate` runs without JAX and Flax.
+>>> import jax, jax.numpy as jnp, rnncells
+>>> rnn = rnncells.RNN(rnncells.LSTMCell(4))
+>>> y, params = rnn.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
+>>> y.shape  # (batch, time, features)
+(2, 5, 4)
+
+Every name has its own help, for example `help(rnncells.RNN)`.
+
+Cells for one step, called as `carry, output = cell(carry, inputs)`:
+
+  SimpleCell            fully recurrent tanh units, or any activation
+  LSTMCell              LSTM with input, forget and output gates
+  OptimizedLSTMCell     the same cell under Flax's second name
+  GRUCell               GRU, as in Flax and PyTorch, or as in the paper
+  MGUCell               minimal gated unit: one gate, where the GRU has two
+  ProjectedLSTMCell     LSTM whose output is projected to fewer units
+  PeepholeLSTMCell      LSTM whose gates also read the cell state
+  CoupledLSTMCell       LSTM with forget gate = 1 - input gate (CIFG)
+  LayerNormLSTMCell     LSTM with layer normalization
+  LayerNormGRUCell      GRU with layer normalization
+  ConvLSTMCell          convolutional LSTM, any number of spatial axes
+  ConvGRUCell           convolutional GRU, any number of spatial axes
+  LSTM1997Cell          original LSTM of 1997, without forget gates
+  LSTM2000Cell          the cell of 1997 with forget gates
+
+Wrappers and dropout:
+
+  ZoneoutCell           wraps a cell; random units keep their previous state
+  VariationalLSTMCell   LSTM with one dropout mask for all steps
+  VariationalGRUCell    GRU with one dropout mask for all steps
+  VariationalDropout    mixin that adds this dropout to other cells
+
+Layers for whole sequences, with lengths, masks and resets:
+
+  RNN                   runs any cell, also Flax's and your own
+  Bidirectional         runs one RNN forward and one backward in time
+  LSTM, GRU, ElmanRNN   multi-layer RNNs with the options of PyTorch
+  MultiLayerRNN         base class of these three, for any other cell
+  Stack                 applies cells, layers and functions in turn
+  Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
+
+To write your own cell:
+
+  RNNCellBase           base class of all cells; its help has an example
+  ElementwiseAffine     product with a diagonal matrix, as for peepholes
+  check_cell            function that checks a cell and its speed
+
+Submodules, which need no import of their own:
+
+  initializers          biases for long memory, PyTorch's initial values
+  packing               several sequences in each row, to save padding
+  interop               weights of PyTorch, Keras, Haiku, Equinox; files
+  testing               `check_cell` and its report
+  reference             one LSTM step and its derivatives, for reading
+  legacy                runs code for Flax <= 0.6.11 unchanged
+  migrate               rewrites such code: command `rnncells migrate`
+  cells, layers         files of the cells and layers above
 """
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any
+
+from rnncells import _lazy
 
 __version__ = "0.1.0"
 # In rnncells/deprecated.py.
 _OLD_NAMES = ("DeepRNN", "Diagonal")
+# Submodules for users, in addition to those in rnncells/public.py.
+_SUBMODULES = ("cells", "interop", "layers", "legacy", "migrate", "testing")
 
+# rnncells/public.py lists the public names. They are imported when one of them is first
+# used (PEP 562), so that `rnncells migrate` runs without JAX and Flax.
 if TYPE_CHECKING:
     from rnncells.public import *
 else:
     # Type checkers do not see this function: it would hide misspelled names from them.
     def __getattr__(name: str) -> Any:
         """Imports a submodule or, for any other name, all public names."""
+        if _lazy.is_submodule(__name__, name):
+            return importlib.import_module(f"{__name__}.{name}")
         if name == "__all__" or (name.isidentifier() and not name.startswith("_")):
-            full_name = f"{__name__}.{name}"
-            if importlib.util.find_spec(full_name) is not None:
-                return importlib.import_module(full_name)
             # Names that the user has set keep their values.
             globals().update({**_public_names(), **globals()})
             if name in globals():
@@ -32,7 +91,7 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted(["__doc__", "__version__", *_public_names()])
+    return sorted(["__doc__", "__version__", *_SUBMODULES, *_public_names()])
 
 
 def _public_names() -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Names of version 0.1 that have changed: they warn, and work as before."""
 
+import re
+from pathlib import Path
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -64,3 +67,17 @@ def test_streams_are_read_under_their_old_name(key):
     with pytest.warns(DeprecationWarning, match="it is now `rng_streams`"):
         assert rnncells.RNN(rnncells.SimpleCell(4)).streams == {"params": False}
     assert jax.tree.leaves(declared_streams(rnncells.VariationalLSTMCell(4))) == [False]
+
+
+def test_readme_lists_every_deprecated_name():
+    """The first word in backticks of a warning is the deprecated name."""
+    root = Path(rnncells.__file__).parent
+    # These two packages have guides of their own.
+    files = [f for f in root.rglob("*.py") if not {"legacy", "migrate"} & {*f.parts}]
+    code = "\n".join(file.read_text() for file in files)
+    names = {*rnncells._OLD_NAMES, *re.findall(r'"`([\w.]+)`.* is deprecated', code)}
+    assert {"DeepRNN", "ByGate", "streams", "onto", "product"} <= names
+    readme = (root.parent / "README.md").read_text()
+    section = readme.partition("## Deprecated names")[2].partition("\n## ")[0]
+    column = "\n".join(re.findall(r"^\| (.*) \|.*\|$", section, re.MULTILINE))
+    assert [n for n in sorted(names) if not re.search(rf"\b{n}\b", column)] == []

@@ -19,3 +19,7 @@ Only `files` imports another library, safetensors. `table` lists the cells of th
 libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
 by that table, and `layout` finds the cells of a layer.
 """
+
+from rnncells import _lazy
+
+_lazy.attach(__name__)
