@@ -39,6 +39,8 @@ Layers for whole sequences, with lengths, masks and resets:
   LSTM, GRU, ElmanRNN   multi-layer RNNs with the options of PyTorch
   MultiLayerRNN         base class of these three, for any other cell
   Stack                 applies cells, layers and functions in turn
+  LSTMStates            states (h, c) of the layer LSTM
+  SequenceLayer         protocol of layers, for your own in a Stack
   Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
 
 To write your own cell:

@@ -4,6 +4,7 @@ from rnncells import initializers as initializers
 from rnncells import packing as packing
 from rnncells import reference as reference
 from rnncells.cells.base import RNNCellBase as RNNCellBase
+from rnncells.cells.carry import LSTMStates as LSTMStates
 from rnncells.cells.conv import ConvGRUCell as ConvGRUCell
 from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
 from rnncells.cells.coupled import CoupledLSTMCell as CoupledLSTMCell
@@ -29,6 +30,7 @@ from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
 from rnncells.layers.rnn import RNN as RNN
+from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.layers.stack import Stack as Stack
 from rnncells.recurrence.chunks import Chunk as Chunk
 from rnncells.testing import check_cell as check_cell

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.cells.base import RNNCellBase, split_shape
+from rnncells.cells.base import RNNCellBase, initial_carry_of, split_shape
 from rnncells.cells.carry import Carry, Sample, sample_structs
-from rnncells.layers.loops import take_apart
+from rnncells.layers.loops import step_of, take_apart
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence.pytrees import zeros
+from rnncells.recurrence.pytrees import structs, zeros
 
 STEPS = 5
 BATCH = 3
@@ -146,11 +146,7 @@ class _Setting:
         ]
         self.inputs = jax.tree.unflatten(structure, sequence)
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
-        # Flax's cells take shapes.
-        is_ours = isinstance(cell, RNNCellBase)
-        given = first if is_ours else jax.tree.map(jnp.shape, first)
-        carry = cell.initialize_carry(jax.random.key(0), given)
-        self.carry = _like(rng, carry)
+        self.carry = _like(rng, initial_carry_of(cell, None, structs(first)))
         variables = jax.eval_shape(cell.init, key, self.carry, first)
         self.variables = _like(rng, variables)
 
@@ -226,7 +222,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     """The step must be taken apart."""
     params = {"params": {"cell": at.variables.get("params", {})}}
     args = (at.carry, None), (at.inputs,)
-    pure, reason = RNN(at.cell).apply(params, *args, method=take_apart)
+    pure, reason = RNN(at.cell).apply(params, step_of, *args, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)

@@ -56,7 +56,7 @@ OLD_SPELLINGS = {
     "batch dims and size": (
         lambda: rnncells.LSTMCell(4).initialize_carry(KEY, (2,), 4),
         TypeError,
-        "positional arguments",
+        r"with \(key, batch_dims, size\).*`import rnncells.legacy`.*`rnncells migrate`",
     ),
     "batch dims alone": (
         lambda: rnncells.LSTMCell(4).init(

@@ -137,7 +137,8 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
 
     y, last, everywhere = layer.apply(params, x[:, :0], states, return_all_states=True)
 
-    chex.assert_shape(y, (ROWS, 0, 2 * layer.widths[0]))
+    width = jax.tree.leaves(states)[0].shape[-1]
+    chex.assert_shape(y, (ROWS, 0, 2 * width))
     assert_equal(last, states)
     assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
 
@@ -489,7 +490,7 @@ ERRORS = {
     "input size first": (
         lambda: rnncells.LSTM(3, FEATURES),
         TypeError,
-        "takes 2 positional arguments but 3 were given",
+        r"LSTM takes one positional argument, `features`, got \(3, 4\)",
     ),
     "no features": (lambda: rnncells.GRU(None), TypeError, "must be an int, got None"),
     "features of 0": (lambda: rnncells.GRU(0), ValueError, "must be at least 1, got 0"),

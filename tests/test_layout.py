@@ -38,13 +38,15 @@ ALLOWED = {
     ],
     "rnncells/cells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.pytrees"],
-    "rnncells/cells/checks.py": ["chex", "jax", "numpy", "rnncells.cells.carry"],
+    "rnncells/cells/checks.py": ["chex", "flax.errors", "jax", "numpy"]
+    + ["rnncells.cells.carry"],
     "rnncells/cells/gates.py": FLAX,
     "rnncells/cells/base.py": [
         *FLAX,
         "rnncells.cells.carry",
         "rnncells.cells.checks",
         "rnncells.cells.gates",
+        "rnncells.cells.keywords",
         "rnncells.initializers",
         "rnncells.recurrence",
     ],
@@ -55,9 +57,12 @@ ALLOWED = {
         "rnncells.cells.dense",
         "rnncells.cells.checks",
         "rnncells.cells.gates",
+        "rnncells.cells.keywords",
         "rnncells.initializers",
         "rnncells.recurrence",
     ],
+    "rnncells/cells/keywords.py": [],
+    "rnncells/cells/user_warning.py": ["flax", "jax", "rnncells"],
     # Cells that are made of others.
     "rnncells/cells/variational.py": [
         *FLAX,
@@ -70,12 +75,18 @@ ALLOWED = {
     "rnncells/cells/lstm2000.py": ["rnncells.cells.lstm1997"],
     "rnncells/testing.py": [*FLAX, "rnncells"],
     "rnncells/conformance.py": ["rnncells.testing"],
-    "rnncells/deprecated.py": ["flax", "rnncells.cells.gates", "rnncells.layers.deep"],
+    "rnncells/deprecated.py": [
+        "rnncells.cells.gates",
+        "rnncells.cells.user_warning",
+        "rnncells.layers.deep",
+    ],
     "rnncells/layers": [
         *FLAX,
         "rnncells.cells.base",
         "rnncells.cells.carry",
         "rnncells.cells.checks",
+        "rnncells.cells.keywords",
+        "rnncells.cells.user_warning",
         "rnncells.initializers",
         "rnncells.layers",
         "rnncells.recurrence",
@@ -95,6 +106,7 @@ ALLOWED = {
         "rnncells.cells",
         "rnncells.layers",
         "rnncells.legacy",
+        "rnncells.recurrence.pytrees",
     ],
     "rnncells/__main__.py": ["rnncells.migrate"],
     "rnncells/migrate/params.py": [

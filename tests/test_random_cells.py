@@ -26,11 +26,12 @@ KEYS = {
 
 def zoneout(rate=0.4, inner=rnncells.LSTMCell, **options):
     cell = inner(FEATURES, param_dtype=jnp.result_type(float))
-    return rnncells.ZoneoutCell(cell, rate, **options)
+    return rnncells.ZoneoutCell(cell, rate, **{"deterministic": False} | options)
 
 
 def variational(name, **options):
-    options = {"input_rate": 0.3, "recurrent_rate": 0.4} | options
+    rates = {"input_rate": 0.3, "recurrent_rate": 0.4}
+    options = rates | {"deterministic": False} | options
     options["param_dtype"] = jnp.result_type(float)
     return getattr(rnncells, name)(FEATURES, **options)
 
@@ -52,7 +53,7 @@ CELLS = {
     "variational-gru": (partial(variational, "VariationalGRUCell"), FIXED),
     "zoneout-variational": (
         lambda: rnncells.ZoneoutCell(
-            variational("VariationalLSTMCell"), 0.4, rng_collection="zoneout"
+            variational("VariationalLSTMCell"), 0.4, False, "zoneout"
         ),
         {"params": False},
     ),
@@ -160,7 +161,7 @@ def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
 
         @nn.compact
         def __call__(self, x):
-            cell = rnncells.ZoneoutCell(rnncells.GRUCell(FEATURES), rate=0.5)
+            cell = rnncells.ZoneoutCell(rnncells.GRUCell(FEATURES), 0.5, False)
             return rnncells.RNN(cell, **self.options)(x)
 
     x = inputs_of(rng, BATCH, TIME)
@@ -236,7 +237,7 @@ def test_vmapped_rows_draw_from_their_own_keys(rng):
 
 def test_zoneout_keeps_old_states_at_the_given_rate(rng, float64):
     inner = rnncells.LSTMCell(50)
-    cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2))
+    cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2), deterministic=False)
     carry = tuple(jnp.asarray(rng.standard_normal((BATCH, 50))) for _ in range(2))
     x = inputs_of(rng, BATCH)
     params = random_params(rng, inner, carry, x)
@@ -402,7 +403,8 @@ def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
 def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
     def make():
         remat = nn.remat(rnncells.VariationalGRUCell)
-        return remat(FEATURES, input_rate=0.3, recurrent_rate=0.4)
+        rates = {"input_rate": 0.3, "recurrent_rate": 0.4}
+        return remat(FEATURES, **rates, deterministic=False)
 
     rnn, params, x = setting(rng, make, FIXED)
     rngs = {"dropout": KEYS["dropout"]}

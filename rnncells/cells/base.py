@@ -9,26 +9,42 @@ depends on the inputs only, and `recur` everything that depends on the carry. A 
 defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
+import copy
 import warnings
+from functools import partial
+from typing import Any
 
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
 from rnncells.cells.carry import (
     Carry,
     Sample,
     ShapeTree,
+    as_samples,
     carry_dtype,
     cast_like,
     dtype_of,
     is_shape,
     sample_structs,
 )
-from rnncells.cells.checks import check_fields, check_names, check_stepped
+from rnncells.cells.checks import (
+    check_array,
+    check_carry_arguments,
+    check_carry_shape,
+    check_fields,
+    check_key,
+    check_names,
+    check_not_states,
+    check_shapes_of_carry,
+    check_stepped,
+)
 from rnncells.cells.gates import DenseParams
+from rnncells.cells.keywords import check_keywords
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
@@ -70,6 +86,19 @@ class RNNCellBase(nn.RNNCellBase):
     ProjectedLSTMCell are products and have the dtype of the computation.
     """
 
+    def __init_subclass__(cls, **options):
+        # `nn.tabulate` and `nn.intercept_methods` then see calls of the cell alone, as
+        # for Flax's cells.
+        for name in ("carry_shape", "project", "recur"):
+            method = vars(cls).get(name)
+            if method is not None and not hasattr(method, "compact"):
+                nn.nowrap(method)
+        super().__init_subclass__(**options)
+
+    def __new__(cls, *args, **fields):
+        check_keywords(cls, fields)
+        return super().__new__(cls)
+
     def __post_init__(self):
         check_fields(self)
         super().__post_init__()
@@ -92,6 +121,7 @@ class RNNCellBase(nn.RNNCellBase):
             )
         return self.num_feature_dims
 
+    @nn.nowrap
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         """Returns the shapes of the carry without batch axes: a pytree of tuples.
 
@@ -104,6 +134,7 @@ class RNNCellBase(nn.RNNCellBase):
         """
         raise NotImplementedError(f"{type(self).__name__} must define `carry_shape`.")
 
+    @nn.nowrap
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         """Returns the part of a step that depends on the inputs only.
 
@@ -112,6 +143,7 @@ class RNNCellBase(nn.RNNCellBase):
         """
         raise NotImplementedError(f"{type(self).__name__} must define `project`.")
 
+    @nn.nowrap
     def recur(
         self, carry: Carry, projected: chex.ArrayTree
     ) -> tuple[Carry, chex.ArrayTree]:
@@ -119,13 +151,19 @@ class RNNCellBase(nn.RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
 
     def __call__(
-        self, carry: Carry, inputs: chex.ArrayTree
+        self,
+        carry: Carry,
+        inputs: chex.ArrayTree,
+        *,
+        deterministic: bool | None = None,
     ) -> tuple[Carry, chex.ArrayTree]:
         """Applies one step.
 
         Args:
           carry: carry from `initialize_carry` or from the previous step.
           inputs: `(*batch, *features)`, with `num_feature_dims` feature axes.
+          deterministic: overrides the field of a cell with dropout or zoneout; other
+            cells ignore it.
 
         Returns:
           `(new_carry, output)`; the carry keeps its shapes and dtypes.
@@ -134,9 +172,11 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: the shapes of `carry` do not fit the inputs or `features`.
           TypeError: `carry` is not floating or complex.
         """
+        if self.scope is None:
+            raise CallCompactUnboundModuleError()
         if self.is_initializing():
             self._check_bias_init()
-        return self._step(carry, inputs)
+        return self._with_deterministic(deterministic)._step(carry, inputs)
 
     @nn.nowrap
     def _step(
@@ -161,7 +201,27 @@ class RNNCellBase(nn.RNNCellBase):
         # The names of the gates are taken in the scope, so it is rewound.
         return self.clone(parent=self.scope.rewound(), features=width)
 
+    @nn.nowrap
+    def _with_deterministic(self, deterministic: bool | None) -> "RNNCellBase":
+        """Returns the cell with another value of its field `deterministic`, if any."""
+        if deterministic is None or not hasattr(self, "deterministic"):
+            return self
+        return self._with(deterministic=deterministic)
+
+    @nn.nowrap
+    def _with(self, **fields: Any) -> "RNNCellBase":
+        """Returns a bound copy with other fields and the same scope and submodules."""
+        # Otherwise, the copy alone would have the submodules.
+        self._try_setup()
+        copied = copy.copy(self)
+        for name, value in fields.items():
+            # Flax modules are frozen.
+            object.__setattr__(copied, name, value)
+        return copied
+
+    @nn.nowrap
     def _check_bias_init(self) -> None:
+        self._try_setup()
         if getattr(self, "use_bias", True):
             names = [name for name, gate in self._gates().items() if gate.use_bias]
             init = getattr(self, "bias_init", None)
@@ -172,9 +232,10 @@ class RNNCellBase(nn.RNNCellBase):
         self,
         key: chex.PRNGKey | None = None,
         sample_input: Sample | None = None,
-        *,
+        *old_args: Any,
         rng: chex.PRNGKey | None = None,
         input_shape: Sample | None = None,
+        **old_kwargs: Any,
     ) -> Carry:
         """Returns the carry before the first step.
 
@@ -182,24 +243,26 @@ class RNNCellBase(nn.RNNCellBase):
           key: random key for `carry_init`; None if `carry_init` needs no key.
           sample_input: one step of input, `(*batch, *features)`: an array, a
             `jax.ShapeDtypeStruct`, a pytree of them (the shape of the first leaf is
-            used), or a shape. Values are never read.
+            used), or a shape. The last `num_feature_dims` axes are features, so a
+            GRU's `(2,)` is one input of 2 features without a batch. Values are never
+            read.
+          *old_args: refused; Flax 0.6.11 took `(key, batch_dims, size)`.
           rng: `key` under its name in flax.linen.
           input_shape: `sample_input` under its name in flax.linen.
+          **old_kwargs: refused, as `batch_dims=` and `size=` of Flax 0.6.11.
 
         Raises:
           ValueError: the sample has too few axes, or `features` is None.
-          TypeError: the method is called on the class, as before Flax 0.7, or without a
-            sample.
+          TypeError: the method is called on the class or with the arguments of Flax
+            0.6.11, without a sample, or with a key that is no random key.
         """
-        if not isinstance(self, nn.Module):
-            raise TypeError(
-                "`initialize_carry` must be called on an instance: write "
-                "cell.initialize_carry(key, sample_input), where sample_input is one "
-                "step of input, instead of initialize_carry(key, batch_dims, size)."
-            )
-        key = rng if key is None else key
+        check_carry_arguments(self, old_args, old_kwargs)
+        if key is not None and rng is not None:
+            raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
         if (sample_input is None) == (input_shape is None):
             raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
+        key = rng if key is None else key
+        check_key(key)
         sample = input_shape if sample_input is None else sample_input
         specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
         # A carry of one array uses `key` itself, as in flax.linen, so that a random
@@ -217,7 +280,7 @@ class RNNCellBase(nn.RNNCellBase):
 
     @nn.nowrap
     def _carry_structs(self, sample: StructTree) -> StructTree:
-        """Returns the shapes and dtypes of the carry, batch axes first."""
+        """Returns the shapes and dtypes of the carry, with batch axes first."""
         param_dtype = getattr(self, "param_dtype", jnp.float32)
         dtype = carry_dtype(param_dtype, sample)
         batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
@@ -232,32 +295,22 @@ class RNNCellBase(nn.RNNCellBase):
                 )
             return jax.ShapeDtypeStruct(batch + tuple(leaf), dtype)
 
-        return jax.tree.map(struct, self.carry_shape(features), is_leaf=is_shape)
+        shape = check_carry_shape(type(self).__name__, self.carry_shape(features))
+        return jax.tree.map(struct, shape, is_leaf=is_shape)
 
     @nn.nowrap
     def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
         """Raises an error unless the carry fits the inputs and `features`."""
         if type(self).carry_shape is RNNCellBase.carry_shape:
             return
-        input_shape = jax.tree.leaves(inputs)[0].shape
-        batch, features = split_shape(self, input_shape)
+        check_not_states(type(self).__name__, carry)
+        batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
         own = self.carry_shape(features)
         shapes, structure = jax.tree.flatten(own, is_leaf=is_shape)
         expected = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
-        leaves = jax.tree.leaves(carry)
-        fits = jax.tree.structure(carry) == structure and all(
-            len(jnp.shape(leaf)) == len(shape)
-            and all(n in (None, m) for n, m in zip(shape, jnp.shape(leaf), strict=True))
-            for leaf, shape in zip(leaves, expected, strict=True)
-        )
-        if not fits:
-            features = getattr(self, "features", None)
-            raise ValueError(
-                f"`carry` of {type(self).__name__}(features={features}) must have "
-                f"shapes {jax.tree.unflatten(structure, expected)} for inputs of shape "
-                f"{input_shape}, got {jax.tree.map(jnp.shape, carry)}."
-            )
-        for leaf, shape in zip(leaves, shapes, strict=True):
+        expected = jax.tree.unflatten(structure, expected)
+        check_shapes_of_carry(self, carry, expected, inputs)
+        for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
             dtype = dtype_of(leaf)
             if is_shape(shape) and not jnp.issubdtype(dtype, jnp.inexact):
                 raise TypeError(
@@ -332,6 +385,7 @@ class RNNCellBase(nn.RNNCellBase):
           ValueError: there are no names, or there is no gate of some name.
         """
         check_names("affine", names)
+        check_array(type(self).__name__, inputs)
         gates = [self._gate(name) for name in names]
         weights = side_by_side([gate(inputs.shape[-1]) for gate in gates])
         result = Affine(getattr(self, "dtype", None))(inputs, weights)
@@ -393,8 +447,74 @@ def feature_dims(cell: nn.Module) -> int:
     )
 
 
+def initial_carry_of(
+    cell: nn.Module, key: chex.PRNGKey | None, sample: StructTree
+) -> Carry:
+    """Returns the initial carry of any cell; complex if the sample is complex.
+
+    Args:
+      cell: a cell of rnncells, of Flax or of a user.
+      key: random key; None: `jax.random.key(0)`.
+      sample: shapes and dtypes of one step of input.
+    """
+    key = jax.random.key(0) if key is None else key
+    carry = cell.initialize_carry(key, as_samples(sample))
+
+    def complex_if_sample_is(leaf):
+        dtype = dtype_of(leaf)
+        if not jnp.issubdtype(dtype, jnp.inexact):
+            return leaf
+        return jnp.asarray(leaf, carry_dtype(dtype, sample))
+
+    return jax.tree.map(complex_if_sample_is, carry)
+
+
+def sample_of_cell(
+    cell: nn.Module, sample: Sample | None, batch_shape: tuple[int, ...] | None
+) -> StructTree:
+    """Returns one step of input of a cell, from a sample or from the batch axes alone.
+
+    Args:
+      cell: the cell.
+      sample: one step of input; see `sample_structs`.
+      batch_shape: the batch axes.
+
+    Raises:
+      TypeError: not exactly one of both is given.
+      ValueError: the carry of the cell depends on more than the batch axes.
+    """
+    if (sample is None) == (batch_shape is None):
+        raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
+    if batch_shape is None:
+        return sample_structs(sample)
+    if not is_shape(batch_shape):
+        raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
+    samples = [sample_structs((*batch_shape, width)) for width in (1, 2)]
+    init = partial(initial_carry_of, cell, None)
+    if feature_dims(cell) == 1:
+        narrow, wide = (jax.eval_shape(init, sample) for sample in samples)
+        if str(narrow) == str(wide):
+            return samples[0]
+    raise ValueError(
+        f"`batch_shape` is not enough for {type(cell).__name__}, whose carry depends "
+        "on the shape of the input. Pass `sample_input`, one step of input."
+    )
+
+
+def is_cell(module: Any) -> bool:
+    """Says whether an object has the attributes that all cells have in common."""
+    has_axes = hasattr(module, "num_feature_dims") or hasattr(
+        module, "num_feature_axes"
+    )
+    return has_axes and hasattr(module, "initialize_carry")
+
+
 def declared_streams(cell: nn.Module) -> dict[str, bool]:
     """Returns the random streams that a cell declares, and whether time splits them."""
+    if isinstance(cell, RNNCellBase):
+        # `hasattr` runs `setup` of cells without the attribute. Run it for all cells,
+        # so that the draws of a `PerGateInit` do not depend on the attribute.
+        cell._try_setup()
     if hasattr(cell, "rng_streams"):
         return cell.rng_streams
     if hasattr(cell, "streams"):

@@ -1,7 +1,7 @@
 """Shapes and dtypes of carries."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from flax.typing import Dtype
 from jax import export
 
-from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.pytrees import StructTree
 
 # The state of a cell.
 Carry = chex.ArrayTree
@@ -24,6 +24,58 @@ ShapeTree = (
 )
 # One step of input, or its shape.
 Sample = chex.ArrayTree | StructTree | chex.Shape
+
+
+class ShapeDtypeTuple(tuple):
+    """The shape and dtype of one step of input; `initialize_carry` of a cell gets it.
+
+    It is a tuple of sizes, which is what `flax.linen.RNN` passes, and it has the
+    attributes of an array, which is what Flax's proposal for cells passes. A pytree of
+    inputs is a pytree of these tuples.
+
+    Attributes:
+      shape: the sizes, a plain tuple.
+      dtype: the dtype of the input.
+      ndim: the number of axes.
+    """
+
+    def __new__(cls, shape: tuple[int, ...], dtype: Dtype):
+        self = super().__new__(cls, shape)
+        # Extended dtypes, as of random keys, are no dtypes of NumPy.
+        self.dtype = dtype
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self)
+
+    @property
+    def ndim(self) -> int:
+        return len(self)
+
+    def __getnewargs__(self):
+        return self.shape, self.dtype
+
+
+class LSTMStates(NamedTuple):
+    """The states of the layer `LSTM`, in PyTorch's order.
+
+    A cell's carry is a plain tuple in Flax's order, (c, h). Cells refuse this class, so
+    that the two cannot be mistaken for each other.
+
+    Attributes:
+      h: hidden states, `(layers * directions, *batch, features)`.
+      c: cell states, the same shape, or another width if h is projected.
+    """
+
+    h: jax.Array
+    c: jax.Array
+
+
+# So that `jax.export` can serialize programs that take or return states.
+export.register_namedtuple_serialization(
+    LSTMStates, serialized_name="rnncells.LSTMStates"
+)
 
 
 def is_shape(value: Any) -> bool:
@@ -46,16 +98,27 @@ def sample_structs(sample: Sample) -> StructTree:
         gets the dtype bool, which promotes to every other dtype.
 
     Raises:
-      TypeError: `sample` is None.
+      TypeError: `sample` is none of these.
     """
-    if sample is None:
-        raise TypeError(
-            "`sample_input` must be one step of input: an array, a "
-            "jax.ShapeDtypeStruct or a shape, got None."
-        )
-    if is_shape(sample):
+    if is_shape(sample) and not isinstance(sample, ShapeDtypeTuple):
         return jax.ShapeDtypeStruct(tuple(sample), jnp.bool_)
-    return structs(sample)
+    leaves = jax.tree.leaves(sample)
+    if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
+        raise TypeError(
+            "`sample_input` must be one step of input, (*batch, *features): an array, "
+            f"a jax.ShapeDtypeStruct or a shape such as (2, 3), got {sample!r}."
+        )
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
+        raise TypeError(
+            "`sample_input` must be one step of input, got a random key. The key is "
+            "the first argument: initialize_carry(key, sample_input)."
+        )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), sample)
+
+
+def as_samples(inputs: StructTree) -> chex.ArrayTree:
+    """Returns the shapes and dtypes of one step of input, as every cell gets them."""
+    return jax.tree.map(lambda leaf: ShapeDtypeTuple(leaf.shape, leaf.dtype), inputs)
 
 
 def dtype_of(leaf: Any) -> Dtype:

@@ -1,5 +1,7 @@
 """Checks of the arguments and results of cells."""
 
+import dataclasses
+import inspect
 import operator
 from typing import Any
 
@@ -7,14 +9,17 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 
-from rnncells.cells.carry import Carry
+from rnncells.cells.carry import Carry, LSTMStates, ShapeTree, is_shape
 
 
 def check_fields(cell: Any) -> None:
-    """Raises an error unless `features` is a count and activations are functions."""
+    """Raises an error unless the fields that cells have in common are valid."""
     name = type(cell).__name__
     check_features(name, getattr(cell, "features", None))
+    check_dtypes(cell)
+    check_initializers(cell)
     for field in ("gate_fn", "activation_fn"):
         function = getattr(cell, field, len)
         if not callable(function):
@@ -22,6 +27,49 @@ def check_fields(cell: Any) -> None:
                 f"`{field}` of {name} must be a function, got {function!r}. The width "
                 "of the inputs is not an argument: cells read it from the inputs."
             )
+
+
+def check_dtypes(module: Any) -> None:
+    """Raises TypeError unless `dtype` and `param_dtype` are floating or complex."""
+    for field in ("dtype", "param_dtype"):
+        dtype = getattr(module, field, None)
+        if dtype is not None and not jnp.issubdtype(jnp.dtype(dtype), jnp.inexact):
+            raise TypeError(
+                f"`{field}` of {type(module).__name__} must be floating or complex, "
+                f"got {jnp.dtype(dtype)}."
+            )
+
+
+def check_initializers(module: Any) -> None:
+    """Raises TypeError unless the fields of initializers are initializers."""
+    for field in dataclasses.fields(module):
+        if not field.name.endswith("_init"):
+            continue
+        init = getattr(module, field.name)
+        start = f"`{field.name}` of {type(module).__name__} must be an initializer"
+        if not callable(init):
+            raise TypeError(
+                f"{start}, such as jax.nn.initializers.glorot_uniform(), got {init!r}."
+            )
+        if _makes_initializers(init):
+            name = init.__name__
+            raise TypeError(f"{start}, got {name}. Call it: {name}().")
+
+
+def _makes_initializers(function: Any) -> bool:
+    """Says whether a function of JAX or rnncells returns initializers.
+
+    The functions inside of those functions, which draw, are initializers.
+    """
+    module, name = function_name(function)
+    is_known = module.endswith("initializers") and "<locals>" not in name
+    return is_known and "key" not in inspect.signature(function).parameters
+
+
+def function_name(function: Any) -> tuple[str, str]:
+    """Returns the module and the qualified name of a function, or empty strings."""
+    named = inspect.isfunction(function)
+    return (function.__module__, function.__qualname__) if named else ("", "")
 
 
 def check_features(name: str, features: Any) -> None:
@@ -74,14 +122,76 @@ def check_rate(name: str, field: str, rate: Any) -> None:
         raise ValueError(f"`{field}` of {name} must be in [0, 1), got {rate!r}.")
 
 
+def check_deterministic(name: str, value: Any, rate_name: str, rate: float) -> None:
+    """Raises an error unless `deterministic` of a module with dropout is a bool.
+
+    Args:
+      name: name of the module.
+      value: `deterministic`, from the call or from the field.
+      rate_name: name of the dropout rate.
+      rate: the dropout rate, which is not 0.
+    """
+    if value is None:
+        raise ValueError(
+            f"`deterministic` of {name} must be True or False with {rate_name}={rate}, "
+            "got None. Pass it to the call, for example deterministic=False in "
+            "training, or set the field."
+        )
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"`deterministic` of {name} must be a bool, got {value!r}.")
+
+
+def check_rng(module: Any, stream: str) -> None:
+    """Raises InvalidRngError if a module lacks the key of a random stream."""
+    if not module.has_rng(stream):
+        raise InvalidRngError(
+            f"{type(module).__name__} needs a random key for `{stream}`. Pass "
+            f'rngs={{"{stream}": key}} to `apply` (or deterministic=True for no '
+            "dropout). In flax.linen.RNN and flax.linen.scan, also add the stream to "
+            f'`split_rngs`: {{"params": False, "{stream}": ...}}.'
+        )
+
+
 def check_inner_cell(name: str, cell: Any) -> None:
     """Raises an error unless `cell` has `project`, `recur` and `features`."""
+    check_instance(name, "cell", cell)
     if not hasattr(cell, "recur"):
         raise TypeError(
             f"`cell` of {name} must be a cell with `project` and `recur`, got {cell!r}."
         )
     if getattr(cell, "features", 0) is None:
         raise TypeError(f"`features` of the cell of {name} must be an int, got None.")
+
+
+def check_instance(name: str, field: str, module: Any) -> None:
+    """Raises TypeError if a field is a class of modules in place of an instance."""
+    if isinstance(module, type):
+        raise TypeError(
+            f"`{field}` of {name} must be an instance such as "
+            f"{module.__name__}(features), got the class."
+        )
+
+
+def check_key(key: Any) -> None:
+    """Raises TypeError unless `key` is a random key or None."""
+    dtype = getattr(key, "dtype", None)
+    is_raw = dtype is not None and dtype == jnp.uint32
+    if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return
+    raise TypeError(
+        "`key` of `initialize_carry` must be a random key such as jax.random.key(0), "
+        f"or None, got {key!r}. The arguments are initialize_carry(key, sample_input)."
+    )
+
+
+def check_array(name: str, inputs: Any) -> None:
+    """Raises TypeError unless the operand of a product is one array."""
+    if not hasattr(inputs, "ndim"):
+        raise TypeError(
+            f"{name} multiplies one array by its weights, got {type(inputs).__name__}. "
+            "Join a list of steps with jnp.stack(steps, axis=-2), and several inputs "
+            "with jnp.concatenate(inputs, axis=-1)."
+        )
 
 
 def check_names(method: str, names: tuple[Any, ...]) -> None:
@@ -93,6 +203,85 @@ def check_names(method: str, names: tuple[Any, ...]) -> None:
         )
     if not names:
         raise ValueError(f"`{method}` needs at least one name, got none.")
+
+
+def check_carry_arguments(
+    cell: Any, old_args: tuple[Any, ...], old_kwargs: dict[str, Any]
+) -> None:
+    """Raises TypeError if `initialize_carry` is called as before Flax 0.7."""
+    is_class = not hasattr(type(cell), "initialize_carry")
+    if not (is_class or old_args or old_kwargs):
+        return
+    if set(old_kwargs) - {"batch_dims", "size", "init_fn"}:
+        raise TypeError(
+            "`initialize_carry` takes `key` and `sample_input`, got "
+            f"{sorted(old_kwargs)}."
+        )
+    got = "on the class" if is_class else "with (key, batch_dims, size)"
+    raise TypeError(
+        "`initialize_carry` must be called on an instance, as "
+        "cell.initialize_carry(key, sample_input), where sample_input is one step of "
+        f"input or its shape (*batch_dims, features_in). It was called {got}, as up to "
+        "Flax 0.6.11. `import rnncells.legacy` runs such code, and the command "
+        "`rnncells migrate` rewrites it."
+    )
+
+
+def check_carry_shape(name: str, shape: Any) -> ShapeTree:
+    """Returns the result of `carry_shape`; raises TypeError if it has a bare size."""
+    for leaf in jax.tree.leaves(shape, is_leaf=is_shape):
+        if not is_shape(leaf) and not hasattr(leaf, "shape"):
+            raise TypeError(
+                f"`carry_shape` of {name} must return shapes, which are tuples of "
+                f"sizes, got {shape!r}. A tuple of one size needs a comma: ({leaf!r},)."
+            )
+    return shape
+
+
+def check_not_states(name: str, carry: Carry) -> None:
+    """Raises TypeError if a cell gets the states of a layer as its carry."""
+    if isinstance(carry, LSTMStates):
+        raise TypeError(
+            f"`carry` of {name} must be a cell's carry, (c, h), got LSTMStates(h, c), "
+            "the states of a layer. For one layer and direction k, pass "
+            "(states.c[k], states.h[k])."
+        )
+
+
+def check_shapes_of_carry(
+    cell: Any, carry: Carry, expected: ShapeTree, inputs: chex.ArrayTree
+) -> None:
+    """Raises ValueError unless a carry has the expected shapes.
+
+    Args:
+      cell: the cell.
+      carry: the carry.
+      expected: pytree of shapes; None in a shape stands for any size.
+      inputs: one step of input, for the message.
+    """
+    given = jax.tree.map(jnp.shape, carry)
+
+    def fits(shape, other):
+        return len(shape) == len(other) and all(
+            n in (None, m) for n, m in zip(shape, other, strict=True)
+        )
+
+    shapes, structure = jax.tree.flatten(expected, is_leaf=is_shape)
+    others = jax.tree.leaves(given, is_leaf=is_shape)
+    has_structure = jax.tree.structure(carry) == structure
+    if has_structure and all(map(fits, shapes, others)):
+        return
+    name, features = type(cell).__name__, getattr(cell, "features", None)
+    hint = ""
+    if has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, others)):
+        hint = (
+            " flax.linen ignores `features` and takes the width of the carry. For this "
+            f"carry, write {name}(features={others[-1][-1]})."
+        )
+    raise ValueError(
+        f"`carry` of {name}(features={features}) must have shapes {expected} for "
+        f"inputs of shape {jax.tree.leaves(inputs)[0].shape}, got {given}.{hint}"
+    )
 
 
 def check_stepped(

@@ -4,8 +4,29 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.core import meta
+from flax.errors import ScopeParamNotFoundError
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
+
+
+class MissingParamError(ScopeParamNotFoundError):
+    """A cell is applied to parameters that lack one of its own.
+
+    Args:
+      module: the submodule of the cell that needs the parameter.
+      name: name of the parameter.
+    """
+
+    def __init__(self, module: nn.Module, name: str):
+        cell = module.parent
+        given = sorted(cell.variables.get("params", {}))
+        path = "/".join(("params", *module.path, name))
+        Exception.__init__(
+            self,
+            f"{type(cell).__name__} needs the parameter {path!r}, but the given "
+            f"parameters of the cell are {given}. Are they the parameters of another "
+            "layer?",
+        )
 
 
 class DenseParams(nn.Module):
@@ -93,10 +114,19 @@ def param(
       shape: shape of the parameter.
 
     Raises:
-      ValueError: the parameter has another shape.
+      ValueError: the parameter has another shape, or the initializer raises an error.
+      MissingParamError: the parameters are given, and do not have this one.
     """
     if not module.has_variable("params", name):
-        return module.param(name, init, shape, module.param_dtype)
+        if not module.is_mutable_collection("params"):
+            raise MissingParamError(module, name)
+        try:
+            return module.param(name, init, shape, module.param_dtype)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The initializer of the {name} of `{module.name}` in "
+                f"{type(module.parent).__name__} failed for the shape {shape}: {error}"
+            ) from error
     value = meta.unbox(module.get_variable("params", name))
     if jnp.shape(value) != shape:
         raise ValueError(

@@ -1,6 +1,5 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
-import copy
 import dataclasses
 
 import flax.linen as nn
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.checks import check_rate
+from rnncells.cells.checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 
@@ -40,8 +39,9 @@ class VariationalDropout(RNNCellBase):
     >>> cell = rnncells.VariationalLSTMCell(4, input_rate=0.2, recurrent_rate=0.3)
     >>> rnn = rnncells.RNN(cell)
     >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
-    >>> keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
-    >>> y, params = rnn.init_with_output(keys, x)
+    >>> params = rnn.init(jax.random.key(0), x, deterministic=True)
+    >>> rngs = {"dropout": jax.random.key(1)}
+    >>> y = rnn.apply(params, x, deterministic=False, rngs=rngs)
     >>> y.shape
     (2, 5, 4)
 
@@ -50,7 +50,8 @@ class VariationalDropout(RNNCellBase):
         Default: 0.
       recurrent_rate: probability of dropping an element of the state, in [0, 1).
         Default: 0.
-      deterministic: whether dropout is off. Default: False.
+      deterministic: whether dropout is off. Required here or in the call, unless both
+        rates are 0. Default: None.
       rng_collection: name of the random stream. Default: `'dropout'`.
       z_h: for internal use: `recur` makes a copy of the cell that has the mask of
         the states of one step here, for `affine`. Default: None.
@@ -66,7 +67,7 @@ class VariationalDropout(RNNCellBase):
 
     input_rate: float = 0.0
     recurrent_rate: float = 0.0
-    deterministic: bool = False
+    deterministic: bool | None = None
     rng_collection: str = "dropout"
     z_h: jax.Array | None = dataclasses.field(default=None, repr=False, kw_only=True)
 
@@ -92,16 +93,23 @@ class VariationalDropout(RNNCellBase):
     def project(self, inputs):
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
         ones = jnp.ones(inputs.shape, inputs.dtype if is_number else self.param_dtype)
-        z_x = self.input_dropout(ones, deterministic=self.deterministic)
+        z_x = self._mask(self.input_dropout, ones)
         return super().project(inputs * z_x)
 
     def recur(self, carry, projected):
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
-        z_h = self.recurrent_dropout(ones, deterministic=self.deterministic)
-        masked = copy.copy(self)
-        # Flax modules are frozen; the copy shares scope and submodules.
-        object.__setattr__(masked, "z_h", z_h)
+        masked = self._with(z_h=self._mask(self.recurrent_dropout, ones))
         return super(VariationalDropout, masked).recur(carry, projected)
+
+    @nn.nowrap
+    def _mask(self, dropout: nn.Dropout, ones: jax.Array) -> jax.Array:
+        if dropout.rate == 0:
+            return ones
+        name = dropout.name.replace("dropout", "rate")
+        check_deterministic(type(self).__name__, self.deterministic, name, dropout.rate)
+        if not self.deterministic:
+            check_rng(self, self.rng_collection)
+        return dropout(ones, deterministic=self.deterministic)
 
     @nn.nowrap
     def affine(self, inputs, *names, onto=None):

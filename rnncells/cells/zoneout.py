@@ -7,7 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.base import RNNCellBase, declared_streams
-from rnncells.cells.checks import check_inner_cell, check_rate
+from rnncells.cells.checks import (
+    check_deterministic,
+    check_inner_cell,
+    check_rate,
+    check_rng,
+)
 
 
 class ZoneoutCell(RNNCellBase):
@@ -34,8 +39,9 @@ class ZoneoutCell(RNNCellBase):
     >>> cell = rnncells.ZoneoutCell(rnncells.LSTMCell(4), rate=(0.5, 0.05))
     >>> rnn = rnncells.RNN(cell)
     >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
-    >>> keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
-    >>> y, params = rnn.init_with_output(keys, x)
+    >>> params = rnn.init(jax.random.key(0), x, deterministic=True)
+    >>> rngs = {"dropout": jax.random.key(1)}
+    >>> y = rnn.apply(params, x, deterministic=False, rngs=rngs)
     >>> y.shape
     (2, 5, 4)
 
@@ -44,8 +50,8 @@ class ZoneoutCell(RNNCellBase):
       rate: probability that an element keeps its previous value, in [0, 1): one rate
         for all parts of the carry, or one rate for each part, for example for (c, h).
         Default: 0.1.
-      deterministic: whether to compute the expected value and draw no mask.
-        Default: False.
+      deterministic: whether to compute the expected value and draw no mask. Required
+        here or in the call. Default: None.
       rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
@@ -60,7 +66,7 @@ class ZoneoutCell(RNNCellBase):
 
     cell: RNNCellBase
     rate: float | Sequence[float] = 0.1
-    deterministic: bool = False
+    deterministic: bool | None = None
     rng_collection: str = "dropout"
 
     def __post_init__(self):
@@ -122,13 +128,23 @@ class ZoneoutCell(RNNCellBase):
         s = [self._zoned(*part) for part in zip(old, new, rates, strict=True)]
         return jax.tree.unflatten(structure, s), s[given_out.index(True)]
 
+    @nn.nowrap
     def _zoned(self, old: jax.Array, new: jax.Array, rate: float) -> jax.Array:
         if rate == 0:
             return new
+        check_deterministic("ZoneoutCell", self.deterministic, "rate", rate)
         if self.deterministic:
             return rate * old + (1 - rate) * new
+        check_rng(self, self.rng_collection)
         key = self.make_rng(self.rng_collection)
         return jnp.where(jax.random.bernoulli(key, rate, old.shape), old, new)
+
+    @nn.nowrap
+    def _with_deterministic(self, deterministic):
+        if deterministic is None:
+            return self
+        cell = self.cell._with_deterministic(deterministic)
+        return self._with(deterministic=deterministic, cell=cell)
 
     @nn.nowrap
     def _rates(self, parts: int) -> list[float]:

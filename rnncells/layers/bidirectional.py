@@ -1,6 +1,5 @@
 """A layer that runs two layers over a sequence, one in each direction."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +8,16 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.carry import Carry
-from rnncells.layers.checks import check_bools, check_pair, resolve_flags
+from rnncells.cells.carry import Carry, Sample
+from rnncells.cells.checks import check_instance
+from rnncells.cells.keywords import check_keywords
+from rnncells.cells.user_warning import warn
+from rnncells.layers.checks import (
+    check_bools,
+    check_call,
+    check_pair,
+    resolve_flags,
+)
 from rnncells.layers.rnn import RNN
 
 
@@ -53,8 +60,13 @@ class Bidirectional(nn.Module):
     return_carry: bool = False
     return_all_carries: bool = False
 
+    def __new__(cls, *args, **fields):
+        check_keywords(cls, fields)
+        return super().__new__(cls)
+
     def __post_init__(self):
         for name in ("forward_rnn", "backward_rnn"):
+            check_instance("Bidirectional", name, getattr(self, name))
             if isinstance(getattr(self, name), nn.RNNCellBase):
                 raise TypeError(
                     f"`{name}` of Bidirectional must be a layer over sequences such as "
@@ -83,6 +95,8 @@ class Bidirectional(nn.Module):
         resets: jax.Array | None = None,
         reset_carry: tuple[Carry, Carry] | None = None,
         return_all_carries: bool | None = None,
+        padded_outputs: str | None = None,
+        deterministic: bool | None = None,
     ) -> Any:
         """Applies both layers; see `RNN` for the arguments.
 
@@ -99,6 +113,8 @@ class Bidirectional(nn.Module):
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
           reset_carry: `(forward, backward)` carries after a reset.
           return_all_carries: overrides the field.
+          padded_outputs: overrides the field of both layers.
+          deterministic: whether dropout and zoneout are off, for both layers.
 
         Returns:
           The merged outputs, or `((forward, backward) carries, outputs)`.
@@ -106,11 +122,11 @@ class Bidirectional(nn.Module):
         Raises:
           ValueError: `reverse` without `keep_order`, or a shape or length does not fit.
         """
+        check_call(self, deterministic)
         if self.forward_rnn is self.backward_rnn:
-            warnings.warn(
+            warn(
                 "`forward_rnn` and `backward_rnn` are the same object, so they share "
-                "their parameters. Pass two layers for separate parameters.",
-                stacklevel=2,
+                "their parameters. Pass two layers for separate parameters."
             )
         flags = resolve_flags(
             self,
@@ -126,6 +142,7 @@ class Bidirectional(nn.Module):
                 "directions are merged in the order of the inputs."
             )
         shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+        shared |= {"padded_outputs": padded_outputs, "deterministic": deterministic}
         pairs = {"initial_carry": initial_carry, "reset_carry": reset_carry}
         pairs = {name: pair for name, pair in pairs.items() if pair is not None}
         for name, pair in pairs.items():
@@ -145,6 +162,46 @@ class Bidirectional(nn.Module):
             return jax.tree.map(self.merge_fn, forward, backward)
         carries, outputs = zip(forward, backward, strict=True)
         return carries, jax.tree.map(self.merge_fn, *outputs)
+
+    @nn.nowrap
+    def run(
+        self,
+        inputs: chex.ArrayTree,
+        initial_carry: tuple[Carry, Carry] | None = None,
+        **arguments: Any,
+    ) -> tuple[tuple[Carry, Carry], chex.ArrayTree]:
+        """Returns `((forward, backward) carries, outputs)`; see `SequenceLayer`.
+
+        Args:
+          inputs: pytree of `(*batch, time, *features)`.
+          initial_carry: `(forward, backward)` carries.
+          **arguments: arguments of the call.
+        """
+        arguments |= {"return_carry": True, "return_all_carries": False}
+        return self(inputs, initial_carry=initial_carry, **arguments)
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Carry, Carry]:
+        """Returns the `(forward, backward)` initial carries.
+
+        Args:
+          key: random key that is split into one for each direction.
+          sample_input: one time step's input, `(*batch, *features)`.
+          batch_shape: the batch axes, in place of `sample_input`; see
+            `RNN.initialize_carry`.
+        """
+        keys = (None, None) if key is None else jax.random.split(key)
+        rnns = self.forward_rnn, self.backward_rnn
+        return tuple(
+            rnn.initialize_carry(key, sample_input, batch_shape=batch_shape)
+            for rnn, key in zip(rnns, keys, strict=True)
+        )
 
 
 def _run(

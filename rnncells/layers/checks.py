@@ -1,5 +1,6 @@
 """Checks of the arguments of layers over sequences."""
 
+import inspect
 from typing import Any
 
 import chex
@@ -7,8 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import CallCompactUnboundModuleError
+from jax.experimental import checkify
 
 from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.user_warning import warn
+from rnncells.recurrence.schedule import PADDED_OUTPUTS
 
 
 def check_bools(layer: str, **flags: Any) -> None:
@@ -40,6 +45,116 @@ def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]
     return flags
 
 
+def check_call(layer: nn.Module, deterministic: Any) -> None:
+    """Raises an error if a layer is called unbound, or `deterministic` is no bool.
+
+    Raises:
+      CallCompactUnboundModuleError: the call is outside of `init` and `apply`.
+      TypeError: `deterministic` is neither a bool nor None.
+    """
+    if layer.scope is None:
+        raise CallCompactUnboundModuleError()
+    if deterministic is not None:
+        check_bools(type(layer).__name__, deterministic=deterministic)
+
+
+def deterministic_option(
+    module: Any, deterministic: bool | None
+) -> dict[str, bool | None]:
+    """Returns `deterministic` as an argument of a module's call, if it takes that.
+
+    Raises:
+      TypeError: the module has a field `deterministic`, but its call does not take it.
+    """
+    if deterministic is None:
+        return {}
+    parameters = inspect.signature(type(module).__call__).parameters
+    if "deterministic" in parameters:
+        return {"deterministic": deterministic}
+    if hasattr(type(module), "deterministic"):
+        name = type(module).__name__
+        raise TypeError(
+            f"`deterministic` was passed to a layer of {name}, which has a field "
+            "`deterministic`, but does not take it in its call. Add the argument "
+            f"`deterministic=None` to `{name}.__call__`, or set only the field."
+        )
+    return {}
+
+
+def check_inputs(inputs: Any) -> None:
+    """Raises TypeError if the inputs of a layer are a container of another library."""
+    if isinstance(inputs, list):
+        raise TypeError(
+            f"`inputs` must be an array, (*batch, time, *features), got a list of "
+            f"{len(inputs)}. Join steps with jnp.stack(steps, axis=1), or convert "
+            "numbers with jnp.asarray. For a cell with several inputs, pass a tuple."
+        )
+    if hasattr(inputs, "batch_sizes"):
+        raise TypeError(
+            "`inputs` must be an array, got a PackedSequence of PyTorch. Convert it "
+            "with `pad_packed_sequence` and pass the lengths as `seq_lengths`."
+        )
+    if {"inputs", "plan"} <= set(getattr(inputs, "_fields", ())):
+        raise TypeError(
+            "`inputs` must be an array, got a Packed batch. Pass packed.inputs with "
+            "resets=packed.resets and mask=packed.mask."
+        )
+
+
+def check_padded_outputs(value: Any) -> None:
+    """Raises ValueError unless `padded_outputs` is one of its choices."""
+    if value not in PADDED_OUTPUTS:
+        raise ValueError(
+            f"`padded_outputs` of RNN must be one of {list(PADDED_OUTPUTS)}, got "
+            f"{value!r}."
+        )
+
+
+def warn_of_sequence(batch: tuple[int, ...]) -> None:
+    """Warns if the input of a first step may be a sequence."""
+    if len(batch) > 1:
+        warn(
+            "`inputs` of `step` are one time step, (*batch, *features). These are read "
+            f"as having the batch axes {batch}. For a sequence, call the layer. If the "
+            "batch axes are right, pass the carry of `initialize_carry` instead of "
+            "None."
+        )
+
+
+def warn_of_layout(inputs: jax.Array, feature_dims: int) -> None:
+    """Warns about inputs whose shape and dtype suggest that an axis is missing.
+
+    Args:
+      inputs: `(*batch, time, *features)`.
+      feature_dims: number of feature axes.
+    """
+    shape, batch_axes = inputs.shape, inputs.ndim - feature_dims - 1
+    if feature_dims == 1:
+        if batch_axes == 0 and jnp.issubdtype(inputs.dtype, jnp.integer):
+            warn(
+                f"`inputs` are integers of shape {shape}, read as (time, features). "
+                "Tokens of shape (batch, time) need an embedding such as nn.Embed "
+                "first. If the shape is right, convert the inputs to a floating dtype."
+            )
+        return
+    *_, height, width, channels = (0, *shape)
+    # Few images have as many channels as columns, but another number of rows.
+    if feature_dims != 3 or not height != width == channels > 4:
+        return
+    if batch_axes == 0:
+        warn(
+            f"`inputs` of shape {shape} are read as (time, height, width, channels), "
+            f"with {channels} channels. If the axes are (batch, time, height, width), "
+            "add the axis of channels: inputs[..., None]."
+        )
+    elif height in (1, 3):
+        warn(
+            f"`inputs` of shape {shape} are read as (*batch, time, height, width, "
+            f"channels), with {channels} channels. If the channels are the axis of "
+            f"size {height}, move it: jnp.moveaxis(inputs, -3, -1)."
+        )
+
+
 def check_sequences(
     inputs: chex.ArrayTree,
     feature_dims: int,
@@ -61,6 +176,7 @@ def check_sequences(
       resets: booleans, `(*batch, time)` or time first.
     """
     sizes = check_layout(inputs, feature_dims)
+    warn_of_layout(jax.tree.leaves(inputs)[0], feature_dims)
     axis = 0 if time_major else len(sizes) - 1
     batch = sizes[:axis] + sizes[axis + 1 :]
     return (
@@ -113,13 +229,17 @@ def check_lengths(
     """Returns lengths as an array in `[0, steps]`.
 
     A known length outside the range raises an error. Under a transformation such as
-    `jit` values are not known, and lengths are clipped to the range.
+    `jit` values are not known, and lengths are clipped to the range; with
+    `jax.experimental.checkify.checkify` they are checked there too.
     """
     if seq_lengths is None:
         return None
-    is_known = not isinstance(seq_lengths, jax.core.Tracer)
+    # `jit` turns the items of a list into tracers.
+    is_known = not any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(seq_lengths)
+    )
     # NumPy keeps 64-bit integers, so a large length cannot wrap around into the range.
-    lengths = np.asarray(seq_lengths) if is_known else seq_lengths
+    lengths = np.asarray(seq_lengths) if is_known else jnp.asarray(seq_lengths)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"`seq_lengths` must be integers, got {lengths.dtype}.")
     if lengths.shape != batch:
@@ -136,7 +256,12 @@ def check_lengths(
                 f"{lengths[index]} at index {index}."
             )
     # Narrow integers could not hold the number of steps.
-    return jnp.clip(jnp.asarray(lengths, jnp.int32), 0, steps)
+    lengths = jnp.asarray(lengths, jnp.int32)
+    if not is_known:
+        in_range = jnp.all((lengths >= 0) & (lengths <= steps))
+        message = f"`seq_lengths` must be in [0, {steps}] (the time axis), got {{}}"
+        checkify.debug_check(in_range, message, lengths)
+    return jnp.clip(lengths, 0, steps)
 
 
 def check_pair(name: str, pair: Any) -> None:
@@ -165,7 +290,8 @@ def check_states(
     if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
         raise ValueError(
             f"`states` of {layer} must have the shapes {expected} (layers times "
-            f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}."
+            f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}. "
+            "States are h, or (h, c) for an LSTM."
         )
     for part in parts:
         if part.dtype != dtype:

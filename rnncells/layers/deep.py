@@ -1,7 +1,7 @@
 """Several layers of one kind of cell, in one or both directions, as in PyTorch."""
 
 import dataclasses
-import warnings
+from functools import partial
 from typing import Any
 
 import chex
@@ -11,35 +11,50 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, Sample, carry_dtype, sample_structs
-from rnncells.cells.checks import check_count, check_features, check_rate
+from rnncells.cells.base import (
+    RNNCellBase,
+    feature_dims,
+    initial_carry_of,
+    sample_of_cell,
+)
+from rnncells.cells.carry import Carry, LSTMStates, Sample, sample_structs
+from rnncells.cells.checks import (
+    check_count,
+    check_deterministic,
+    check_dtypes,
+    check_features,
+    check_initializers,
+    check_rate,
+    check_rng,
+)
+from rnncells.cells.keywords import check_keywords
+from rnncells.cells.user_warning import warn
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_bools,
+    check_call,
+    check_inputs,
     check_layout,
     check_states,
+    describe,
     resolve_flags,
+    warn_of_sequence,
 )
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.chunks import Chunk
+from rnncells.recurrence.pytrees import StructTree, structs
 
 # Arrays `(layers * directions, *batch, features)`: h, or (h, c).
-States = chex.Array | tuple[chex.Array, chex.Array]
+States = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
 class MultiLayerRNN(nn.Module, kw_only=True):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
-    To use another cell whose carry is h or (c, h), derive a class that defines `cell`
-    and `widths`:
+    To use another cell whose carry is h or (c, h), derive a class that defines `cell`:
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
     >>> class PeepholeLSTM(rnncells.MultiLayerRNN):
-    ...     @property
-    ...     def widths(self):
-    ...         return self.features, self.features
-    ...
     ...     @nn.nowrap
     ...     def cell(self):
     ...         return rnncells.PeepholeLSTMCell(self.features, dtype=self.dtype)
@@ -92,6 +107,16 @@ class MultiLayerRNN(nn.Module, kw_only=True):
     memory: str | Chunk = "full"
     implementation: str = "auto"
 
+    def __new__(cls, *args, **fields):
+        check_keywords(cls, fields)
+        if len(args) > 1:
+            raise TypeError(
+                f"{cls.__name__} takes one positional argument, `features`, got "
+                f"{args}. The width of the inputs is read from the inputs. Pass "
+                "`num_layers` and other options by name."
+            )
+        return super().__new__(cls)
+
     def __post_init__(self):
         name = type(self).__name__
         if self.features is None:
@@ -100,26 +125,22 @@ class MultiLayerRNN(nn.Module, kw_only=True):
         check_count(name, "num_layers", self.num_layers)
         check_rate(name, "dropout", self.dropout)
         if self.dropout and self.num_layers == 1:
-            warnings.warn(
+            warn(
                 f"`dropout` of {name} is applied between layers, so it has no effect "
-                "with `num_layers=1`.",
-                stacklevel=3,
+                "with `num_layers=1`."
             )
         flags = ("bidirectional", "use_bias", "time_major", "learn_states")
         check_bools(name, **{flag: getattr(self, flag) for flag in flags})
         if self.deterministic is not None:
             check_bools(name, deterministic=self.deterministic)
+        check_dtypes(self)
+        check_initializers(self)
         super().__post_init__()
 
     @nn.nowrap
     def cell(self) -> RNNCellBase:
         """Returns the cell of one layer and direction."""
         raise NotImplementedError(f"{type(self).__name__} must define `cell`.")
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Widths of the states h, or h and c."""
-        return (self.features,)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -134,14 +155,11 @@ class MultiLayerRNN(nn.Module, kw_only=True):
         return 2 if self.bidirectional else 1
 
     def setup(self):
+        """Creates the cells of all layers, and the learned states."""
         self.layers = [self._layer() for _ in range(self.num_layers)]
         self.between = nn.Dropout(self.dropout)
         if self.learn_states:
-            count, zeros = self.num_layers * self.directions, nn.initializers.zeros
-            self.learned = tuple(
-                self.param(f"{name}_0", zeros, (count, width), self.param_dtype)
-                for name, width in zip("hc", self.widths, strict=False)
-            )
+            self.learned = self._learned()
 
     @nn.nowrap
     def _layer(self) -> nn.Module:
@@ -155,6 +173,44 @@ class MultiLayerRNN(nn.Module, kw_only=True):
             for _ in range(self.directions)
         ]
         return Bidirectional(*rnns) if self.bidirectional else rnns[0]
+
+    @nn.nowrap
+    def _learned(self) -> tuple[jax.Array, ...]:
+        """Returns the learned states, `(layers * directions, features)` each."""
+        name, zeros = type(self).__name__, nn.initializers.zeros
+        if feature_dims(self._cell()) != 1:
+            raise ValueError(
+                f"`learn_states` of {name} needs a cell with one feature axis, got "
+                f"{type(self._cell()).__name__}."
+            )
+        row = self._structs(sample_structs((1,)))
+        return tuple(
+            self.param(f"{letter}_0", zeros, struct.shape, self.param_dtype)
+            for letter, struct in zip("hc", _parts(row), strict=False)
+        )
+
+    @nn.nowrap
+    def _cell(self) -> nn.Module:
+        """Returns the cell of the first layer; all layers have equal cells."""
+        first = self.layers[0]
+        return first.forward_rnn.cell if self.bidirectional else first.cell
+
+    @nn.nowrap
+    def _structs(self, sample: StructTree) -> States:
+        """Returns shapes and dtypes of the states for one step of input."""
+        init = partial(initial_carry_of, self._cell(), None)
+        count = self.num_layers * self.directions
+
+        def of_all_layers(leaf):
+            return jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
+
+        carry = jax.eval_shape(init, sample)
+        if len(jax.tree.leaves(carry)) not in (1, 2):
+            raise ValueError(
+                f"`cell` of {type(self).__name__} must return a cell whose carry is h "
+                f"or (c, h), got {describe(carry)}. Use `Stack` for other cells."
+            )
+        return _states(jax.tree.map(of_all_layers, carry))
 
     def __call__(
         self,
@@ -173,10 +229,13 @@ class MultiLayerRNN(nn.Module, kw_only=True):
         Args:
           inputs: `(*batch, time, features_in)` with any number of batch axes.
           states: initial states, `(layers * directions, *batch, features)`: h, or for
-            LSTM the pair (h, c), in the form that this call returns. The forward and
-            backward states of a layer are adjacent. Default: zeros, or the learned
-            states.
-          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0.
+            LSTM `LSTMStates(h, c)`, in the form that this call returns. The forward and
+            backward states of a layer are adjacent. A plain tuple is taken as (h, c),
+            as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
+            swapped. Default: the cells' own initial carries, which are zeros, or the
+            learned states.
+          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0, as
+            in PyTorch. (`RNN` returns the cell's own outputs there, as Flax does.)
           mask: booleans `(*batch, time)`, false at steps to skip. Outputs of skipped
             steps are 0.
           resets: booleans `(*batch, time)`, true at the first step of each new
@@ -197,29 +256,33 @@ class MultiLayerRNN(nn.Module, kw_only=True):
             `deterministic`.
           TypeError: the states have another dtype; lengths are not integers.
         """
+        check_call(self, deterministic)
+        check_inputs(inputs)
         flags = resolve_flags(
             self, time_major=time_major, return_all_states=return_all_states
         )
+        if deterministic is None:
+            deterministic = self.deterministic
         inputs = jnp.asarray(inputs)
-        sizes = check_layout(inputs, 1)
+        sizes = check_layout(inputs, feature_dims(self._cell()))
         axis = 0 if flags["time_major"] else len(sizes) - 1
-        batch = sizes[:axis] + sizes[axis + 1 :]
-        carries = self._carries(states, batch, inputs)
+        x_t = structs(inputs, drop_axis=axis)
+        carries = self._carries(states, x_t)
         arguments = {
             "seq_lengths": seq_lengths,
             "mask": mask,
             "resets": resets,
             "time_major": flags["time_major"],
             "return_carry": True,
+            "deterministic": deterministic,
         }
-        has_resets = resets is not None
-        reset_carries = self._carries(None, batch, inputs) if has_resets else None
+        reset_carries = carries if states is None else self._carries(None, x_t)
         outputs, finals, everywhere = inputs, [], []
         for k, layer in enumerate(self.layers):
             if k > 0:
                 outputs = self._dropped(outputs, deterministic)
             arguments["initial_carry"] = carries[k]
-            if has_resets:
+            if resets is not None:
                 arguments["reset_carry"] = reset_carries[k]
             carry, outputs = layer(
                 outputs, **arguments, return_all_carries=return_all_states
@@ -232,11 +295,43 @@ class MultiLayerRNN(nn.Module, kw_only=True):
             return outputs, self._states(finals), self._states(everywhere)
         return outputs, self._states(finals)
 
+    @nn.nowrap
+    def run(
+        self,
+        inputs: jax.Array,
+        initial_carry: States | None = None,
+        *,
+        init_key: chex.PRNGKey | None = None,
+        reset_carry: None = None,
+        **arguments: Any,
+    ) -> tuple[States, jax.Array]:
+        """Returns `(final states, outputs)`, as every `SequenceLayer` does.
+
+        Args:
+          inputs: `(*batch, time, features_in)`.
+          initial_carry: initial states.
+          init_key: not used; the initial states are not random.
+          reset_carry: must be None.
+          **arguments: arguments of the call.
+
+        Raises:
+          ValueError: `reset_carry` is given.
+        """
+        if reset_carry is not None:
+            raise ValueError(
+                f"`reset_carry` must be None for {type(self).__name__}, which restarts "
+                "from zeros or from its learned states."
+            )
+        outputs, states = self(inputs, initial_carry, **arguments)
+        return states, outputs
+
     def step(
         self,
         states: States | None,
         inputs: jax.Array,
         *,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
         deterministic: bool | None = None,
     ) -> tuple[States, jax.Array]:
         """Applies all layers to one step: `states, output = layer.step(states, x_t)`.
@@ -247,30 +342,50 @@ class MultiLayerRNN(nn.Module, kw_only=True):
         Args:
           states: states in the form of the call; None before the first step.
           inputs: `(*batch, features_in)`.
+          mask: booleans `(*batch,)`, false for rows whose states must not change and
+            whose outputs are 0.
+          resets: booleans `(*batch,)`, true for rows that start a new sequence.
           deterministic: overrides the field.
 
         Raises:
           ValueError: the layer is bidirectional, or the states do not fit.
         """
+        check_call(self, deterministic)
         if self.bidirectional:
             raise ValueError(
                 f"`step` of {type(self).__name__} needs `bidirectional=False`, got "
                 "True: the backward direction starts at the end of the sequence. Call "
                 "the layer on the whole sequence."
             )
+        if deterministic is None:
+            deterministic = self.deterministic
         output = jnp.asarray(inputs)
+        x_t = structs(output)
+        if states is None:
+            warn_of_sequence(x_t.shape[: -feature_dims(self._cell())])
+        arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
+        reset_carries = [None] * self.num_layers
+        if resets is not None:
+            reset_carries = self._carries(None, x_t)
         carries = []
-        for k, carry in enumerate(self._carries(states, output.shape[:-1], output)):
+        for k, carry in enumerate(self._carries(states, x_t)):
             if k > 0:
                 output = self._dropped(output, deterministic)
-            carry, output = self.layers[k].step(carry, output)
+            carry, output = self.layers[k].step(
+                carry, output, reset_carry=reset_carries[k], **arguments
+            )
             carries.append(carry)
         return self._states(carries), output
 
+    @nn.nowrap
     def initialize_carry(
-        self, key: chex.PRNGKey | None = None, sample_input: Sample | None = None
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
     ) -> States:
-        """Returns the initial states: zeros, or the learned states.
+        """Returns the initial states: those of the cells, or the learned states.
 
         With `learn_states`, call `layer.apply(params, None, x_t,
         method="initialize_carry")`.
@@ -279,62 +394,65 @@ class MultiLayerRNN(nn.Module, kw_only=True):
           key: not used; every `initialize_carry` takes a key.
           sample_input: one time step's input, `(*batch, features_in)`: an array, a
             `jax.ShapeDtypeStruct`, or a shape.
+          batch_shape: the batch axes, in place of `sample_input`.
 
         Raises:
           ValueError: the layer has `learn_states`, but is called without parameters.
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
         """
-        if self.learn_states and self.scope is None:
-            raise ValueError(
-                f"`initialize_carry` of {type(self).__name__} with `learn_states` "
-                "needs parameters. Call layer.apply(params, None, x_t, "
-                "method='initialize_carry')."
-            )
-        sample = sample_structs(sample_input)
-        return self._states(self._carries(None, sample.shape[:-1], sample))
+        if self.scope is None:
+            if self.learn_states:
+                raise ValueError(
+                    f"`initialize_carry` of {type(self).__name__} with `learn_states` "
+                    "needs parameters. Call layer.apply(params, None, x_t, "
+                    "method='initialize_carry')."
+                )
+            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+            return self.clone(parent=None).apply({}, key, sample_input, **options)
+        sample = sample_of_cell(self._cell(), sample_input, batch_shape)
+        return self._states(self._carries(None, sample))
 
+    @nn.nowrap
     def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
         if self.dropout == 0:
             return outputs
-        if deterministic is None:
-            deterministic = self.deterministic
-        if deterministic is None:
-            raise ValueError(
-                f"`deterministic` of {type(self).__name__} must be True or False with "
-                f"dropout={self.dropout}, got None. Set the field, or pass it to the "
-                "call."
-            )
-        check_bools(type(self).__name__, deterministic=deterministic)
+        check_deterministic(type(self).__name__, deterministic, "dropout", self.dropout)
+        if not deterministic:
+            check_rng(self, "dropout")
         return self.between(outputs, deterministic=deterministic)
 
-    def _carries(
-        self, states: States | None, batch: tuple[int, ...], inputs: jax.Array
-    ) -> list[Carry]:
+    @nn.nowrap
+    def _carries(self, states: States | None, sample: StructTree) -> list[Carry]:
         """Returns a carry for each layer, or a pair of carries if bidirectional."""
-        count, name = self.num_layers * self.directions, type(self).__name__
-        dtype = carry_dtype(self.param_dtype, inputs)
-        shapes = tuple((count, *batch, width) for width in self.widths)
-        if states is not None:
-            parts = check_states(name, states, shapes, dtype)
-        elif self.learn_states:
-            ones = (1,) * len(batch)
+        if states is None and not self.learn_states:
+            return [layer.initialize_carry(None, sample) for layer in self.layers]
+        expected = _parts(self._structs(sample))
+        shapes = tuple(struct.shape for struct in expected)
+        if states is None:
+            ones = (1,) * (len(shapes[0]) - 2)
             parts = tuple(
-                jnp.broadcast_to(p.reshape(count, *ones, -1), shape).astype(dtype)
-                for p, shape in zip(self.learned, shapes, strict=True)
+                jnp.broadcast_to(
+                    p.reshape(p.shape[0], *ones, p.shape[1]), struct.shape
+                ).astype(struct.dtype)
+                for p, struct in zip(self.learned, expected, strict=True)
             )
         else:
-            parts = tuple(jnp.zeros(shape, dtype) for shape in shapes)
+            name = type(self).__name__
+            parts = check_states(name, states, shapes, expected[0].dtype)
+        count = self.num_layers * self.directions
         carries = [_carry([part[k] for part in parts]) for k in range(count)]
         if self.bidirectional:
             return list(zip(carries[::2], carries[1::2], strict=True))
         return carries
 
+    @nn.nowrap
     def _states(self, carries: list[Carry]) -> States:
         """Converts the carries of all layers to states."""
         if self.bidirectional:
             carries = [carry for pair in carries for carry in pair]
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries)
-        return stacked[::-1] if isinstance(stacked, tuple) else stacked
+        return _states(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
 
+    @nn.nowrap
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
         """Returns the final carry from the carries in the order of the inputs."""
 
@@ -349,6 +467,16 @@ class MultiLayerRNN(nn.Module, kw_only=True):
             return jax.tree.map(last(-1), carries, initial)
         forward, backward = zip(carries, initial, strict=True)
         return jax.tree.map(last(-1), *forward), jax.tree.map(last(0), *backward)
+
+
+def _states(carry: Carry) -> States:
+    """Converts a carry h or (c, h) of all layers to states."""
+    return LSTMStates(*carry[::-1]) if isinstance(carry, tuple) else carry
+
+
+def _parts(states: States) -> tuple[Any, ...]:
+    """Returns the states h or (h, c) as a tuple."""
+    return tuple(states) if isinstance(states, tuple) else (states,)
 
 
 def _carry(states: list[jax.Array]) -> Carry:

@@ -12,7 +12,7 @@ from flax.core import DenyList
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.cells.carry import Carry, cast_like
-from rnncells.layers.checks import check_kept
+from rnncells.layers.checks import check_kept, deterministic_option
 from rnncells.layers.rng_streams import (
     RngStreams,
     count_draws,
@@ -32,12 +32,23 @@ _OTHERS = (
 )
 
 
-def plain_loop(rnn: nn.Module, axis: int) -> Callable:
+def single_step(cell: nn.Module, step: Callable) -> Callable:
+    """Returns a loop over sequences of one step, time first; it calls the cell once."""
+
+    def loop(body, reset_carry, carry, xs):
+        x = jax.tree.map(lambda leaf: leaf[0], xs)
+        carry, ys = body(partial(step, cell), reset_carry, carry, x)
+        return carry, jax.tree.map(lambda leaf: leaf[None], ys)
+
+    return loop
+
+
+def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
     def loop(body, reset_carry, carry, xs):
         def one_step(cell, carry, x):
-            return body(partial(step_of, cell), reset_carry, carry, x)
+            return body(partial(step, cell), reset_carry, carry, x)
 
         scan = nn.scan(
             one_step,
@@ -54,13 +65,18 @@ def plain_loop(rnn: nn.Module, axis: int) -> Callable:
     return loop
 
 
-def fast_loop(rnn: nn.Module, axis: int) -> Callable:
+def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns the fast loop; for a cell that it cannot run, the plain loop.
 
     The loop raises ValueError if `memory` or `projection` of the layer is set, but the
     fast loop cannot run.
+
+    Args:
+      rnn: the layer, bound.
+      axis: position of the time axis.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
     """
-    plain = plain_loop(rnn, axis)
+    plain = plain_loop(rnn, axis, step)
     if rnn.implementation == "scan" or rnn.is_initializing():
         return plain
 
@@ -68,7 +84,7 @@ def fast_loop(rnn: nn.Module, axis: int) -> Callable:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if jax.tree.leaves(by_time)[0].shape[0] == 0:
             return plain(body, reset_carry, carry, xs)
-        pure, reason = take_apart(rnn, carry, by_time, body, reset_carry)
+        pure, reason = take_apart(rnn, step, carry, by_time, body, reset_carry)
         if reason is not None:
             check_default_options(rnn, f"which {reason}")
         if pure is None or (not pure.step.products and _has_default_options(rnn)):
@@ -156,6 +172,7 @@ def one_call(step: Callable, reset_carry: None, carry: tuple, now: tuple) -> tup
 
 def take_apart(
     rnn: nn.Module,
+    step: Callable,
     carry: tuple[Carry, Carry | None],
     xs: tuple,
     body: Callable = one_call,
@@ -165,6 +182,7 @@ def take_apart(
 
     Args:
       rnn: the layer, bound.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
       carry: carry of `body` before the first step; its first element is the cell's.
       xs: what `body` gets at each step, `(time, ...)`; first the inputs of the cell.
       body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
@@ -179,10 +197,10 @@ def take_apart(
     given = (rnn.cell.unbind()[1], streams.fixed), reset_carry
     now = xs, streams.stepwise
     try:
-        counters, after = _counters(rnn, state, inputs, streams)
-        function = _pure_step(rnn, body, streams, counters)
+        counters, after = _counters(rnn, step, state, inputs, streams)
+        function = _pure_step(rnn, step, body, streams, counters)
         policy = memory.policy_of(rnn.memory)
-        step = Step(function, given, carry, structs(now, drop_axis=True), policy)
+        pure = Step(function, given, carry, structs(now, drop_axis=0), policy)
     # The plain loop has the missing random stream or variable, or raises, too.
     except InvalidRngError as error:
         return None, (
@@ -191,17 +209,17 @@ def take_apart(
         )
     except FlaxError:
         return None, _OTHERS.format(name)
-    _, (_, written) = step.result
+    _, (_, written) = pure.result
     if jax.tree.leaves(written):
         return None, f"needs a cell that writes to no collection; {name} writes to one."
-    limit = why_not_vmapped(step.jaxpr, step.varying)
+    limit = why_not_vmapped(pure.jaxpr, pure.varying)
     if limit is not None:
         return None, f"needs a step that `jax.vmap` can map; {name} {limit}."
-    return PureStep(step, given, now, after), None
+    return PureStep(pure, given, now, after), None
 
 
 def _pure_step(
-    rnn: nn.Module, body: Callable, streams: RngStreams, counters: dict
+    rnn: nn.Module, step: Callable, body: Callable, streams: RngStreams, counters: dict
 ) -> Callable:
     """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
 
@@ -212,9 +230,9 @@ def _pure_step(
 
     def call(cell, carry, inputs):
         count_from(counters, cell.scope.rng_counters)
-        return step_of(cell, carry, inputs)
+        return step(cell, carry, inputs)
 
-    def step(given, carry, now):
+    def pure(given, carry, now):
         ((variables, fixed), reset_carry), (xs, keys) = given, now
         options = {"rngs": streams.rngs(fixed, keys), "mutable": mutable}
 
@@ -226,18 +244,22 @@ def _pure_step(
         carry, (history, (output, written)) = body(apply, reset_carry, carry, xs)
         return carry, ((history, output), written)
 
-    return step
+    return pure
 
 
 def _counters(
-    rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree, streams: RngStreams
+    rnn: nn.Module,
+    step: Callable,
+    carry: Carry,
+    inputs: chex.ArrayTree,
+    streams: RngStreams,
 ) -> tuple[dict, dict]:
     """Returns counters of random draws: before a step, and after the loop."""
     if not streams.like:
         return {}, {}
     cell, variables = rnn.cell.unbind()
-    x_t = structs(inputs, drop_axis=True)
-    count = partial(count_draws, cell)
+    x_t = structs(inputs, drop_axis=0)
+    count = partial(count_draws, cell, step)
     own = rnn.cell.scope.rng_counters
     counters = count(own, variables, carry, x_t, streams.like)
     # Later draws continue with the counters that flax.linen.scan leaves.
@@ -245,9 +267,19 @@ def _counters(
 
 
 def step_of(
-    cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
+    cell: nn.Module,
+    carry: Carry,
+    inputs: chex.ArrayTree,
+    deterministic: bool | None = None,
 ) -> tuple[Carry, chex.ArrayTree]:
-    """Applies one step of any cell; casts the new carry to the dtypes of the old."""
-    new, output = cell(carry, inputs)
+    """Applies one step of any cell; casts the new carry to the dtypes of the old.
+
+    Args:
+      cell: the cell, bound.
+      carry: carry before the step.
+      inputs: one step of input.
+      deterministic: passed to the cell if it takes this argument.
+    """
+    new, output = cell(carry, inputs, **deterministic_option(cell, deterministic))
     check_kept(type(cell).__name__, new, carry)
     return cast_like(new, carry), output

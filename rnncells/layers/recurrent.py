@@ -49,10 +49,6 @@ class LSTM(MultiLayerRNN, kw_only=True):
             check_projection(type(self).__name__, self.proj_features, self.features)
         super().__post_init__()
 
-    @property
-    def widths(self):
-        return self.proj_features or self.features, self.features
-
     @nn.nowrap
     def cell(self):
         if self.proj_features is None:

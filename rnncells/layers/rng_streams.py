@@ -1,6 +1,6 @@
 """Random streams of a cell, as arrays that a loop over time can take."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -56,7 +56,13 @@ def rng_streams_of(rnn: nn.Module, steps: int) -> RngStreams:
 
 
 def count_draws(
-    cell: nn.Module, counters: dict, variables: Any, carry: Any, inputs: Any, rngs: Any
+    cell: nn.Module,
+    take_step: Callable,
+    counters: dict,
+    variables: Any,
+    carry: Any,
+    inputs: Any,
+    rngs: Any,
 ) -> dict:
     """Returns the counters of a cell's random draws after one step from `counters`.
 
@@ -67,7 +73,7 @@ def count_draws(
 
     def call(cell, carry, inputs):
         count_from(counters, cell.scope.rng_counters)
-        result = cell(carry, inputs)
+        result = take_step(cell, carry, inputs)
         counted.update(cell.scope.rng_counters)
         return result
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import chex
@@ -12,28 +13,40 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
-from rnncells.cells.base import RNNCellBase, declared_streams, feature_dims
-from rnncells.cells.carry import (
-    Carry,
-    Sample,
-    carry_dtype,
-    cast_like,
-    dtype_of,
-    sample_structs,
-    with_own_dtype,
+from rnncells.cells.base import (
+    declared_streams,
+    feature_dims,
+    initial_carry_of,
+    sample_of_cell,
+    split_shape,
 )
-from rnncells.cells.checks import check_count
+from rnncells.cells.carry import Carry, Sample, cast_like, with_own_dtype
+from rnncells.cells.checks import check_count, check_instance, check_not_states
+from rnncells.cells.keywords import check_keywords
 from rnncells.layers.checks import (
     check_bools,
+    check_call,
+    check_inputs,
+    check_layout,
+    check_padded_outputs,
     check_reset_carry,
     check_sequences,
+    check_steps,
     resolve_flags,
+    warn_of_sequence,
 )
-from rnncells.layers.loops import check_default_options, fast_loop, step_of
+from rnncells.layers.learned_carry import LearnedCarry
+from rnncells.layers.loops import (
+    check_default_options,
+    fast_loop,
+    single_step,
+    step_of,
+)
 from rnncells.recurrence import schedule
 from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
 from rnncells.recurrence.memory import Memory, check_memory, check_projection
+from rnncells.recurrence.pytrees import StructTree, structs
 
 
 class RNN(nn.Module):
@@ -107,6 +120,9 @@ class RNN(nn.Module):
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
         `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
+      learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
+        parameter tree, which starts with the values of the cell's `initialize_carry`
+        for one row. Resets use it too. Default: False.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, its step can be mapped over time by
         `jax.vmap`, and it multiplies something that depends on the carry by weights (or
@@ -116,10 +132,11 @@ class RNN(nn.Module):
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
-    lengths outside `[0, time]` raise an error (under `jit` they are clipped); lengths
-    with `return_carry` work for any number of batch axes; inputs can be pytrees; the
-    carry keeps its dtype from step to step, so cells in half precision can be scanned;
-    the carry is complex for complex inputs; flags that are not bools raise an error.
+    lengths outside `[0, time]` raise an error (under `jit` they are clipped, or checked
+    by `jax.experimental.checkify.checkify`); lengths with `return_carry` work for any
+    number of batch axes; inputs can be pytrees; the carry keeps its dtype from step to
+    step, so cells in half precision can be scanned; the carry is complex for complex
+    inputs; flags that are not bools raise an error.
     """
 
     cell: nn.Module
@@ -137,13 +154,14 @@ class RNN(nn.Module):
     memory: Memory = "full"
     projection: str | Chunk = "auto"
     implementation: str = "auto"
+    learn_initial_carry: bool = False
+
+    def __new__(cls, *args, **fields):
+        check_keywords(cls, fields)
+        return super().__new__(cls)
 
     def __post_init__(self):
-        if isinstance(self.cell, type):
-            raise TypeError(
-                f"`cell` of RNN must be an instance such as "
-                f"{self.cell.__name__}(features), got the class."
-            )
+        check_instance("RNN", "cell", self.cell)
         if not isinstance(self.cell, nn.Module):
             raise TypeError(
                 "`cell` of RNN must be a flax.linen module such as LSTMCell(features), "
@@ -156,13 +174,10 @@ class RNN(nn.Module):
             reverse=self.reverse,
             keep_order=self.keep_order,
             return_all_carries=self.return_all_carries,
+            learn_initial_carry=self.learn_initial_carry,
         )
         check_count("RNN", "unroll", self.unroll)
-        if self.padded_outputs not in schedule.PADDED_OUTPUTS:
-            raise ValueError(
-                "`padded_outputs` of RNN must be one of "
-                f"{list(schedule.PADDED_OUTPUTS)}, got {self.padded_outputs!r}."
-            )
+        check_padded_outputs(self.padded_outputs)
         if self.implementation not in ("auto", "scan"):
             raise ValueError(
                 "`implementation` of RNN must be 'auto' or 'scan', got "
@@ -194,6 +209,8 @@ class RNN(nn.Module):
         resets: jax.Array | None = None,
         reset_carry: Carry | None = None,
         return_all_carries: bool | None = None,
+        padded_outputs: str | None = None,
+        deterministic: bool | None = None,
     ) -> Any:
         """Applies the cell to every step.
 
@@ -218,6 +235,9 @@ class RNN(nn.Module):
           reset_carry: carry after a reset; default: the cell's `initialize_carry`, even
             if `initial_carry` is given.
           return_all_carries: overrides the field.
+          padded_outputs: overrides the field.
+          deterministic: whether dropout and zoneout are off; overrides the cell's field
+            `deterministic`. Cells without dropout ignore it.
 
         Returns:
           `outputs`, `(carry, outputs)` with `return_carry`, or `(carries, outputs)`
@@ -227,6 +247,7 @@ class RNN(nn.Module):
           ValueError: a shape does not fit, or a known length is out of range.
           TypeError: `seq_lengths` are not integers, or a mask is not boolean.
         """
+        check_call(self, deterministic)
         flags = resolve_flags(
             self,
             return_carry=return_carry,
@@ -235,6 +256,9 @@ class RNN(nn.Module):
             keep_order=keep_order,
             return_all_carries=return_all_carries,
         )
+        if padded_outputs is None:
+            padded_outputs = self.padded_outputs
+        check_padded_outputs(padded_outputs)
         inputs = self._arrays(inputs)
         axis, seq_lengths, mask, resets = check_sequences(
             inputs,
@@ -244,15 +268,10 @@ class RNN(nn.Module):
             mask=mask,
             resets=resets,
         )
-        own_carry = None
-        if initial_carry is None or (resets is not None and reset_carry is None):
-            own_carry = self._own_carry(init_key, inputs, axis)
-        carry = own_carry if initial_carry is None else initial_carry
-        carry = jax.tree.map(with_own_dtype, carry)
-        if reset_carry is None:
-            reset_carry = own_carry
-        else:
-            check_reset_carry(reset_carry, carry, resets is not None)
+        x_t = structs(inputs, drop_axis=axis)
+        carry, reset_carry = self._carries(
+            x_t, initial_carry, init_key, resets, reset_carry
+        )
         inputs, arranged = schedule.arrange(
             inputs,
             axis,
@@ -260,11 +279,11 @@ class RNN(nn.Module):
             mask=mask,
             resets=resets,
             reverse=flags["reverse"],
-            padded_outputs=self.padded_outputs,
+            padded_outputs=padded_outputs,
         )
         carry, carries, outputs = schedule.scan(
-            fast_loop(self, axis),
-            None if resets is None else cast_like(reset_carry, carry),
+            fast_loop(self, axis, partial(step_of, deterministic=deterministic)),
+            reset_carry,
             carry,
             inputs,
             arranged,
@@ -278,17 +297,22 @@ class RNN(nn.Module):
         return (carry, outputs) if flags["return_carry"] else outputs
 
     @nn.nowrap
-    def _feature_dims(self) -> int:
-        return feature_dims(self.cell)
+    def run(
+        self,
+        inputs: chex.ArrayTree,
+        initial_carry: Carry | None = None,
+        **arguments: Any,
+    ) -> tuple[Carry, chex.ArrayTree]:
+        """Returns `(final carry, outputs)`, as every `SequenceLayer` does.
 
-    @nn.nowrap
-    def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
-        """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
-        inputs = jax.tree.map(jnp.asarray, inputs)
-        if self.is_initializing():
-            return inputs
-        params = self.cell.variables.get("params", {})
-        return jax.tree.map(lambda leaf: with_own_dtype(leaf, params), inputs)
+        Args:
+          inputs: pytree of `(*batch, time, *features)`.
+          initial_carry: carry before the first step; default: the cell's
+            `initialize_carry`.
+          **arguments: arguments of the call.
+        """
+        arguments |= {"return_carry": True, "return_all_carries": False}
+        return self(inputs, initial_carry=initial_carry, **arguments)
 
     def step(
         self,
@@ -296,6 +320,10 @@ class RNN(nn.Module):
         inputs: chex.ArrayTree,
         *,
         init_key: chex.PRNGKey | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: Carry | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[Carry, chex.ArrayTree]:
         """Applies the cell to one step: `carry, output = rnn.step(carry, x_t)`.
 
@@ -315,20 +343,35 @@ class RNN(nn.Module):
           carry: the carry that the previous step returned; None before the first step.
           inputs: pytree of `(*batch, *features)`.
           init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
+          mask: booleans `(*batch,)`, false for rows whose carry must not change.
+          resets: booleans `(*batch,)`, true for rows that start a new sequence: their
+            carry is reset before the step.
+          reset_carry: carry after a reset; default: the cell's `initialize_carry`.
+          deterministic: as in the call.
 
         Raises:
-          ValueError: the layer has `reverse=True`, or the carry does not fit.
+          ValueError: the layer has `reverse=True`, a shape does not fit, or there is a
+            `mask`, but `padded_outputs` is `'hold'`, which needs the last output.
         """
-        if self.reverse:
-            raise ValueError(
-                "`step` of RNN needs `reverse=False`, got True: a reversed layer "
-                "starts at the end of the sequence. Call it on the whole sequence."
-            )
+        check_call(self, deterministic)
+        self._check_step(carry, mask)
         inputs = self._arrays(inputs)
+        one = jax.tree.map(lambda leaf: leaf[None], inputs)
+        sizes = check_layout(one, self._feature_dims())
         if carry is None:
-            carry = self.initialize_carry(init_key, inputs)
-        carry = jax.tree.map(with_own_dtype, carry)
-        return step_of(self.cell, carry, inputs)
+            warn_of_sequence(sizes[1:])
+        mask = check_steps("mask", mask, sizes[1:])
+        resets = check_steps("resets", resets, sizes[1:])
+        carry, reset_carry = self._carries(
+            structs(inputs), carry, init_key, resets, reset_carry
+        )
+        mask, resets = (None if m is None else m[None] for m in (mask, resets))
+        one, arranged = schedule.arrange(
+            one, 0, mask=mask, resets=resets, padded_outputs=self.padded_outputs
+        )
+        loop = single_step(self.cell, partial(step_of, deterministic=deterministic))
+        carry, _, output = schedule.scan(loop, reset_carry, carry, one, arranged)
+        return carry, jax.tree.map(lambda leaf: leaf[0], output)
 
     @property
     def streams(self) -> dict[PRNGSequenceFilter, bool]:
@@ -343,42 +386,110 @@ class RNN(nn.Module):
         """The random streams that the cell declares, and those in `split_rngs`."""
         return {**declared_streams(self.cell), **self.split_rngs}
 
+    @nn.nowrap
     def initialize_carry(
-        self, key: chex.PRNGKey | None = None, sample_input: Sample | None = None
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
     ) -> Carry:
-        """Returns the cell's initial carry, for `step`.
+        """Returns the carry before the first step, for `step` and `initial_carry`.
+
+        >>> import rnncells
+        >>> rnn = rnncells.RNN(rnncells.GRUCell(4))
+        >>> rnn.initialize_carry(batch_shape=(2,)).shape
+        (2, 4)
+
+        With `learn_initial_carry`, call `rnn.apply(params, None, x_t,
+        method="initialize_carry")`.
 
         Args:
           key: random key; default: `jax.random.key(0)`.
           sample_input: one time step's input, `(*batch, *features)`; see
             `RNNCellBase.initialize_carry`.
+          batch_shape: the batch axes, in place of `sample_input`, for cells with one
+            feature axis whose carry does not depend on the width of the input.
+
+        Raises:
+          ValueError: `batch_shape` is not enough for the cell; or the layer has
+            `learn_initial_carry`, but is called without parameters.
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
         """
-        sample = sample_structs(sample_input)
-        batched = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), sample
+        if self.learn_initial_carry and self.scope is None:
+            raise ValueError(
+                "`initialize_carry` of RNN with `learn_initial_carry` needs "
+                "parameters. Call rnn.apply(params, None, x_t, "
+                "method='initialize_carry')."
+            )
+        sample = sample_of_cell(self.cell, sample_input, batch_shape)
+        return self._own_carry(key, sample)
+
+    def setup(self):
+        """Creates the parameters of the initial carry."""
+        if self.learn_initial_carry:
+            self.initial_carry = LearnedCarry()
+
+    @nn.nowrap
+    def _feature_dims(self) -> int:
+        return feature_dims(self.cell)
+
+    @nn.nowrap
+    def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
+        check_inputs(inputs)
+        inputs = jax.tree.map(jnp.asarray, inputs)
+        if self.is_initializing():
+            return inputs
+        params = self.cell.variables.get("params", {})
+        return jax.tree.map(lambda leaf: with_own_dtype(leaf, params), inputs)
+
+    @nn.nowrap
+    def _check_step(self, carry: Carry | None, mask: Any) -> None:
+        if self.reverse:
+            raise ValueError(
+                "`step` of RNN needs `reverse=False`, got True: a reversed layer "
+                "starts at the end of the sequence. Call it on the whole sequence."
+            )
+        if mask is not None and self.padded_outputs == "hold":
+            raise ValueError(
+                "`mask` of `step` needs padded_outputs='run' or 'zero', got 'hold': a "
+                "step does not know the output of the step before it."
+            )
+
+    @nn.nowrap
+    def _carries(
+        self,
+        sample: StructTree,
+        initial_carry: Carry | None,
+        init_key: chex.PRNGKey | None,
+        resets: jax.Array | None,
+        reset_carry: Carry | None,
+    ) -> tuple[Carry, Carry | None]:
+        """Returns the carry before the first step, and the one after a reset."""
+        check_not_states(type(self.cell).__name__, initial_carry)
+        own_carry = None
+        if initial_carry is None or (resets is not None and reset_carry is None):
+            own_carry = self._own_carry(init_key, sample)
+        carry = own_carry if initial_carry is None else initial_carry
+        carry = jax.tree.map(with_own_dtype, carry)
+        if reset_carry is None:
+            reset_carry = own_carry
+        else:
+            check_reset_carry(reset_carry, carry, resets is not None)
+        return carry, None if resets is None else cast_like(reset_carry, carry)
+
+    @nn.nowrap
+    def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+        """Returns the initial carry of the cell, or the learned one."""
+        if not self.learn_initial_carry:
+            return initial_carry_of(self.cell, key, sample)
+        batch, _ = split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
+        row = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(batch) :], leaf.dtype),
+            sample,
         )
-        return self._own_carry(key, batched, 0)
-
-    def _own_carry(
-        self, key: chex.PRNGKey | None, inputs: chex.ArrayTree, axis: int
-    ) -> Carry:
-        """Returns the cell's initial carry; foreign cells get a shape, as in Flax."""
-        key = jax.random.key(0) if key is None else key
-        sample = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                leaf.shape[:axis] + leaf.shape[axis + 1 :], leaf.dtype
-            ),
-            inputs,
+        learned = self.initial_carry(initial_carry_of(self.cell, key, row))
+        return jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, batch + jnp.shape(leaf)), learned
         )
-        if isinstance(self.cell, RNNCellBase):
-            return self.cell.initialize_carry(key, sample)
-        shapes = jax.tree.map(lambda leaf: leaf.shape, sample)
-        carry = self.cell.initialize_carry(key, shapes)
-
-        def complex_if_sample_is(leaf):
-            dtype = dtype_of(leaf)
-            if not jnp.issubdtype(dtype, jnp.inexact):
-                return leaf
-            return jnp.asarray(leaf, carry_dtype(dtype, sample))
-
-        return jax.tree.map(complex_if_sample_is, carry)

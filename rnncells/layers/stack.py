@@ -8,11 +8,20 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.carry import Carry
-from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.checks import check_bools, resolve_flags
-from rnncells.layers.deep import MultiLayerRNN
+from rnncells.cells.base import is_cell
+from rnncells.cells.carry import Carry, Sample, sample_structs
+from rnncells.cells.keywords import check_keywords
+from rnncells.cells.user_warning import warn
+from rnncells.layers.checks import (
+    check_bools,
+    check_call,
+    check_inputs,
+    deterministic_option,
+    resolve_flags,
+)
 from rnncells.layers.rnn import RNN
+from rnncells.layers.sequence_layer import SequenceLayer
+from rnncells.recurrence.pytrees import StructTree, structs
 
 
 class Stack(nn.Module):
@@ -59,6 +68,15 @@ class Stack(nn.Module):
     time_major: bool = False
     return_carry: bool = False
 
+    def __new__(cls, *args, **fields):
+        check_keywords(cls, fields)
+        if len(args) > 1 and not isinstance(args[0], Sequence):
+            raise TypeError(
+                "`layers` of Stack must be a list, as in Stack([a, b]), got "
+                f"{len(args)} arguments."
+            )
+        return super().__new__(cls)
+
     def __post_init__(self):
         check_bools(
             "Stack",
@@ -72,10 +90,11 @@ class Stack(nn.Module):
                 f"{self.layers!r}."
             )
         for layer in self.layers:
-            if isinstance(layer, type) or not callable(layer):
+            is_layer = callable(layer) or isinstance(layer, SequenceLayer)
+            if isinstance(layer, type) or not is_layer:
                 raise TypeError(
                     "`layers` of Stack must be cells, layers and functions, got "
-                    f"{layer!r}."
+                    f"{layer!r}. Pass instances, such as LSTMCell(features)."
                 )
             if self.skip_connections and not _is_recurrent(layer):
                 raise ValueError(
@@ -96,6 +115,8 @@ class Stack(nn.Module):
         mask: jax.Array | None = None,
         resets: jax.Array | None = None,
         reset_carry: tuple[Carry, ...] | None = None,
+        padded_outputs: str | None = None,
+        deterministic: bool | None = None,
     ) -> Any:
         """Applies all layers.
 
@@ -109,6 +130,10 @@ class Stack(nn.Module):
           mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
           reset_carry: one carry for each recurrent layer; default: their own.
+          padded_outputs: values of the outputs at padded and masked steps of cells,
+            see `RNN`. Default: `'run'`.
+          deterministic: whether dropout and zoneout are off, for all layers that take
+            this argument, such as cells and `nn.Dropout`.
 
         Returns:
           `outputs`, or `(carries, outputs)` with `return_carry`.
@@ -116,6 +141,9 @@ class Stack(nn.Module):
         Raises:
           ValueError: there is not one carry for each recurrent layer.
         """
+        check_call(self, deterministic)
+        check_inputs(inputs)
+        self._warn_of_shared_layers()
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
         count = sum(map(_is_recurrent, self.layers))
         carries = _each("initial_carry", initial_carry, count)
@@ -126,47 +154,155 @@ class Stack(nn.Module):
             for carry, at_reset, key in zip(carries, reset_carries, keys, strict=True)
         ]
         shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
-        shared["time_major"] = flags["time_major"]
+        shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
 
         def run(number, index, inputs):
-            return _run(self.over_time[index], inputs, **given[number], **shared)
+            layer, arguments = self.over_time[index], given[number] | shared
+            if isinstance(layer, RNN):
+                arguments["padded_outputs"] = padded_outputs
+            return _run(layer, inputs, arguments)
 
-        carries, outputs = self._compose(run, inputs)
+        carries, outputs = self._compose(run, inputs, deterministic)
         return (carries, outputs) if flags["return_carry"] else outputs
 
+    @nn.nowrap
+    def run(
+        self,
+        inputs: chex.ArrayTree,
+        initial_carry: tuple[Carry, ...] | None = None,
+        **arguments: Any,
+    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+        """Returns `(carries, outputs)`, as every `SequenceLayer` does.
+
+        Args:
+          inputs: `(*batch, time, *features)`.
+          initial_carry: one carry for each recurrent layer; default: their own.
+          **arguments: arguments of the call.
+        """
+        arguments["return_carry"] = True
+        return self(inputs, initial_carry=initial_carry, **arguments)
+
     def step(
-        self, carries: tuple[Carry, ...] | None, inputs: chex.ArrayTree
+        self,
+        carries: tuple[Carry, ...] | None,
+        inputs: chex.ArrayTree,
+        *,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
 
         Args:
           carries: carries in the form of the call; None before the first step.
           inputs: `(*batch, *features)`.
+          mask: booleans `(*batch,)`, false for rows whose carries must not change.
+          resets: booleans `(*batch,)`, true for rows that start a new sequence.
+          deterministic: as in the call.
 
         Raises:
           ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
         """
+        check_call(self, deterministic)
         carries = _each("carries", carries, sum(map(_is_recurrent, self.layers)))
+        arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
+        arguments = {name: v for name, v in arguments.items() if v is not None}
 
         def run(number, index, inputs):
-            return _step(self.over_time[index], carries[number], inputs)
+            layer = self.over_time[index]
+            if not hasattr(layer, "step"):
+                raise ValueError(
+                    "`step` of Stack needs layers with a method `step`, got "
+                    f"{type(layer).__name__}. Call the stack on the whole sequence."
+                )
+            return layer.step(carries[number], inputs, **arguments)
 
-        return self._compose(run, inputs)
+        return self._compose(run, inputs, deterministic)
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Carry, ...]:
+        """Returns the initial carry of each recurrent layer.
+
+        >>> import jax, jax.numpy as jnp, rnncells
+        >>> stack = rnncells.Stack([rnncells.LSTMCell(4), rnncells.GRUCell(5)])
+        >>> jax.tree.map(jnp.shape, stack.initialize_carry(batch_shape=(2,)))
+        (((2, 4), (2, 4)), (2, 5))
+
+        Args:
+          key: random key that is split into one for each recurrent layer.
+          sample_input: one time step's input, `(*batch, *features)`.
+          batch_shape: the batch axes, in place of `sample_input`, if the layers take
+            inputs with one feature axis of any width.
+
+        Raises:
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
+        """
+        if self.scope is None:
+            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+            return self.clone(parent=None).apply({}, key, sample_input, **options)
+        if (sample_input is None) == (batch_shape is None):
+            raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
+        if sample_input is None:
+            sample_input = (*batch_shape, 1)
+        samples = self._samples(sample_structs(sample_input))
+        keys = [key] * len(samples)
+        if key is not None:
+            keys = jax.random.split(key, len(samples))
+        recurrent = [
+            layer
+            for layer, given in zip(self.over_time, self.layers, strict=True)
+            if _is_recurrent(given)
+        ]
+        return tuple(
+            layer.initialize_carry(own_key, sample)
+            for layer, own_key, sample in zip(recurrent, keys, samples, strict=True)
+        )
+
+    @nn.nowrap
+    def _samples(self, sample: StructTree) -> list[StructTree]:
+        """Returns one step of input of each recurrent layer, as shapes and dtypes."""
+        samples = []
+
+        def record(stack, x):
+            def run(number, index, inputs):
+                samples.append(structs(inputs, drop_axis=0))
+                arguments = {"time_major": True, "deterministic": True}
+                return _run(stack.over_time[index], inputs, arguments)
+
+            return stack._compose(run, x, True)
+
+        def sequence(leaf):
+            # A sample that is a shape has the dtype bool.
+            dtype = jnp.float32 if leaf.dtype == jnp.bool_ else leaf.dtype
+            return jax.ShapeDtypeStruct((1, *leaf.shape), dtype)
+
+        init = nn.init(record, self.clone(parent=None))
+        jax.eval_shape(init, jax.random.key(0), jax.tree.map(sequence, sample))
+        return samples
 
     def setup(self):
+        """Makes a layer over sequences of each cell."""
         self.over_time = [
-            RNN(layer) if isinstance(layer, nn.RNNCellBase) else layer
-            for layer in self.layers
+            RNN(layer) if is_cell(layer) else layer for layer in self.layers
         ]
 
+    @nn.nowrap
     def _compose(
-        self, run: Callable, inputs: chex.ArrayTree
+        self, run: Callable, inputs: chex.ArrayTree, deterministic: bool | None
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers; recurrent ones by `run(number, index, inputs)`."""
         carries, everything, outputs = [], [], inputs
         for index, layer in enumerate(self.layers):
             if not _is_recurrent(layer):
-                outputs = self.over_time[index](outputs)
+                function = self.over_time[index]
+                option = deterministic_option(function, deterministic)
+                outputs = function(outputs, **option)
                 continue
             if self.skip_connections and carries:
                 outputs = _beside(outputs, inputs)
@@ -177,42 +313,32 @@ class Stack(nn.Module):
             outputs = _beside(*everything)
         return tuple(carries), outputs
 
+    @nn.nowrap
+    def _warn_of_shared_layers(self) -> None:
+        modules = [layer for layer in self.layers if isinstance(layer, nn.Module)]
+        shared = [m for k, m in enumerate(modules) if any(m is n for n in modules[:k])]
+        if shared:
+            warn(
+                f"`layers` of Stack has one instance of {type(shared[0]).__name__} "
+                "more than once, so these layers share their parameters. For separate "
+                "parameters, create one for each layer: [Cell(64) for _ in range(3)]."
+            )
+
 
 def _is_recurrent(layer: Any) -> bool:
-    kinds = (nn.RNNCellBase, RNN, Bidirectional, nn.RNN, nn.Bidirectional)
-    return isinstance(layer, (*kinds, Stack, MultiLayerRNN))
+    """Says whether a layer runs over time; the layers of Flax do without `run`."""
+    over_time = SequenceLayer, nn.RNN, nn.Bidirectional
+    return isinstance(layer, over_time) or is_cell(layer)
 
 
 def _run(
-    layer: nn.Module, inputs: chex.ArrayTree, **arguments: Any
+    layer: nn.Module, inputs: chex.ArrayTree, arguments: dict[str, Any]
 ) -> tuple[Carry, chex.ArrayTree]:
-    """Applies a recurrent layer of any kind to sequences."""
+    """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""
     given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(layer, RNN | Bidirectional):
-        given["return_all_carries"] = False
-    if not isinstance(layer, MultiLayerRNN):
-        return layer(inputs, **given, return_carry=True)
-    given.pop("init_key", None)
-    states = given.pop("initial_carry", None)
-    if "reset_carry" in given:
-        raise ValueError(
-            f"`reset_carry` must be None for {type(layer).__name__}, which restarts "
-            "from zeros or from its learned states."
-        )
-    outputs, states = layer(inputs, states, **given)
-    return states, outputs
-
-
-def _step(
-    layer: nn.Module, carry: Carry, inputs: chex.ArrayTree
-) -> tuple[Carry, chex.ArrayTree]:
-    """Applies a recurrent layer of any kind to one step."""
-    if isinstance(layer, Stack | MultiLayerRNN | RNN):
-        return layer.step(carry, inputs)
-    raise ValueError(
-        f"`step` of Stack needs layers with a method `step`, got "
-        f"{type(layer).__name__}. Call the stack on the whole sequence."
-    )
+    if isinstance(layer, SequenceLayer):
+        return layer.run(inputs, **given)
+    return layer(inputs, **given, return_carry=True)
 
 
 def _each(name: str, carries: Any, count: int) -> Sequence[Any]:

@@ -139,7 +139,9 @@ def _own_arguments(cell: nn.Module) -> list[str] | None:
     A method that takes any arguments, to pass them on to another cell, counts as old.
     """
     method = carry_method(cell)
-    if method is None or isinstance(method, InitializeCarry):
+    # The method of RNNCellBase takes any arguments in order to refuse old ones.
+    is_of_today = method in (None, RNNCellBase.initialize_carry)
+    if is_of_today or isinstance(method, InitializeCarry):
         return None
     try:
         signature = inspect.signature(cell.initialize_carry)

@@ -22,6 +22,7 @@ from rnncells.legacy._carry import (
 )
 from rnncells.legacy._notice import Advice, how_made, notice
 from rnncells.legacy._step import OldStep
+from rnncells.recurrence.pytrees import StructTree
 
 # Fields after `cell_size`: since Flax 0.6.8, and in 0.6.7.
 FIELDS = ("time_major", "return_carry", "reverse", "keep_order", "unroll")
@@ -210,15 +211,13 @@ class RNN(OldForms, rnn.RNN):
             options["seq_lengths"] = lengths_as_before(lengths, steps)
         return super().__call__(inputs, **options)
 
-    def _own_carry(
-        self, init_key: chex.PRNGKey | None, inputs: chex.ArrayTree, axis: int
-    ) -> Carry:
+    @nn.nowrap
+    def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
         is_new = self.cell_size is None
         if is_new and not takes_shape(self.cell):
-            return super()._own_carry(init_key, inputs, axis)
-        key = jax.random.key(0) if init_key is None else init_key
-        shape = jax.tree.leaves(inputs)[0].shape
-        shape = shape[:axis] + shape[axis + 1 :]
+            return super()._own_carry(key, sample)
+        key = jax.random.key(0) if key is None else key
+        shape = jax.tree.leaves(sample)[0].shape
         if is_new:
             return self.cell.initialize_carry(key, shape)
         batch_dims = shape[: len(shape) - self._feature_dims()]

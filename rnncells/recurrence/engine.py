@@ -125,7 +125,7 @@ def _buffer(step: Step, operands: Operands) -> ResidualBuffer:
     """Returns a buffer that saves nothing for a gradient."""
     z = projected_structs(step, operands.weights, operands.inputs)
     values = [product.result for product in operands.weights.products]
-    carry, z = structs(operands.carry), structs(z, drop_axis=True)
+    carry, z = structs(operands.carry), structs(z, drop_axis=0)
     residuals = Residuals(carry, z, values)
     nothing = jax.tree.map(lambda leaf: False, residuals)
     outputs = step.result[1]

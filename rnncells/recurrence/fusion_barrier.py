@@ -59,7 +59,7 @@ def scan_with_barriers(
       xs: `(time, ...)`.
       unroll: steps in one iteration.
     """
-    if _BARRIERS_HOLD or is_small(structs(first, drop_axis=True)):
+    if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
 
         def one(carry, now):
             return body(carry, (step_barrier(now[0]), now[1]))

@@ -149,7 +149,7 @@ def plan(
         return Plan(whole, Full() if memory == "full" else Recompute(), whole)
     projected = cut(steps, _projected_at_once(steps, z, projection))
     for_inference = projected
-    if projection == "auto" and _goes_step_by_step(structs(z, drop_axis=True), weights):
+    if projection == "auto" and _goes_step_by_step(structs(z, drop_axis=0), weights):
         for_inference = cut(steps, 1)
     if memory == "full":
         return Plan(projected, Full(), for_inference)

@@ -36,14 +36,16 @@ def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
     )
 
 
-def structs(tree: Tree, drop_axis: bool = False) -> StructTree:
-    """Returns shapes and dtypes, without the first axis if `drop_axis`."""
-    return jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(
-            jnp.shape(leaf)[drop_axis:], jnp.result_type(leaf)
-        ),
-        tree,
-    )
+def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
+    """Returns shapes and dtypes, without the axis `drop_axis` if that is given."""
+
+    def struct(leaf):
+        shape = jnp.shape(leaf)
+        if drop_axis is not None:
+            shape = shape[:drop_axis] + shape[drop_axis + 1 :]
+        return jax.ShapeDtypeStruct(shape, jnp.result_type(leaf))
+
+    return jax.tree.map(struct, tree)
 
 
 def zeros(tree: Tree) -> chex.ArrayTree:
