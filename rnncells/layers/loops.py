@@ -12,6 +12,7 @@ from flax.core import DenyList
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.cells.carry import Carry, cast_like
+from rnncells.cells.checks import check_returned
 from rnncells.layers.checks import check_kept
 from rnncells.layers.rng_streams import (
     RngStreams,
@@ -248,6 +249,7 @@ def step_of(
     cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies one step of any cell; casts the new carry to the dtypes of the old."""
-    new, output = cell(carry, inputs)
-    check_kept(type(cell).__name__, new, carry)
+    name = type(cell).__name__
+    new, output = check_returned("__call__", name, cell(carry, inputs))
+    check_kept(name, new, carry)
     return cast_like(new, carry), output

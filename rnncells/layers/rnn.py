@@ -25,6 +25,7 @@ from rnncells.cells.carry import (
 from rnncells.cells.checks import check_count
 from rnncells.layers.checks import (
     check_bools,
+    check_instance,
     check_reset_carry,
     check_sequences,
     resolve_flags,
@@ -128,16 +129,7 @@ class RNN(nn.Module):
     implementation: str = "auto"
 
     def __post_init__(self):
-        if isinstance(self.cell, type):
-            raise TypeError(
-                f"`cell` of RNN must be an instance such as "
-                f"{self.cell.__name__}(features), got the class."
-            )
-        if not isinstance(self.cell, nn.Module):
-            raise TypeError(
-                "`cell` of RNN must be a flax.linen module such as LSTMCell(features), "
-                f"got {self.cell!r}."
-            )
+        check_instance("RNN", self.cell)
         check_bools(
             "RNN",
             time_major=self.time_major,
