@@ -203,6 +203,16 @@ MISTAKES = {
         TypeError,
         r"`cell` of RNN must be an instance such as LSTMCell\(features\), got",
     ),
+    "class in place of a cell to check": (
+        lambda: rnncells.check_cell(rnncells.LSTMCell, (2, 3)),
+        TypeError,
+        r"`cell` of check_cell must be an instance such as LSTMCell\(features\)",
+    ),
+    "width in place of a cell to check": (
+        lambda: rnncells.check_cell(4, (2, 3)),
+        TypeError,
+        "`cell` of check_cell must be a flax.linen module .*, got 4",
+    ),
     "cell without a width to check": (
         lambda: rnncells.check_cell(rnncells.GRUCell(None), (2, 3)),
         ValueError,
