@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from functools import partial
+from typing import Any, Literal
 
 import chex
 import flax.linen as nn
@@ -14,12 +16,23 @@ from flax.errors import InvalidRngError
 
 from rnncells.cells.base import RNNCellBase, initial_carry_of, split_shape
 from rnncells.cells.carry import Carry, Sample, sample_structs
+from rnncells.cells.checks import check_returned
+from rnncells.layers.checks import (
+    check_cell_instance,
+    deterministic_option,
+    is_alike,
+)
 from rnncells.layers.loops import step_of, take_apart
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import structs, zeros
 
 STEPS = 5
 BATCH = 3
+# A cell can mix the rows of a batch in a condition such as `jnp.all(x > 0)`. To make
+# the condition of a row differ from that of the batch, rows are drawn several times,
+# and are positive, negative, zero or large.
+DRAWS = 48
+ROW_FACTORS = (1, 1, 1), (1, -1, 20), (0, 1, -20)
 # Rounding over a few steps, relative to the largest value of each array.
 TOLERANCE = 1e-10
 # The exponent of the tolerance for cells that compute in lower precision.
@@ -31,11 +44,12 @@ class Finding:
     """The result of one check.
 
     Attributes:
-      kind: `'right'`, `'wrong'`, or `'slow'`: correct, but could be faster.
+      kind: `'right'`, `'wrong'`, `'slow'` (correct, but could be faster), or
+        `'skipped'` (not checked).
       text: the result, and what to do.
     """
 
-    kind: Literal["right", "slow", "wrong"]
+    kind: Literal["right", "skipped", "slow", "wrong"]
     text: str
 
 
@@ -51,11 +65,11 @@ class CellReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong; also true if checks were skipped."""
         return all(finding.kind != "wrong" for finding in self.findings)
 
     def __str__(self) -> str:
-        return "\n".join(f"{f.kind:5}  {f.text}" for f in self.findings)
+        return "\n".join(f"{f.kind:7}  {f.text}" for f in self.findings)
 
 
 def check_cell(
@@ -69,22 +83,41 @@ def check_cell(
 
     >>> import jax, rnncells
     >>> print(rnncells.check_cell(rnncells.GRUCell(4), (2, 3)))
-    right  a step keeps the structure, shapes and dtypes of the carry.
-    right  the rows of a batch are independent.
-    right  the fast loop and the plain loop have equal values and gradients.
-    right  the loop over time uses weight matrices only in its 2 products.
+    right    a step keeps the structure, shapes and dtypes of the carry.
+    right    the rows of a batch are independent.
+    right    the fast loop and the plain loop have equal values and gradients.
+    right    the loop over time uses weight matrices only in its 2 products.
+
+    A cell that subtracts the mean of a batch:
+
+    >>> class CenteredCell(rnncells.GRUCell):
+    ...     def project(self, inputs):
+    ...         return super().project(inputs - inputs.mean(0))
+    >>> print(rnncells.check_cell(CenteredCell(4), (2, 3)))
+    right    a step keeps the structure, shapes and dtypes of the carry.
+    wrong    a step of a batch differs from steps of its rows. Reduce only feature axes.
+    right    the fast loop and the plain loop have equal values and gradients.
+    right    the loop over time uses weight matrices only in its 2 products.
+
+    Cells that take the argument `deterministic`, such as `ZoneoutCell`, are called with
+    deterministic=True. Other cells that draw random numbers, and cells that need
+    collections other than params are not checked: the report has one finding of the
+    kind `'skipped'`.
 
     Args:
-      cell: instance of a cell.
+      cell: instance of a cell: a `flax.linen` module.
       sample_input: one step of input, as for `initialize_carry`.
       key: random key; None uses `jax.random.key(0)`.
 
     Returns:
-      The report; `report.ok` is true if nothing is wrong.
+      The report; `report.ok` is true if nothing is wrong, also if checks were
+      skipped.
 
     Raises:
       ValueError: the cell's `features` is None.
+      TypeError: `cell` is a class, or not a `flax.linen` module.
     """
+    check_cell_instance("check_cell", cell)
     if getattr(cell, "features", 0) is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
     key = jax.random.key(0) if key is None else key
@@ -93,26 +126,41 @@ def check_cell(
 
 
 def _findings(cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
-    checks = [_kept_carry, _rows, _loops, _weights]
     if _calls_members(cell):
         missing = _missing_members(cell)
         if missing:
             yield Finding("wrong", f"the cell does not define {missing}.")
             return
-    stage = "The cell must initialize."
+    checks = {
+        _kept_carry: "a step raised {}.",
+        _rows: "a step on a single row, without batch axes, raised {}. A cell must "
+        "also run without batch axes: use negative axes, such as `x.shape[-1]`.",
+        _loops: "`RNN(cell)` raised {}.",
+        _weights: "`RNN(cell)` raised {}.",
+    }
+    failure = "`num_feature_dims`, `initialize_carry` or `init` raised {}."
     try:
         setting = _Setting(cell, sample_input, key)
-        for check in checks:
-            stage = check.__doc__
+        for check, failure in checks.items():
             yield from check(setting)
+    except _LastFinding as last:
+        yield last.finding
     except InvalidRngError:
         yield Finding(
-            "slow",
-            "the cell draws random numbers, so other checks were skipped. Check the "
+            "skipped",
+            "the cell draws random numbers, so all checks were skipped. Check the "
             "cell without random numbers, for example with `deterministic=True`.",
         )
     except Exception as error:  # a user's cell may raise any error
-        yield Finding("wrong", f"{stage} It raised {error!r}.")
+        yield Finding("wrong", failure.format(repr(error)))
+
+
+class _LastFinding(Exception):
+    """Ends the checks with a finding."""
+
+    def __init__(self, kind: str, text: str):
+        super().__init__(text)
+        self.finding = Finding(kind, text)
 
 
 def _calls_members(cell: nn.Module) -> bool:
@@ -134,7 +182,7 @@ class _Setting:
     """A cell with random parameters, carry and inputs, `(time, batch, ...)`."""
 
     def __init__(self, cell: RNNCellBase, sample_input: Sample, key: chex.PRNGKey):
-        self.cell = cell
+        self.cell, self.name = cell, type(cell).__name__
         # Random numbers of NumPy need no compilation.
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         sample, structure = jax.tree.flatten(sample_structs(sample_input))
@@ -147,45 +195,116 @@ class _Setting:
         self.inputs = jax.tree.unflatten(structure, sequence)
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
         self.carry = _like(rng, initial_carry_of(cell, None, structs(first)))
-        variables = jax.eval_shape(cell.init, key, self.carry, first)
-        self.variables = _like(rng, variables)
+        _check_initial_carry(self.name, self.carry)
+        self.option = deterministic_option(cell, True)
+        init = partial(cell.init, **self.option)
+        variables = jax.eval_shape(init, key, self.carry, first)
+        # A step does not need the collections of `sow` and `perturb`.
+        self.other_collections = sorted(variables.keys() - {"params"})
+        self.variables = _like(rng, {"params": variables.get("params", {})})
 
-    def step(
-        self, carry: Carry, inputs: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
-        return self.cell.apply(self.variables, carry, inputs)
+    def step(self, carry: Carry, inputs: chex.ArrayTree) -> Any:
+        return self.cell.apply(self.variables, carry, inputs, **self.option)
+
+    def inputs_at(self, time: int) -> chex.ArrayTree:
+        return jax.tree.map(lambda leaf: leaf[time], self.inputs)
 
 
 def _kept_carry(at: _Setting) -> Iterator[Finding]:
-    """A step must keep the shapes of the carry."""
-    first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
-    new, _ = jax.eval_shape(at.step, at.carry, first)
+    """Checks that a step returns a carry like the carry that it got."""
+    new, _ = _result_of_step(at)
     kinds = [
-        jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), carry)
+        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", carry)
         for carry in (at.carry, new)
     ]
     if kinds[0] == kinds[1]:
         text = "a step keeps the structure, shapes and dtypes of the carry."
         yield Finding("right", text)
-    else:
-        text = f"a step changes the carry from {kinds[0]} to {kinds[1]}."
-        yield Finding("wrong", text)
+        return
+    text = (
+        f"`__call__` of {at.name} must return (new_carry, output), a new carry with "
+        f"the structure, shapes and dtypes of the old, {kinds[0]}, got {kinds[1]}."
+    )
+    if not is_alike(new, at.carry):
+        raise _LastFinding("wrong", text)
+    yield Finding("wrong", text)
 
 
-def _rows(at: _Setting) -> Iterator[Finding]:
-    """A step must run on each row alone."""
-    first = jax.tree.map(lambda leaf: leaf[0], at.inputs)
-    rows = jax.jit(jax.vmap(at.step))(at.carry, first)
-    if _equal(jax.jit(at.step)(at.carry, first), rows):
-        yield Finding("right", "the rows of a batch are independent.")
-    else:
-        yield Finding(
-            "wrong", "a step of a batch differs from a step of each row alone."
+def _check_initial_carry(name: str, carry: Carry) -> None:
+    leaves = jax.tree.leaves(carry)
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
+        raise _LastFinding(
+            "skipped",
+            "the carry has random keys, which `check_cell` does not support, so all "
+            "checks were skipped.",
+        )
+    if any(leaf.shape[:1] != (BATCH,) for leaf in leaves):
+        raise _LastFinding(
+            "wrong",
+            f"`initialize_carry` of {name} must return arrays with the batch axes of "
+            f"its inputs, {(BATCH,)}, as their first axes, got the shapes "
+            f"{jax.tree.map(jnp.shape, carry)}.",
         )
 
 
+def _result_of_step(at: _Setting) -> tuple[Carry, chex.ArrayTree]:
+    """Returns the shapes of what a step returns."""
+    try:
+        returned = jax.eval_shape(at.step, at.carry, at.inputs_at(0))
+    except InvalidRngError:
+        raise
+    except Exception as error:  # without the other collections, any error
+        if not at.other_collections:
+            raise
+        raise _LastFinding(
+            "skipped",
+            f"the cell has the collections {at.other_collections}, which `check_cell` "
+            "does not support, so all checks were skipped.",
+        ) from error
+    try:
+        return check_returned("__call__", at.name, returned)
+    except TypeError as error:
+        raise _LastFinding("wrong", str(error)) from error
+
+
+def _rows(at: _Setting) -> Iterator[Finding]:
+    """Checks that a step of a batch equals a step of each row alone."""
+    step = jax.jit(at.step)
+    for drawn in _draws(at):
+        alone = [
+            step(*jax.tree.map(lambda leaf: leaf[row], drawn)) for row in range(BATCH)
+        ]
+        rows = jax.tree.map(lambda *leaves: np.stack(leaves), *alone)
+        if not _equal(step(*drawn), rows):
+            yield Finding(
+                "wrong",
+                "a step of a batch differs from steps of its rows. Reduce only feature "
+                "axes.",
+            )
+            return
+    yield Finding("right", "the rows of a batch are independent.")
+
+
+def _draws(at: _Setting) -> Iterator[tuple[Carry, chex.ArrayTree]]:
+    """Yields carries and inputs of one step, as arrays of NumPy."""
+    rng = np.random.default_rng(0)
+    for number in range(DRAWS):
+        drawn = _like(rng, (at.carry, at.inputs_at(0)))
+        factors = ROW_FACTORS[number % len(ROW_FACTORS)]
+        yield jax.tree.map(partial(_scaled, factors, number % 2 == 1), drawn)
+
+
+def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: jax.Array) -> np.ndarray:
+    """Multiplies each row, or its absolute values, by a factor."""
+    rows = np.asarray(leaf)
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return rows
+    by_row = np.reshape(factors, (BATCH, *[1] * (leaf.ndim - 1)))
+    return (by_row * (np.abs(rows) if is_positive else rows)).astype(rows.dtype)
+
+
 def _loops(at: _Setting) -> Iterator[Finding]:
-    """Both loops must run."""
+    """Checks that the fast loop and the plain loop are equal."""
 
     def gradients(implementation):
         rnn = RNN(
@@ -194,10 +313,12 @@ def _loops(at: _Setting) -> Iterator[Finding]:
             time_major=True,
             return_carry=True,
         )
-        params = {"params": {"cell": at.variables.get("params", {})}}
+        params = {"params": {"cell": at.variables["params"]}}
 
         def loss(params, carry):
-            outcome = rnn.apply(params, at.inputs, initial_carry=carry)
+            outcome = rnn.apply(
+                params, at.inputs, initial_carry=carry, deterministic=True
+            )
             leaves = jax.tree.leaves(outcome)
             return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), outcome
 
@@ -219,10 +340,11 @@ def _loops(at: _Setting) -> Iterator[Finding]:
 
 
 def _weights(at: _Setting) -> Iterator[Finding]:
-    """The step must be taken apart."""
-    params = {"params": {"cell": at.variables.get("params", {})}}
+    """Checks that the loop over time uses weights only in products."""
+    params = {"params": {"cell": at.variables["params"]}}
     args = (at.carry, None), (at.inputs,)
-    pure, reason = RNN(at.cell).apply(params, step_of, *args, method=take_apart)
+    step = partial(step_of, deterministic=True)
+    pure, reason = RNN(at.cell).apply(params, step, *args, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)
@@ -251,8 +373,6 @@ def _weights(at: _Setting) -> Iterator[Finding]:
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:
-    if not isinstance(cell, nn.Module):
-        return cell
     fields = {"dtype": None, "param_dtype": jnp.float64}
     if isinstance(inner := getattr(cell, "cell", None), nn.Module):
         fields["cell"] = _in_float64(inner)
@@ -299,6 +419,7 @@ def _equal(first: chex.ArrayTree, second: chex.ArrayTree) -> bool:
         if jnp.issubdtype(dtype, jnp.inexact) and dtype != _widest(dtype):
             tolerance = float(jnp.finfo(dtype).eps) ** HALF_OF_THE_DIGITS
         a, b = np.asarray(a), np.asarray(b)
-        return bool(abs(a - b).max() <= tolerance * max(abs(b).max(), 1))
+        largest = np.max(np.abs(b), initial=1, where=np.isfinite(b))
+        return np.allclose(a, b, rtol=0, atol=tolerance * largest, equal_nan=True)
 
     return all(jax.tree.leaves(jax.tree.map(near, first, second)))

@@ -114,12 +114,13 @@ MISTAKES = {
     "real carry, complex inputs": (
         lambda: run(X + 0j, initial_carry=jnp.ones((2, 4))),
         ValueError,
-        "`initial_carry` does not fit the inputs.*real.*complex",
+        r"GRUCell got the carry real\(2, 4\) and returned complex\(2, 4\)",
     ),
     "carry without batch in a cell of Flax": (
         lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),
         ValueError,
-        "`initial_carry` does not fit the inputs",
+        r"GRUCell got the carry real\(4,\) and returned real\(2, 4\).* If you passed "
+        "`initial_carry`, check that it fits the inputs",
     ),
     "no sample": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY),

@@ -1,5 +1,7 @@
 """Mistakes of those who write cells or choose loops, each with its error."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -39,6 +41,20 @@ def own(**members):
     return type("MyCell", (OwnCell,), members)(4)
 
 
+class ForeignCell(nn.Module):
+    """A cell without a base class."""
+
+    step: Callable
+    num_feature_dims = 1
+
+    @nn.nowrap
+    def initialize_carry(self, key, input_shape):
+        return jnp.zeros(input_shape)
+
+    def __call__(self, carry, inputs):
+        return self.step(carry, inputs)
+
+
 def outputs(cell, **options):
     """Returns what a layer gives, its parameters made by the plain loop."""
     rnn = rnncells.RNN(cell, **options)
@@ -70,6 +86,23 @@ MISTAKES = {
         lambda: outputs(own(recur=lambda cell, carry, z: [carry, z])),
         TypeError,
         r"must return \(new_carry, output\), got list",
+    ),
+    "one value of a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: x)),
+        TypeError,
+        r"`__call__` of ForeignCell must return \(new_carry, output\), got an array of "
+        r"shape \(2, 3\)",
+    ),
+    "three values of a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: (carry, x, x))),
+        TypeError,
+        r"\(new_carry, output\), got tuple \(\(2, 3\), \(2, 3\), \(2, 3\)\)",
+    ),
+    "carry of another shape in a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: (x[:, :2], x))),
+        ValueError,
+        r"ForeignCell got the carry real\(2, 3\) and returned real\(2, 2\). A step "
+        "must keep .* If you passed `initial_carry`, check that it fits the inputs",
     ),
     "carry of another structure": (
         lambda: outputs(own(recur=lambda cell, carry, z: (z, z))),
@@ -164,6 +197,21 @@ MISTAKES = {
         lambda: rnncells.Bidirectional(OwnCell(4), OwnCell(4)),
         TypeError,
         r"`forward_rnn` of Bidirectional must be .* RNN\(cell\), got the cell OwnCell",
+    ),
+    "class in place of a cell": (
+        lambda: rnncells.RNN(rnncells.LSTMCell),
+        TypeError,
+        r"`cell` of RNN must be an instance such as LSTMCell\(features\), got",
+    ),
+    "class in place of a cell to check": (
+        lambda: rnncells.check_cell(rnncells.LSTMCell, (2, 3)),
+        TypeError,
+        r"`cell` of check_cell must be an instance such as LSTMCell\(features\)",
+    ),
+    "width in place of a cell to check": (
+        lambda: rnncells.check_cell(4, (2, 3)),
+        TypeError,
+        "`cell` of check_cell must be a flax.linen module .*, got 4",
     ),
     "cell without a width to check": (
         lambda: rnncells.check_cell(rnncells.GRUCell(None), (2, 3)),

@@ -295,15 +295,29 @@ def check_stepped(
       carry: carry before the step.
     """
     shapes = jax.tree.map(jnp.shape, carry)
-    if not isinstance(stepped, tuple) or len(stepped) != 2:
-        raise TypeError(
-            f"`recur` of {name} must return (new_carry, output), got "
-            f"{type(stepped).__name__} {jax.tree.map(jnp.shape, stepped)}."
-        )
-    new_shapes = jax.tree.map(jnp.shape, stepped[0])
+    new_carry, output = check_returned("recur", name, stepped)
+    new_shapes = jax.tree.map(jnp.shape, new_carry)
     if new_shapes != shapes:
         raise ValueError(
             f"`recur` of {name} must return (new_carry, output), a new carry with the "
             f"shapes of the old, {shapes}, got {new_shapes}."
         )
-    return stepped
+    return new_carry, output
+
+
+def check_returned(method: str, name: str, returned: Any) -> tuple[Any, Any]:
+    """Returns the result of a step, or raises TypeError unless it is a pair.
+
+    Args:
+      method: name of the method that took the step.
+      name: name of the cell.
+      returned: result of the method, which must be `(new_carry, output)`.
+    """
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned
+    shapes = jax.tree.map(jnp.shape, returned)
+    is_array = hasattr(returned, "shape")
+    got = "an array of shape" if is_array else type(returned).__name__
+    raise TypeError(
+        f"`{method}` of {name} must return (new_carry, output), got {got} {shapes}."
+    )

@@ -12,6 +12,7 @@ from flax.errors import CallCompactUnboundModuleError
 from jax.experimental import checkify
 
 from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.checks import check_instance
 from rnncells.cells.user_warning import warn
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
 
@@ -27,6 +28,21 @@ def check_bools(layer: str, **flags: Any) -> None:
                     "the size to the cell: RNN(LSTMCell(features)).)"
                 )
             raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
+
+
+def check_cell_instance(owner: str, cell: Any) -> None:
+    """Raises TypeError unless `cell` is an instance of a flax.linen module.
+
+    Args:
+      owner: name of the layer or function whose argument `cell` is.
+      cell: the argument.
+    """
+    check_instance(owner, "cell", cell)
+    if not isinstance(cell, nn.Module):
+        raise TypeError(
+            f"`cell` of {owner} must be a flax.linen module such as "
+            f"LSTMCell(features), got {cell!r}."
+        )
 
 
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
@@ -321,9 +337,9 @@ def check_kept(cell: str, new: Carry, old: Carry) -> None:
     """Raises ValueError if a step changed the structure or shapes of its carry."""
     if not is_alike(new, old):
         raise ValueError(
-            f"`initial_carry` does not fit the inputs: {cell} got the carry "
-            f"{describe(old)} and returned {describe(new)}. A step must keep the "
-            "carry's structure, its shapes, and whether it is real or complex."
+            f"{cell} got the carry {describe(old)} and returned {describe(new)}. A "
+            "step must keep the carry's structure, its shapes, and whether it is real "
+            "or complex. If you passed `initial_carry`, check that it fits the inputs."
         )
 
 

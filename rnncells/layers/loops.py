@@ -12,6 +12,7 @@ from flax.core import DenyList
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.cells.carry import Carry, cast_like
+from rnncells.cells.checks import check_returned
 from rnncells.layers.checks import check_kept, deterministic_option
 from rnncells.layers.rng_streams import (
     RngStreams,
@@ -280,6 +281,9 @@ def step_of(
       inputs: one step of input.
       deterministic: passed to the cell if it takes this argument.
     """
-    new, output = cell(carry, inputs, **deterministic_option(cell, deterministic))
-    check_kept(type(cell).__name__, new, carry)
+    name = type(cell).__name__
+    option = deterministic_option(cell, deterministic)
+    result = cell(carry, inputs, **option)
+    new, output = check_returned("__call__", name, result)
+    check_kept(name, new, carry)
     return cast_like(new, carry), output

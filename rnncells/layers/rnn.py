@@ -21,11 +21,12 @@ from rnncells.cells.base import (
     split_shape,
 )
 from rnncells.cells.carry import Carry, Sample, cast_like, with_own_dtype
-from rnncells.cells.checks import check_count, check_instance, check_not_states
+from rnncells.cells.checks import check_count, check_not_states
 from rnncells.cells.keywords import check_keywords
 from rnncells.layers.checks import (
     check_bools,
     check_call,
+    check_cell_instance,
     check_inputs,
     check_layout,
     check_padded_outputs,
@@ -161,12 +162,7 @@ class RNN(nn.Module):
         return super().__new__(cls)
 
     def __post_init__(self):
-        check_instance("RNN", "cell", self.cell)
-        if not isinstance(self.cell, nn.Module):
-            raise TypeError(
-                "`cell` of RNN must be a flax.linen module such as LSTMCell(features), "
-                f"got {self.cell!r}."
-            )
+        check_cell_instance("RNN", self.cell)
         check_bools(
             "RNN",
             time_major=self.time_major,
