@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from functools import partial
 from typing import Any, Literal
 
 import chex

@@ -216,15 +216,15 @@ def test_initial_weights_and_biases_follow_the_options(key):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"blocks": 0}, "`blocks` must be an int of at least 1, got 0"),
-        ({"block_size": 1.5}, "`block_size` must be an int of at least 1, got 1.5"),
+        ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
+        ({"block_size": 1.5}, "`block_size` of LSTM.* must be an int, got 1.5"),
         ({"input_gate_bias": (-1.0,)}, "one value for each of 2 blocks"),
         ({"biases": ("forget",)}, "`biases` must contain only .* got 'forget'"),
         ({"biases": ("in",), "output_gate_bias": (0, 0)}, "add 'out' to `biases`"),
     ],
 )
 def test_wrong_options_raise(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         rnncells.LSTM1997Cell(**{"blocks": 2, **options})
 
 

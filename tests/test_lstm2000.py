@@ -199,7 +199,7 @@ def test_initial_biases_follow_the_options(key):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"blocks": 0}, "`blocks` must be an int of at least 1, got 0"),
+        ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
         ({"forget_gate_bias": (1.0,)}, "`forget_gate_bias` must have one value for"),
         (
             {"biases": ("forgets",)},
@@ -209,5 +209,5 @@ def test_initial_biases_follow_the_options(key):
     ],
 )
 def test_wrong_options_raise(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         rnncells.LSTM2000Cell(**{"blocks": 2, **options})

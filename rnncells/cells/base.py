@@ -44,13 +44,13 @@ from rnncells.cells.checks import (
     check_stepped,
 )
 from rnncells.cells.gates import DenseParams
-from rnncells.cells.keywords import check_keywords
+from rnncells.cells.keywords import ChecksKeywords
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
-class RNNCellBase(nn.RNNCellBase):
+class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
     """Base of all cells: `carry, output = cell(carry, inputs)`.
 
     A subclass has the field `features` (None takes the width of the carry) and, if it
@@ -94,10 +94,6 @@ class RNNCellBase(nn.RNNCellBase):
             if method is not None and not hasattr(method, "compact"):
                 nn.nowrap(method)
         super().__init_subclass__(**options)
-
-    def __new__(cls, *args, **fields):
-        check_keywords(cls, fields)
-        return super().__new__(cls)
 
     def __post_init__(self):
         check_fields(self)

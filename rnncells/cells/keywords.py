@@ -30,9 +30,21 @@ KEYWORDS = {
 }
 
 
-def check_keywords(cls: type, given: dict[str, Any]) -> None:
-    """Raises TypeError if a class is constructed with a name of another library."""
-    own = {field.name for field in dataclasses.fields(cls)}
-    for name in given.keys() - own:
-        if name in KEYWORDS:
-            raise TypeError(f"`{name}` of {cls.__name__} {KEYWORDS[name]}.")
+class ChecksKeywords:
+    """Base of modules whose constructors explain names of other libraries.
+
+    It is a base because Python takes a class's signature from its first `__new__` or
+    `__init__`, and dataclasses define `__init__` in the class itself.
+    """
+
+    def __new__(cls, *args: Any, **fields: Any):
+        own = {field.name for field in dataclasses.fields(cls)}
+        for name in fields.keys() - own:
+            if name in KEYWORDS:
+                raise TypeError(f"`{name}` of {cls.__name__} {KEYWORDS[name]}.")
+        cls._check_positional(args)
+        return super().__new__(cls)
+
+    @classmethod
+    def _check_positional(cls, args: tuple[Any, ...]) -> None:
+        """Raises TypeError if positional arguments are wrong."""

@@ -1,17 +1,18 @@
 """The memory cells of Hochreiter and Schmidhuber, 1997."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from itertools import accumulate
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.checks import check_count
 
 HIDDEN_UNITS = ("in", "cell", "out")
 
@@ -77,7 +78,8 @@ class LSTM1997Cell(RNNCellBase):
     (5, 4)
 
     Attributes:
-      blocks: number of memory cell blocks.
+      blocks: number of memory cell blocks; None: `features / block_size`. Default:
+        None.
       block_size: number of cells in each block, S. Default: 1.
       weight_range: weights, and biases without a given value, are drawn uniformly from
         `[-weight_range, weight_range)`: 0.2 in the paper's Experiments 1 and 2, 0.1 in
@@ -100,11 +102,14 @@ class LSTM1997Cell(RNNCellBase):
         Default: None.
       param_dtype: dtype of the parameters and of the carry. Default: float32.
       carry_init: initializer of the carry, which is 0 in the paper. Default: zeros.
+      features: number of cells, the width of the output; None: `blocks * block_size`.
+        Default: None.
 
     Raises:
-      ValueError: `input_gate_bias` or `output_gate_bias` does not have one value for
-        each block, or is given although `biases` lacks that kind; a field is out of
-        range.
+      TypeError: neither `blocks` nor `features` is given, or a number is not an int.
+      ValueError: `features` is not `blocks * block_size`; `input_gate_bias` or
+        `output_gate_bias` does not have one value for each block, or is given although
+        `biases` lacks that kind; a field is out of range.
 
     Reference: Hochreiter and Schmidhuber, 1997,
     https://doi.org/10.1162/neco.1997.9.8.1735, section 4 and appendix A.1. The
@@ -113,7 +118,7 @@ class LSTM1997Cell(RNNCellBase):
     gates, cells and output gates, `hi hg ho` hold U and b.
     """
 
-    blocks: int
+    blocks: int | None = None
     block_size: int = 1
     weight_range: float = 0.1
     input_gate_bias: Sequence[float] | None = None
@@ -127,17 +132,12 @@ class LSTM1997Cell(RNNCellBase):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
+    features: int | None = field(default=None, kw_only=True)
 
     num_feature_dims = 1
 
     def __post_init__(self):
-        for name in ("blocks", "block_size"):
-            size = getattr(self, name)
-            is_count = isinstance(size, int | np.integer) and not isinstance(size, bool)
-            if not (is_count and size >= 1):
-                raise ValueError(
-                    f"`{name}` must be an int of at least 1, got {size!r}."
-                )
+        self._set_sizes()
         if not self.weight_range > 0:
             raise ValueError(f"`weight_range` must be > 0, got {self.weight_range!r}.")
         kinds = [units.kind for units in self.hidden_units]
@@ -148,11 +148,6 @@ class LSTM1997Cell(RNNCellBase):
             if units.bias is not None:
                 self._check_bias(units.bias, units.kind)
         super().__post_init__()
-
-    @property
-    def features(self) -> int:
-        """Number of cells, `blocks * block_size`: the width of the output."""
-        return self.blocks * self.block_size
 
     @property
     def hidden_units(self) -> tuple[Units, ...]:
@@ -190,6 +185,27 @@ class LSTM1997Cell(RNNCellBase):
         y_out = self.gate_fn(net_out)
         s = s + self._to_cells(y_in) * self.g(net_c)
         return self._emit(s, y_in, y_out)
+
+    @nn.nowrap
+    def _set_sizes(self) -> None:
+        """Sets `blocks` or `features`, each of which follows from the other."""
+        name, size = type(self).__name__, self.block_size
+        check_count(name, "block_size", size)
+        if self.blocks is not None:
+            check_count(name, "blocks", self.blocks)
+            if self.features is None:
+                self.features = self.blocks * size
+        elif self.features is None:
+            raise TypeError(f"{name} needs `blocks` or `features`, got neither.")
+        check_count(name, "features", self.features)
+        if self.blocks is None:
+            self.blocks = self.features // size
+        if self.blocks * size != self.features:
+            raise ValueError(
+                f"`features` of {name} must be `blocks` times `block_size`, got "
+                f"features={self.features}, blocks={self.blocks}, block_size={size}. "
+                "Pass only `blocks` or only `features`."
+            )
 
     @nn.nowrap
     def _names(self, source: str) -> list[str]:

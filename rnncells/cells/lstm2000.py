@@ -41,7 +41,8 @@ class LSTM2000Cell(LSTM1997Cell):
 
     Attributes, in addition to those of `LSTM1997Cell` (`blocks`, `block_size`,
     `weight_range`, `input_gate_bias`, `output_gate_bias`, `gate_feedback`,
-    `truncate_gradient`, `gate_fn`, `g`, `h`, `dtype`, `param_dtype`, `carry_init`):
+    `truncate_gradient`, `gate_fn`, `g`, `h`, `dtype`, `param_dtype`, `carry_init`,
+    `features`):
       biases: the kinds of units that have biases: some of `"in"` (input gates),
         `"forget"`, `"cell"` and `"out"` (output gates). Default: all of them.
       forget_gate_bias: initial bias of each block's forget gate; None draws them. The
@@ -49,7 +50,7 @@ class LSTM2000Cell(LSTM1997Cell):
         Default: None.
 
     Raises:
-      ValueError: the same as for `LSTM1997Cell`.
+      TypeError, ValueError: the same as for `LSTM1997Cell`.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015. Parameters: `ii if ig io` hold W of

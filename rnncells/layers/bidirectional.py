@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry, Sample
 from rnncells.cells.checks import check_instance
-from rnncells.cells.keywords import check_keywords
+from rnncells.cells.keywords import ChecksKeywords
 from rnncells.cells.user_warning import warn
 from rnncells.layers.checks import (
     check_bools,
@@ -26,7 +26,7 @@ def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
     return jnp.concatenate([forward, backward], axis=-1)
 
 
-class Bidirectional(nn.Module):
+class Bidirectional(ChecksKeywords, nn.Module):
     """Runs one RNN forward and one backward in time, and merges their outputs.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -59,10 +59,6 @@ class Bidirectional(nn.Module):
     time_major: bool = False
     return_carry: bool = False
     return_all_carries: bool = False
-
-    def __new__(cls, *args, **fields):
-        check_keywords(cls, fields)
-        return super().__new__(cls)
 
     def __post_init__(self):
         for name in ("forward_rnn", "backward_rnn"):

@@ -27,7 +27,7 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
-from rnncells.cells.keywords import check_keywords
+from rnncells.cells.keywords import ChecksKeywords
 from rnncells.cells.user_warning import warn
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
@@ -48,7 +48,7 @@ from rnncells.recurrence.pytrees import StructTree, structs
 States = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
-class MultiLayerRNN(nn.Module, kw_only=True):
+class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`:
@@ -107,15 +107,14 @@ class MultiLayerRNN(nn.Module, kw_only=True):
     memory: str | Chunk = "full"
     implementation: str = "auto"
 
-    def __new__(cls, *args, **fields):
-        check_keywords(cls, fields)
+    @classmethod
+    def _check_positional(cls, args):
         if len(args) > 1:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
                 f"{args}. The width of the inputs is read from the inputs. Pass "
                 "`num_layers` and other options by name."
             )
-        return super().__new__(cls)
 
     def __post_init__(self):
         name = type(self).__name__

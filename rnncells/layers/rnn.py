@@ -22,7 +22,7 @@ from rnncells.cells.base import (
 )
 from rnncells.cells.carry import Carry, Sample, cast_like, with_own_dtype
 from rnncells.cells.checks import check_count, check_not_states
-from rnncells.cells.keywords import check_keywords
+from rnncells.cells.keywords import ChecksKeywords
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -50,7 +50,7 @@ from rnncells.recurrence.memory import Memory, check_memory, check_projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
-class RNN(nn.Module):
+class RNN(ChecksKeywords, nn.Module):
     """Runs a cell over the time axis of its inputs.
 
     The cell can come from rnncells, from Flax or from you. It is a module that is
@@ -156,10 +156,6 @@ class RNN(nn.Module):
     projection: str | Chunk = "auto"
     implementation: str = "auto"
     learn_initial_carry: bool = False
-
-    def __new__(cls, *args, **fields):
-        check_keywords(cls, fields)
-        return super().__new__(cls)
 
     def __post_init__(self):
         check_cell_instance("RNN", self.cell)

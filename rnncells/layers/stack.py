@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.base import is_cell
 from rnncells.cells.carry import Carry, Sample, sample_structs
-from rnncells.cells.keywords import check_keywords
+from rnncells.cells.keywords import ChecksKeywords
 from rnncells.cells.user_warning import warn
 from rnncells.layers.checks import (
     check_bools,
@@ -24,7 +24,7 @@ from rnncells.layers.sequence_layer import SequenceLayer
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
-class Stack(nn.Module):
+class Stack(ChecksKeywords, nn.Module):
     """Applies cells, layers and functions to sequences, one after the other.
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
@@ -68,14 +68,13 @@ class Stack(nn.Module):
     time_major: bool = False
     return_carry: bool = False
 
-    def __new__(cls, *args, **fields):
-        check_keywords(cls, fields)
+    @classmethod
+    def _check_positional(cls, args):
         if len(args) > 1 and not isinstance(args[0], Sequence):
             raise TypeError(
                 "`layers` of Stack must be a list, as in Stack([a, b]), got "
                 f"{len(args)} arguments."
             )
-        return super().__new__(cls)
 
     def __post_init__(self):
         check_bools(
