@@ -1,0 +1,1188 @@
+"""Mistakes that users make, each with the error or warning that explains it.
+
+`test_errors.py` walks the table: name -> (call, class of the error or warning, pattern
+of its message).
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.errors import (
+    CallCompactUnboundModuleError,
+    InvalidRngError,
+    ScopeParamNotFoundError,
+)
+from jax.experimental import checkify
+
+import rnncells
+from rnncells import Chunk, packing
+
+X = jnp.ones((2, 7, 3))
+KEY = jax.random.key(0)
+KEYS = {"params": KEY, "dropout": KEY}
+
+
+class Counting(nn.Module):
+    """A cell of a user: counts the steps, for all rows together."""
+
+    num_feature_dims: int = 1
+
+    def __call__(self, carry, x):
+        return carry + 1, x
+
+
+class Summing(Counting):
+    """A cell of a user: its output is a sum over the rows."""
+
+    def __call__(self, carry, x):
+        return carry, x.sum()
+
+
+def gru(**options):
+    return rnncells.RNN(rnncells.GRUCell(4), **options)
+
+
+def run(x=X, **arguments):
+    return gru().init(KEY, x, **arguments)
+
+
+class OwnCell(rnncells.RNNCellBase):
+    """Right; those made by `own` break one rule."""
+
+    features: int
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,), (self.features,)
+
+    def setup(self):
+        self.gates("i", "h")
+        self.dense = nn.Dense(self.features)
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        c, h = carry
+        h = nn.tanh(self.affine(h, "h") + projected)
+        return (c + h, h), h
+
+
+def own(**members):
+    return type("MyCell", (OwnCell,), members)(4)
+
+
+class ForeignCell(nn.Module):
+    """A cell without a base class."""
+
+    step: Callable
+    num_feature_dims = 1
+
+    @nn.nowrap
+    def initialize_carry(self, key, input_shape):
+        return jnp.zeros(input_shape)
+
+    def __call__(self, carry, inputs):
+        return self.step(carry, inputs)
+
+
+def outputs(cell, **options):
+    """Returns what a layer gives, its parameters made by the plain loop."""
+    rnn = rnncells.RNN(cell, **options)
+    return rnn.apply(rnn.init(KEY, X), X)
+
+
+def recur(of_carry):
+    """Returns a `recur` that multiplies the state by `of_carry(cell, h)`."""
+
+    def recur(cell, carry, projected):
+        c, h = carry
+        h = nn.tanh(of_carry(cell, h) + projected)
+        return (c, h), h
+
+    return recur
+
+
+def called_back(cell, h):
+    return cell.affine(jax.pure_callback(abs, h, h), "h")
+
+
+def lstm(**options):
+    return rnncells.LSTM(4, **options)
+
+
+def apply(*arguments, layer=None, **options):
+    layer = lstm() if layer is None else layer
+    params = jax.eval_shape(layer.init, KEY, X)
+    return layer.apply(
+        jax.tree.map(lambda p: jnp.zeros(p.shape), params), *arguments, **options
+    )
+
+
+def zoneout(rate=0.4, **options):
+    return rnncells.ZoneoutCell(rnncells.LSTMCell(4), rate, **options)
+
+
+def run_step(cell):
+    x = X[:, 0]
+    carry = cell.initialize_carry(None, x)
+    return cell.init(KEYS, carry, x, deterministic=False)
+
+
+STATES = tuple(jnp.zeros((1, 2, 4)) for _ in range(2))
+OLD_SPELLINGS = {
+    "cell_size": (
+        lambda: rnncells.RNN(rnncells.LSTMCell(4), 64),
+        TypeError,
+        "`time_major` of RNN must be a bool, got 64. .*`cell_size`",
+    ),
+    "gate_fn first": (
+        lambda: rnncells.LSTMCell(jnp.tanh),
+        TypeError,
+        "`features` of LSTMCell must be an int.* of a cell was `gate_fn`",
+    ),
+    "no features": (lambda: rnncells.LSTMCell(), TypeError, "features"),
+    "carry of the class": (
+        lambda: rnncells.LSTMCell.initialize_carry(KEY, (2,), 4),
+        TypeError,
+        "`initialize_carry` must be called on an instance",
+    ),
+    "batch dims and size": (
+        lambda: rnncells.LSTMCell(4).initialize_carry(KEY, (2,), 4),
+        TypeError,
+        r"with \(key, batch_dims, size\).*`import rnncells.legacy`.*`rnncells migrate`",
+    ),
+    "batch dims alone": (
+        lambda: rnncells.LSTMCell(4).init(
+            KEY, rnncells.LSTMCell(4).initialize_carry(KEY, (2,)), X[:, 0]
+        ),
+        ValueError,
+        r"`carry` of LSTMCell\(features=4\) must have shapes \(\(2, 4\), \(2, 4\)\) "
+        r"for inputs of shape \(2, 3\), got \(\(4,\), \(4,\)\)",
+    ),
+    "batch dims of a convolution": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
+        ValueError,
+        r"must have at least 3 axes.* got the shape \(2,\)",
+    ),
+    "segmentation_mask": (
+        lambda: run(segmentation_mask=jnp.ones((2, 7))),
+        TypeError,
+        "segmentation_mask",
+    ),
+    "class in place of a cell": (
+        lambda: rnncells.RNN(rnncells.GRUCell),
+        TypeError,
+        r"must be an instance such as GRUCell\(features\)",
+    ),
+}
+CALLS = {
+    "features not a number": (lambda: rnncells.GRUCell("4"), TypeError, "got '4'"),
+    "features a bool": (lambda: rnncells.GRUCell(True), ValueError, "got True"),
+    "features zero": (lambda: rnncells.GRUCell(0), ValueError, "at least 1, got 0"),
+    "carry too wide": (
+        lambda: rnncells.GRUCell(4).init(KEY, jnp.ones((2, 9)), X[:, 0]),
+        ValueError,
+        r"features=4\) must have shapes \(2, 4\) .* got \(2, 9\)",
+    ),
+    "carry too wide in a layer": (
+        lambda: run(initial_carry=jnp.ones((2, 9))),
+        ValueError,
+        r"must have shapes \(2, 4\)",
+    ),
+    "carry of another batch": (
+        lambda: run(initial_carry=jnp.ones((1, 4))),
+        ValueError,
+        r"must have shapes \(2, 4\)",
+    ),
+    "carry of another cell": (
+        lambda: run(initial_carry=(jnp.ones((2, 4)),) * 2),
+        ValueError,
+        r"must have shapes \(2, 4\)",
+    ),
+    "carry of integers": (
+        lambda: run(initial_carry=jnp.ones((2, 4), int)),
+        TypeError,
+        "must be floating or complex, got int32",
+    ),
+    "real carry, complex inputs": (
+        lambda: run(X + 0j, initial_carry=jnp.ones((2, 4))),
+        ValueError,
+        r"GRUCell got the carry real\(2, 4\) and returned complex\(2, 4\)",
+    ),
+    "carry without batch in a cell of Flax": (
+        lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),
+        ValueError,
+        r"GRUCell got the carry real\(4,\) and returned real\(2, 4\).* If you passed "
+        "`initial_carry`, check that it fits the inputs",
+    ),
+    "no sample": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY),
+        TypeError,
+        "Pass exactly one of `sample_input` and `input_shape`",
+    ),
+    "sample twice": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, (3,), input_shape=(3,)),
+        TypeError,
+        "Pass exactly one of `sample_input` and `input_shape`",
+    ),
+    "length beyond time": (
+        lambda: run(seq_lengths=jnp.array([7, 9])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got 9 at index \(1,\)",
+    ),
+    "length negative": (
+        lambda: run(seq_lengths=jnp.array([-1, 7])),
+        ValueError,
+        r"got -1 at index \(0,\)",
+    ),
+    "lengths of another batch": (
+        lambda: run(seq_lengths=jnp.array([7])),
+        ValueError,
+        r"batch axes of the inputs, \(2,\), got the shape \(1,\)",
+    ),
+    "lengths not integers": (
+        lambda: run(seq_lengths=jnp.array([7.0, 1.0])),
+        TypeError,
+        "must be integers, got float32",
+    ),
+    "mask not boolean": (
+        lambda: run(mask=jnp.ones((2, 7))),
+        TypeError,
+        "`mask` must be boolean, got float32",
+    ),
+    "mask of another shape": (
+        lambda: run(mask=jnp.ones((7, 2), bool)),
+        ValueError,
+        r"`mask` must have .* \(2, 7\), got the shape \(7, 2\)",
+    ),
+    "resets of another shape": (
+        lambda: run(resets=jnp.ones(7, bool)),
+        ValueError,
+        r"`resets` must have .* \(2, 7\), got the shape \(7,\)",
+    ),
+    "inputs without time": (
+        lambda: run(jnp.ones(3)),
+        ValueError,
+        r"must have a time axis and 1 feature axes, got the shape \(3,\)",
+    ),
+    "inputs of several batches": (
+        lambda: run((jnp.ones((2, 7, 3)), jnp.ones((3, 7, 3)))),
+        ValueError,
+        r"the same batch and time axes \(2, 7\), got the shape \(3, 7, 3\)",
+    ),
+    "no inputs": (lambda: run(()), ValueError, "at least one array"),
+    "flag not a bool": (lambda: gru(reverse=1), TypeError, "`reverse` of RNN .* got 1"),
+    "flag of a call not a bool": (
+        lambda: run(return_carry="yes"),
+        TypeError,
+        "`return_carry` of RNN must be a bool, got 'yes'",
+    ),
+    "padded_outputs unknown": (
+        lambda: gru(padded_outputs="none"),
+        ValueError,
+        r"one of \['run', 'hold', 'zero'\], got 'none'",
+    ),
+    "bidirectional reversed": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=True),
+        ValueError,
+        "`reverse` of Bidirectional needs `keep_order=True`",
+    ),
+    "bidirectional flag of a call": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(KEY, X, reverse=1),
+        TypeError,
+        "`reverse` of Bidirectional must be a bool, got 1",
+    ),
+    "bidirectional carry not a pair": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(
+            KEY, X, initial_carry=(jnp.ones((2, 4)),) * 3
+        ),
+        ValueError,
+        r"`initial_carry` of Bidirectional must be a pair .* got tuple",
+    ),
+    "reset_carry of another shape": (
+        lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=jnp.ones(4)),
+        ValueError,
+        r"`reset_carry` must have the .* carry, real\(2, 4\), got real\(4,\)",
+    ),
+    "reset_carry of another structure": (
+        lambda: run(resets=jnp.ones((2, 7), bool), reset_carry=(jnp.ones((2, 4)),)),
+        ValueError,
+        "`reset_carry` must have the structure and shapes of the initial carry",
+    ),
+    "reset_carry without resets": (
+        lambda: run(reset_carry=jnp.ones((2, 4))),
+        ValueError,
+        "`reset_carry` needs `resets`, got None",
+    ),
+    "lengths that wrap around in 32 bits": (
+        lambda: run(seq_lengths=np.array([2**32 + 3, 1])),
+        ValueError,
+        r"got 4294967299 at index \(0,\)",
+    ),
+    "known lengths inside jit": (
+        lambda: jax.jit(lambda x: run(x, seq_lengths=np.array([9, 1])))(X),
+        ValueError,
+        r"got 9 at index \(0,\)",
+    ),
+    "width of the inputs first": (
+        lambda: rnncells.LSTMCell(3, 4),
+        TypeError,
+        "`gate_fn` of LSTMCell must be a function, got 4",
+    ),
+    "features a tuple": (
+        lambda: rnncells.LSTMCell((3, 4)),
+        TypeError,
+        r"must be an int.* got \(3, 4\)\.$",
+    ),
+    "projection of unknown width": (
+        lambda: rnncells.GRUCell(None).init(KEY, X, method="project"),
+        ValueError,
+        "the width of gate `ir` is unknown",
+    ),
+    "carry part without batch axes": (
+        lambda: rnncells.RNN(Counting()).init(
+            KEY, X, initial_carry=jnp.int32(0), mask=jnp.ones((2, 7), bool)
+        ),
+        ValueError,
+        r"array of the carry .* the axes \(2,\) of the inputs, got the shape \(\)",
+    ),
+    "output without batch axes": (
+        lambda: rnncells.RNN(Summing(), True, padded_outputs="zero").init(
+            KEY, X, initial_carry=X[0], seq_lengths=jnp.ones(7, int)
+        ),
+        ValueError,
+        r"array of the outputs .* the axes \(2, 7\) of the inputs, got .*\(2,\)",
+    ),
+    "bidirectional flag": (
+        lambda: rnncells.Bidirectional(gru(), gru(), time_major=3),
+        TypeError,
+        "`time_major` of Bidirectional must be a bool, got 3",
+    ),
+}
+OWN_CELLS = {
+    "one value": (
+        lambda: outputs(own(recur=lambda cell, carry, z: carry[1])),
+        TypeError,
+        r"`recur` of MyCell must return \(new_carry, output\), got .* \(2, 4\)",
+    ),
+    "a list": (
+        lambda: outputs(own(recur=lambda cell, carry, z: [carry, z])),
+        TypeError,
+        r"must return \(new_carry, output\), got list",
+    ),
+    "one value of a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: x)),
+        TypeError,
+        r"`__call__` of ForeignCell must return \(new_carry, output\), got an array of "
+        r"shape \(2, 3\)",
+    ),
+    "three values of a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: (carry, x, x))),
+        TypeError,
+        r"\(new_carry, output\), got tuple \(\(2, 3\), \(2, 3\), \(2, 3\)\)",
+    ),
+    "carry of another shape in a foreign cell": (
+        lambda: outputs(ForeignCell(lambda carry, x: (x[:, :2], x))),
+        ValueError,
+        r"ForeignCell got the carry real\(2, 3\) and returned real\(2, 2\). A step "
+        "must keep .* If you passed `initial_carry`, check that it fits the inputs",
+    ),
+    "carry of another structure": (
+        lambda: outputs(own(recur=lambda cell, carry, z: (z, z))),
+        ValueError,
+        r"with the shapes of the old, \(\(2, 4\), \(2, 4\)\), got \(2, 4\)",
+    ),
+    "carry of another shape": (
+        lambda: outputs(own(recur=lambda cell, carry, z: ((z, z[:1]), z))),
+        ValueError,
+        r"got \(\(2, 4\), \(1, 4\)\)",
+    ),
+    "typo in a gate": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "hh")))),
+        ValueError,
+        r"`affine` of MyCell takes names .*: \['i', 'h'\], got 'hh'",
+    ),
+    "layer in place of a gate": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h, "dense")))),
+        ValueError,
+        "got 'dense'",
+    ),
+    "no gates": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.affine(h)))),
+        ValueError,
+        "`affine` needs at least one name",
+    ),
+    "names as a list": (
+        lambda: outputs(own(setup=lambda cell: cell.gates(["i", "h"]))),
+        TypeError,
+        "`gates` takes names as separate arguments",
+    ),
+    "gate in place of a layer": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.product(cell.h, h)))),
+        TypeError,
+        "`product` of MyCell takes a layer.*For gates use `affine`",
+    ),
+    "name in place of a layer": (
+        lambda: outputs(own(recur=recur(lambda cell, h: cell.product("dense", h)))),
+        TypeError,
+        "takes a layer.*got 'dense'",
+    ),
+    "memory without the fast loop": (
+        lambda: outputs(own(recur=recur(called_back)), memory="sqrt"),
+        ValueError,
+        r"memory='sqrt' of RNN needs the fast loop, which needs a step that `jax.vmap` "
+        "can map; MyCell calls `jax.pure_callback` .* `memory` must be 'full'",
+    ),
+    "projection without the fast loop": (
+        lambda: outputs(own(recur=recur(called_back)), projection=Chunk(3)),
+        ValueError,
+        r"projection=Chunk\(steps=3\) of RNN needs the fast loop, .* MyCell calls",
+    ),
+    "memory of the plain loop": (
+        lambda: rnncells.RNN(OwnCell(4), memory="sqrt", implementation="scan"),
+        ValueError,
+        "memory='sqrt' of RNN needs the fast loop, but implementation='scan'",
+    ),
+    "memory unknown": (
+        lambda: rnncells.RNN(OwnCell(4), memory="half"),
+        ValueError,
+        r"`memory` of RNN must be one of .*, a Chunk\(steps\) or a policy of "
+        "jax.checkpoint, got 'half'",
+    ),
+    "implementation unknown": (
+        lambda: rnncells.RNN(OwnCell(4), implementation="cuda"),
+        ValueError,
+        "`implementation` of RNN must be 'auto' or 'scan', got 'cuda'",
+    ),
+    "unroll zero": (
+        lambda: rnncells.RNN(OwnCell(4), unroll=0),
+        ValueError,
+        "`unroll` of RNN must be at least 1, got 0",
+    ),
+    "unroll a bool": (
+        lambda: rnncells.RNN(OwnCell(4), unroll=True),
+        TypeError,
+        "`unroll` of RNN must be an int, got True",
+    ),
+    "chunk of no steps": (lambda: Chunk(0), ValueError, "at least 1, got 0"),
+    "chunk of half a step": (lambda: Chunk(1.5), TypeError, "an int, got 1.5"),
+    "width in place of a cell": (
+        lambda: rnncells.RNN(4),
+        TypeError,
+        "`cell` of RNN must be a flax.linen module .*, got 4",
+    ),
+    "layer in place of a cell": (
+        lambda: outputs(nn.Dense(4)),
+        TypeError,
+        "Dense is not a cell",
+    ),
+    "cells in place of layers": (
+        lambda: rnncells.Bidirectional(OwnCell(4), OwnCell(4)),
+        TypeError,
+        r"`forward_rnn` of Bidirectional must be .* RNN\(cell\), got the cell OwnCell",
+    ),
+    "class in place of a cell": (
+        lambda: rnncells.RNN(rnncells.LSTMCell),
+        TypeError,
+        r"`cell` of RNN must be an instance such as LSTMCell\(features\), got",
+    ),
+    "class in place of a cell to check": (
+        lambda: rnncells.check_cell(rnncells.LSTMCell, (2, 3)),
+        TypeError,
+        r"`cell` of check_cell must be an instance such as LSTMCell\(features\)",
+    ),
+    "width in place of a cell to check": (
+        lambda: rnncells.check_cell(4, (2, 3)),
+        TypeError,
+        "`cell` of check_cell must be a flax.linen module .*, got 4",
+    ),
+    "cell without a width to check": (
+        lambda: rnncells.check_cell(rnncells.GRUCell(None), (2, 3)),
+        ValueError,
+        "`check_cell` needs a cell with `features`",
+    ),
+}
+
+
+LAYERS = {
+    "rank": (
+        lambda: apply(X[0, 0]),
+        ValueError,
+        r"`inputs` must have a time axis",
+    ),
+    "features": (
+        lambda: apply(X[..., :2]),
+        ValueError,
+        r"`kernel` of `ii` must have the shape \(2, 4\).*got parameters.*\(3, 4\)",
+    ),
+    "lengths too long": (
+        lambda: apply(X, seq_lengths=np.array([8, 1])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got 8 at index \(0,\)",
+    ),
+    "lengths negative": (
+        lambda: apply(X, seq_lengths=np.array([1, -1])),
+        ValueError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got -1 at index \(1,\)",
+    ),
+    "lengths of floats": (
+        lambda: apply(X, seq_lengths=np.ones(2)),
+        TypeError,
+        "`seq_lengths` must be integers, got float64",
+    ),
+    "mask": (
+        lambda: apply(X, mask=np.ones((2, 5), bool)),
+        ValueError,
+        r"`mask` must have the batch and time axes of the inputs, \(2, 7\), got",
+    ),
+    "one state": (
+        lambda: apply(X, STATES[0]),
+        ValueError,
+        r"`states` of LSTM must have the shapes \(\(1, 2, 4\), \(1, 2, 4\)\)",
+    ),
+    "state of another shape": (
+        lambda: apply(X, (STATES[0], STATES[1][..., :2])),
+        ValueError,
+        r"`states` of LSTM must have the shapes .* got \(\(1, 2, 4\), \(1, 2, 2\)\)",
+    ),
+    "two states": (
+        lambda: apply(X, STATES, layer=rnncells.GRU(4)),
+        ValueError,
+        r"`states` of GRU must have the shapes \(1, 2, 4\) \(layers times directions",
+    ),
+    "state of another dtype": (
+        lambda: apply(X, jax.tree.map(lambda s: s.astype(jnp.bfloat16), STATES)),
+        TypeError,
+        "`states` of LSTM must have the dtype of its parameters, float32, got bfloat16",
+    ),
+    "integer states": (
+        lambda: apply(X, jax.tree.map(lambda s: s.astype(int), STATES)),
+        TypeError,
+        "`states` of LSTM must have the dtype of its parameters, float32, got int32",
+    ),
+    "proj as many": (
+        lambda: lstm(proj_features=4),
+        ValueError,
+        "`proj_features` of LSTM must be less than `features` 4, got 4",
+    ),
+    "proj of none": (
+        lambda: lstm(proj_features=0),
+        ValueError,
+        "`proj_features` of LSTM must be at least 1, got 0",
+    ),
+    "proj of a cell": (
+        lambda: rnncells.ProjectedLSTMCell(4, 5),
+        ValueError,
+        "`proj_features` of ProjectedLSTMCell must be less than `features` 4, got 5",
+    ),
+    "proj without features": (
+        lambda: rnncells.ProjectedLSTMCell(None, 5),
+        TypeError,
+        "`features` of ProjectedLSTMCell must be an int, got None",
+    ),
+    "dropout 1": (
+        lambda: lstm(dropout=1.0),
+        ValueError,
+        r"`dropout` of LSTM must be in \[0, 1\), got 1.0",
+    ),
+    "dropout negative": (
+        lambda: rnncells.GRU(4, dropout=-0.1),
+        ValueError,
+        r"`dropout` of GRU must be in \[0, 1\), got -0.1",
+    ),
+    "dropout no number": (
+        lambda: lstm(dropout=True),
+        TypeError,
+        "`dropout` of LSTM must be a number, got True",
+    ),
+    "deterministic no bool": (
+        lambda: lstm(deterministic="no"),
+        TypeError,
+        "`deterministic` of LSTM must be a bool, got 'no'",
+    ),
+    "deterministic of a call no bool": (
+        lambda: lstm(num_layers=2, dropout=0.5).init(
+            KEY, jnp.ones((2, 5, 3)), deterministic="no"
+        ),
+        TypeError,
+        "`deterministic` of LSTM must be a bool, got 'no'",
+    ),
+    "dropout without a word": (
+        lambda: lstm(num_layers=2, dropout=0.3).init(KEY, X),
+        ValueError,
+        "`deterministic` of LSTM must be True or False with dropout=0.3",
+    ),
+    "input size first": (
+        lambda: rnncells.LSTM(3, 4),
+        TypeError,
+        r"LSTM takes one positional argument, `features`, got \(3, 4\)",
+    ),
+    "no features": (lambda: rnncells.GRU(None), TypeError, "must be an int, got None"),
+    "features of 0": (lambda: rnncells.GRU(0), ValueError, "must be at least 1, got 0"),
+    "no layers": (
+        lambda: lstm(num_layers=0),
+        ValueError,
+        "`num_layers` of LSTM must be at least 1, got 0",
+    ),
+    "layers of floats": (
+        lambda: lstm(num_layers=2.0),
+        TypeError,
+        "`num_layers` of LSTM must be an int, got 2.0",
+    ),
+    "nonlinearity": (
+        lambda: rnncells.ElmanRNN(4, nonlinearity="gelu"),
+        ValueError,
+        r"`nonlinearity` of ElmanRNN must be one of \['tanh', 'relu'\], got 'gelu'",
+    ),
+    "flag": (
+        lambda: lstm(bidirectional=2),
+        TypeError,
+        "`bidirectional` of LSTM must be a bool, got 2",
+    ),
+    "step of both directions": (
+        lambda: apply(None, X[:, 0], layer=lstm(bidirectional=True), method="step"),
+        ValueError,
+        "`step` of LSTM needs `bidirectional=False`, got True",
+    ),
+    "step of a reversed RNN": (
+        lambda: rnncells.RNN(rnncells.GRUCell(4), reverse=True).init(
+            KEY, None, X[:, 0], method="step"
+        ),
+        ValueError,
+        "`step` of RNN needs `reverse=False`, got True",
+    ),
+    "step of a stack": (
+        lambda: rnncells.Stack([nn.RNN(nn.GRUCell(4))]).init(
+            KEY, None, X[:, 0], method="step"
+        ),
+        ValueError,
+        "`step` of Stack needs layers with a method `step`, got RNN",
+    ),
+    "learnt states without parameters": (
+        lambda: lstm(learn_states=True).initialize_carry(KEY, X[:, 0]),
+        ValueError,
+        "`initialize_carry` of LSTM with `learn_states` needs parameters",
+    ),
+    "empty stack": (
+        lambda: rnncells.Stack([]),
+        ValueError,
+        r"`layers` of Stack must be a list with at least one layer, got \[\]",
+    ),
+    "class in a stack": (
+        lambda: rnncells.Stack([rnncells.GRUCell]),
+        TypeError,
+        "`layers` of Stack must be cells, layers and functions, got <class",
+    ),
+    "skip over a function": (
+        lambda: rnncells.Stack([nn.relu], skip_connections=True),
+        ValueError,
+        "`skip_connections` of Stack needs all `layers` to be recurrent",
+    ),
+    "carries of a stack": (
+        lambda: rnncells.Stack([rnncells.LSTMCell(4), rnncells.GRUCell(4)]).init(
+            KEY, X, initial_carry=(STATES,)
+        ),
+        ValueError,
+        "`initial_carry` of Stack must be a tuple with one carry for each of the 2",
+    ),
+}
+
+
+DROPOUT = {
+    "rate": (lambda: zoneout(1.0), ValueError, r"`rate` of .* in \[0, 1\), got 1.0"),
+    "rates": (lambda: zoneout((0.1, -1)), ValueError, r"`rate` of .*got -1"),
+    "no rate": (lambda: zoneout("0.1"), TypeError, "`rate` of .* a number, got '0'"),
+    "one stream for both": (
+        lambda: rnncells.ZoneoutCell(rnncells.VariationalGRUCell(4, input_rate=0.3)),
+        ValueError,
+        "`rng_collection` of ZoneoutCell must not be 'dropout': VariationalGRUCell",
+    ),
+    "no cell": (
+        lambda: rnncells.ZoneoutCell(jnp.tanh),
+        TypeError,
+        "`cell` of ZoneoutCell must be a cell",
+    ),
+    "no width": (
+        lambda: rnncells.ZoneoutCell(rnncells.GRUCell(None)),
+        TypeError,
+        "`features` of the cell of ZoneoutCell must be an int",
+    ),
+    "three rates": (
+        lambda: run_step(zoneout((0.1, 0.2, 0.3))),
+        ValueError,
+        "one number for each of the 2 parts",
+    ),
+    "another output": (
+        lambda: run_step(rnncells.ZoneoutCell(rnncells.LSTM1997Cell(2))),
+        TypeError,
+        "must be a part of its carry; the output of LSTM1997Cell is not",
+    ),
+    "variational": (
+        lambda: rnncells.VariationalGRUCell(4, input_rate=2),
+        ValueError,
+        r"`input_rate` of VariationalGRUCell must be in \[0, 1\), got 2",
+    ),
+}
+
+
+def packed():
+    return packing.pack([np.ones((n, 3), np.float32) for n in (3, 2)], row_length=5)
+
+
+def dropout_layers(**options):
+    """Returns an initialized layer with dropout between its layers."""
+    layer = rnncells.LSTM(4, num_layers=2, dropout=0.3)
+    params = layer.init(KEY, X, deterministic=True)
+    return layer.apply(params, X, **options)
+
+
+def params_of(layer, x=X):
+    return layer.init(KEY, x)
+
+
+class ProposalCell(nn.Module):
+    """A cell of a user with a field `deterministic` that its call does not take."""
+
+    num_feature_dims = 1
+    deterministic: bool = False
+
+    def initialize_carry(self, key, sample_input):
+        return jnp.zeros(sample_input.shape, sample_input.dtype)
+
+    def __call__(self, carry, x):
+        return carry + x, x
+
+
+OTHER_LIBRARIES = {
+    f"{name} of {make.__name__}": (
+        lambda make=make, name=name: make(**{name: 4}),
+        TypeError,
+        f"`{name}` of {make.__name__} {said}",
+    )
+    for make, name, said in [
+        (rnncells.LSTM, "hidden_size", "is called `features` here"),
+        (rnncells.GRUCell, "hidden_size", "is called `features` here"),
+        (rnncells.LSTMCell, "units", "is called `features` here"),
+        (rnncells.LSTMCell, "num_units", "is called `features` here"),
+        (rnncells.GRUCell, "hidden_features", "is called `features` here"),
+        (rnncells.LSTM, "input_size", "is not needed: the width is read from"),
+        (rnncells.GRUCell, "in_features", "is not needed: the width is read from"),
+        (
+            rnncells.LSTM,
+            "batch_first",
+            "is called `time_major` here, with",
+        ),
+        (rnncells.LSTM, "proj_size", "is called `proj_features` here"),
+        (rnncells.GRU, "bias", "is called `use_bias` here"),
+        (
+            rnncells.RNN,
+            "return_sequences",
+            "is not needed: a layer returns",
+        ),
+        (rnncells.RNN, "return_state", "is called `return_carry` here"),
+        (rnncells.RNN, "go_backwards", "is called `reverse` here"),
+        (rnncells.Bidirectional, "return_sequences", "is not needed"),
+        (rnncells.SimpleCell, "activation", "is called `activation_fn` here"),
+        (rnncells.LSTMCell, "recurrent_dropout", r"is an option .* RNN\(Variational"),
+        (rnncells.LSTMCell, "kernel_initializer", "is called `kernel_init` here"),
+        (rnncells.LSTMCell, "rngs", "is an argument of `init` and `apply`"),
+    ]
+} | {
+    "positional widths of PyTorch": (
+        lambda: rnncells.LSTM(3, 4, 2),
+        TypeError,
+        r"LSTM takes one positional argument, `features`, got \(3, 4, 2\)\. The width",
+    ),
+    "PackedSequence": (
+        lambda: run(Batch()),
+        TypeError,
+        "got a PackedSequence of PyTorch. Convert it with `pad_packed_sequence`",
+    ),
+    "states as a cell's carry": (
+        lambda: rnncells.RNN(rnncells.LSTMCell(4)).init(
+            KEY, X, initial_carry=rnncells.LSTMStates(X[:, 0], X[:, 0])
+        ),
+        TypeError,
+        r"`carry` of LSTMCell must be a cell's carry, \(c, h\), got LSTMStates\(h, c\)",
+    ),
+    "states as the carry of a cell's call": (
+        lambda: rnncells.LSTMCell(4).init(
+            KEY, rnncells.LSTMStates(X[:, 0], X[:, 0]), X[:, 0]
+        ),
+        TypeError,
+        r"got LSTMStates\(h, c\), the states of a layer",
+    ),
+    "states of LSTM for a GRU": (
+        lambda: apply(X, rnncells.LSTMStates(*STATES), layer=rnncells.GRU(4)),
+        ValueError,
+        "`states` of GRU must have the shapes",
+    ),
+}
+
+
+class Batch:
+    """Stands for `torch.nn.utils.rnn.PackedSequence`."""
+
+    batch_sizes = data = X
+
+
+CARRIES = {
+    "batch_dims by name": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, batch_dims=(2,), size=4),
+        TypeError,
+        "as up to Flax 0.6.11. `import rnncells.legacy` runs such code, and the "
+        "command `rnncells migrate` rewrites it",
+    ),
+    "key and rng": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, (2, 3), rng=KEY),
+        TypeError,
+        "Pass only one of `key` and `rng`",
+    ),
+    "unknown argument": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, shape=(2, 3)),
+        TypeError,
+        r"takes `key` and `sample_input`, got \['shape'\]",
+    ),
+    "batch size and width": (
+        lambda: rnncells.GRUCell(4).initialize_carry(2, 4),
+        TypeError,
+        r"`key` of `initialize_carry` must be a random key .*, got 2",
+    ),
+    "width as a sample": (
+        lambda: rnncells.GRUCell(4).initialize_carry(KEY, 4),
+        TypeError,
+        r"`sample_input` must be one step of input, .*, got 4",
+    ),
+    "key as a sample": (
+        lambda: rnncells.GRUCell(4).initialize_carry(X[:, 0], KEY),
+        TypeError,
+        r"`key` of `initialize_carry` must be a random key",
+    ),
+    "key alone as a sample": (
+        lambda: rnncells.GRUCell(4).initialize_carry(None, KEY),
+        TypeError,
+        r"got a random key. The key is the first argument",
+    ),
+    "no sample for RNN": (
+        lambda: gru().initialize_carry(KEY),
+        TypeError,
+        "Pass exactly one of `sample_input` and `batch_shape`",
+    ),
+    "batch_shape of a convolution": (
+        lambda: rnncells.RNN(rnncells.ConvLSTMCell(4, (3, 3))).initialize_carry(
+            batch_shape=(2,)
+        ),
+        ValueError,
+        "`batch_shape` is not enough for ConvLSTMCell",
+    ),
+    "batch_shape an int": (
+        lambda: gru().initialize_carry(batch_shape=2),
+        TypeError,
+        "`batch_shape` must be a tuple of sizes, got 2",
+    ),
+    "learned carry without parameters": (
+        lambda: gru(learn_initial_carry=True).initialize_carry(batch_shape=(2,)),
+        ValueError,
+        "`initialize_carry` of RNN with `learn_initial_carry` needs parameters",
+    ),
+    "no sample for a stack": (
+        lambda: rnncells.Stack([rnncells.GRUCell(4)]).initialize_carry(KEY),
+        TypeError,
+        "Pass exactly one of `sample_input` and `batch_shape`",
+    ),
+    "carry of another width, as in Flax's seq2seq example": (
+        lambda: rnncells.LSTMCell(1).init(KEY, (jnp.ones((2, 4)),) * 2, X[:, 0]),
+        ValueError,
+        r"flax.linen ignores `features` and takes the width of the carry. For this "
+        r"carry, write LSTMCell\(features=4\)",
+    ),
+    "carry_shape without its comma": (
+        lambda: outputs(own(carry_shape=lambda cell, shape: cell.features)),
+        TypeError,
+        r"`carry_shape` of MyCell must return shapes, .* needs a comma: \(4,\)",
+    ),
+    "carry_shape of two sizes without commas": (
+        lambda: outputs(own(carry_shape=lambda cell, shape: {"c": 4, "h": (4,)})),
+        TypeError,
+        r"must return shapes, which are tuples of sizes, got .*: \(4,\)",
+    ),
+}
+FIELDS = {
+    "integer dtype": (
+        lambda: rnncells.GRUCell(4, dtype=jnp.int32),
+        TypeError,
+        "`dtype` of GRUCell must be floating or complex, got int32",
+    ),
+    "integer param_dtype": (
+        lambda: rnncells.ConvGRUCell(4, (3,), param_dtype=int),
+        TypeError,
+        "`param_dtype` of ConvGRUCell must be floating or complex, got int",
+    ),
+    "integer dtype of a layer": (
+        lambda: rnncells.LSTM(4, dtype=jnp.int8),
+        TypeError,
+        "`dtype` of LSTM must be floating or complex, got int8",
+    ),
+    "initializer as text": (
+        lambda: rnncells.LSTMCell(4, kernel_init="glorot_uniform"),
+        TypeError,
+        "`kernel_init` of LSTMCell must be an initializer, .* got 'glorot_uniform'",
+    ),
+    "initializer of a layer as text": (
+        lambda: rnncells.GRU(4, bias_init="zeros"),
+        TypeError,
+        "`bias_init` of GRU must be an initializer, .* got 'zeros'",
+    ),
+    "initializer of JAX not called": (
+        lambda: rnncells.LSTMCell(4, recurrent_kernel_init=nn.initializers.orthogonal),
+        TypeError,
+        r"`recurrent_kernel_init` of LSTMCell must be .*, got orthogonal. Call it: "
+        r"orthogonal\(\)",
+    ),
+    "initializer of rnncells not called": (
+        lambda: rnncells.LSTMCell(4, bias_init=rnncells.initializers.forget_gate),
+        TypeError,
+        r"`bias_init` of LSTMCell .* got forget_gate. Call it",
+    ),
+    "initializer of matrices for biases": (
+        lambda: rnncells.LSTMCell(4, bias_init=nn.initializers.lecun_normal()).init(
+            KEY, (jnp.ones((2, 4)),) * 2, X[:, 0]
+        ),
+        ValueError,
+        r"initializer of the bias of `hi` in LSTMCell failed for the shape \(4,\)",
+    ),
+    "neither blocks nor features": (
+        lambda: rnncells.LSTM1997Cell(),
+        TypeError,
+        "LSTM1997Cell needs `blocks` or `features`",
+    ),
+    "features that blocks do not divide": (
+        lambda: rnncells.LSTM2000Cell(features=5, block_size=2),
+        ValueError,
+        "`features` of LSTM2000Cell must be `blocks` times `block_size`, got",
+    ),
+    "class in a ZoneoutCell": (
+        lambda: rnncells.ZoneoutCell(rnncells.LSTMCell),
+        TypeError,
+        r"`cell` of ZoneoutCell must be an instance such as LSTMCell\(features\)",
+    ),
+    "classes in a Bidirectional": (
+        lambda: rnncells.Bidirectional(rnncells.RNN, rnncells.RNN),
+        TypeError,
+        r"`forward_rnn` of Bidirectional must be an instance such as RNN\(features\)",
+    ),
+    "layers of a stack one by one": (
+        lambda: rnncells.Stack(rnncells.GRUCell(4), rnncells.GRUCell(4)),
+        TypeError,
+        r"`layers` of Stack must be a list, as in Stack\(\[a, b\]\), got 2 arguments",
+    ),
+    "one layer of a stack": (
+        lambda: rnncells.Stack(rnncells.GRUCell(4)),
+        ValueError,
+        "`layers` of Stack must be a list with at least one layer, got GRUCell",
+    ),
+    "one instance three times": (
+        lambda: rnncells.Stack([rnncells.GRUCell(3)] * 3).init(KEY, X),
+        UserWarning,
+        "one instance of GRUCell more than once, so these layers share their",
+    ),
+    "one instance in both directions": (
+        lambda: rnncells.Bidirectional(*[gru()] * 2).init(KEY, X),
+        UserWarning,
+        "are the same object, so they share their parameters",
+    ),
+    "dropout of one layer": (
+        lambda: lstm(dropout=0.5),
+        UserWarning,
+        "`dropout` of LSTM is applied between layers, so it has no effect",
+    ),
+}
+INPUTS = {
+    "tokens": (
+        lambda: run(jnp.ones((2, 7), int)),
+        UserWarning,
+        r"`inputs` are integers of shape \(2, 7\), read as \(time, features\). Tokens",
+    ),
+    "tokens for a layer": (
+        lambda: lstm().init(KEY, jnp.ones((2, 7), int)),
+        UserWarning,
+        "Tokens of shape .* need an embedding such as nn.Embed",
+    ),
+    "images without channels": (
+        lambda: rnncells.RNN(rnncells.ConvLSTMCell(2, (3, 3))).init(
+            KEY, jnp.ones((2, 3, 6, 6))
+        ),
+        UserWarning,
+        r"read as \(time, height, width, channels\), with 6 channels.* add the axis of",
+    ),
+    "channels first": (
+        lambda: rnncells.RNN(rnncells.ConvLSTMCell(2, (3, 3))).init(
+            KEY, jnp.ones((2, 2, 3, 6, 6))
+        ),
+        UserWarning,
+        r"with 6 channels. If the channels are the axis of size 3, move it",
+    ),
+    "sequence for step": (
+        lambda: gru().init(KEY, None, X, method="step"),
+        UserWarning,
+        r"`inputs` of `step` are one time step, .* the batch axes \(2, 7\)",
+    ),
+    "sequence for step of a layer": (
+        lambda: lstm().init(KEY, None, X, method="step"),
+        UserWarning,
+        r"`inputs` of `step` are one time step",
+    ),
+    "list of steps": (
+        lambda: run([X[:, 0], X[:, 1]]),
+        TypeError,
+        r"`inputs` must be an array, .*, got a list of 2. Join steps with jnp.stack",
+    ),
+    "list of steps for a layer": (
+        lambda: lstm().init(KEY, [X[:, 0], X[:, 1]]),
+        TypeError,
+        "got a list of 2. Join steps with jnp.stack",
+    ),
+    "list of steps for a stack": (
+        lambda: rnncells.Stack([rnncells.GRUCell(4)]).init(KEY, [X[:, 0], X[:, 1]]),
+        TypeError,
+        "got a list of 2. Join steps with jnp.stack",
+    ),
+    "two inputs for a cell of one": (
+        lambda: run((X, X)),
+        TypeError,
+        r"GRUCell multiplies one array by its weights, got tuple. Join",
+    ),
+    "packed batch as a whole": (
+        lambda: run(packed()),
+        TypeError,
+        r"got a Packed batch. Pass packed.inputs with resets=packed.resets and mask=",
+    ),
+    "lengths out of range under jit, with checkify": (
+        lambda: checkify.checkify(jax.jit(lambda n: run(seq_lengths=n)))(
+            jnp.array([7, 9])
+        )[0].throw(),
+        checkify.JaxRuntimeError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got \[7 9\]",
+    ),
+    "mask of step": (
+        lambda: gru().init(KEY, None, X[:, 0], mask=jnp.ones(3, bool), method="step"),
+        ValueError,
+        r"`mask` must have .* \(2,\), got the shape \(3,\)",
+    ),
+    "mask of step with hold": (
+        lambda: gru(padded_outputs="hold").init(
+            KEY, None, X[:, 0], mask=jnp.ones(2, bool), method="step"
+        ),
+        ValueError,
+        "`mask` of `step` needs padded_outputs='run' or 'zero', got 'hold'",
+    ),
+    "resets of step not boolean": (
+        lambda: gru().init(KEY, None, X[:, 0], resets=jnp.ones(2), method="step"),
+        TypeError,
+        "`resets` must be boolean, got float32",
+    ),
+    "padded_outputs of a call unknown": (
+        lambda: run(padded_outputs="mean"),
+        ValueError,
+        r"one of \['run', 'hold', 'zero'\], got 'mean'",
+    ),
+    "reset_carry of a layer": (
+        lambda: rnncells.Stack([rnncells.LSTM(4)]).init(
+            KEY, X, resets=jnp.ones((2, 7), bool), reset_carry=(STATES,)
+        ),
+        ValueError,
+        "`reset_carry` must be None for LSTM",
+    ),
+}
+UNBOUND = {
+    name: (call, CallCompactUnboundModuleError, "Can't call compact methods on unbound")
+    for name, call in {
+        "cell": lambda: rnncells.GRUCell(4)(jnp.ones((2, 4)), X[:, 0]),
+        "RNN": lambda: gru()(X),
+        "step": lambda: gru().step(None, X[:, 0]),
+        "Bidirectional": lambda: rnncells.Bidirectional(gru(), gru())(X),
+        "LSTM": lambda: lstm()(X),
+        "Stack": lambda: rnncells.Stack([rnncells.GRUCell(4)])(X),
+    }.items()
+}
+APPLY = {
+    "parameters of another cell": (
+        lambda: gru().apply(params_of(rnncells.RNN(rnncells.LSTMCell(4))), X),
+        ScopeParamNotFoundError,
+        r"GRUCell needs the parameter 'params/cell/ir/kernel', but the given "
+        r"parameters of the cell are \['hf', .*\]. Are they the parameters of another",
+    ),
+    "no parameters": (
+        lambda: gru().apply({}, X),
+        ScopeParamNotFoundError,
+        r"needs the parameter .* of the cell are \[\]",
+    ),
+    "parameters of another width": (
+        lambda: gru().apply(params_of(rnncells.RNN(rnncells.GRUCell(5))), X),
+        ValueError,
+        r"`kernel` of `ir` must have the shape \(3, 4\) .* got parameters .* \(3, 5\)",
+    ),
+    "no key for dropout between layers": (
+        lambda: dropout_layers(deterministic=False),
+        InvalidRngError,
+        r'LSTM needs a random key for `dropout`. Pass rngs={"dropout": key} to `apply`',
+    ),
+    "no word on dropout between layers": (
+        dropout_layers,
+        ValueError,
+        "`deterministic` of LSTM must be True or False with dropout=0.3, got None",
+    ),
+    "no key for zoneout": (
+        lambda: rnncells.RNN(zoneout()).init(KEY, X, deterministic=False),
+        InvalidRngError,
+        r'ZoneoutCell needs a random key for `dropout`. Pass rngs={"dropout": key}',
+    ),
+    "no word on zoneout, as after `model.eval()` of Flax NNX": (
+        lambda: rnncells.RNN(zoneout()).init(KEYS, X),
+        ValueError,
+        "`deterministic` of ZoneoutCell must be True or False with rate=0.4, got None",
+    ),
+    "no word on variational dropout": (
+        lambda: rnncells.RNN(rnncells.VariationalGRUCell(4, recurrent_rate=0.2)).init(
+            KEYS, X
+        ),
+        ValueError,
+        "`deterministic` of VariationalGRUCell .* with recurrent_rate=0.2, got None",
+    ),
+    "no streams in flax.linen.RNN": (
+        lambda: nn.RNN(zoneout(deterministic=False)).init(KEYS, X),
+        InvalidRngError,
+        "In flax.linen.RNN and flax.linen.scan, also add the stream to `split_rngs`",
+    ),
+    "deterministic of a call no bool": (
+        lambda: run(deterministic=1),
+        TypeError,
+        "`deterministic` of RNN must be a bool, got 1",
+    ),
+    "deterministic for a cell that does not take it": (
+        lambda: rnncells.RNN(ProposalCell()).init(KEY, X, deterministic=True),
+        TypeError,
+        r"a field `deterministic`, but does not take it in its call. Add the argument",
+    ),
+}
+MISTAKES = {
+    f"{group}: {name}": mistake
+    for group, mistakes in {
+        "old Flax": OLD_SPELLINGS,
+        "call": CALLS,
+        "own cell": OWN_CELLS,
+        "layer": LAYERS,
+        "dropout": DROPOUT,
+        "other library": OTHER_LIBRARIES,
+        "carry": CARRIES,
+        "field": FIELDS,
+        "inputs": INPUTS,
+        "unbound": UNBOUND,
+        "apply": APPLY,
+    }.items()
+    for name, mistake in mistakes.items()
+}
