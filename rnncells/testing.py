@@ -343,7 +343,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     params = {"params": {"cell": at.variables["params"]}}
     args = (at.carry, None), (at.inputs,)
     step = partial(step_of, deterministic=True)
-    pure, reason = RNN(at.cell).apply(params, step, *args, method=take_apart)
+    pure, reason = RNN(at.cell).apply(params, *args, step=step, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)

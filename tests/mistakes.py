@@ -15,7 +15,7 @@ from flax.errors import (
     InvalidRngError,
     ScopeParamNotFoundError,
 )
-from jax.experimental import checkify
+from jax.errors import JaxRuntimeError
 
 import rnncells
 from rnncells import Chunk, packing
@@ -729,6 +729,11 @@ DROPOUT = {
 }
 
 
+def checked_lengths(lengths):
+    with jax.enable_checks(True):
+        return jax.block_until_ready(jax.jit(lambda n: run(seq_lengths=n))(lengths))
+
+
 def packed():
     return packing.pack([np.ones((n, 3), np.float32) for n in (3, 2)], row_length=5)
 
@@ -1061,12 +1066,10 @@ INPUTS = {
         TypeError,
         r"got a Packed batch. Pass packed.inputs with resets=packed.resets and mask=",
     ),
-    "lengths out of range under jit, with checkify": (
-        lambda: checkify.checkify(jax.jit(lambda n: run(seq_lengths=n)))(
-            jnp.array([7, 9])
-        )[0].throw(),
-        checkify.JaxRuntimeError,
-        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got \[7 9\]",
+    "lengths out of range under jit, with jax.enable_checks": (
+        lambda: checked_lengths(jnp.array([7, 9])),
+        JaxRuntimeError,
+        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got 9 at index \(1,\)",
     ),
     "mask of step": (
         lambda: gru().init(KEY, None, X[:, 0], mask=jnp.ones(3, bool), method="step"),

@@ -1,6 +1,7 @@
 """Where a layer keeps the parameters of its cells."""
 
 import dataclasses
+from functools import partial
 from typing import NamedTuple
 
 import chex
@@ -84,16 +85,12 @@ def template(layer: nn.Module, features_in: int) -> Params:
       layer: see `places`.
       features_in: width of the inputs.
     """
-    # Dropout has no parameters, but needs `deterministic`.
-    if isinstance(layer, MultiLayerRNN):
-        layer = layer.clone(dropout=0.0)
-    streams = {getattr(at.cell, "rng_collection", "params") for at in places(layer)}
-    keys = dict.fromkeys({"params", *streams}, jax.random.key(0))
     is_cell = isinstance(layer, RNNCellBase)
     shape = (features_in,) if is_cell else (1, features_in)
     inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
     arguments = (layer.initialize_carry(None, inputs), inputs) if is_cell else (inputs,)
-    return nn.meta.unbox(jax.eval_shape(layer.init, keys, *arguments))
+    init = partial(layer.init, deterministic=True)
+    return nn.meta.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
 
 
 def described(layer: nn.Module) -> str:

@@ -1,6 +1,7 @@
 """Checks of the arguments of layers over sequences."""
 
 import inspect
+from functools import partial
 from typing import Any
 
 import chex
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import CallCompactUnboundModuleError
-from jax.experimental import checkify
 
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_instance
@@ -246,7 +246,7 @@ def check_lengths(
 
     A known length outside the range raises an error. Under a transformation such as
     `jit` values are not known, and lengths are clipped to the range; with
-    `jax.experimental.checkify.checkify` they are checked there too.
+    `jax.enable_checks(True)` while tracing, they are checked when the program runs.
     """
     if seq_lengths is None:
         return None
@@ -264,20 +264,22 @@ def check_lengths(
             f"shape {lengths.shape}."
         )
     if is_known:
-        wrong = np.argwhere((lengths < 0) | (lengths > steps))
-        if len(wrong):
-            index = tuple(wrong[0].tolist())
-            raise ValueError(
-                f"`seq_lengths` must be in [0, {steps}] (the time axis), got "
-                f"{lengths[index]} at index {index}."
-            )
+        _raise_if_out_of_range(lengths, steps)
+    elif jax.config.jax_enable_checks:
+        jax.debug.callback(partial(_raise_if_out_of_range, steps=steps), lengths)
     # Narrow integers could not hold the number of steps.
-    lengths = jnp.asarray(lengths, jnp.int32)
-    if not is_known:
-        in_range = jnp.all((lengths >= 0) & (lengths <= steps))
-        message = f"`seq_lengths` must be in [0, {steps}] (the time axis), got {{}}"
-        checkify.debug_check(in_range, message, lengths)
-    return jnp.clip(lengths, 0, steps)
+    return jnp.clip(jnp.asarray(lengths, jnp.int32), 0, steps)
+
+
+def _raise_if_out_of_range(lengths: np.ndarray, steps: int) -> None:
+    lengths = np.asarray(lengths)
+    wrong = np.argwhere((lengths < 0) | (lengths > steps))
+    if len(wrong):
+        index = tuple(wrong[0].tolist())
+        raise ValueError(
+            f"`seq_lengths` must be in [0, {steps}] (the time axis), got "
+            f"{lengths[index]} at index {index}."
+        )
 
 
 def check_pair(name: str, pair: Any) -> None:

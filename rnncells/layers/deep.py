@@ -209,7 +209,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
                 f"`cell` of {type(self).__name__} must return a cell whose carry is h "
                 f"or (c, h), got {describe(carry)}. Use `Stack` for other cells."
             )
-        return _states(jax.tree.map(of_all_layers, carry))
+        return _states_of(jax.tree.map(of_all_layers, carry))
 
     def __call__(
         self,
@@ -449,7 +449,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
         """Converts the carries of all layers to states."""
         if self.bidirectional:
             carries = [carry for pair in carries for carry in pair]
-        return _states(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
+        return _states_of(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
 
     @nn.nowrap
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
@@ -468,7 +468,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
         return jax.tree.map(last(-1), *forward), jax.tree.map(last(0), *backward)
 
 
-def _states(carry: Carry) -> States:
+def _states_of(carry: Carry) -> States:
     """Converts a carry h or (c, h) of all layers to states."""
     return LSTMStates(*carry[::-1]) if isinstance(carry, tuple) else carry
 

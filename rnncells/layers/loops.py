@@ -85,7 +85,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if jax.tree.leaves(by_time)[0].shape[0] == 0:
             return plain(body, reset_carry, carry, xs)
-        pure, reason = take_apart(rnn, step, carry, by_time, body, reset_carry)
+        pure, reason = take_apart(rnn, carry, by_time, body, reset_carry, step)
         if reason is not None:
             check_default_options(rnn, f"which {reason}")
         if pure is None or (not pure.step.products and _has_default_options(rnn)):
@@ -173,23 +173,24 @@ def one_call(step: Callable, reset_carry: None, carry: tuple, now: tuple) -> tup
 
 def take_apart(
     rnn: nn.Module,
-    step: Callable,
     carry: tuple[Carry, Carry | None],
     xs: tuple,
     body: Callable = one_call,
     reset_carry: chex.ArrayTree = None,
+    step: Callable | None = None,
 ) -> tuple[PureStep | None, str | None]:
     """Returns the step of a layer's cell, or None and why the fast loop cannot run it.
 
     Args:
       rnn: the layer, bound.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
       carry: carry of `body` before the first step; its first element is the cell's.
       xs: what `body` gets at each step, `(time, ...)`; first the inputs of the cell.
       body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
         `schedule.scan`.
       reset_carry: carry after a reset.
+      step: `(cell, carry, inputs) -> (carry, output)`; default: `step_of`.
     """
+    step = step_of if step is None else step
     state, inputs = carry[0], xs[0]
     if reason := _why_not_fast(rnn, state, inputs):
         return None, reason

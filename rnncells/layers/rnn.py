@@ -133,11 +133,11 @@ class RNN(ChecksKeywords, nn.Module):
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
-    lengths outside `[0, time]` raise an error (under `jit` they are clipped, or checked
-    by `jax.experimental.checkify.checkify`); lengths with `return_carry` work for any
-    number of batch axes; inputs can be pytrees; the carry keeps its dtype from step to
-    step, so cells in half precision can be scanned; the carry is complex for complex
-    inputs; flags that are not bools raise an error.
+    lengths outside `[0, time]` raise an error (under `jit` they are clipped; with
+    `jax.enable_checks(True)` they raise there too); lengths with `return_carry` work
+    for any number of batch axes; inputs can be pytrees; the carry keeps its dtype from
+    step to step, so cells in half precision can be scanned; the carry is complex for
+    complex inputs; flags that are not bools raise an error.
     """
 
     cell: nn.Module
