@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_instance
 from rnncells.cells.user_warning import warn
@@ -79,6 +80,9 @@ def deterministic_option(
 ) -> dict[str, bool | None]:
     """Returns `deterministic` as an argument of a module's call, if it takes that.
 
+    The argument overrides the field of our cells. Other modules, such as `nn.Dropout`,
+    get it if their own field is None.
+
     Raises:
       TypeError: the module has a field `deterministic`, but its call does not take it.
     """
@@ -86,7 +90,10 @@ def deterministic_option(
         return {}
     parameters = inspect.signature(type(module).__call__).parameters
     if "deterministic" in parameters:
-        return {"deterministic": deterministic}
+        # Modules of Flax refuse two values; their own field comes first.
+        own = getattr(module, "deterministic", None)
+        is_ours = isinstance(module, RNNCellBase)
+        return {"deterministic": deterministic} if is_ours or own is None else {}
     if hasattr(type(module), "deterministic"):
         name = type(module).__name__
         raise TypeError(
@@ -259,9 +266,12 @@ def check_lengths(
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"`seq_lengths` must be integers, got {lengths.dtype}.")
     if lengths.shape != batch:
+        hint = ""
+        if lengths.shape == (steps,) and len(batch) == 1:
+            hint = " This is the size of the time axis, so check `time_major`."
         raise ValueError(
             f"`seq_lengths` must have the batch axes of the inputs, {batch}, got the "
-            f"shape {lengths.shape}."
+            f"shape {lengths.shape}.{hint}"
         )
     if is_known:
         _raise_if_out_of_range(lengths, steps)

@@ -1,0 +1,449 @@
+"""Arguments of calls and steps: `deterministic`, masks, initial carries, states."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, assert_equal, random_like
+
+import rnncells
+
+ROWS, TIME, FEATURES_IN = 2, 5, 3
+KEYS = {
+    name: jax.random.key(k) for k, name in enumerate(["params", "dropout", "zoneout"])
+}
+DROPOUT = {"dropout": KEYS["dropout"]}
+MASK = jnp.array([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1]], bool)
+RESETS = jnp.array([[0, 0, 1, 0, 1], [0, 1, 0, 0, 0]], bool)
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.standard_normal((ROWS, TIME, FEATURES_IN)), jnp.float32)
+
+
+def params_of(layer, x, **options):
+    """Returns random parameters, without compiling `init`."""
+    shapes = jax.eval_shape(partial(layer.init, **options), KEYS, x)
+    return random_like(np.random.default_rng(0), shapes)
+
+
+def zoneout(deterministic=None):
+    return rnncells.ZoneoutCell(rnncells.GRUCell(4), 0.4, deterministic)
+
+
+def variational(deterministic=None):
+    rates = {"input_rate": 0.3, "recurrent_rate": 0.3}
+    return rnncells.VariationalGRUCell(4, **rates, deterministic=deterministic)
+
+
+class NoisyLSTM(rnncells.MultiLayerRNN):
+    """A layer of a user, whose cells have zoneout."""
+
+    @nn.nowrap
+    def cell(self):
+        return rnncells.ZoneoutCell(rnncells.LSTMCell(self.features), 0.4)
+
+
+class DropoutCell(nn.Module):
+    """A cell of a user that takes `deterministic` in its call."""
+
+    num_feature_dims = 1
+
+    def initialize_carry(self, key, sample_input):
+        return jnp.zeros(sample_input.shape, sample_input.dtype)
+
+    @nn.compact
+    def __call__(self, carry, x, deterministic=None):
+        carry = carry + nn.Dropout(0.5)(x, deterministic=deterministic)
+        return carry, carry
+
+
+def bidirectional(cell, deterministic):
+    sides = [rnncells.RNN(cell(deterministic)) for _ in range(2)]
+    return rnncells.Bidirectional(*sides)
+
+
+LAYERS = {
+    "RNN": lambda value: rnncells.RNN(zoneout(value)),
+    "RNN-variational": lambda value: rnncells.RNN(variational(value)),
+    "Bidirectional": lambda value: bidirectional(zoneout, value),
+    "Stack": lambda value: rnncells.Stack([zoneout(value), variational(value)]),
+    "zoneout around variational": lambda value: rnncells.RNN(
+        rnncells.ZoneoutCell(variational(value), 0.4, value, "zoneout")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_deterministic_of_the_call_equals_the_field(name, x):
+    undecided = LAYERS[name](None)
+    params = params_of(undecided, x, deterministic=True)
+    for value in (True, False):
+        layers = LAYERS[name](value), undecided, LAYERS[name](not value)
+        field, call, overridden = jax.jit(
+            lambda params, x: [
+                layers[0].apply(params, x, rngs=KEYS),
+                layers[1].apply(params, x, deterministic=value, rngs=KEYS),
+                layers[2].apply(params, x, deterministic=value, rngs=KEYS),
+            ]
+        )(params, x)
+        assert_equal(call, field)
+        assert_equal(overridden, field)
+
+
+def test_a_layer_passes_deterministic_to_its_cells(x):
+    layer = NoisyLSTM(4, num_layers=2)
+    params = params_of(layer, x, deterministic=True)
+    y, _ = layer.apply(params, x, deterministic=True)
+    noisy, _ = layer.apply(params, x, deterministic=False, rngs=DROPOUT)
+    assert not np.allclose(y, noisy)
+    _, first = layer.apply(params, None, x[:, 0], deterministic=True, method="step")
+    assert_close(first, y[:, 0])
+
+
+def test_a_foreign_cell_gets_deterministic(x):
+    rnn = rnncells.RNN(DropoutCell(), split_rngs={"params": False, "dropout": True})
+    y = rnn.apply({}, x, deterministic=True)
+    assert_close(y, jnp.cumsum(x, axis=1))
+    noisy = rnn.apply({}, x, deterministic=False, rngs=DROPOUT)
+    assert not np.allclose(y, noisy)
+
+
+def test_stack_passes_deterministic_to_dropout_of_flax(x):
+    stack = rnncells.Stack([nn.Dropout(0.5), nn.Dropout(0.5, deterministic=True)])
+    assert_equal(stack.apply({}, x, deterministic=True), x)
+    dropped = stack.apply({}, x, deterministic=False, rngs=DROPOUT)
+    assert np.isin(dropped / x, [0, 2]).all() and (dropped == 0).any()
+
+
+def test_two_calls_draw_different_masks(x):
+    rnn = rnncells.RNN(zoneout())
+    params = params_of(rnn, x, deterministic=True)
+
+    def twice(rnn, x):
+        return rnn(x, deterministic=False), rnn(x, deterministic=False)
+
+    first, second = rnn.apply(params, x, method=twice, rngs=DROPOUT)
+    assert not np.allclose(first, second)
+    # A call with an argument leaves the cell of later calls unchanged.
+    (_, later), (_, alone) = (
+        rnn.apply(
+            params,
+            x,
+            method=lambda rnn, x: (first(rnn, x), rnn(x, deterministic=True)),
+            rngs=DROPOUT,
+        )
+        for first in (lambda rnn, x: rnn(x, deterministic=False), lambda rnn, x: x)
+    )
+    assert_equal(later, alone)
+
+
+STEPPED = {
+    "RNN": rnncells.RNN(rnncells.LSTMCell(4), padded_outputs="zero"),
+    "learned": rnncells.RNN(
+        rnncells.GRUCell(4), learn_initial_carry=True, padded_outputs="zero"
+    ),
+    "LSTM": rnncells.LSTM(4, num_layers=2, learn_states=True),
+    "Stack": rnncells.Stack(
+        [rnncells.LSTM(4), nn.Dense(6), rnncells.RNN(rnncells.GRUCell(5))]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_steps_with_masks_and_resets_equal_the_sequence(name, x, rng):
+    layer = STEPPED[name]
+    params = params_of(layer, x)
+    carry, y = layer.apply(params, x, mask=MASK, resets=RESETS, method="run")
+
+    @jax.jit
+    def step(carry, x_t, mask, resets):
+        options = {"mask": mask, "resets": resets, "method": "step"}
+        return layer.apply(params, carry, x_t, **options)
+
+    start = {"batch_shape": (ROWS,), "method": "initialize_carry"}
+    now = layer.apply(params, None, **start)
+    for t in range(TIME):
+        now, y_t = step(now, x[:, t], MASK[:, t], RESETS[:, t])
+        assert_close(y_t[MASK[:, t]], y[:, t][MASK[:, t]])
+        if name != "Stack":
+            assert (y_t[~MASK[:, t]] == 0).all()
+    assert_close(now, carry)
+
+
+def test_a_masked_step_ignores_nan(x):
+    rnn = rnncells.RNN(rnncells.GRUCell(4))
+    carry, params = jnp.ones((ROWS, 4)), params_of(rnn, x)
+    x_t, mask = x[:, 0].at[1].set(jnp.nan), jnp.array([True, False])
+    new, y = rnn.apply(params, carry, x_t, mask=mask, method="step")
+    assert np.isfinite(new).all() and np.isfinite(y).all()
+    np.testing.assert_array_equal(new[1], carry[1])
+
+
+def test_padded_outputs_of_the_call_equal_the_field(x):
+    cells = rnncells.GRUCell(4), rnncells.GRUCell(6)
+    lengths = {"seq_lengths": jnp.array([5, 2])}
+
+    def layers(**options):
+        sides = [rnncells.RNN(cell, **options) for cell in cells]
+        return sides[0], rnncells.Bidirectional(*sides), rnncells.Stack(sides)
+
+    @jax.jit
+    def both(x):
+        return [
+            (
+                padded.apply(params_of(layer, x), x, **lengths),
+                layer.apply(params_of(layer, x), x, padded_outputs="zero", **lengths),
+            )
+            for layer, padded in zip(layers(), layers(padded_outputs="zero"))
+        ]
+
+    for expected, y in both(x):
+        assert (y[1, 2:] == 0).all()
+        assert_equal(y, expected)
+
+
+def test_a_learned_carry_starts_every_sequence(x, rng):
+    rnn = rnncells.RNN(rnncells.LSTMCell(4), learn_initial_carry=True)
+    params = params_of(rnn, x)
+    c, h = params["params"]["initial_carry"].values()
+    carry = tuple(jnp.broadcast_to(part, (ROWS, 4)) for part in (c, h))
+    plain = {"params": {"cell": params["params"]["cell"]}}
+    given = {"initial_carry": carry, "reset_carry": carry}
+
+    y = rnn.apply(params, x, resets=RESETS)
+
+    fixed = rnncells.RNN(rnn.cell)
+    assert_equal(y, fixed.apply(plain, x, resets=RESETS, **given))
+    gradient = jax.grad(lambda p: rnn.apply(p, x).sum())(params)
+    assert all(
+        np.any(leaf) for leaf in jax.tree.leaves(gradient["params"]["initial_carry"])
+    )
+
+
+def test_a_learned_carry_starts_with_the_values_of_the_cell(x):
+    cell = rnncells.GRUCell(4, carry_init=nn.initializers.normal())
+    params = rnncells.RNN(cell, learn_initial_carry=True).init(KEYS, x)["params"]
+    expected = cell.initialize_carry(jax.random.key(0), (FEATURES_IN,))
+    np.testing.assert_array_equal(params["initial_carry"]["carry_0"], expected)
+
+
+BIDIRECTIONAL = bidirectional(lambda _: rnncells.LSTMCell(4), None)
+INITIAL = {
+    "RNN": rnncells.RNN(rnncells.LSTMCell(4)),
+    "cell of Flax": rnncells.RNN(nn.LSTMCell(4)),
+    "LSTM": rnncells.LSTM(4, num_layers=2, bidirectional=True),
+    "Bidirectional": BIDIRECTIONAL,
+    "Stack": rnncells.Stack(
+        [rnncells.LSTMCell(4), nn.Dense(7), BIDIRECTIONAL, rnncells.LSTM(5)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INITIAL)
+def test_initial_carry_is_that_of_the_call(name, x):
+    layer = INITIAL[name]
+    params = params_of(layer, x)
+    carry = layer.initialize_carry(None, batch_shape=(ROWS,))
+    assert_equal(layer.initialize_carry(None, x[:, 0]), carry)
+    last, _ = layer.apply(params, x[:, :0], method="run")
+    assert_equal(last, carry)
+    options = {"initial_carry": carry, "method": "run"}
+    jax.eval_shape(partial(layer.apply, **options), params, x)
+
+
+def test_stack_initializes_carries_of_images(rng):
+    cells = [
+        rnncells.ConvLSTMCell(2, (3, 3), strides=2),
+        rnncells.ConvGRUCell(3, (3,) * 2),
+    ]
+    stack = rnncells.Stack(cells)
+    carry = stack.initialize_carry(None, (ROWS, 8, 6, 1))
+    shapes = jax.tree.map(jnp.shape, carry)
+    assert shapes == (((ROWS, 4, 3, 2),) * 2, (ROWS, 4, 3, 3))
+
+
+class OtherCells(rnncells.MultiLayerRNN):
+    """A layer of a user that takes any cell."""
+
+    make: type = rnncells.LSTM1997Cell
+    arguments: tuple = ()
+
+    @nn.nowrap
+    def cell(self):
+        return self.make(features=self.features, **dict(self.arguments))
+
+
+@pytest.mark.parametrize(
+    "make, arguments, shape, expected",
+    [
+        (rnncells.LSTM1997Cell, (("block_size", 2),), (3,), ((8,), (4,))),
+        (rnncells.LSTM2000Cell, (("block_size", 2),), (3,), ((10,), (4,))),
+        (rnncells.ConvLSTMCell, (("kernel_size", (3,)),), (6, 3), ((6, 4), (6, 4))),
+    ],
+)
+def test_multi_layer_rnn_asks_its_cell_for_the_carry(make, arguments, shape, expected):
+    layer = OtherCells(features=4, num_layers=2, make=make, arguments=arguments)
+    x = jnp.ones((ROWS, TIME, *shape))
+    (y, states), params = jax.eval_shape(layer.init_with_output, KEYS, x)
+    assert y.shape == (ROWS, TIME, *shape[:-1], 4)
+    assert [part.shape for part in states] == [(2, ROWS, *part) for part in expected]
+    start = layer.initialize_carry(None, x[:, 0])
+    assert jax.tree.map(jnp.shape, start) == jax.tree.map(jnp.shape, states)
+    jax.eval_shape(layer.apply, params, x, start)
+
+
+def test_states_of_a_layer_are_named(x):
+    layer = rnncells.LSTM(4)
+    (_, states), params = layer.init_with_output(KEYS, x)
+    assert isinstance(states, rnncells.LSTMStates)
+    given = layer.apply(params, x, states)
+    assert_equal(layer.apply(params, x, (states.h, states.c)), given)
+    _, _, everywhere = layer.apply(params, x, return_all_states=True)
+    first, _ = layer.apply(params, None, x[:, 0], method="step")
+    assert isinstance(everywhere, rnncells.LSTMStates)
+    assert isinstance(first, rnncells.LSTMStates)
+
+
+class Shift(nn.Module):
+    """A layer of a user: the inputs of the step before."""
+
+    def run(self, inputs, initial_carry=None, **arguments):
+        first = jnp.zeros_like(inputs[:, :1])
+        return inputs[:, -1], jnp.concatenate([first, inputs[:, :-1]], axis=1)
+
+
+def test_every_layer_is_a_sequence_layer(x):
+    for layer in (*INITIAL.values(), *STEPPED.values(), rnncells.GRU(4), Shift()):
+        assert isinstance(layer, rnncells.SequenceLayer)
+    for other in (rnncells.LSTMCell(4), nn.RNN(nn.GRUCell(4)), nn.Dense(4)):
+        assert not isinstance(other, rnncells.SequenceLayer)
+
+
+def test_stack_runs_a_sequence_layer_of_a_user(x):
+    stack = rnncells.Stack([rnncells.GRUCell(4), Shift()], return_carry=True)
+    (carry, y), params = stack.init_with_output(KEYS, x)
+    expected = rnncells.Stack([rnncells.GRUCell(4)]).apply(params, x)
+    assert_close(y[:, 1:], expected[:, :-1])
+    assert_close(carry[1], expected[:, -1])
+
+
+class ProposalCell(nn.Module):
+    """A cell as Flax's proposal has it: its sample has shape, dtype and ndim."""
+
+    features: int
+    num_feature_dims = 1
+
+    @nn.nowrap
+    def initialize_carry(self, key, sample_input):
+        assert sample_input.ndim == len(sample_input.shape) == len(sample_input)
+        shape = (*sample_input.shape[:-1], self.features)
+        assert shape == (*sample_input[:-1], self.features)
+        return jnp.zeros(shape, sample_input.dtype)
+
+    @nn.compact
+    def __call__(self, carry, x):
+        gate = nn.Dense(self.features, dtype=x.dtype, param_dtype=x.dtype)
+        carry = nn.tanh(gate(jnp.concatenate([carry, x], axis=-1)))
+        return carry, carry
+
+
+class ProposalOnOurBase(rnncells.RNNCellBase):
+    """The same on the base of rnncells."""
+
+    features: int
+    num_feature_dims = 1
+    initialize_carry = ProposalCell.initialize_carry
+    __call__ = ProposalCell.__call__
+
+
+@pytest.mark.parametrize("make", [ProposalCell, ProposalOnOurBase])
+def test_cells_of_the_proposal_run_everywhere(make, x):
+    rnn = rnncells.RNN(make(4))
+    y, params = rnn.init_with_output(KEYS, x)
+    _, first = rnn.apply(params, None, x[:, 0], method="step")
+    assert_close(first, y[:, 0])
+    both = rnncells.Bidirectional(rnncells.RNN(make(4)), rnncells.RNN(make(4)))
+    outputs, _ = jax.eval_shape(both.init_with_output, KEYS, x)
+    assert outputs.shape == (ROWS, TIME, 8)
+    stack = rnncells.Stack([make(4)])
+    assert jax.eval_shape(stack.init_with_output, KEYS, x)[0].shape == y.shape
+    report = rnncells.check_cell(make(4), (ROWS, FEATURES_IN))
+    assert report.ok, report
+
+
+def test_lengths_can_be_a_list_or_numpy_array_under_jit(x):
+    rnn = rnncells.RNN(rnncells.GRUCell(4))
+    params = params_of(rnn, x)
+    expected = rnn.apply(params, x, seq_lengths=jnp.array([5, 2]))
+    run = jax.jit(rnn.apply)
+    for lengths in ([5, 2], np.array([5, 2])):
+        assert_close(run(params, x, seq_lengths=lengths), expected)
+
+
+def tabulated(make, x):
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            cell = make(4)
+            # Made apart from the model, as a user asks for a carry.
+            carry = make(4, parent=None).initialize_carry(KEYS["params"], x.shape)
+            return cell(carry, x)
+
+    options = {"console_kwargs": {"width": 200, "force_terminal": False}}
+    return Model().tabulate(KEYS["params"], x, **options)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "OptimizedLSTMCell"])
+def test_tabulate_shows_a_cell_as_flax_does(name, x):
+    def lines(module):
+        text = tabulated(getattr(module, name), x[:, 0])
+        return [" ".join(line.split()) for line in text.splitlines()]
+
+    ours, theirs = lines(rnncells), lines(nn)
+    (row,) = (line for line in theirs if f"{name}_0 " in line)
+    (total,) = (line for line in theirs if "Total Parameters" in line)
+    assert {row, total} <= set(ours)
+    # As in the table of Flax, there are rows of the model, the cell and its gates.
+    paths = [line.split()[1] for line in ours if line.startswith(f"│ {name}_0")]
+    assert paths[0] == f"{name}_0" and len(paths) == len(set(paths))
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
+def test_flax_sees_the_calls_of_a_cell(name, x):
+    """With `capture_intermediates` and `intercept_methods`, as for Flax's cells."""
+
+    def seen(module):
+        cell, methods = getattr(module, name)(4), []
+        carry = cell.initialize_carry(KEYS["params"], x[:, 0].shape)
+        params = cell.init(KEYS["params"], carry, x[:, 0])
+
+        def interceptor(call, args, kwargs, context):
+            if context.module.name is None:
+                methods.append(context.method_name)
+            return call(*args, **kwargs)
+
+        with nn.intercept_methods(interceptor):
+            _, captured = cell.apply(params, carry, x[:, 0], capture_intermediates=True)
+        call = captured["intermediates"]["__call__"]
+        return [m for m in methods if m != "setup"], jax.tree.map(jnp.shape, call)
+
+    assert seen(rnncells) == seen(nn)
+
+
+def test_a_cell_can_sow(x):
+    class SowingCell(rnncells.GRUCell):
+        def recur(self, carry, projected):
+            carry, output = super().recur(carry, projected)
+            self.sow("intermediates", "h", output)
+            return carry, output
+
+    rnn = rnncells.RNN(SowingCell(4), variable_axes={"intermediates": 1})
+    params = {"params": params_of(rnn, x)["params"]}
+    y, sown = rnn.apply(params, x, mutable="intermediates")
+    (h,) = sown["intermediates"]["cell"]["h"]
+    np.testing.assert_array_equal(h, y)
