@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close
+from cases import assert_close, assert_equal
 from covering import each_pair
 from peers import peer
 
@@ -143,10 +143,10 @@ def _states(states):
 def test_layer_equals_that_of_pytorch(
     name, num_layers, bidirectional, use_bias, dtype, way, rng
 ):
-    """Outputs, states and all gradients, with given states and without.
+    """Outputs, states and all gradients, with given states and with initial ones.
 
-    Equal programs are compiled once: the program without states is the program with
-    zeros, and inputs without a batch are time major in any case.
+    Equal programs are compiled once: inputs without a batch are time major in any case,
+    and a call without states is a call with the initial states (test_calls.py).
     """
     config = name, num_layers, bidirectional, use_bias, dtype
     time_major, is_packed = WAYS[way]
@@ -168,17 +168,16 @@ def test_layer_equals_that_of_pytorch(
     with jax.enable_x64(dtype == "float64"):
         layer, peer, variables, pull = make_pair(*config)
 
-        def traced(time_major, with_zeros):
+        def traced(time_major):
             def apply(variables, x):
-                zeros = [jnp.zeros(shape, dtype) for shape in shapes if with_zeros]
-                return applied(layer, variables, x, zeros, time_major, is_packed)
+                return applied(layer, variables, x, [], time_major, is_packed)
 
             return str(jax.make_jaxpr(apply)(variables, x))
 
+        initial = jax.tree.leaves(layer.initialize_carry(None, batch_shape=batch))
+        assert_equal(initial, [np.zeros(shape, dtype) for shape in shapes])
         # In float64 the programs differ by their dtypes alone.
-        if dtype == "float32":
-            assert traced(time_major, True) == traced(time_major, False)
-            assert batch or traced(False, False) == traced(True, False)
+        assert batch or dtype == "float64" or traced(False) == traced(True)
         is_first = time_major and batch
         run = compiled(config, bool(is_first), is_packed)
         for given in (states, []):
