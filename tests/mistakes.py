@@ -106,6 +106,21 @@ def recur(of_carry):
     return recur
 
 
+def printed(cell, h):
+    jax.debug.print("{}", h)
+    return cell.affine(h, "h")
+
+
+class SowingCell(rnncells.GRUCell):
+    def recur(self, carry, projected):
+        self.sow("intermediates", "h", carry)
+        return super().recur(carry, projected)
+
+
+def sowing():
+    return gru(memory="sqrt").clone(cell=SowingCell(4))
+
+
 def called_back(cell, h):
     return cell.affine(jax.pure_callback(abs, h, h), "h")
 
@@ -434,8 +449,9 @@ OWN_CELLS = {
     "memory without the fast loop": (
         lambda: outputs(own(recur=recur(called_back)), memory="sqrt"),
         ValueError,
-        r"memory='sqrt' of RNN needs the fast loop, which needs a step that `jax.vmap` "
-        "can map; MyCell calls `jax.pure_callback` .* `memory` must be 'full'",
+        r"memory='sqrt' of RNN needs the fast loop, which takes derivatives of all "
+        "steps at once, by `jax.vmap`; but MyCell calls `jax.pure_callback` .* Remove "
+        "`memory`, or change",
     ),
     "projection without the fast loop": (
         lambda: outputs(own(recur=recur(called_back)), projection=Chunk(3)),
@@ -452,6 +468,23 @@ OWN_CELLS = {
         ValueError,
         r"`memory` of RNN must be one of .*, a Chunk\(steps\) or a policy of "
         "jax.checkpoint, got 'half'",
+    ),
+    "memory policy not called": (
+        lambda: gru(memory=jax.checkpoint_policies.save_only_these_names),
+        TypeError,
+        "got the function save_only_these_names, which makes policies. Call it",
+    ),
+    "memory for a cell that sows": (
+        lambda: sowing().apply(sowing().init(KEY, X), X, mutable="intermediates"),
+        ValueError,
+        r"writes to no collection; SowingCell writes to \['intermediates'\], for",
+    ),
+    "memory for a cell that prints": (
+        lambda: rnncells.RNN(own(recur=recur(printed)), memory="sqrt").apply(
+            rnncells.RNN(own()).init(KEY, X), X
+        ),
+        ValueError,
+        "MyCell has side effects, such as `jax.debug.print`",
     ),
     "implementation unknown": (
         lambda: rnncells.RNN(OwnCell(4), implementation="cuda"),

@@ -5,7 +5,6 @@ import itertools
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close, assert_equal

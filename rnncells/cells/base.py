@@ -117,6 +117,9 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
             )
         return self.num_feature_dims
 
+    def setup(self):
+        """Declares the gates and other submodules."""
+
     @nn.nowrap
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         """Returns the shapes of the carry without batch axes: a pytree of tuples.

@@ -64,7 +64,11 @@ class Form(NamedTuple):
         """Returns whether the other library's cell computes the same as ours."""
         # A subclass may compute something else; variational dropout changes no weights.
         is_kind = isinstance(cell, self.kind) and (
-            isinstance(cell, VariationalDropout) or type(cell).recur is self.kind.recur
+            isinstance(cell, VariationalDropout)
+            or (
+                type(cell).project is self.kind.project
+                and type(cell).recur is self.kind.recur
+            )
         )
         return is_kind and all(
             getattr(cell, field) in values for field, values in self.options.items()

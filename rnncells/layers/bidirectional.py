@@ -19,6 +19,7 @@ from rnncells.layers.checks import (
     resolve_flags,
 )
 from rnncells.layers.rnn import RNN
+from rnncells.recurrence.schedule import PaddedOutputs
 
 
 def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
@@ -91,7 +92,7 @@ class Bidirectional(ChecksKeywords, nn.Module):
         resets: jax.Array | None = None,
         reset_carry: tuple[Carry, Carry] | None = None,
         return_all_carries: bool | None = None,
-        padded_outputs: str | None = None,
+        padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
         """Applies both layers; see `RNN` for the arguments.

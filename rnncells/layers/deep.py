@@ -40,8 +40,8 @@ from rnncells.layers.checks import (
     resolve_flags,
     warn_of_sequence,
 )
-from rnncells.layers.rnn import RNN
-from rnncells.recurrence.chunks import Chunk
+from rnncells.layers.rnn import RNN, Implementation
+from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 # Arrays `(layers * directions, *batch, features)`: h, or (h, c).
@@ -88,6 +88,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
       param_dtype: dtype of the parameters and of the states. Default: float32.
       memory: residuals that are kept for the gradient, see `RNN`. Default: `'full'`.
       implementation: see `RNN`. Default: `'auto'`.
+      projection: see `RNN`. Default: `'auto'`.
     """
 
     # The only positional argument: PyTorch's first argument is the width of the inputs.
@@ -104,8 +105,9 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
     bias_init: Initializer = nn.initializers.zeros_init()
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
-    memory: str | Chunk = "full"
-    implementation: str = "auto"
+    memory: Memory = "full"
+    implementation: Implementation = "auto"
+    projection: Projection = "auto"
 
     @classmethod
     def _check_positional(cls, args):
@@ -167,6 +169,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
                 self.cell(),
                 padded_outputs="zero",
                 memory=self.memory,
+                projection=self.projection,
                 implementation=self.implementation,
             )
             for _ in range(self.directions)

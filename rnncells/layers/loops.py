@@ -118,8 +118,8 @@ def check_default_options(rnn: nn.Module, why: str) -> None:
         value = getattr(rnn, name)
         if value != default:
             raise ValueError(
-                f"{name}={value!r} of RNN needs the fast loop, {why} Without the fast "
-                f"loop, `{name}` must be {default!r}."
+                f"{name}={value!r} of RNN needs the fast loop, {why} Remove `{name}`, "
+                "or change what keeps the fast loop from running."
             )
 
 
@@ -213,10 +213,16 @@ def take_apart(
         return None, _OTHERS.format(name)
     _, (_, written) = pure.result
     if jax.tree.leaves(written):
-        return None, f"needs a cell that writes to no collection; {name} writes to one."
+        return None, (
+            "needs a cell that writes to no collection; "
+            f"{name} writes to {sorted(written)}, for example with `sow`."
+        )
     limit = why_not_vmapped(pure.jaxpr, pure.varying)
     if limit is not None:
-        return None, f"needs a step that `jax.vmap` can map; {name} {limit}."
+        return None, (
+            "takes derivatives of all steps at once, by `jax.vmap`; but "
+            f"{name} {limit}."
+        )
     return PureStep(pure, given, now, after), None
 
 

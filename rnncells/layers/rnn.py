@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import chex
 import flax.linen as nn
@@ -44,10 +44,17 @@ from rnncells.layers.loops import (
     step_of,
 )
 from rnncells.recurrence import schedule
-from rnncells.recurrence.chunks import Chunk
 from rnncells.recurrence.masks import flip
-from rnncells.recurrence.memory import Memory, check_memory, check_projection
+from rnncells.recurrence.memory import (
+    Memory,
+    Projection,
+    check_memory,
+    check_projection,
+)
 from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.schedule import PaddedOutputs
+
+Implementation = Literal["auto", "scan"]
 
 
 class RNN(ChecksKeywords, nn.Module):
@@ -151,10 +158,10 @@ class RNN(ChecksKeywords, nn.Module):
     variable_carry: CollectionFilter = False
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({"params": False})
     return_all_carries: bool = False
-    padded_outputs: str = "run"
+    padded_outputs: PaddedOutputs = "run"
     memory: Memory = "full"
-    projection: str | Chunk = "auto"
-    implementation: str = "auto"
+    projection: Projection = "auto"
+    implementation: Implementation = "auto"
     learn_initial_carry: bool = False
 
     def __post_init__(self):
@@ -201,7 +208,7 @@ class RNN(ChecksKeywords, nn.Module):
         resets: jax.Array | None = None,
         reset_carry: Carry | None = None,
         return_all_carries: bool | None = None,
-        padded_outputs: str | None = None,
+        padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
         """Applies the cell to every step.
@@ -376,7 +383,8 @@ class RNN(ChecksKeywords, nn.Module):
     @property
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
         """The random streams that the cell declares, and those in `split_rngs`."""
-        return {**declared_streams(self.cell), **self.split_rngs}
+        # Parameters have no time axis, also where `split_rngs` lacks their stream.
+        return {"params": False, **declared_streams(self.cell), **self.split_rngs}
 
     @nn.nowrap
     def initialize_carry(

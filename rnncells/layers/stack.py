@@ -22,6 +22,7 @@ from rnncells.layers.checks import (
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import SequenceLayer
 from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.schedule import PaddedOutputs
 
 
 class Stack(ChecksKeywords, nn.Module):
@@ -114,7 +115,7 @@ class Stack(ChecksKeywords, nn.Module):
         mask: jax.Array | None = None,
         resets: jax.Array | None = None,
         reset_carry: tuple[Carry, ...] | None = None,
-        padded_outputs: str | None = None,
+        padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
         """Applies all layers.

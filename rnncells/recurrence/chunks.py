@@ -12,7 +12,9 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Chunk:
-    """A number of steps that are taken together.
+    """A number of steps that are taken together: `RNN(cell, memory=Chunk(8))`.
+
+    Pass it as `memory` or `projection` of `RNN` and of the layers.
 
     Attributes:
       steps: at least 1. A length within a quarter of it that divides time is taken

@@ -6,7 +6,7 @@ residuals of a chunk of time again. To add one, derive a class from `Full`, over
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import chex
 import jax
@@ -17,9 +17,12 @@ from rnncells.recurrence.pytrees import StructTree, Tree, structs
 from rnncells.recurrence.residuals import Residuals
 from rnncells.recurrence.save_points import Policy
 
-Memory = str | Chunk | Policy
-MEMORY_CHOICES = ("full", "recompute", "sqrt")
-PROJECTION_CHOICES = ("auto", "whole")
+_MemoryName = Literal["full", "recompute", "sqrt"]
+_ProjectionName = Literal["auto", "whole"]
+MEMORY_CHOICES = get_args(_MemoryName)
+PROJECTION_CHOICES = get_args(_ProjectionName)
+Memory = _MemoryName | Chunk | Policy
+Projection = _ProjectionName | Chunk
 # Measured on CPU: projected inputs of this size are still in its cache when used; but
 # a product with many weights is worth some steps more. Chunks do not pay where all is
 # small (the temporaries of a gradient are about five times as large, and the allocator
@@ -87,6 +90,14 @@ class Chunked(Full):
 def check_memory(value: Any) -> None:
     """Raises unless a value is a choice for `memory`."""
     if callable(value) and not isinstance(value, type):
+        name = getattr(value, "__qualname__", "")
+        if value is getattr(jax.checkpoint_policies, name, None):
+            if name.startswith(("save_", "offload_")):
+                raise TypeError(
+                    "`memory` of RNN must be a policy of jax.checkpoint, got the "
+                    f"function {name}, which makes policies. Call it, for example "
+                    'save_only_these_names("gates").'
+                )
         return
     _check(
         "memory",

@@ -6,7 +6,7 @@ it is the caller's choice: that of JAX, or that of engine.py.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import chex
 import jax
@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from rnncells.recurrence import masks
 
-PADDED_OUTPUTS = ("run", "hold", "zero")
+PaddedOutputs = Literal["run", "hold", "zero"]
+PADDED_OUTPUTS = get_args(PaddedOutputs)
 
 
 class Schedule(NamedTuple):

@@ -22,7 +22,10 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
       varying: for each operand, whether it differs from step to step.
     """
     if jaxpr.effects:
-        return "has side effects or a named axis"
+        return (
+            "has side effects, such as `jax.debug.print`, or uses a named axis, as in "
+            "`jax.lax.psum`"
+        )
     for equation, operands, results in _equations(jaxpr, varying, []):
         name = equation.primitive.name
         if name == "pure_callback" and equation.params["vmap_method"] is None:
