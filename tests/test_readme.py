@@ -11,7 +11,7 @@ README = (ROOT / "README.md").read_text()
 
 def test_python_examples_run_one_after_the_other():
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)
