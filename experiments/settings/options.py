@@ -135,10 +135,9 @@ def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None
             f"`{option}` cannot be an option: only the config file sets it."
         )
     if option not in known:
-        # By spelling alone, `--rate` is too different from `--learning.rate`.
-        end = "." + option.lstrip("-").rpartition(".")[2]
-        same = next((f"; did you mean `{x}`?" for x in known if x.endswith(end)), None)
-        raise ConfigError(f"unknown option `{option}`{same or nearest(option, known)}")
+        # Handled before the other options.
+        suggestion = nearest(option, [*known, "--reading"])
+        raise ConfigError(f"unknown option `{option}`{suggestion}")
     if bool(values) == (known[option] is bool):
         raise ConfigError(_misuse(option, values, known[option]))
 
