@@ -1,6 +1,7 @@
 """The command line: its answers, its one-line errors, and what it passes on."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 import types
@@ -10,11 +11,13 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import to_json
+from experiments.settings.options import option_types
 from experiments.settings.reading import (
     CONFIGS,
     config_names,
     config_path,
     read_config,
+    readings,
     to_dict,
 )
 
@@ -164,6 +167,15 @@ def test_run_help_shows_the_values_of_the_file(runs, capsys):
     assert "--learning.rate" in text and "default: 0.5" in text
     assert "--out" in text and "--overwrite" in text
     assert runs == []
+
+
+def test_run_help_shows_the_readings_and_exactly_the_accepted_options(capsys):
+    assert main(["run", NAME, "--help"]) == 0
+    text = capsys.readouterr().out
+    shown = set(re.findall(r"^[^\w-]*(--[a-z][\w.-]*)", text, re.MULTILINE))
+    accepted = option_types(read_config(config_path(NAME)))
+    assert shown == {*accepted, "--reading", "--out", "--overwrite"}
+    assert set(readings(config_path(NAME))) <= set(re.findall(r"[\w-]+", text))
 
 
 RUN = f"run {NAME} "
