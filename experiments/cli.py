@@ -142,7 +142,7 @@ def run_config(arguments: list[str]) -> None:
     path = config_path(name)
     reading, rest = _option("--reading", rest)
     experiment = read_config(path, reading)
-    command = parse_run(experiment, rest, prog=f"{PROG} run {name}")
+    command = parse_run(experiment, rest, readings(path), f"{PROG} run {name}")
     if command is None:
         return
     run_name = path.stem if reading is None else f"{path.stem}-{reading}"

@@ -1,6 +1,7 @@
 """The command line: its answers, its one-line errors, and what it passes on."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 import types
@@ -10,11 +11,13 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import to_json
+from experiments.settings.options import option_types
 from experiments.settings.reading import (
     CONFIGS,
     config_names,
     config_path,
     read_config,
+    readings,
     to_dict,
 )
 
@@ -166,6 +169,15 @@ def test_run_help_shows_the_values_of_the_file(runs, capsys):
     assert runs == []
 
 
+def test_run_help_shows_the_readings_and_exactly_the_accepted_options(capsys):
+    assert main(["run", NAME, "--help"]) == 0
+    text = capsys.readouterr().out
+    shown = set(re.findall(r"^[^\w-]*(--[a-z][\w.-]*)", text, re.MULTILINE))
+    accepted = option_types(read_config(config_path(NAME)))
+    assert shown == {*accepted, "--reading", "--out", "--overwrite"}
+    assert set(readings(config_path(NAME))) <= set(re.findall(r"[\w-]+", text))
+
+
 RUN = f"run {NAME} "
 
 # a command line, and what its error must contain
@@ -184,9 +196,21 @@ MISTAKES = [
     ("run", "`run` needs a config"),
     ("run --trials 5", "`run` needs a config"),
     ("run temporal-oder-6a", f"did you mean `{NAME}`?"),
+    ("run 6a", f"no config `6a`; did you mean `{NAME}`?"),
+    ("run 6A", f"no config `6A`; did you mean `{NAME}`?"),
+    ("run 6A.toml", f"no config `6A.toml`; did you mean `{NAME}`?"),
+    ("run temporal-order", f"did you mean `{NAME}` or `temporal-order-6b`?"),
+    (
+        "run reber",
+        "did you mean `reber-1-1`, `reber-1-2`, `reber-1-3`, `reber-1-4` or "
+        "`reber-1-5`?",
+    ),
+    ("show 2c", "did you mean `very-long-lag-2c-1`, `very-long-lag-2c-2`, "),
+    ("run-all 6A", f"no row `6A`; did you mean `{NAME}`?"),
     (RUN + "--learning.rat 3", "unknown option `--learning.rat`; did you mean "),
     (RUN + "--learning.rat=3", "did you mean `--learning.rate`?"),
-    (RUN + "--rate 3", "did you mean `--learning.rate`?"),
+    (RUN + "--rate 3", "did you mean `--learning.rate` or `--baseline.rate`?"),
+    (RUN + "--readin gru", "did you mean `--reading`?"),
     (RUN + "-seed 3", "unknown option `-seed`; did you mean `--seed`?"),
     (RUN + "--zzz 3", "unknown option `--zzz`; expected one of `--seed`, `--trials`,"),
     (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
@@ -212,6 +236,7 @@ MISTAKES = [
     (RUN + "--model.g 3", "`--model.g` must be one of ['logistic', "),
     (RUN + "--reading", "`--reading` needs a value, got nothing."),
     (RUN + "--reading rangs-of-caption", "did you mean `ranges-of-caption`?"),
+    (RUN + "--reading LSTM", "did you mean `lstm` or `chrono-lstm`?"),
     (RUN + "--overwrite yes", "`--overwrite` or `--no-overwrite` takes no value"),
     (RUN + "--task.name b", "`--task.name` cannot be an option"),
     (

@@ -1,6 +1,7 @@
 """What the README says is true: its examples run, its commands are those of CI."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import rnncells
@@ -15,6 +16,13 @@ def test_python_examples_run_one_after_the_other():
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)
+
+
+def test_first_command_installs_the_packages_of_the_examples():
+    extra = re.search(r"'\.\[(\w+)\]' && python -m experiments run", README)[1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # `serialize` in the examples needs flatbuffers.
+    assert "rnncells[export]" in project["optional-dependencies"][extra]
 
 
 def test_first_example_is_short():

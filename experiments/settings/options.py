@@ -9,6 +9,7 @@ import io
 import re
 import types
 import typing
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,13 +39,17 @@ class Run:
 
 
 def parse_run(
-    experiment: Experiment, arguments: list[str], prog: str = ""
+    experiment: Experiment,
+    arguments: list[str],
+    readings: Collection[str] = (),
+    prog: str = "",
 ) -> Run | None:
     """Parses the options of `run`; prints the help and returns None for `--help`.
 
     Args:
       experiment: the config with the default values.
-      arguments: the arguments after the config's name.
+      arguments: the arguments after the config's name, without `--reading`.
+      readings: names of the config's readings, for the help.
       prog: the command before them, for the help.
 
     Raises:
@@ -52,9 +57,9 @@ def parse_run(
     """
     if HELP & set(arguments):
         with contextlib.suppress(SystemExit):
-            _parse(experiment, ["--help"], prog)
+            _parse(_without_fixed(experiment), ["--help"], readings, prog)
         return None
-    known = _options(experiment) | {"--out": Path | None, "--overwrite": bool}
+    known = option_types(experiment) | {"--out": Path | None, "--overwrite": bool}
     groups = _groups(arguments)
     for option, *values in groups:
         _check_option(option, values, known)
@@ -65,24 +70,32 @@ def parse_run(
         raise ConfigError(text) from stop
 
 
-def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
+def _parse(
+    experiment: Experiment,
+    arguments: list[str],
+    readings: Collection[str] = (),
+    prog: str = "",
+) -> Run:
     """Parses the options with tyro, without its error messages."""
-    try:
-        import tyro
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"`run` needs the package {error.name}: {INSTALL}."
-        ) from error
+    tyro = _tyro()
+    names = tyro.conf.arg(
+        metavar=f"{{{','.join(readings)}}}",
+        help_behavior_hint="(default: the values of the file)",
+    )
 
     def command(
-        experiment: Annotated[Experiment, tyro.conf.arg(name="")] = experiment,
+        experiment: Annotated[type(experiment), tyro.conf.arg(name="")] = experiment,
+        reading: Annotated[str | None, names] = None,
         out: Path | None = None,
         overwrite: bool = False,
     ) -> Run:
-        """Train and test one config. The defaults below are the values of its file.
+        """Train and test one config.
+
+        The defaults below are the values of its file, or of the given reading.
 
         Args:
           experiment: the config.
+          reading: Another reading of the paper, or a baseline; `show` prints them.
           out: Folder of the results; None: runs/NAME-seedSEED.
           overwrite: Start a new run, even if the folder is not empty.
         """
@@ -94,14 +107,47 @@ def _parse(experiment: Experiment, arguments: list[str], prog: str = "") -> Run:
         return tyro.cli(command, args=arguments, prog=prog, config=markers)
 
 
-def _options(settings: Any, prefix: str = "") -> dict[str, Any]:
+def _tyro() -> types.ModuleType:
+    """Returns tyro, or raises an error that says how to install it."""
+    try:
+        import tyro
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`run` needs the package {error.name}: {INSTALL}."
+        ) from error
+    return tyro
+
+
+def _without_fixed(settings: Any, prefix: str = "--") -> Any:
+    """Returns equal settings of a subclass that hides the fixed fields from tyro."""
+    kind, values, annotations = type(settings), {}, []
+    for field in dataclasses.fields(settings):
+        value, option = getattr(settings, field.name), prefix + field.name
+        if is_fixed(option):
+            annotations.append((field.name, _tyro().conf.Suppress[field.type]))
+        elif dataclasses.is_dataclass(value):
+            value = _without_fixed(value, f"{option}.")
+            annotations.append((field.name, type(value)))
+        values[field.name] = value
+    shown = dataclasses.make_dataclass(
+        kind.__name__,
+        annotations,
+        bases=(kind,),
+        namespace={"__doc__": kind.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    return shown(**values)
+
+
+def option_types(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Returns the options of all fields, with their annotations."""
     options = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         name = field.name.replace("_", "-")
         if dataclasses.is_dataclass(value):
-            options |= _options(value, f"{prefix}{name}.")
+            options |= option_types(value, f"{prefix}{name}.")
         else:
             options[f"--{prefix}{name}"] = field.type
     return {name: kind for name, kind in options.items() if not is_fixed(name)}
@@ -135,10 +181,9 @@ def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None
             f"`{option}` cannot be an option: only the config file sets it."
         )
     if option not in known:
-        # By spelling alone, `--rate` is too different from `--learning.rate`.
-        end = "." + option.lstrip("-").rpartition(".")[2]
-        same = next((f"; did you mean `{x}`?" for x in known if x.endswith(end)), None)
-        raise ConfigError(f"unknown option `{option}`{same or nearest(option, known)}")
+        # Handled before the other options.
+        suggestion = nearest(option, [*known, "--reading"])
+        raise ConfigError(f"unknown option `{option}`{suggestion}")
     if bool(values) == (known[option] is bool):
         raise ConfigError(_misuse(option, values, known[option]))
 

@@ -7,6 +7,7 @@ between values. Nothing here imports jax, so the command line answers immediatel
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
 import types
 import typing
@@ -31,7 +32,7 @@ def config_path(name_or_path: str | Path) -> Path:
     """Returns the file of a config, given its name or a path to a `.toml` file.
 
     Raises:
-      ConfigError: the config does not exist; the error suggests the nearest name.
+      ConfigError: the config does not exist; the error suggests names.
     """
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
@@ -144,13 +145,33 @@ def toml_lines(table: dict[str, Any]) -> list[str]:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Returns the end of an error message: the nearest known name, or all names."""
+    """Returns the end of an error message, which suggests known names.
+
+    These are the names that contain the most words of `name`, or words that start with
+    them, ignoring case; else the name with the nearest spelling; else all names.
+
+    >>> nearest("task 6A", ["reber-1-1", "temporal-order-6a", "temporal-order-6b"])
+    '; did you mean `temporal-order-6a`?'
+    >>> nearest("rat", ["--seed", "--learning.rate", "--baseline.rate"])
+    '; did you mean `--learning.rate` or `--baseline.rate`?'
+    """
     if not known:
         return "."
-    matches = difflib.get_close_matches(name, known, n=1)
-    if matches:
-        return f"; did you mean `{matches[0]}`?"
-    return f"; expected one of {', '.join(f'`{x}`' for x in known)}."
+    words = [re.escape(word) for word in name.lstrip("-").split()]
+    patterns = [re.compile(f"(?<![a-z0-9]){word}", re.IGNORECASE) for word in words]
+    counts = {x: sum(bool(p.search(x)) for p in patterns) for x in known}
+    most = max(counts.values())
+    found = [x for x, count in counts.items() if count == most > 0]
+    found = found or difflib.get_close_matches(name, known, n=1)
+    if not found:
+        return f"; expected one of {_listed(known, ', ')}."
+    return f"; did you mean {_listed(found, ' or ')}?"
+
+
+def _listed(names: Collection[str], last: str) -> str:
+    """Returns quoted names, separated by commas and, before the last, by `last`."""
+    *others, end = (f"`{x}`" for x in names)
+    return last.join([", ".join(others)] * bool(others) + [end])
 
 
 def describe(kind: Any, *, plural: bool = False) -> str:

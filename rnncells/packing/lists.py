@@ -36,6 +36,14 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
     It runs on the host: known arrays give NumPy arrays, and nothing is compiled for new
     lengths. Traced arrays give JAX arrays and can be differentiated.
 
+    Pass the fields one by one, `rnn.apply(params, packed.inputs, resets=packed.resets,
+    mask=packed.mask)`, and pass `resets` and `mask` together: a layer cannot recognize
+    packed rows.
+
+    To compile a layer once for a stream of batches, give all batches the same
+    `row_length`, the same `rows` and the same number of sequences. Extend smaller
+    batches by empty sequences, `(0, *features)`.
+
     Args:
       sequences: list or tuple, for each sequence an array `(length, *features)`, or a
         pytree of those; lengths in `[0, row_length]`.

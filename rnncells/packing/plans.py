@@ -183,8 +183,10 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     2007, https://doi.org/10.1007/978-3-540-74450-4_1). Longer rows have less padding,
     but their loop has more steps.
 
-    To compile a program once for all batches, keep the plan's shapes: fix `rows`, and
-    extend `seq_lengths` with zeros. Empty sequences take no room.
+    To compile a program once for a stream of batches, keep the plan's shapes: give all
+    plans the same `row_length` and `rows`, and extend `seq_lengths` with zeros to the
+    same number of sequences. Empty sequences take no room. By default, `rows` depends
+    on the lengths, so that plans of different batches have different shapes.
 
     >>> plan([3, 5, 0, 2], row_length=6).segment_ids
     array([[1, 1, 1, 1, 1, 0],
