@@ -981,6 +981,11 @@ FIELDS = {
         r"`recurrent_kernel_init` of LSTMCell must be .*, got orthogonal. Call it: "
         r"orthogonal\(\)",
     ),
+    "initializer of Flax not called": (
+        lambda: rnncells.GRUCell(4, bias_init=nn.initializers.zeros_init),
+        TypeError,
+        r"`bias_init` of GRUCell .* got zeros_init. Call it: zeros_init\(\)",
+    ),
     "initializer of rnncells not called": (
         lambda: rnncells.LSTMCell(4, bias_init=rnncells.initializers.forget_gate),
         TypeError,

@@ -57,19 +57,15 @@ def check_initializers(module: Any) -> None:
 
 
 def _makes_initializers(function: Any) -> bool:
-    """Says whether a function of JAX or rnncells returns initializers.
+    """Says whether a function of JAX, Flax or rnncells returns initializers.
 
     The functions inside of those functions, which draw, are initializers.
     """
-    module, name = function_name(function)
-    is_known = module.endswith("initializers") and "<locals>" not in name
+    if not inspect.isfunction(function) or "<locals>" in function.__qualname__:
+        return False
+    library = function.__module__.partition(".")[0]
+    is_known = library in ("jax", "flax", "rnncells")
     return is_known and "key" not in inspect.signature(function).parameters
-
-
-def function_name(function: Any) -> tuple[str, str]:
-    """Returns the module and the qualified name of a function, or empty strings."""
-    named = inspect.isfunction(function)
-    return (function.__module__, function.__qualname__) if named else ("", "")
 
 
 def check_features(name: str, features: Any) -> None:
