@@ -4,8 +4,8 @@ They are subclasses: in a compact module the name of a class names its parameter
 """
 
 from rnncells.cells.gates import ElementwiseAffine
-from rnncells.cells.user_warning import warn
 from rnncells.layers.deep import MultiLayerRNN
+from rnncells.user_warning import warn
 
 
 class Diagonal(ElementwiseAffine):

@@ -98,9 +98,9 @@ def check_cell(
     right    the fast loop and the plain loop have equal values and gradients.
     right    the loop over time uses weight matrices only in its 2 products.
 
-    Cells that take the argument `deterministic`, such as `ZoneoutCell`, are called with
+    Cells with the field `deterministic`, such as `ZoneoutCell`, are called with
     deterministic=True. Other cells that draw random numbers, and cells that need
-    collections other than params are not checked: the report has one finding of the
+    collections other than params, are not checked: the report has one finding of the
     kind `'skipped'`.
 
     Args:
@@ -119,6 +119,7 @@ def check_cell(
     check_cell_instance("check_cell", cell)
     if getattr(cell, "features", 0) is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
+    sample_structs(sample_input)  # raises TypeError if it is no sample
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
         return CellReport(tuple(_findings(_in_float64(cell), sample_input, key)))
@@ -195,7 +196,9 @@ class _Setting:
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
         self.carry = _like(rng, initial_carry_of(cell, None, structs(first)))
         _check_initial_carry(self.name, self.carry)
-        self.option = deterministic_option(cell, True)
+        # None for cells without this field, which must not draw random numbers.
+        self.deterministic = True if hasattr(type(cell), "deterministic") else None
+        self.option = deterministic_option(cell, self.deterministic)
         init = partial(cell.init, **self.option)
         variables = jax.eval_shape(init, key, self.carry, first)
         # A step does not need the collections of `sow` and `perturb`.
@@ -316,7 +319,7 @@ def _loops(at: _Setting) -> Iterator[Finding]:
 
         def loss(params, carry):
             outcome = rnn.apply(
-                params, at.inputs, initial_carry=carry, deterministic=True
+                params, at.inputs, initial_carry=carry, deterministic=at.deterministic
             )
             leaves = jax.tree.leaves(outcome)
             return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), outcome
@@ -342,7 +345,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     """Checks that the loop over time uses weights only in products."""
     params = {"params": {"cell": at.variables["params"]}}
     args = (at.carry, None), (at.inputs,)
-    step = partial(step_of, deterministic=True)
+    step = partial(step_of, deterministic=at.deterministic)
     pure, reason = RNN(at.cell).apply(params, *args, step=step, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"

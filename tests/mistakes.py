@@ -449,9 +449,9 @@ OWN_CELLS = {
     "memory without the fast loop": (
         lambda: outputs(own(recur=recur(called_back)), memory="sqrt"),
         ValueError,
-        r"memory='sqrt' of RNN needs the fast loop, which takes derivatives of all "
-        "steps at once, by `jax.vmap`; but MyCell calls `jax.pure_callback` .* Remove "
-        "`memory`, or change",
+        r"memory='sqrt' of RNN needs the fast loop, which needs a step that "
+        "`jax.vmap` can map, because .*; MyCell calls `jax.pure_callback` .* Remove "
+        "`memory`, or use",
     ),
     "projection without the fast loop": (
         lambda: outputs(own(recur=recur(called_back)), projection=Chunk(3)),
@@ -795,6 +795,39 @@ class ProposalCell(nn.Module):
         return carry + x, x
 
 
+class DroppingCell(nn.Module):
+    """A cell of a user with dropout."""
+
+    num_feature_dims = 1
+
+    def initialize_carry(self, key, input_shape):
+        return jnp.zeros(input_shape)
+
+    @nn.compact
+    def __call__(self, carry, x):
+        return carry, nn.Dropout(0.5, deterministic=False)(x)
+
+
+class SetUpCell(rnncells.GRUCell):
+    """A cell of a user that gives `deterministic` to its dropout in `setup`."""
+
+    deterministic: bool | None = None
+
+    def setup(self):
+        super().setup()
+        self.drop = nn.Dropout(0.5, deterministic=self.deterministic)
+
+    def project(self, inputs):
+        return super().project(self.drop(inputs))
+
+
+class Echo(nn.Module):
+    """A layer of a user that forgets its carry."""
+
+    def run(self, inputs, initial_carry=None, **arguments):
+        return inputs
+
+
 OTHER_LIBRARIES = {
     f"{name} of {make.__name__}": (
         lambda make=make, name=name: make(**{name: 4}),
@@ -812,7 +845,7 @@ OTHER_LIBRARIES = {
         (
             rnncells.LSTM,
             "batch_first",
-            "is called `time_major` here, with",
+            "is not an option: time_major=False",
         ),
         (rnncells.LSTM, "proj_size", "is called `proj_features` here"),
         (rnncells.GRU, "bias", "is called `use_bias` here"),
@@ -825,7 +858,11 @@ OTHER_LIBRARIES = {
         (rnncells.RNN, "go_backwards", "is called `reverse` here"),
         (rnncells.Bidirectional, "return_sequences", "is not needed"),
         (rnncells.SimpleCell, "activation", "is called `activation_fn` here"),
-        (rnncells.LSTMCell, "recurrent_dropout", r"is an option .* RNN\(Variational"),
+        (
+            rnncells.LSTMCell,
+            "recurrent_dropout",
+            r"is an option of a cell: RNN\(V",
+        ),
         (rnncells.LSTMCell, "kernel_initializer", "is called `kernel_init` here"),
         (rnncells.LSTMCell, "rngs", "is an argument of `init` and `apply`"),
     ]
@@ -845,7 +882,7 @@ OTHER_LIBRARIES = {
             KEY, X, initial_carry=rnncells.LSTMStates(X[:, 0], X[:, 0])
         ),
         TypeError,
-        r"`carry` of LSTMCell must be a cell's carry, \(c, h\), got LSTMStates\(h, c\)",
+        r"`carry` of LSTMCell must be the carry of a cell, got LSTMStates\(h, c\)",
     ),
     "states as the carry of a cell's call": (
         lambda: rnncells.LSTMCell(4).init(
@@ -1139,6 +1176,155 @@ INPUTS = {
         "`reset_carry` must be None for LSTM",
     ),
 }
+CLASSES = {
+    f"{name} of {make.__name__}": (
+        lambda make=make, name=name: make(**{name: 4}),
+        TypeError,
+        f"`{name}` of {make.__name__} is an option of {owners}",
+    )
+    for make, name, owners in [
+        (rnncells.LSTM, "padded_outputs", "RNN."),
+        (rnncells.LSTM, "learn_initial_carry", "RNN."),
+        (rnncells.RNN, "learn_states", "MultiLayerRNN, GRU, LSTM, ElmanRNN"),
+        (rnncells.RNN, "hidden_size", ".*LSTMCell.*, called `features` here"),
+        (rnncells.Stack, "deterministic", ".*ZoneoutCell"),
+        (rnncells.GRUCell, "memory", ".*RNN"),
+        (rnncells.LSTMCell, "proj_features", "ProjectedLSTMCell, LSTM"),
+        (rnncells.GRU, "proj_size", ".*LSTM, called `proj_features` here"),
+    ]
+}
+MORE = {
+    "PerGateInit for kernels": (
+        lambda: rnncells.LSTMCell(4, kernel_init=rnncells.initializers.forget_gate()),
+        TypeError,
+        "`kernel_init` of LSTMCell must be an initializer of matrices, got a PerGate",
+    ),
+    "flag of a cell": (
+        lambda: rnncells.GRUCell(4, use_bias="no"),
+        TypeError,
+        "`use_bias` of GRUCell must be a bool, got 'no'",
+    ),
+    "deterministic of a cell no bool": (
+        lambda: zoneout(deterministic="no"),
+        TypeError,
+        "`deterministic` of ZoneoutCell must be a bool, got 'no'",
+    ),
+    "states of single layers": (
+        lambda: lstm(num_layers=2).init(KEY, X, ((X[:, 0, :2],) * 2,) * 2),
+        ValueError,
+        "got one tuple for each layer. Stack them: LSTMStates",
+    ),
+    "LSTMStates for a stack of two": (
+        lambda: rnncells.Stack([rnncells.GRU(4), rnncells.GRU(4)]).init(
+            KEY, X, initial_carry=rnncells.LSTMStates(*STATES)
+        ),
+        ValueError,
+        "`initial_carry` of Stack must be a tuple with one carry for each",
+    ),
+    "LSTMStates for both directions": (
+        lambda: rnncells.Bidirectional(gru(), gru()).init(
+            KEY, X, initial_carry=rnncells.LSTMStates(*STATES)
+        ),
+        ValueError,
+        r"must be a pair \(forward, backward\), got LSTMStates",
+    ),
+    "run without a carry": (
+        lambda: rnncells.Stack([Echo()]).init(KEY, X),
+        TypeError,
+        r"`run` of Echo must return \(carry, outputs\), got",
+    ),
+    "padded_outputs of a stack unknown": (
+        lambda: rnncells.Stack([rnncells.LSTM(4)]).init(KEY, X, padded_outputs="no"),
+        ValueError,
+        r"`padded_outputs` of RNN must be one of .*, got 'no'",
+    ),
+    "padded_outputs of a layer in a stack": (
+        lambda: rnncells.Stack([rnncells.LSTM(4)]).init(KEY, X, padded_outputs="run"),
+        ValueError,
+        "`padded_outputs` must be 'zero' for LSTM, got 'run'",
+    ),
+    "reversed layer with skip connections": (
+        lambda: rnncells.Stack([gru(), gru(reverse=True)], skip_connections=True),
+        ValueError,
+        "`skip_connections` of Stack needs keep_order=True in reversed layers",
+    ),
+    "mask for a layer of Flax in a stack": (
+        lambda: rnncells.Stack([nn.RNN(nn.GRUCell(4))]).init(
+            KEY, X, mask=jnp.ones((2, 7), bool)
+        ),
+        ValueError,
+        "`mask` of Stack cannot be passed to flax.linen.RNN. Use rnncells.RNN",
+    ),
+    "layers in a Bidirectional": (
+        lambda: rnncells.Bidirectional(rnncells.LSTM(4), rnncells.LSTM(4)),
+        TypeError,
+        "a layer that is called with `reverse` .* the option bidirectional=True",
+    ),
+    "merge_fn as text": (
+        lambda: rnncells.Bidirectional(gru(), gru(), merge_fn="sum"),
+        TypeError,
+        "`merge_fn` of Bidirectional must be a function of two arrays, got 'sum'",
+    ),
+    "sample in place of the key": (
+        lambda: rnncells.GRUCell(4).initialize_carry(X[:, 0]),
+        TypeError,
+        r"must be a random key .* got an array float32\(2, 3\)",
+    ),
+    "sample in place of the key of a stack": (
+        lambda: rnncells.Stack([rnncells.GRUCell(4)]).initialize_carry((2, 3)),
+        TypeError,
+        r"`key` of `initialize_carry` must be a random key",
+    ),
+    "batch_shape of a stack of convolutions": (
+        lambda: rnncells.Stack([rnncells.ConvLSTMCell(4, (3, 3))]).initialize_carry(
+            batch_shape=(2,)
+        ),
+        ValueError,
+        "`batch_shape` is not enough for Stack",
+    ),
+    "learned carry with the parameters of another layer": (
+        lambda: gru(learn_initial_carry=True).apply(params_of(gru()), X),
+        ScopeParamNotFoundError,
+        "needs the parameter 'params/initial_carry/carry_0'",
+    ),
+    "dropout of a user's cell without split_rngs": (
+        lambda: rnncells.RNN(DroppingCell()).apply({}, X, rngs={"dropout": KEY}),
+        InvalidRngError,
+        r"Add the stream to `split_rngs` of RNN: {'params': False, 'dropout': True}",
+    ),
+    "deterministic that setup has read": (
+        lambda: rnncells.RNN(SetUpCell(4, deterministic=False)).init(
+            KEYS, X, deterministic=True
+        ),
+        TypeError,
+        "`deterministic` of `drop` in SetUpCell is False, but the call has True",
+    ),
+    "no inputs for a layer": (
+        lambda: lstm().init(KEY, None),
+        TypeError,
+        "`inputs` must be .*, got None",
+    ),
+    "list of steps for step": (
+        lambda: lstm().init(KEY, None, [X[:, 0]], method="step"),
+        TypeError,
+        "got a list of 1. Join steps",
+    ),
+    "sample of check_cell": (
+        lambda: rnncells.check_cell(rnncells.GRUCell(4), 3),
+        TypeError,
+        "`sample_input` must be one step of input, .* got 3",
+    ),
+    "arguments of unpack swapped": (
+        lambda: packing.unpack(packed().plan, packed().inputs),
+        TypeError,
+        r"`plan` of unpack must be a Plan, got ndarray. The arguments are unpack\(rows",
+    ),
+    "sequences in place of lengths": (
+        lambda: packing.plan([np.ones((3, 2)), np.ones((2, 2))], row_length=5),
+        TypeError,
+        r"`seq_lengths` must be a list of integers, .* packing.pack\(sequences",
+    ),
+}
 UNBOUND = {
     name: (call, CallCompactUnboundModuleError, "Can't call compact methods on unbound")
     for name, call in {
@@ -1222,6 +1408,8 @@ MISTAKES = {
         "carry": CARRIES,
         "field": FIELDS,
         "inputs": INPUTS,
+        "another class": CLASSES,
+        "more": MORE,
         "unbound": UNBOUND,
         "apply": APPLY,
     }.items()

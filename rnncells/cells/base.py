@@ -11,7 +11,8 @@ defines the shapes of its carry in `carry_shape`; this file implements the rest.
 
 import copy
 import warnings
-from functools import partial
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import chex
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
+from rnncells.arguments import ChecksArguments
 from rnncells.cells.carry import (
     Carry,
     Sample,
@@ -40,17 +42,17 @@ from rnncells.cells.checks import (
     check_key,
     check_names,
     check_not_states,
+    check_set_up,
     check_shapes_of_carry,
     check_stepped,
 )
 from rnncells.cells.gates import DenseParams
-from rnncells.cells.keywords import ChecksKeywords
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
-class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
+class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     """Base of all cells: `carry, output = cell(carry, inputs)`.
 
     A subclass has the field `features` (None takes the width of the carry) and, if it
@@ -87,12 +89,14 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
     """
 
     def __init_subclass__(cls, **options):
-        # `nn.tabulate` and `nn.intercept_methods` then see calls of the cell alone, as
-        # for Flax's cells.
-        for name in ("carry_shape", "project", "recur"):
+        # Without Flax's wrappers, `nn.tabulate` and `nn.intercept_methods` see calls of
+        # the cell alone, as for Flax's cells.
+        if "carry_shape" in vars(cls):
+            nn.nowrap(cls.carry_shape)
+        for name in ("project", "recur"):
             method = vars(cls).get(name)
             if method is not None and not hasattr(method, "compact"):
-                nn.nowrap(method)
+                setattr(cls, name, _after_setup(method))
         super().__init_subclass__(**options)
 
     def __post_init__(self):
@@ -202,15 +206,26 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
 
     @nn.nowrap
     def _with_deterministic(self, deterministic: bool | None) -> "RNNCellBase":
-        """Returns the cell with another value of its field `deterministic`, if any."""
-        if deterministic is None or not hasattr(self, "deterministic"):
+        """Returns a bound copy whose dropout is off or on, also in cells inside it."""
+        if deterministic is None:
             return self
-        return self._with(deterministic=deterministic)
+        self._try_setup()
+        inner = {k: v for k, v in vars(self).items() if isinstance(v, RNNCellBase)}
+        inner.pop("parent", None)
+        fields = {k: v._with_deterministic(deterministic) for k, v in inner.items()}
+        check_set_up(self, deterministic)
+        if hasattr(type(self), "deterministic"):
+            fields["deterministic"] = deterministic
+        return self._with(**fields) if fields else self
 
     @nn.nowrap
     def _with(self, **fields: Any) -> "RNNCellBase":
-        """Returns a bound copy with other fields and the same scope and submodules."""
-        # Otherwise, the copy alone would have the submodules.
+        """Returns a bound copy with other fields and the same scope and submodules.
+
+        A clone would run `setup` again, which draws keys for initial biases again. The
+        copy shares submodules and their counters of random draws; `setup` runs before,
+        because the copy and the original share the state that says whether it has run.
+        """
         self._try_setup()
         copied = copy.copy(self)
         for name, value in fields.items():
@@ -256,12 +271,12 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
             0.6.11, without a sample, or with a key that is no random key.
         """
         check_carry_arguments(self, old_args, old_kwargs)
+        check_key(key)
         if key is not None and rng is not None:
             raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
         if (sample_input is None) == (input_shape is None):
             raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
         key = rng if key is None else key
-        check_key(key)
         sample = input_shape if sample_input is None else sample_input
         specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
         # A carry of one array uses `key` itself, as in flax.linen, so that a random
@@ -280,6 +295,8 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
     @nn.nowrap
     def _carry_structs(self, sample: StructTree) -> StructTree:
         """Returns the shapes and dtypes of the carry, with batch axes first."""
+        # At the same place for all cells, because `setup` draws keys for biases.
+        self._try_setup()
         param_dtype = getattr(self, "param_dtype", jnp.float32)
         dtype = carry_dtype(param_dtype, sample)
         batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
@@ -431,6 +448,18 @@ class RNNCellBase(ChecksKeywords, nn.RNNCellBase):
         return result if onto is None else onto + result
 
 
+def _after_setup(method: Callable) -> Callable:
+    """Returns a method that runs `setup` of a bound cell first, as Flax's wrapper."""
+
+    @nn.nowrap
+    @wraps(method)
+    def call(cell, *args, **kwargs):
+        cell._try_setup()
+        return method(cell, *args, **kwargs)
+
+    return call
+
+
 def _warn(message: str) -> None:
     warnings.warn(message, DeprecationWarning, stacklevel=3)
 
@@ -468,19 +497,23 @@ def initial_carry_of(
     return jax.tree.map(complex_if_sample_is, carry)
 
 
-def sample_of_cell(
-    cell: nn.Module, sample: Sample | None, batch_shape: tuple[int, ...] | None
+def sample_of(
+    layer: str,
+    carry_of: Callable[[StructTree], Carry],
+    sample: Sample | None,
+    batch_shape: tuple[int, ...] | None,
 ) -> StructTree:
-    """Returns one step of input of a cell, from a sample or from the batch axes alone.
+    """Returns one step of input, from a sample or from the batch axes alone.
 
     Args:
-      cell: the cell.
+      layer: name of the cell or layer.
+      carry_of: returns its initial carry for one step of input.
       sample: one step of input; see `sample_structs`.
       batch_shape: the batch axes.
 
     Raises:
       TypeError: not exactly one of both is given.
-      ValueError: the carry of the cell depends on more than the batch axes.
+      ValueError: the carry depends on more than the batch axes.
     """
     if (sample is None) == (batch_shape is None):
         raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
@@ -489,31 +522,29 @@ def sample_of_cell(
     if not is_shape(batch_shape):
         raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
     samples = [sample_structs((*batch_shape, width)) for width in (1, 2)]
-    init = partial(initial_carry_of, cell, None)
-    if feature_dims(cell) == 1:
-        narrow, wide = (jax.eval_shape(init, sample) for sample in samples)
-        if str(narrow) == str(wide):
-            return samples[0]
-    raise ValueError(
-        f"`batch_shape` is not enough for {type(cell).__name__}, whose carry depends "
-        "on the shape of the input. Pass `sample_input`, one step of input."
-    )
+    try:
+        narrow, wide = (jax.eval_shape(carry_of, sample) for sample in samples)
+        depends = str(narrow) != str(wide)
+    except ValueError:  # there are several feature axes
+        depends = True
+    if depends:
+        raise ValueError(
+            f"`batch_shape` is not enough for {layer}, whose carry depends on the "
+            "shape of the input. Pass `sample_input`, one step of input."
+        )
+    return samples[0]
 
 
 def is_cell(module: Any) -> bool:
     """Says whether an object has the attributes that all cells have in common."""
-    has_axes = hasattr(module, "num_feature_dims") or hasattr(
-        module, "num_feature_axes"
-    )
-    return has_axes and hasattr(module, "initialize_carry")
+    # `hasattr` of a bound module without the attribute would run its `setup`.
+    names = {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
+    has_axes = not names.isdisjoint(("num_feature_dims", "num_feature_axes"))
+    return has_axes and "initialize_carry" in names
 
 
 def declared_streams(cell: nn.Module) -> dict[str, bool]:
     """Returns the random streams that a cell declares, and whether time splits them."""
-    if isinstance(cell, RNNCellBase):
-        # `hasattr` runs `setup` of cells without the attribute. Run it for all cells,
-        # so that the draws of a `PerGateInit` do not depend on the attribute.
-        cell._try_setup()
     if hasattr(cell, "rng_streams"):
         return cell.rng_streams
     if hasattr(cell, "streams"):

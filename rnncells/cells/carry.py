@@ -95,13 +95,13 @@ def sample_structs(sample: Sample) -> StructTree:
 
     Args:
       sample: an array, a `jax.ShapeDtypeStruct`, a pytree of them, or a shape. A shape
-        gets the dtype bool, which promotes to every other dtype.
+        gets JAX's default floating dtype.
 
     Raises:
       TypeError: `sample` is none of these.
     """
     if is_shape(sample) and not isinstance(sample, ShapeDtypeTuple):
-        return jax.ShapeDtypeStruct(tuple(sample), jnp.bool_)
+        return jax.ShapeDtypeStruct(tuple(sample), jnp.result_type(float))
     leaves = jax.tree.leaves(sample)
     if not leaves or not all(hasattr(leaf, "shape") for leaf in leaves):
         raise TypeError(

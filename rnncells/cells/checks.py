@@ -13,6 +13,16 @@ from flax.errors import InvalidRngError
 
 from rnncells.cells.carry import Carry, LSTMStates, ShapeTree, is_shape
 
+# The fields of cells and layers that are initializers, and those that are bools.
+_INITIALIZERS = {
+    *("kernel_init", "recurrent_kernel_init", "bias_init", "carry_init"),
+    *("projection_init", "forget_bias_init", "activation_bias_init"),
+}
+_BOOLS = {
+    *("use_bias", "reset_after", "reset_gate", "residual", "peepholes"),
+    *("gate_feedback", "truncate_gradient", "deterministic"),
+}
+
 
 def check_fields(cell: Any) -> None:
     """Raises an error unless the fields that cells have in common are valid."""
@@ -20,6 +30,11 @@ def check_fields(cell: Any) -> None:
     check_features(name, getattr(cell, "features", None))
     check_dtypes(cell)
     check_initializers(cell)
+    for field in _BOOLS & {field.name for field in dataclasses.fields(cell)}:
+        value = getattr(cell, field)
+        is_undecided = field == "deterministic" and value is None
+        if not (isinstance(value, bool | np.bool_) or is_undecided):
+            raise TypeError(f"`{field}` of {name} must be a bool, got {value!r}.")
     for field in ("gate_fn", "activation_fn"):
         function = getattr(cell, field, len)
         if not callable(function):
@@ -42,11 +57,9 @@ def check_dtypes(module: Any) -> None:
 
 def check_initializers(module: Any) -> None:
     """Raises TypeError unless the fields of initializers are initializers."""
-    for field in dataclasses.fields(module):
-        if not field.name.endswith("_init"):
-            continue
-        init = getattr(module, field.name)
-        start = f"`{field.name}` of {type(module).__name__} must be an initializer"
+    for name in _INITIALIZERS & {field.name for field in dataclasses.fields(module)}:
+        init = getattr(module, name)
+        start = f"`{name}` of {type(module).__name__} must be an initializer"
         if not callable(init):
             raise TypeError(
                 f"{start}, such as jax.nn.initializers.glorot_uniform(), got {init!r}."
@@ -54,6 +67,11 @@ def check_initializers(module: Any) -> None:
         if _makes_initializers(init):
             name = init.__name__
             raise TypeError(f"{start}, got {name}. Call it: {name}().")
+        if hasattr(init, "gates") and "bias" not in name:
+            raise TypeError(
+                f"{start} of matrices, got a PerGateInit, such as `forget_gate` and "
+                "`chrono` return. It is for `bias_init`."
+            )
 
 
 def _makes_initializers(function: Any) -> bool:
@@ -137,6 +155,23 @@ def check_deterministic(name: str, value: Any, rate_name: str, rate: float) -> N
         raise TypeError(f"`deterministic` of {name} must be a bool, got {value!r}.")
 
 
+def check_set_up(cell: Any, deterministic: bool) -> None:
+    """Raises TypeError if `setup` gave a submodule another `deterministic`.
+
+    The argument of a call comes too late for it.
+    """
+    for name, module in vars(cell).items():
+        is_cell = hasattr(type(module), "project")
+        if name == "parent" or is_cell or not hasattr(type(module), "deterministic"):
+            continue
+        if module.deterministic not in (None, deterministic):
+            raise TypeError(
+                f"`deterministic` of `{name}` in {type(cell).__name__} is "
+                f"{module.deterministic}, but the call has {deterministic}. Do not set "
+                f"it in `setup`: call self.{name}(x, deterministic=self.deterministic)."
+            )
+
+
 def check_rng(module: Any, stream: str) -> None:
     """Raises InvalidRngError if a module lacks the key of a random stream."""
     if not module.has_rng(stream):
@@ -148,10 +183,16 @@ def check_rng(module: Any, stream: str) -> None:
         )
 
 
-def check_inner_cell(name: str, cell: Any) -> None:
-    """Raises an error unless `cell` has `project`, `recur` and `features`."""
+def check_inner_cell(name: str, cell: Any, base: type) -> None:
+    """Raises an error unless `cell` has `project`, `recur` and `features`.
+
+    Args:
+      name: name of the cell that wraps it.
+      cell: the wrapped cell.
+      base: `RNNCellBase`.
+    """
     check_instance(name, "cell", cell)
-    if not hasattr(cell, "recur"):
+    if not isinstance(cell, base):
         raise TypeError(
             f"`cell` of {name} must be a cell with `project` and `recur`, got {cell!r}."
         )
@@ -174,9 +215,11 @@ def check_key(key: Any) -> None:
     is_raw = dtype is not None and dtype == jnp.uint32
     if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return
+    shape = getattr(key, "shape", None)
+    got = repr(key) if shape is None else f"an array {dtype}{shape}"
     raise TypeError(
         "`key` of `initialize_carry` must be a random key such as jax.random.key(0), "
-        f"or None, got {key!r}. The arguments are initialize_carry(key, sample_input)."
+        f"or None, got {got}. The arguments are initialize_carry(key, sample_input)."
     )
 
 
@@ -238,8 +281,8 @@ def check_not_states(name: str, carry: Carry) -> None:
     """Raises TypeError if a cell gets the states of a layer as its carry."""
     if isinstance(carry, LSTMStates):
         raise TypeError(
-            f"`carry` of {name} must be a cell's carry, (c, h), got LSTMStates(h, c), "
-            "the states of a layer. For one layer and direction k, pass "
+            f"`carry` of {name} must be the carry of a cell, got LSTMStates(h, c), the "
+            "states of a layer. For LSTM cells, the carry of layer and direction k is "
             "(states.c[k], states.h[k])."
         )
 

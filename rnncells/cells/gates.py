@@ -18,14 +18,14 @@ class MissingParamError(ScopeParamNotFoundError):
     """
 
     def __init__(self, module: nn.Module, name: str):
-        cell = module.parent
+        cell = module.parent if isinstance(module.parent, nn.Module) else module
         given = sorted(cell.variables.get("params", {}))
         path = "/".join(("params", *module.path, name))
         Exception.__init__(
             self,
             f"{type(cell).__name__} needs the parameter {path!r}, but the given "
             f"parameters of the cell are {given}. Are they the parameters of another "
-            "layer?",
+            'layer, or is the level {"params": ...} missing?',
         )
 
 
@@ -123,7 +123,7 @@ def param(
         try:
             return module.param(name, init, shape, module.param_dtype)
         except (TypeError, ValueError) as error:
-            raise ValueError(
+            raise type(error)(
                 f"The initializer of the {name} of `{module.name}` in "
                 f"{type(module.parent).__name__} failed for the shape {shape}: {error}"
             ) from error

@@ -149,6 +149,17 @@ class LSTM1997Cell(RNNCellBase):
                 self._check_bias(units.bias, units.kind)
         super().__post_init__()
 
+    @nn.nowrap
+    def clone(self, **updates):
+        """Returns a copy with other fields; a new size leaves the other size open."""
+        sizes = {"blocks", "block_size"} & updates.keys()
+        if sizes and "features" not in updates:
+            updates["features"] = None
+            updates.setdefault("blocks", self.blocks)
+        elif "features" in updates and not sizes:
+            updates["blocks"] = None
+        return super().clone(**updates)
+
     @property
     def hidden_units(self) -> tuple[Units, ...]:
         """The kinds of hidden units, in the order of their net inputs."""

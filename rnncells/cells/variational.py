@@ -1,7 +1,5 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
-import dataclasses
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -53,8 +51,6 @@ class VariationalDropout(RNNCellBase):
       deterministic: whether dropout is off. Required here or in the call, unless both
         rates are 0. Default: None.
       rng_collection: name of the random stream. Default: `'dropout'`.
-      z_h: for internal use: `recur` makes a copy of the cell that has the mask of
-        the states of one step here, for `affine`. Default: None.
 
     Raises:
       ValueError: a rate is not in [0, 1).
@@ -69,7 +65,8 @@ class VariationalDropout(RNNCellBase):
     recurrent_rate: float = 0.0
     deterministic: bool | None = None
     rng_collection: str = "dropout"
-    z_h: jax.Array | None = dataclasses.field(default=None, repr=False, kw_only=True)
+    # The mask of the states of one step; `recur` sets it in a copy of the cell.
+    z_h = None
 
     def __post_init__(self):
         for name in ("input_rate", "recurrent_rate"):

@@ -70,7 +70,7 @@ class ZoneoutCell(RNNCellBase):
     rng_collection: str = "dropout"
 
     def __post_init__(self):
-        check_inner_cell(type(self).__name__, self.cell)
+        check_inner_cell(type(self).__name__, self.cell, RNNCellBase)
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
@@ -97,6 +97,8 @@ class ZoneoutCell(RNNCellBase):
         return self.cell.num_feature_dims
 
     def carry_shape(self, input_shape):
+        # Before a loop over time, so that `setup` draws the keys of biases there.
+        self.cell._try_setup()
         return self.cell.carry_shape(input_shape)
 
     @property
@@ -138,13 +140,6 @@ class ZoneoutCell(RNNCellBase):
         check_rng(self, self.rng_collection)
         key = self.make_rng(self.rng_collection)
         return jnp.where(jax.random.bernoulli(key, rate, old.shape), old, new)
-
-    @nn.nowrap
-    def _with_deterministic(self, deterministic):
-        if deterministic is None:
-            return self
-        cell = self.cell._with_deterministic(deterministic)
-        return self._with(deterministic=deterministic, cell=cell)
 
     @nn.nowrap
     def _rates(self, parts: int) -> list[float]:

@@ -1,5 +1,6 @@
 """A layer that runs two layers over a sequence, one in each direction."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,10 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells.arguments import ChecksArguments
 from rnncells.cells.carry import Carry, Sample
 from rnncells.cells.checks import check_instance
-from rnncells.cells.keywords import ChecksKeywords
-from rnncells.cells.user_warning import warn
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -20,6 +20,7 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.schedule import PaddedOutputs
+from rnncells.user_warning import warn
 
 
 def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
@@ -27,7 +28,7 @@ def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
     return jnp.concatenate([forward, backward], axis=-1)
 
 
-class Bidirectional(ChecksKeywords, nn.Module):
+class Bidirectional(ChecksArguments, nn.Module):
     """Runs one RNN forward and one backward in time, and merges their outputs.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -69,6 +70,18 @@ class Bidirectional(ChecksKeywords, nn.Module):
                     f"`{name}` of Bidirectional must be a layer over sequences such as "
                     f"RNN(cell), got the cell {type(getattr(self, name)).__name__}."
                 )
+            if not _takes_reverse(getattr(self, name)):
+                raise TypeError(
+                    f"`{name}` of Bidirectional must be a layer that is called with "
+                    "`reverse` and `keep_order`, such as RNN(cell), got "
+                    f"{type(getattr(self, name)).__name__}. LSTM, GRU and ElmanRNN "
+                    "have the option bidirectional=True."
+                )
+        if not callable(self.merge_fn):
+            raise TypeError(
+                "`merge_fn` of Bidirectional must be a function of two arrays, got "
+                f"{self.merge_fn!r}."
+            )
         check_bools(
             "Bidirectional",
             time_major=self.time_major,
@@ -165,17 +178,31 @@ class Bidirectional(ChecksKeywords, nn.Module):
         self,
         inputs: chex.ArrayTree,
         initial_carry: tuple[Carry, Carry] | None = None,
-        **arguments: Any,
+        *,
+        init_key: chex.PRNGKey | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: tuple[Carry, Carry] | None = None,
+        time_major: bool | None = None,
+        padded_outputs: PaddedOutputs | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[tuple[Carry, Carry], chex.ArrayTree]:
-        """Returns `((forward, backward) carries, outputs)`; see `SequenceLayer`.
-
-        Args:
-          inputs: pytree of `(*batch, time, *features)`.
-          initial_carry: `(forward, backward)` carries.
-          **arguments: arguments of the call.
-        """
-        arguments |= {"return_carry": True, "return_all_carries": False}
-        return self(inputs, initial_carry=initial_carry, **arguments)
+        """Returns `(pair of carries, outputs)`, as `SequenceLayer.run` does."""
+        return self(
+            inputs,
+            initial_carry=initial_carry,
+            init_key=init_key,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reset_carry=reset_carry,
+            time_major=time_major,
+            padded_outputs=padded_outputs,
+            deterministic=deterministic,
+            return_carry=True,
+            return_all_carries=False,
+        )
 
     @nn.nowrap
     def initialize_carry(
@@ -199,6 +226,12 @@ class Bidirectional(ChecksKeywords, nn.Module):
             rnn.initialize_carry(key, sample_input, batch_shape=batch_shape)
             for rnn, key in zip(rnns, keys, strict=True)
         )
+
+
+def _takes_reverse(rnn: Any) -> bool:
+    parameters = inspect.signature(type(rnn).__call__).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    return "reverse" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _run(

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.carry import Carry, LSTMStates, dtype_of
 from rnncells.cells.checks import check_instance
-from rnncells.cells.user_warning import warn
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
+from rnncells.user_warning import warn
 
 
 def check_bools(layer: str, **flags: Any) -> None:
@@ -63,7 +62,7 @@ def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]
 
 
 def check_call(layer: nn.Module, deterministic: Any) -> None:
-    """Raises an error if a layer is called unbound, or `deterministic` is no bool.
+    """Raises an error if a layer is called unbound, or `deterministic` is not a bool.
 
     Raises:
       CallCompactUnboundModuleError: the call is outside of `init` and `apply`.
@@ -75,13 +74,8 @@ def check_call(layer: nn.Module, deterministic: Any) -> None:
         check_bools(type(layer).__name__, deterministic=deterministic)
 
 
-def deterministic_option(
-    module: Any, deterministic: bool | None
-) -> dict[str, bool | None]:
+def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, bool]:
     """Returns `deterministic` as an argument of a module's call, if it takes that.
-
-    The argument overrides the field of our cells. Other modules, such as `nn.Dropout`,
-    get it if their own field is None.
 
     Raises:
       TypeError: the module has a field `deterministic`, but its call does not take it.
@@ -89,11 +83,9 @@ def deterministic_option(
     if deterministic is None:
         return {}
     parameters = inspect.signature(type(module).__call__).parameters
-    if "deterministic" in parameters:
-        # Modules of Flax refuse two values; their own field comes first.
-        own = getattr(module, "deterministic", None)
-        is_ours = isinstance(module, RNNCellBase)
-        return {"deterministic": deterministic} if is_ours or own is None else {}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "deterministic" in parameters or takes_any:
+        return {"deterministic": deterministic}
     if hasattr(type(module), "deterministic"):
         name = type(module).__name__
         raise TypeError(
@@ -105,7 +97,9 @@ def deterministic_option(
 
 
 def check_inputs(inputs: Any) -> None:
-    """Raises TypeError if the inputs of a layer are a container of another library."""
+    """Raises TypeError if the inputs of a layer are not arrays."""
+    if inputs is None:
+        raise TypeError("`inputs` must be (*batch, time, *features), got None.")
     if isinstance(inputs, list):
         raise TypeError(
             f"`inputs` must be an array, (*batch, time, *features), got a list of "
@@ -137,10 +131,9 @@ def warn_of_sequence(batch: tuple[int, ...]) -> None:
     """Warns if the input of a first step may be a sequence."""
     if len(batch) > 1:
         warn(
-            "`inputs` of `step` are one time step, (*batch, *features). These are read "
-            f"as having the batch axes {batch}. For a sequence, call the layer. If the "
-            "batch axes are right, pass the carry of `initialize_carry` instead of "
-            "None."
+            "`inputs` of `step` are one time step, (*batch, *features). These inputs "
+            f"have the batch axes {batch}. For a sequence, call the layer. If the "
+            "batch axes are right, pass the carry of `initialize_carry`, not None."
         )
 
 
@@ -160,9 +153,12 @@ def warn_of_layout(inputs: jax.Array, feature_dims: int) -> None:
                 "first. If the shape is right, convert the inputs to a floating dtype."
             )
         return
-    *_, height, width, channels = (0, *shape)
+    if feature_dims != 3:
+        return
+    height, width, channels = shape[-3:]
     # Few images have as many channels as columns, but another number of rows.
-    if feature_dims != 3 or not height != width == channels > 4:
+    channels_may_be_columns = width == channels > 4 and height != width
+    if not channels_may_be_columns:
         return
     if batch_axes == 0:
         warn(
@@ -231,8 +227,17 @@ def check_layout(inputs: chex.ArrayTree, feature_dims: int) -> tuple[int, ...]:
     return sizes
 
 
-def check_steps(name: str, steps: Any, sizes: tuple[int, ...]) -> jax.Array | None:
-    """Returns a boolean mask over batch and time as an array, after checking it."""
+def check_steps(
+    name: str, steps: Any, sizes: tuple[int, ...], axes: str = "batch and time axes"
+) -> jax.Array | None:
+    """Returns a boolean mask as an array, after checking it.
+
+    Args:
+      name: name of the argument.
+      steps: the mask, or None.
+      sizes: the shape that it must have.
+      axes: what the axes of this shape are.
+    """
     if steps is None:
         return None
     steps = jnp.asarray(steps)
@@ -240,8 +245,8 @@ def check_steps(name: str, steps: Any, sizes: tuple[int, ...]) -> jax.Array | No
         raise TypeError(f"`{name}` must be boolean, got {steps.dtype}.")
     if steps.shape != sizes:
         raise ValueError(
-            f"`{name}` must have the batch and time axes of the inputs, {sizes}, got "
-            f"the shape {steps.shape}."
+            f"`{name}` must have the {axes} of the inputs, {sizes}, got the shape "
+            f"{steps.shape}."
         )
     return steps
 
@@ -294,7 +299,8 @@ def _raise_if_out_of_range(lengths: np.ndarray, steps: int) -> None:
 
 def check_pair(name: str, pair: Any) -> None:
     """Raises ValueError unless `pair` is a tuple or list (forward, backward)."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+    if not is_pair or isinstance(pair, LSTMStates):
         raise ValueError(
             f"`{name}` of Bidirectional must be a pair (forward, backward), got "
             f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
@@ -314,7 +320,14 @@ def check_states(
     """
     expected = shapes if len(shapes) > 1 else shapes[0]
     is_tuple = isinstance(states, tuple | list)
-    parts = tuple(jnp.asarray(p) for p in (states if is_tuple else (states,)))
+    parts = tuple(states) if is_tuple else (states,)
+    if any(isinstance(part, tuple | list) for part in parts):
+        raise ValueError(
+            f"`states` of {layer} must be arrays for all layers, got one tuple for "
+            "each layer. Stack them: LSTMStates(jnp.stack([h0, h1]), jnp.stack([c0, "
+            "c1]))."
+        )
+    parts = tuple(map(jnp.asarray, parts))
     if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
         raise ValueError(
             f"`states` of {layer} must have the shapes {expected} (layers times "

@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import chex
 import flax.linen as nn
@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells.arguments import ChecksArguments
 from rnncells.cells.base import (
     RNNCellBase,
     feature_dims,
     initial_carry_of,
-    sample_of_cell,
+    sample_of,
 )
 from rnncells.cells.carry import Carry, LSTMStates, Sample, sample_structs
 from rnncells.cells.checks import (
@@ -24,11 +25,10 @@ from rnncells.cells.checks import (
     check_dtypes,
     check_features,
     check_initializers,
+    check_key,
     check_rate,
     check_rng,
 )
-from rnncells.cells.keywords import ChecksKeywords
-from rnncells.cells.user_warning import warn
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_bools,
@@ -43,12 +43,13 @@ from rnncells.layers.checks import (
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.user_warning import warn
 
 # Arrays `(layers * directions, *batch, features)`: h, or (h, c).
 States = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
-class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
+class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`:
@@ -110,8 +111,8 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
     projection: Projection = "auto"
 
     @classmethod
-    def _check_positional(cls, args):
-        if len(args) > 1:
+    def _check_positional(cls, args, most):
+        if len(args) > most:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
                 f"{args}. The width of the inputs is read from the inputs. Pass "
@@ -234,14 +235,14 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
             LSTM `LSTMStates(h, c)`, in the form that this call returns. The forward and
             backward states of a layer are adjacent. A plain tuple is taken as (h, c),
             as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
-            swapped. Default: the cells' own initial carries, which are zeros, or the
-            learned states.
+            swapped. Default: the initial carries of the cells (zeros for our cells), or
+            the learned states.
           seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0, as
             in PyTorch. (`RNN` returns the cell's own outputs there, as Flax does.)
           mask: booleans `(*batch, time)`, false at steps to skip. Outputs of skipped
             steps are 0.
           resets: booleans `(*batch, time)`, true at the first step of each new
-            sequence. All layers restart there from zeros or from the learned states.
+            sequence. All layers restart there from their initial states.
           deterministic: overrides the field.
           time_major: overrides the field.
           return_all_states: also returns the states after every step.
@@ -304,27 +305,45 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
         initial_carry: States | None = None,
         *,
         init_key: chex.PRNGKey | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
         reset_carry: None = None,
-        **arguments: Any,
+        time_major: bool | None = None,
+        padded_outputs: Literal["zero"] | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[States, jax.Array]:
-        """Returns `(final states, outputs)`, as every `SequenceLayer` does.
-
-        Args:
-          inputs: `(*batch, time, features_in)`.
-          initial_carry: initial states.
-          init_key: not used; the initial states are not random.
-          reset_carry: must be None.
-          **arguments: arguments of the call.
+        """Returns `(final states, outputs)`, as `SequenceLayer.run` does.
 
         Raises:
-          ValueError: `reset_carry` is given.
+          ValueError: `reset_carry` is given, or `padded_outputs` is not `'zero'`.
         """
+        name = type(self).__name__
         if reset_carry is not None:
             raise ValueError(
-                f"`reset_carry` must be None for {type(self).__name__}, which restarts "
-                "from zeros or from its learned states."
+                f"`reset_carry` must be None for {name}, which restarts from its own "
+                "initial states."
             )
-        outputs, states = self(inputs, initial_carry, **arguments)
+        if padded_outputs not in (None, "zero"):
+            raise ValueError(
+                f"`padded_outputs` must be 'zero' for {name}, got {padded_outputs!r}: "
+                "its outputs at padded steps are 0, as in PyTorch."
+            )
+        if initial_carry is None and init_key is not None:
+            flags = resolve_flags(self, time_major=time_major)
+            dims = feature_dims(self._cell())
+            axis = 0 if flags["time_major"] else inputs.ndim - dims - 1
+            x_t = structs(inputs, drop_axis=axis)
+            initial_carry = self.initialize_carry(init_key, x_t)
+        outputs, states = self(
+            inputs,
+            initial_carry,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            time_major=time_major,
+            deterministic=deterministic,
+        )
         return states, outputs
 
     def step(
@@ -353,6 +372,7 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
           ValueError: the layer is bidirectional, or the states do not fit.
         """
         check_call(self, deterministic)
+        check_inputs(inputs)
         if self.bidirectional:
             raise ValueError(
                 f"`step` of {type(self).__name__} needs `bidirectional=False`, got "
@@ -393,7 +413,8 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
         method="initialize_carry")`.
 
         Args:
-          key: not used; every `initialize_carry` takes a key.
+          key: random key that is split into one for each layer, for cells with a
+            random initial carry; default: `jax.random.key(0)` for each.
           sample_input: one time step's input, `(*batch, features_in)`: an array, a
             `jax.ShapeDtypeStruct`, or a shape.
           batch_shape: the batch axes, in place of `sample_input`.
@@ -411,8 +432,11 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
                 )
             options = {"batch_shape": batch_shape, "method": "initialize_carry"}
             return self.clone(parent=None).apply({}, key, sample_input, **options)
-        sample = sample_of_cell(self._cell(), sample_input, batch_shape)
-        return self._states(self._carries(None, sample))
+        check_key(key)
+        carry_of = partial(initial_carry_of, self._cell(), None)
+        name = type(self._cell()).__name__
+        sample = sample_of(name, carry_of, sample_input, batch_shape)
+        return self._states(self._carries(None, sample, key))
 
     @nn.nowrap
     def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
@@ -424,10 +448,21 @@ class MultiLayerRNN(ChecksKeywords, nn.Module, kw_only=True):
         return self.between(outputs, deterministic=deterministic)
 
     @nn.nowrap
-    def _carries(self, states: States | None, sample: StructTree) -> list[Carry]:
+    def _carries(
+        self,
+        states: States | None,
+        sample: StructTree,
+        key: chex.PRNGKey | None = None,
+    ) -> list[Carry]:
         """Returns a carry for each layer, or a pair of carries if bidirectional."""
         if states is None and not self.learn_states:
-            return [layer.initialize_carry(None, sample) for layer in self.layers]
+            keys = [None] * self.num_layers
+            if key is not None:
+                keys = jax.random.split(key, self.num_layers)
+            return [
+                layer.initialize_carry(own_key, sample)
+                for layer, own_key in zip(self.layers, keys, strict=True)
+            ]
         expected = _parts(self._structs(sample))
         shapes = tuple(struct.shape for struct in expected)
         if states is None:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.gates import MissingParamError
 
 
 class LearnedCarry(nn.Module):
@@ -26,7 +27,13 @@ class LearnedCarry(nn.Module):
         def learned(k, leaf):
             if not jnp.issubdtype(dtype_of(leaf), jnp.inexact):
                 return leaf
-            return self.param(f"carry_{k}", lambda key: jnp.asarray(leaf))
+            name = f"carry_{k}"
+            is_given = self.has_variable("params", name)
+            if not (is_given or self.is_mutable_collection("params")):
+                raise MissingParamError(self, name)
+            value = self.param(name, lambda key: jnp.asarray(leaf))
+            # Complex inputs make a real carry complex.
+            return jnp.asarray(value, jnp.result_type(value, leaf))
 
         learned = [learned(k, leaf) for k, leaf in enumerate(leaves)]
         return jax.tree.unflatten(structure, learned)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax.core import DenyList
 from flax.errors import FlaxError, InvalidRngError
 
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.checks import check_returned
 from rnncells.layers.checks import check_kept, deterministic_option
@@ -61,7 +62,18 @@ def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             variable_carry=rnn.variable_carry,
             split_rngs=rnn.rng_streams,
         )
-        return scan(rnn.cell, carry, xs)
+        try:
+            return scan(rnn.cell, carry, xs)
+        except InvalidRngError as error:
+            missing = sorted(set(rnn.scope.rngs) - set(rnn.rng_streams))
+            if not missing:
+                raise
+            raise InvalidRngError(
+                f"{type(rnn.cell).__name__} draws random numbers, but RNN passes only "
+                f"the streams {sorted(rnn.rng_streams)} to it. Add the stream to "
+                f"`split_rngs` of RNN: {{'params': False, {missing[0]!r}: True}}. "
+                f"({error})"
+            ) from error
 
     return loop
 
@@ -119,7 +131,8 @@ def check_default_options(rnn: nn.Module, why: str) -> None:
         if value != default:
             raise ValueError(
                 f"{name}={value!r} of RNN needs the fast loop, {why} Remove `{name}`, "
-                "or change what keeps the fast loop from running."
+                "or use a cell that the fast loop supports (see `implementation` of "
+                "RNN)."
             )
 
 
@@ -220,8 +233,8 @@ def take_apart(
     limit = why_not_vmapped(pure.jaxpr, pure.varying)
     if limit is not None:
         return None, (
-            "takes derivatives of all steps at once, by `jax.vmap`; but "
-            f"{name} {limit}."
+            "needs a step that `jax.vmap` can map, because it takes the derivatives of "
+            f"all steps at once; {name} {limit}."
         )
     return PureStep(pure, given, now, after), None
 
@@ -286,11 +299,16 @@ def step_of(
       cell: the cell, bound.
       carry: carry before the step.
       inputs: one step of input.
-      deterministic: passed to the cell if it takes this argument.
+      deterministic: overrides the field of our cells; passed to other cells if they
+        take this argument.
     """
     name = type(cell).__name__
-    option = deterministic_option(cell, deterministic)
-    result = cell(carry, inputs, **option)
+    if isinstance(cell, RNNCellBase):
+        # An argument would be an array under `nn.remat`.
+        result = cell._with_deterministic(deterministic)(carry, inputs)
+    else:
+        option = deterministic_option(cell, deterministic)
+        result = cell(carry, inputs, **option)
     new, output = check_returned("__call__", name, result)
     check_kept(name, new, carry)
     return cast_like(new, carry), output

@@ -13,16 +13,16 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
+from rnncells.arguments import ChecksArguments
 from rnncells.cells.base import (
     declared_streams,
     feature_dims,
     initial_carry_of,
-    sample_of_cell,
+    sample_of,
     split_shape,
 )
 from rnncells.cells.carry import Carry, Sample, cast_like, with_own_dtype
-from rnncells.cells.checks import check_count, check_not_states
-from rnncells.cells.keywords import ChecksKeywords
+from rnncells.cells.checks import check_count, check_key, check_not_states
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -44,7 +44,7 @@ from rnncells.layers.loops import (
     step_of,
 )
 from rnncells.recurrence import schedule
-from rnncells.recurrence.masks import flip
+from rnncells.recurrence.masks import flip, select
 from rnncells.recurrence.memory import (
     Memory,
     Projection,
@@ -57,7 +57,7 @@ from rnncells.recurrence.schedule import PaddedOutputs
 Implementation = Literal["auto", "scan"]
 
 
-class RNN(ChecksKeywords, nn.Module):
+class RNN(ChecksArguments, nn.Module):
     """Runs a cell over the time axis of its inputs.
 
     The cell can come from rnncells, from Flax or from you. It is a module that is
@@ -235,8 +235,9 @@ class RNN(ChecksKeywords, nn.Module):
             if `initial_carry` is given.
           return_all_carries: overrides the field.
           padded_outputs: overrides the field.
-          deterministic: whether dropout and zoneout are off; overrides the cell's field
-            `deterministic`. Cells without dropout ignore it.
+          deterministic: whether dropout and zoneout are off; overrides the field
+            `deterministic` of our cells, also inside of other cells. Other cells get it
+            if their call takes an argument of this name.
 
         Returns:
           `outputs`, `(carry, outputs)` with `return_carry`, or `(carries, outputs)`
@@ -300,18 +301,31 @@ class RNN(ChecksKeywords, nn.Module):
         self,
         inputs: chex.ArrayTree,
         initial_carry: Carry | None = None,
-        **arguments: Any,
+        *,
+        init_key: chex.PRNGKey | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: Carry | None = None,
+        time_major: bool | None = None,
+        padded_outputs: PaddedOutputs | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[Carry, chex.ArrayTree]:
-        """Returns `(final carry, outputs)`, as every `SequenceLayer` does.
-
-        Args:
-          inputs: pytree of `(*batch, time, *features)`.
-          initial_carry: carry before the first step; default: the cell's
-            `initialize_carry`.
-          **arguments: arguments of the call.
-        """
-        arguments |= {"return_carry": True, "return_all_carries": False}
-        return self(inputs, initial_carry=initial_carry, **arguments)
+        """Returns `(final carry, outputs)`, as `SequenceLayer.run` does."""
+        return self(
+            inputs,
+            initial_carry=initial_carry,
+            init_key=init_key,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reset_carry=reset_carry,
+            time_major=time_major,
+            padded_outputs=padded_outputs,
+            deterministic=deterministic,
+            return_carry=True,
+            return_all_carries=False,
+        )
 
     def step(
         self,
@@ -344,7 +358,7 @@ class RNN(ChecksKeywords, nn.Module):
           init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
           mask: booleans `(*batch,)`, false for rows whose carry must not change.
           resets: booleans `(*batch,)`, true for rows that start a new sequence: their
-            carry is reset before the step.
+            carry is reset before the step, also where `mask` is false.
           reset_carry: carry after a reset; default: the cell's `initialize_carry`.
           deterministic: as in the call.
 
@@ -359,17 +373,20 @@ class RNN(ChecksKeywords, nn.Module):
         sizes = check_layout(one, self._feature_dims())
         if carry is None:
             warn_of_sequence(sizes[1:])
-        mask = check_steps("mask", mask, sizes[1:])
-        resets = check_steps("resets", resets, sizes[1:])
+        mask = check_steps("mask", mask, sizes[1:], "batch axes")
+        resets = check_steps("resets", resets, sizes[1:], "batch axes")
         carry, reset_carry = self._carries(
             structs(inputs), carry, init_key, resets, reset_carry
         )
-        mask, resets = (None if m is None else m[None] for m in (mask, resets))
+        if resets is not None:
+            # Also at masked rows, whose next step is the first of a new sequence.
+            carry = select(resets, reset_carry, carry)
+        mask = None if mask is None else mask[None]
         one, arranged = schedule.arrange(
-            one, 0, mask=mask, resets=resets, padded_outputs=self.padded_outputs
+            one, 0, mask=mask, padded_outputs=self.padded_outputs
         )
         loop = single_step(self.cell, partial(step_of, deterministic=deterministic))
-        carry, _, output = schedule.scan(loop, reset_carry, carry, one, arranged)
+        carry, _, output = schedule.scan(loop, None, carry, one, arranged)
         return carry, jax.tree.map(lambda leaf: leaf[0], output)
 
     @property
@@ -422,7 +439,10 @@ class RNN(ChecksKeywords, nn.Module):
                 "parameters. Call rnn.apply(params, None, x_t, "
                 "method='initialize_carry')."
             )
-        sample = sample_of_cell(self.cell, sample_input, batch_shape)
+        check_key(key)
+        carry_of = partial(initial_carry_of, self.cell, key)
+        name = type(self.cell).__name__
+        sample = sample_of(name, carry_of, sample_input, batch_shape)
         return self._own_carry(key, sample)
 
     def setup(self):
@@ -469,7 +489,9 @@ class RNN(ChecksKeywords, nn.Module):
         """Returns the carry before the first step, and the one after a reset."""
         check_not_states(type(self.cell).__name__, initial_carry)
         own_carry = None
-        if initial_carry is None or (resets is not None and reset_carry is None):
+        needs_reset_carry = resets is not None and reset_carry is None
+        creates_params = self.learn_initial_carry and self.is_initializing()
+        if initial_carry is None or needs_reset_carry or creates_params:
             own_carry = self._own_carry(init_key, sample)
         carry = own_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(with_own_dtype, carry)

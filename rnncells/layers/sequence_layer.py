@@ -6,6 +6,7 @@ import chex
 import jax
 
 from rnncells.cells.carry import Carry
+from rnncells.recurrence.schedule import PaddedOutputs
 
 
 @runtime_checkable
@@ -15,20 +16,21 @@ class SequenceLayer(Protocol):
     `RNN`, `Bidirectional`, `Stack`, `LSTM`, `GRU`, `ElmanRNN` and `MultiLayerRNN` have
     it. Calls of these layers follow Flax or PyTorch and differ in the order of their
     results; `run` is the same for all. `Stack` runs every flax.linen module with this
-    method over time:
+    method over time, and passes it `time_major` and the arguments that are not None:
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
-    >>> class Shift(nn.Module):
-    ...     def run(self, inputs, initial_carry=None, **arguments):
-    ...         first = jnp.zeros_like(inputs[:, :1])
-    ...         return None, jnp.concatenate([first, inputs[:, :-1]], axis=1)
-    >>> stack = rnncells.Stack([rnncells.GRUCell(4), Shift()])
+    >>> class Difference(nn.Module):
+    ...     def run(self, inputs, initial_carry=None, *, time_major=False):
+    ...         axis = 0 if time_major else inputs.ndim - 2
+    ...         return None, jnp.diff(inputs, axis=axis, prepend=0)
+    >>> stack = rnncells.Stack([rnncells.GRUCell(4), Difference()])
     >>> y, params = stack.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
     >>> y.shape
     (2, 5, 4)
 
-    To run the layer in `Stack.step` too, define `step(carry, inputs, **arguments)`,
-    which returns `(carry, output)`.
+    Two methods are optional. `step(carry, inputs, **arguments)` returns `(carry,
+    output)`, for `Stack.step`. `initialize_carry(key, sample_input)` returns the carry
+    before the first step, for `Stack.initialize_carry`; without it that carry is None.
     """
 
     def run(
@@ -42,6 +44,7 @@ class SequenceLayer(Protocol):
         resets: jax.Array | None = None,
         reset_carry: Carry | None = None,
         time_major: bool | None = None,
+        padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> tuple[Carry, Any]:
         """Returns `(final carry, outputs)`.
@@ -56,5 +59,7 @@ class SequenceLayer(Protocol):
           reset_carry: carry after a reset; None: the layer's own.
           time_major: whether inputs and outputs are `(time, *batch, *features)`; None:
             as the layer's field says.
+          padded_outputs: values of the outputs at padded and masked steps, see `RNN`;
+            None: as the layer's field says.
           deterministic: whether dropout is off; None: as the layer's field says.
         """

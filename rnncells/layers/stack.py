@@ -1,6 +1,8 @@
 """A layer that composes cells, layers over sequences, and functions."""
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import chex
@@ -8,24 +10,25 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.base import is_cell
-from rnncells.cells.carry import Carry, Sample, sample_structs
-from rnncells.cells.keywords import ChecksKeywords
-from rnncells.cells.user_warning import warn
+from rnncells.arguments import ChecksArguments
+from rnncells.cells.base import is_cell, sample_of
+from rnncells.cells.carry import Carry, LSTMStates, Sample
+from rnncells.cells.checks import check_key
 from rnncells.layers.checks import (
     check_bools,
     check_call,
     check_inputs,
+    check_padded_outputs,
     deterministic_option,
     resolve_flags,
 )
 from rnncells.layers.rnn import RNN
-from rnncells.layers.sequence_layer import SequenceLayer
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
+from rnncells.user_warning import warn
 
 
-class Stack(ChecksKeywords, nn.Module):
+class Stack(ChecksArguments, nn.Module):
     """Applies cells, layers and functions to sequences, one after the other.
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
@@ -70,8 +73,8 @@ class Stack(ChecksKeywords, nn.Module):
     return_carry: bool = False
 
     @classmethod
-    def _check_positional(cls, args):
-        if len(args) > 1 and not isinstance(args[0], Sequence):
+    def _check_positional(cls, args, most):
+        if not isinstance(args[0], Sequence):
             raise TypeError(
                 "`layers` of Stack must be a list, as in Stack([a, b]), got "
                 f"{len(args)} arguments."
@@ -90,7 +93,7 @@ class Stack(ChecksKeywords, nn.Module):
                 f"{self.layers!r}."
             )
         for layer in self.layers:
-            is_layer = callable(layer) or isinstance(layer, SequenceLayer)
+            is_layer = callable(layer) or _is_recurrent(layer)
             if isinstance(layer, type) or not is_layer:
                 raise TypeError(
                     "`layers` of Stack must be cells, layers and functions, got "
@@ -100,6 +103,12 @@ class Stack(ChecksKeywords, nn.Module):
                 raise ValueError(
                     "`skip_connections` of Stack needs all `layers` to be recurrent, "
                     f"got {layer!r}."
+                )
+            is_reversed = getattr(layer, "reverse", False) is True
+            if self.skip_connections and is_reversed and not layer.keep_order:
+                raise ValueError(
+                    "`skip_connections` of Stack needs keep_order=True in reversed "
+                    "layers, so that steps of the same time are joined."
                 )
         super().__post_init__()
 
@@ -130,10 +139,12 @@ class Stack(ChecksKeywords, nn.Module):
           mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
           reset_carry: one carry for each recurrent layer; default: their own.
-          padded_outputs: values of the outputs at padded and masked steps of cells,
-            see `RNN`. Default: `'run'`.
-          deterministic: whether dropout and zoneout are off, for all layers that take
-            this argument, such as cells and `nn.Dropout`.
+          padded_outputs: values of the outputs at padded and masked steps of each
+            recurrent layer, see `RNN`. (Functions after it may change zeros.) Default:
+            as the layers' fields say.
+          deterministic: whether dropout and zoneout are off, for all layers and
+            functions whose call takes this argument, such as `nn.Dropout` (without a
+            field of its own) and layers over our cells.
 
         Returns:
           `outputs`, or `(carries, outputs)` with `return_carry`.
@@ -145,9 +156,11 @@ class Stack(ChecksKeywords, nn.Module):
         check_inputs(inputs)
         self._warn_of_shared_layers()
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
+        if padded_outputs is not None:
+            check_padded_outputs(padded_outputs)
         count = sum(map(_is_recurrent, self.layers))
-        carries = _each("initial_carry", initial_carry, count)
-        reset_carries = _each("reset_carry", reset_carry, count)
+        carries = _one_per_layer("initial_carry", initial_carry, count)
+        reset_carries = _one_per_layer("reset_carry", reset_carry, count)
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
         given = [
             {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
@@ -155,12 +168,10 @@ class Stack(ChecksKeywords, nn.Module):
         ]
         shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
+        shared |= {"padded_outputs": padded_outputs}
 
         def run(number, index, inputs):
-            layer, arguments = self.over_time[index], given[number] | shared
-            if isinstance(layer, RNN):
-                arguments["padded_outputs"] = padded_outputs
-            return _run(layer, inputs, arguments)
+            return _run(self.over_time[index], inputs, given[number] | shared)
 
         carries, outputs = self._compose(run, inputs, deterministic)
         return (carries, outputs) if flags["return_carry"] else outputs
@@ -170,17 +181,30 @@ class Stack(ChecksKeywords, nn.Module):
         self,
         inputs: chex.ArrayTree,
         initial_carry: tuple[Carry, ...] | None = None,
-        **arguments: Any,
+        *,
+        init_key: chex.PRNGKey | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: tuple[Carry, ...] | None = None,
+        time_major: bool | None = None,
+        padded_outputs: PaddedOutputs | None = None,
+        deterministic: bool | None = None,
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
-        """Returns `(carries, outputs)`, as every `SequenceLayer` does.
-
-        Args:
-          inputs: `(*batch, time, *features)`.
-          initial_carry: one carry for each recurrent layer; default: their own.
-          **arguments: arguments of the call.
-        """
-        arguments["return_carry"] = True
-        return self(inputs, initial_carry=initial_carry, **arguments)
+        """Returns `(carries, outputs)`, as `SequenceLayer.run` does."""
+        return self(
+            inputs,
+            initial_carry=initial_carry,
+            init_key=init_key,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reset_carry=reset_carry,
+            time_major=time_major,
+            padded_outputs=padded_outputs,
+            deterministic=deterministic,
+            return_carry=True,
+        )
 
     def step(
         self,
@@ -204,13 +228,16 @@ class Stack(ChecksKeywords, nn.Module):
           ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
         """
         check_call(self, deterministic)
-        carries = _each("carries", carries, sum(map(_is_recurrent, self.layers)))
+        check_inputs(inputs)
+        carries = _one_per_layer(
+            "carries", carries, sum(map(_is_recurrent, self.layers))
+        )
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
 
         def run(number, index, inputs):
             layer = self.over_time[index]
-            if not hasattr(layer, "step"):
+            if not hasattr(type(layer), "step"):
                 raise ValueError(
                     "`step` of Stack needs layers with a method `step`, got "
                     f"{type(layer).__name__}. Call the stack on the whole sequence."
@@ -246,22 +273,26 @@ class Stack(ChecksKeywords, nn.Module):
         if self.scope is None:
             options = {"batch_shape": batch_shape, "method": "initialize_carry"}
             return self.clone(parent=None).apply({}, key, sample_input, **options)
-        if (sample_input is None) == (batch_shape is None):
-            raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
-        if sample_input is None:
-            sample_input = (*batch_shape, 1)
-        samples = self._samples(sample_structs(sample_input))
+        check_key(key)
+        carry_of = partial(self._carries, key)
+        return carry_of(sample_of("Stack", carry_of, sample_input, batch_shape))
+
+    @nn.nowrap
+    def _carries(
+        self, key: chex.PRNGKey | None, sample: StructTree
+    ) -> tuple[Carry, ...]:
+        """Returns the initial carry of each recurrent layer for one step of input."""
+        samples = self._samples(sample)
         keys = [key] * len(samples)
         if key is not None:
             keys = jax.random.split(key, len(samples))
-        recurrent = [
-            layer
-            for layer, given in zip(self.over_time, self.layers, strict=True)
-            if _is_recurrent(given)
-        ]
+        layers = zip(self.over_time, self.layers, strict=True)
+        recurrent = [layer for layer, given in layers if _is_recurrent(given)]
         return tuple(
-            layer.initialize_carry(own_key, sample)
-            for layer, own_key, sample in zip(recurrent, keys, samples, strict=True)
+            layer.initialize_carry(own_key, own_sample)
+            if hasattr(type(layer), "initialize_carry")
+            else None
+            for layer, own_key, own_sample in zip(recurrent, keys, samples, strict=True)
         )
 
     @nn.nowrap
@@ -278,9 +309,7 @@ class Stack(ChecksKeywords, nn.Module):
             return stack._compose(run, x, True)
 
         def sequence(leaf):
-            # A sample that is a shape has the dtype bool.
-            dtype = jnp.float32 if leaf.dtype == jnp.bool_ else leaf.dtype
-            return jax.ShapeDtypeStruct((1, *leaf.shape), dtype)
+            return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
 
         init = nn.init(record, self.clone(parent=None))
         jax.eval_shape(init, jax.random.key(0), jax.tree.map(sequence, sample))
@@ -305,18 +334,18 @@ class Stack(ChecksKeywords, nn.Module):
                 outputs = function(outputs, **option)
                 continue
             if self.skip_connections and carries:
-                outputs = _beside(outputs, inputs)
+                outputs = _concatenated(outputs, inputs)
             carry, outputs = run(len(carries), index, outputs)
             carries.append(carry)
             everything.append(outputs)
         if self.skip_connections:
-            outputs = _beside(*everything)
+            outputs = _concatenated(*everything)
         return tuple(carries), outputs
 
     @nn.nowrap
     def _warn_of_shared_layers(self) -> None:
-        modules = [layer for layer in self.layers if isinstance(layer, nn.Module)]
-        shared = [m for k, m in enumerate(modules) if any(m is n for n in modules[:k])]
+        layers = [layer for layer in self.layers if _is_recurrent(layer)]
+        shared = [m for k, m in enumerate(layers) if any(m is n for n in layers[:k])]
         if shared:
             warn(
                 f"`layers` of Stack has one instance of {type(shared[0]).__name__} "
@@ -326,26 +355,45 @@ class Stack(ChecksKeywords, nn.Module):
 
 
 def _is_recurrent(layer: Any) -> bool:
-    """Says whether a layer runs over time; the layers of Flax do without `run`."""
-    over_time = SequenceLayer, nn.RNN, nn.Bidirectional
-    return isinstance(layer, over_time) or is_cell(layer)
+    """Says whether a layer runs over time; flax.linen's layers have no `run`."""
+    is_of_flax = isinstance(layer, nn.RNN | nn.Bidirectional)
+    return is_of_flax or hasattr(type(layer), "run") or is_cell(layer)
 
 
 def _run(
     layer: nn.Module, inputs: chex.ArrayTree, arguments: dict[str, Any]
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if isinstance(layer, SequenceLayer):
-        return layer.run(inputs, **given)
-    return layer(inputs, **given, return_carry=True)
+    name = type(layer).__name__
+    given = {key: value for key, value in arguments.items() if value is not None}
+    if not hasattr(type(layer), "run"):
+        # Flax's cells have no dropout.
+        given.pop("deterministic", None)
+        for key in given.keys() & {"mask", "resets", "reset_carry", "padded_outputs"}:
+            raise ValueError(
+                f"`{key}` of Stack cannot be passed to flax.linen.{name}. Use "
+                f"rnncells.{name}."
+            )
+        return layer(inputs, **given, return_carry=True)
+    parameters = inspect.signature(layer.run).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "deterministic" not in parameters and not takes_any:
+        given.pop("deterministic", None)
+    result = layer.run(inputs, **given)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(
+            f"`run` of {name} must return (carry, outputs), got "
+            f"{type(result).__name__} {jax.tree.map(jnp.shape, result)}."
+        )
+    return result
 
 
-def _each(name: str, carries: Any, count: int) -> Sequence[Any]:
+def _one_per_layer(name: str, carries: Any, count: int) -> Sequence[Any]:
     """Returns one carry, or None, for each recurrent layer."""
     if carries is None:
         return [None] * count
-    if not isinstance(carries, tuple | list) or len(carries) != count:
+    is_one_each = isinstance(carries, tuple | list) and len(carries) == count
+    if not is_one_each or isinstance(carries, LSTMStates):
         raise ValueError(
             f"`{name}` of Stack must be a tuple with one carry for each of the {count} "
             f"recurrent layers, got {type(carries).__name__} "
@@ -354,5 +402,5 @@ def _each(name: str, carries: Any, count: int) -> Sequence[Any]:
     return carries
 
 
-def _beside(*arrays: jax.Array) -> jax.Array:
+def _concatenated(*arrays: jax.Array) -> jax.Array:
     return jnp.concatenate(arrays, axis=-1)

@@ -81,6 +81,11 @@ def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
       ValueError: a shape does not fit.
       TypeError: `plan` is traced.
     """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"`plan` of unpack must be a Plan, got {type(plan).__name__}. The "
+            "arguments are unpack(rows, plan)."
+        )
     if isinstance(plan.seq_lengths, jax.core.Tracer):
         raise TypeError(
             "`plan` must be known, because its lengths become shapes, got a traced "

@@ -268,6 +268,12 @@ def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
             "`seq_lengths` must be known, got a traced array. Make the plan outside "
             "of jit and pass it as an argument."
         )
+    is_list = isinstance(seq_lengths, list | tuple)
+    if is_list and any(getattr(length, "ndim", 0) for length in seq_lengths):
+        raise TypeError(
+            "`seq_lengths` must be a list of integers, got sequences. To pack them, "
+            "call packing.pack(sequences, row_length)."
+        )
     lengths = np.asarray(seq_lengths)
     if lengths.ndim != 1:
         raise ValueError(f"`seq_lengths` must have one axis, got {lengths.shape}.")

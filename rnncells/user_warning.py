@@ -7,13 +7,9 @@ import warnings
 import flax
 import jax
 
-import rnncells
-
 # Code between the call of a user and a warning; "<string>" is that of dataclasses.
-_INTERNAL = (
-    *(os.path.dirname(module.__file__) + os.sep for module in (rnncells, flax, jax)),
-    "<string>",
-)
+_FILES = (__file__, flax.__file__, jax.__file__)
+_INTERNAL = (*(os.path.dirname(file) + os.sep for file in _FILES), "<string>")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
