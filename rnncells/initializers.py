@@ -5,7 +5,6 @@ Pass them to cells as `kernel_init`, `recurrent_kernel_init` and `bias_init`. Pa
 """
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
 from rnncells.cells.checks import check_count
+from rnncells.user_warning import warn
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
@@ -97,11 +97,8 @@ class PerGateInit:
 
 def __getattr__(name: str) -> Any:
     if name == "ByGate":
-        warnings.warn(
-            "`ByGate` is deprecated: it is now `PerGateInit`.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        message = "`ByGate` is deprecated: it is now `PerGateInit`."
+        warn(message, DeprecationWarning)
         return PerGateInit
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

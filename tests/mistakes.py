@@ -1076,7 +1076,7 @@ FIELDS = {
         "are the same object, so they share their parameters",
     ),
     "dropout of one layer": (
-        lambda: lstm(dropout=0.5),
+        lambda: lstm(dropout=0.5).init(KEY, X, deterministic=True),
         UserWarning,
         "`dropout` of LSTM is applied between layers, so it has no effect",
     ),

@@ -10,7 +10,6 @@ defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
 import copy
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -50,6 +49,7 @@ from rnncells.cells.gates import DenseParams
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
+from rnncells.user_warning import warn
 
 
 class RNNCellBase(ChecksArguments, nn.RNNCellBase):
@@ -407,7 +407,10 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         result = Affine(getattr(self, "dtype", None))(inputs, weights)
         if onto is None:
             return result
-        _warn("`onto` of `affine` is deprecated: write `onto + self.affine(...)`.")
+        warn(
+            "`onto` of `affine` is deprecated: write `onto + self.affine(...)`.",
+            DeprecationWarning,
+        )
         return onto + result
 
     @nn.nowrap
@@ -443,7 +446,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 f"`product` of {type(self).__name__} takes a layer such as "
                 f"`self.dense`, got {got}. For gates use `affine`."
             )
-        _warn("`product` is deprecated: write `self.dense(inputs)`.")
+        warn("`product` is deprecated: write `self.dense(inputs)`.", DeprecationWarning)
         result = layer(inputs)
         return result if onto is None else onto + result
 
@@ -458,10 +461,6 @@ def _after_setup(method: Callable) -> Callable:
         return method(cell, *args, **kwargs)
 
     return call
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def feature_dims(cell: nn.Module) -> int:
@@ -548,7 +547,10 @@ def declared_streams(cell: nn.Module) -> dict[str, bool]:
     if hasattr(cell, "rng_streams"):
         return cell.rng_streams
     if hasattr(cell, "streams"):
-        _warn(f"Rename `streams` of {type(cell).__name__} to `rng_streams`.")
+        warn(
+            f"Rename `streams` of {type(cell).__name__} to `rng_streams`.",
+            DeprecationWarning,
+        )
         return cell.streams
     return {}
 

@@ -126,11 +126,6 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
         check_features(name, self.features)
         check_count(name, "num_layers", self.num_layers)
         check_rate(name, "dropout", self.dropout)
-        if self.dropout and self.num_layers == 1:
-            warn(
-                f"`dropout` of {name} is applied between layers, so it has no effect "
-                "with `num_layers=1`."
-            )
         flags = ("bidirectional", "use_bias", "time_major", "learn_states")
         check_bools(name, **{flag: getattr(self, flag) for flag in flags})
         if self.deterministic is not None:
@@ -261,6 +256,11 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
         """
         check_call(self, deterministic)
         check_inputs(inputs)
+        if self.dropout and self.num_layers == 1:
+            warn(
+                f"`dropout` of {type(self).__name__} is applied between layers, so it has no effect "
+                "with `num_layers=1`."
+            )
         flags = resolve_flags(
             self, time_major=time_major, return_all_states=return_all_states
         )

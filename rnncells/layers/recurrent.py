@@ -31,9 +31,9 @@ class LSTM(MultiLayerRNN, kw_only=True):
     (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
     `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)
 
-    Attributes, in addition to those of `MultiLayerRNN` (`features`, `num_layers`,
-    `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
-    `deterministic`, initializers, dtypes, `memory`, `implementation`):
+    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)` (`features`,
+    `num_layers`, `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
+    `deterministic`, initializers, dtypes, `memory`, `implementation`, `projection`):
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
         `features`; None: no projection. Default: None.
 
@@ -71,7 +71,7 @@ class GRU(MultiLayerRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((2, 5, 4), (2, 2, 4))
 
-    Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
+    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)`:
       reset_after: applies the reset gate after the recurrent product, as in PyTorch.
         Default: True.
 
@@ -95,7 +95,7 @@ class ElmanRNN(MultiLayerRNN, kw_only=True):
     >>> y.shape, h_n.shape
     ((5, 4), (1, 4))
 
-    Attributes, in addition to those of `MultiLayerRNN` (see `LSTM`):
+    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)`:
       nonlinearity: `'tanh'` or `'relu'`. Default: `'tanh'`.
 
     Source: `torch.nn.RNN`, with the same values.

@@ -1,6 +1,5 @@
 """A layer that runs any cell over sequences."""
 
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -53,6 +52,7 @@ from rnncells.recurrence.memory import (
 )
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
+from rnncells.user_warning import warn
 
 Implementation = Literal["auto", "scan"]
 
@@ -124,19 +124,19 @@ class RNN(ChecksArguments, nn.Module):
         `jax.checkpoint`, such as
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
         values of a step that the policy chooses; calls of `jit` in the step are inlined
-        before. Default: `'full'`.
+        first. Default: `'full'`.
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
         `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
-      learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
-        parameter tree, which starts with the values of the cell's `initialize_carry`
-        for one row. Resets use it too. Default: False.
       implementation: `'auto'` takes the fast loop if the cell depends only on its
         params, carry, inputs and random streams, its step can be mapped over time by
         `jax.vmap`, and it multiplies something that depends on the carry by weights (or
         `memory` or `projection` is set); otherwise the plain loop, which calls the cell
         at every step. `'scan'` always takes the plain loop, which JAX differentiates.
         Default: `'auto'`.
+      learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
+        parameter tree, which starts with the values of the cell's `initialize_carry`
+        for one row. Resets use it too. Default: False.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -393,8 +393,7 @@ class RNN(ChecksArguments, nn.Module):
     def streams(self) -> dict[PRNGSequenceFilter, bool]:
         """Deprecated: `rng_streams`."""
         message = "`streams` of RNN is deprecated: it is now `rng_streams`."
-        # Flax wraps properties of modules.
-        warnings.warn(message, DeprecationWarning, stacklevel=3)
+        warn(message, DeprecationWarning)
         return self.rng_streams
 
     @property
