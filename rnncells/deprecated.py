@@ -3,9 +3,9 @@
 They are subclasses: in a compact module the name of a class names its parameters.
 """
 
+from rnncells._user_warning import warn
 from rnncells.cells.gates import ElementwiseAffine
-from rnncells.layers.deep import MultiLayerRNN
-from rnncells.user_warning import warn
+from rnncells.layers.multi_layer import MultiLayerRNN
 
 
 class Diagonal(ElementwiseAffine):

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
+from rnncells._user_warning import warn
 from rnncells.cells.checks import check_count
-from rnncells.user_warning import warn
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:

@@ -4,7 +4,6 @@ from rnncells import initializers as initializers
 from rnncells import packing as packing
 from rnncells import reference as reference
 from rnncells.cells.base import RNNCellBase as RNNCellBase
-from rnncells.cells.carry import LSTMStates as LSTMStates
 from rnncells.cells.conv import ConvGRUCell as ConvGRUCell
 from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
 from rnncells.cells.coupled import CoupledLSTMCell as CoupledLSTMCell
@@ -25,12 +24,13 @@ from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
-from rnncells.layers.deep import MultiLayerRNN as MultiLayerRNN
+from rnncells.layers.multi_layer import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
 from rnncells.layers.rnn import RNN as RNN
 from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.layers.stack import Stack as Stack
+from rnncells.layers.states import LSTMStates as LSTMStates
 from rnncells.recurrence.chunks import Chunk as Chunk
 from rnncells.testing import check_cell as check_cell

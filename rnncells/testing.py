@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.cells.base import RNNCellBase, initial_carry_of, split_shape
-from rnncells.cells.carry import Carry, Sample, sample_structs
+from rnncells.cells.any_cell import initial_carry_of, split_shape
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_returned
+from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.checks import (
     check_cell_instance,
     deterministic_option,

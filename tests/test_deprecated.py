@@ -10,7 +10,7 @@ import pytest
 from cases import assert_close
 
 import rnncells
-from rnncells.cells.base import declared_streams
+from rnncells.cells.any_cell import declared_streams
 
 
 def test_old_classes_name_the_same_parameters(key):

@@ -15,6 +15,18 @@ import rnncells
 ROOT = Path(__file__).resolve().parent.parent
 FLAX = ["chex", "flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", "numpy"]
 # Each part, the most exact first, and what it may import beside the standard library.
+# What cells and layers share.
+CONTRACT = [
+    "rnncells._arguments",
+    "rnncells.cells.any_cell",
+    "rnncells.cells.base",
+    "rnncells.cells.carry",
+    "rnncells.cells.checks",
+    "rnncells.cells.gates",
+    "rnncells.cells.sample",
+    "rnncells.initializers",
+    "rnncells._user_warning",
+]
 ALLOWED = {
     # Names are imported at their first use: the command runs without jax.
     "rnncells/__init__.py": ["rnncells._lazy", "rnncells.public"],
@@ -24,7 +36,8 @@ ALLOWED = {
     "rnncells/layers/__init__.py": ["rnncells._lazy"],
     "rnncells/public.py": ["rnncells"],
     "rnncells/recurrence": ["chex", "jax", "numpy", "rnncells.recurrence"],
-    "rnncells/initializers.py": ["chex", "flax.typing", "jax", "rnncells.cells.checks"],
+    "rnncells/initializers.py": ["chex", "flax.typing", "jax"]
+    + ["rnncells.cells.checks", "rnncells._user_warning"],
     "rnncells/reference": ["jax", "rnncells.reference"],
     "rnncells/packing": [
         "chex",
@@ -38,31 +51,33 @@ ALLOWED = {
     ],
     "rnncells/cells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.pytrees"],
+    "rnncells/cells/sample.py": ["chex", "flax.typing", "jax", "numpy"]
+    + ["rnncells.recurrence.pytrees"],
     "rnncells/cells/checks.py": ["chex", "flax.errors", "jax", "numpy"]
-    + ["rnncells.cells.carry"],
+    + ["rnncells.cells.carry", "rnncells.cells.sample"],
     "rnncells/cells/gates.py": FLAX,
+    "rnncells/cells/any_cell.py": [
+        *FLAX,
+        "rnncells.cells.carry",
+        "rnncells.cells.sample",
+        "rnncells.recurrence",
+        "rnncells._user_warning",
+    ],
     "rnncells/cells/base.py": [
         *FLAX,
+        "rnncells._arguments",
+        "rnncells.cells.any_cell",
         "rnncells.cells.carry",
         "rnncells.cells.checks",
         "rnncells.cells.gates",
-        "rnncells.arguments",
+        "rnncells.cells.sample",
         "rnncells.initializers",
         "rnncells.recurrence",
+        "rnncells._user_warning",
     ],
-    "rnncells/cells": [
-        *FLAX,
-        "rnncells.cells.base",
-        "rnncells.cells.carry",
-        "rnncells.cells.dense",
-        "rnncells.cells.checks",
-        "rnncells.cells.gates",
-        "rnncells.arguments",
-        "rnncells.initializers",
-        "rnncells.recurrence",
-    ],
-    "rnncells/arguments.py": ["rnncells.public"],
-    "rnncells/user_warning.py": ["flax", "jax"],
+    "rnncells/cells": [*FLAX, *CONTRACT, "rnncells.cells.dense", "rnncells.recurrence"],
+    "rnncells/_arguments.py": ["rnncells.public"],
+    "rnncells/_user_warning.py": ["flax", "jax"],
     # Cells that are made of others.
     "rnncells/cells/variational.py": [
         *FLAX,
@@ -77,21 +92,10 @@ ALLOWED = {
     "rnncells/conformance.py": ["rnncells.testing"],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",
-        "rnncells.user_warning",
-        "rnncells.layers.deep",
+        "rnncells.layers.multi_layer",
+        "rnncells._user_warning",
     ],
-    "rnncells/layers": [
-        *FLAX,
-        "rnncells.cells.base",
-        "rnncells.cells.carry",
-        "rnncells.cells.checks",
-        "rnncells.cells.gates",
-        "rnncells.arguments",
-        "rnncells.user_warning",
-        "rnncells.initializers",
-        "rnncells.layers",
-        "rnncells.recurrence",
-    ],
+    "rnncells/layers": [*FLAX, *CONTRACT, "rnncells.layers", "rnncells.recurrence"],
     # Layers of cells that have names.
     "rnncells/layers/recurrent.py": [
         *FLAX,

@@ -21,18 +21,10 @@ import jax.numpy as jnp
 from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
-from rnncells.arguments import ChecksArguments
-from rnncells.cells.carry import (
-    Carry,
-    Sample,
-    ShapeTree,
-    as_samples,
-    carry_dtype,
-    cast_like,
-    dtype_of,
-    is_shape,
-    sample_structs,
-)
+from rnncells._arguments import ChecksArguments
+from rnncells._user_warning import warn
+from rnncells.cells.any_cell import split_shape
+from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
 from rnncells.cells.checks import (
     check_array,
     check_carry_arguments,
@@ -46,10 +38,10 @@ from rnncells.cells.checks import (
     check_stepped,
 )
 from rnncells.cells.gates import DenseParams
+from rnncells.cells.sample import Sample, is_shape, sample_structs
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
-from rnncells.user_warning import warn
 
 
 class RNNCellBase(ChecksArguments, nn.RNNCellBase):
@@ -461,112 +453,3 @@ def _after_setup(method: Callable) -> Callable:
         return method(cell, *args, **kwargs)
 
     return call
-
-
-def feature_dims(cell: nn.Module) -> int:
-    """Returns the number of feature axes of any cell, including Flax's cells."""
-    for name in ("num_feature_dims", "num_feature_axes"):
-        if hasattr(cell, name):
-            return getattr(cell, name)
-    raise TypeError(
-        f"{type(cell).__name__} is not a cell: it defines neither `num_feature_dims` "
-        "nor `num_feature_axes`."
-    )
-
-
-def initial_carry_of(
-    cell: nn.Module, key: chex.PRNGKey | None, sample: StructTree
-) -> Carry:
-    """Returns the initial carry of any cell; complex if the sample is complex.
-
-    Args:
-      cell: a cell of rnncells, of Flax or of a user.
-      key: random key; None: `jax.random.key(0)`.
-      sample: shapes and dtypes of one step of input.
-    """
-    key = jax.random.key(0) if key is None else key
-    carry = cell.initialize_carry(key, as_samples(sample))
-
-    def complex_if_sample_is(leaf):
-        dtype = dtype_of(leaf)
-        if not jnp.issubdtype(dtype, jnp.inexact):
-            return leaf
-        return jnp.asarray(leaf, carry_dtype(dtype, sample))
-
-    return jax.tree.map(complex_if_sample_is, carry)
-
-
-def sample_of(
-    layer: str,
-    carry_of: Callable[[StructTree], Carry],
-    sample: Sample | None,
-    batch_shape: tuple[int, ...] | None,
-) -> StructTree:
-    """Returns one step of input, from a sample or from the batch axes alone.
-
-    Args:
-      layer: name of the cell or layer.
-      carry_of: returns its initial carry for one step of input.
-      sample: one step of input; see `sample_structs`.
-      batch_shape: the batch axes.
-
-    Raises:
-      TypeError: not exactly one of both is given.
-      ValueError: the carry depends on more than the batch axes.
-    """
-    if (sample is None) == (batch_shape is None):
-        raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
-    if batch_shape is None:
-        return sample_structs(sample)
-    if not is_shape(batch_shape):
-        raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
-    samples = [sample_structs((*batch_shape, width)) for width in (1, 2)]
-    try:
-        narrow, wide = (jax.eval_shape(carry_of, sample) for sample in samples)
-        depends = str(narrow) != str(wide)
-    except ValueError:  # there are several feature axes
-        depends = True
-    if depends:
-        raise ValueError(
-            f"`batch_shape` is not enough for {layer}, whose carry depends on the "
-            "shape of the input. Pass `sample_input`, one step of input."
-        )
-    return samples[0]
-
-
-def is_cell(module: Any) -> bool:
-    """Says whether an object has the attributes that all cells have in common."""
-    # `hasattr` of a bound module without the attribute would run its `setup`.
-    names = {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
-    has_axes = not names.isdisjoint(("num_feature_dims", "num_feature_axes"))
-    return has_axes and "initialize_carry" in names
-
-
-def declared_streams(cell: nn.Module) -> dict[str, bool]:
-    """Returns the random streams that a cell declares, and whether time splits them."""
-    if hasattr(cell, "rng_streams"):
-        return cell.rng_streams
-    if hasattr(cell, "streams"):
-        warn(
-            f"Rename `streams` of {type(cell).__name__} to `rng_streams`.",
-            DeprecationWarning,
-        )
-        return cell.streams
-    return {}
-
-
-def split_shape(
-    cell: nn.Module, shape: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the batch axes and the feature axes of one step's input shape."""
-    dims = feature_dims(cell)
-    if shape == () and dims == 1:
-        # Flax accepts `()` for one step without batch axes, and ignores the width.
-        return (), ()
-    if len(shape) < dims:
-        raise ValueError(
-            f"`sample_input` of {type(cell).__name__} must have at least {dims} axes: "
-            f"any batch axes and {dims} feature axes, got the shape {tuple(shape)}."
-        )
-    cut = len(shape) - dims
-    return tuple(shape[:cut]), tuple(shape[cut:])

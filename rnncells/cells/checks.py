@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.cells.carry import Carry, LSTMStates, ShapeTree, is_shape
+from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.sample import is_shape
 
 # The fields of cells and layers that are initializers, and those that are bools.
 _INITIALIZERS = {
@@ -279,7 +280,8 @@ def check_carry_shape(name: str, shape: Any) -> ShapeTree:
 
 def check_not_states(name: str, carry: Carry) -> None:
     """Raises TypeError if a cell gets the states of a layer as its carry."""
-    if isinstance(carry, LSTMStates):
+    # The class is one of layers, which cells do not import.
+    if type(carry).__name__ == "LSTMStates":
         raise TypeError(
             f"`carry` of {name} must be the carry of a cell, got LSTMStates(h, c), the "
             "states of a layer. For LSTM cells, the carry of layer and direction k is "

@@ -6,7 +6,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.base import RNNCellBase, declared_streams
+from rnncells.cells.any_cell import declared_streams
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import (
     check_deterministic,
     check_inner_cell,

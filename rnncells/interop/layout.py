@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.deep import MultiLayerRNN
+from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.layers.rnn import RNN
 
 # Nested dictionaries, as `layer.init` returns them.

@@ -9,9 +9,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.arguments import ChecksArguments
-from rnncells.cells.carry import Carry, Sample
+from rnncells._arguments import ChecksArguments
+from rnncells._user_warning import warn
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_instance
+from rnncells.cells.sample import Sample
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -20,7 +22,6 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.schedule import PaddedOutputs
-from rnncells.user_warning import warn
 
 
 def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:

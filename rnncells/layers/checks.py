@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
-from rnncells.cells.carry import Carry, LSTMStates, dtype_of
+from rnncells._user_warning import warn
+from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_instance
+from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
-from rnncells.user_warning import warn
 
 
 def check_bools(layer: str, **flags: Any) -> None:
@@ -305,42 +306,6 @@ def check_pair(name: str, pair: Any) -> None:
             f"`{name}` of Bidirectional must be a pair (forward, backward), got "
             f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
         )
-
-
-def check_states(
-    layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
-) -> tuple[jax.Array, ...]:
-    """Returns initial states as a tuple of arrays.
-
-    Args:
-      layer: name of the layer.
-      states: an array, or a pair of arrays if there are two shapes.
-      shapes: the shapes that the arrays must have.
-      dtype: the dtype that the arrays must have.
-    """
-    expected = shapes if len(shapes) > 1 else shapes[0]
-    is_tuple = isinstance(states, tuple | list)
-    parts = tuple(states) if is_tuple else (states,)
-    if any(isinstance(part, tuple | list) for part in parts):
-        raise ValueError(
-            f"`states` of {layer} must be arrays for all layers, got one tuple for "
-            "each layer. Stack them: LSTMStates(jnp.stack([h0, h1]), jnp.stack([c0, "
-            "c1]))."
-        )
-    parts = tuple(map(jnp.asarray, parts))
-    if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
-        raise ValueError(
-            f"`states` of {layer} must have the shapes {expected} (layers times "
-            f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}. "
-            "States are h, or (h, c) for an LSTM."
-        )
-    for part in parts:
-        if part.dtype != dtype:
-            raise TypeError(
-                f"`states` of {layer} must have the dtype of its parameters, {dtype}, "
-                f"got {part.dtype}. Convert them with `astype`."
-            )
-    return parts
 
 
 def describe(carry: Carry) -> Any:

@@ -7,7 +7,7 @@ from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
 from rnncells.cells.simple import SimpleCell
-from rnncells.layers.deep import MultiLayerRNN
+from rnncells.layers.multi_layer import MultiLayerRNN
 
 NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
 

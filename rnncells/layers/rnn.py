@@ -12,16 +12,18 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
-from rnncells.arguments import ChecksArguments
-from rnncells.cells.base import (
+from rnncells._arguments import ChecksArguments
+from rnncells._user_warning import warn
+from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
     initial_carry_of,
     sample_of,
     split_shape,
 )
-from rnncells.cells.carry import Carry, Sample, cast_like, with_own_dtype
+from rnncells.cells.carry import Carry, cast_like, with_own_dtype
 from rnncells.cells.checks import check_count, check_key, check_not_states
+from rnncells.cells.sample import Sample
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -52,7 +54,6 @@ from rnncells.recurrence.memory import (
 )
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
-from rnncells.user_warning import warn
 
 Implementation = Literal["auto", "scan"]
 

@@ -10,10 +10,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.arguments import ChecksArguments
-from rnncells.cells.base import is_cell, sample_of
-from rnncells.cells.carry import Carry, LSTMStates, Sample
+from rnncells._arguments import ChecksArguments
+from rnncells._user_warning import warn
+from rnncells.cells.any_cell import is_cell, sample_of
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_key
+from rnncells.cells.sample import Sample
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -23,9 +25,9 @@ from rnncells.layers.checks import (
     resolve_flags,
 )
 from rnncells.layers.rnn import RNN
+from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
-from rnncells.user_warning import warn
 
 
 class Stack(ChecksArguments, nn.Module):

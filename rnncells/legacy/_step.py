@@ -4,8 +4,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.base import split_shape
-from rnncells.cells.carry import Carry, is_shape
+from rnncells.cells.any_cell import split_shape
+from rnncells.cells.carry import Carry
+from rnncells.cells.sample import is_shape
 
 
 class OldStep:

@@ -11,14 +11,11 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.arguments import ChecksArguments
-from rnncells.cells.base import (
-    RNNCellBase,
-    feature_dims,
-    initial_carry_of,
-    sample_of,
-)
-from rnncells.cells.carry import Carry, LSTMStates, Sample, sample_structs
+from rnncells._arguments import ChecksArguments
+from rnncells._user_warning import warn
+from rnncells.cells.any_cell import feature_dims, initial_carry_of, sample_of
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import (
     check_count,
     check_deterministic,
@@ -29,24 +26,27 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
+from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_bools,
     check_call,
     check_inputs,
     check_layout,
-    check_states,
     describe,
     resolve_flags,
     warn_of_sequence,
 )
 from rnncells.layers.rnn import RNN, Implementation
+from rnncells.layers.states import (
+    States,
+    carry_of_states,
+    check_states,
+    parts_of,
+    states_of,
+)
 from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
-from rnncells.user_warning import warn
-
-# Arrays `(layers * directions, *batch, features)`: h, or (h, c).
-States = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
 class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
@@ -184,7 +184,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
         row = self._structs(sample_structs((1,)))
         return tuple(
             self.param(f"{letter}_0", zeros, struct.shape, self.param_dtype)
-            for letter, struct in zip("hc", _parts(row), strict=False)
+            for letter, struct in zip("hc", parts_of(row), strict=False)
         )
 
     @nn.nowrap
@@ -208,7 +208,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
                 f"`cell` of {type(self).__name__} must return a cell whose carry is h "
                 f"or (c, h), got {describe(carry)}. Use `Stack` for other cells."
             )
-        return _states_of(jax.tree.map(of_all_layers, carry))
+        return states_of(jax.tree.map(of_all_layers, carry))
 
     def __call__(
         self,
@@ -258,8 +258,8 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
         check_inputs(inputs)
         if self.dropout and self.num_layers == 1:
             warn(
-                f"`dropout` of {type(self).__name__} is applied between layers, so it has no effect "
-                "with `num_layers=1`."
+                f"`dropout` of {type(self).__name__} is applied between layers, so it "
+                "has no effect with `num_layers=1`."
             )
         flags = resolve_flags(
             self, time_major=time_major, return_all_states=return_all_states
@@ -463,7 +463,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
                 layer.initialize_carry(own_key, sample)
                 for layer, own_key in zip(self.layers, keys, strict=True)
             ]
-        expected = _parts(self._structs(sample))
+        expected = parts_of(self._structs(sample))
         shapes = tuple(struct.shape for struct in expected)
         if states is None:
             ones = (1,) * (len(shapes[0]) - 2)
@@ -477,7 +477,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
             name = type(self).__name__
             parts = check_states(name, states, shapes, expected[0].dtype)
         count = self.num_layers * self.directions
-        carries = [_carry([part[k] for part in parts]) for k in range(count)]
+        carries = [carry_of_states([part[k] for part in parts]) for k in range(count)]
         if self.bidirectional:
             return list(zip(carries[::2], carries[1::2], strict=True))
         return carries
@@ -487,7 +487,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
         """Converts the carries of all layers to states."""
         if self.bidirectional:
             carries = [carry for pair in carries for carry in pair]
-        return _states_of(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
+        return states_of(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
 
     @nn.nowrap
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
@@ -504,18 +504,3 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
             return jax.tree.map(last(-1), carries, initial)
         forward, backward = zip(carries, initial, strict=True)
         return jax.tree.map(last(-1), *forward), jax.tree.map(last(0), *backward)
-
-
-def _states_of(carry: Carry) -> States:
-    """Converts a carry h or (c, h) of all layers to states."""
-    return LSTMStates(*carry[::-1]) if isinstance(carry, tuple) else carry
-
-
-def _parts(states: States) -> tuple[Any, ...]:
-    """Returns the states h or (h, c) as a tuple."""
-    return tuple(states) if isinstance(states, tuple) else (states,)
-
-
-def _carry(states: list[jax.Array]) -> Carry:
-    """Converts the states h or (h, c) to a cell's carry, h or (c, h)."""
-    return states[0] if len(states) == 1 else tuple(states[::-1])
