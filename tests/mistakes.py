@@ -518,11 +518,6 @@ OWN_CELLS = {
         TypeError,
         r"`forward_rnn` of Bidirectional must be .* RNN\(cell\), got the cell OwnCell",
     ),
-    "class in place of a cell": (
-        lambda: rnncells.RNN(rnncells.LSTMCell),
-        TypeError,
-        r"`cell` of RNN must be an instance such as LSTMCell\(features\), got",
-    ),
     "class in place of a cell to check": (
         lambda: rnncells.check_cell(rnncells.LSTMCell, (2, 3)),
         TypeError,
@@ -556,11 +551,6 @@ LAYERS = {
         lambda: apply(X, seq_lengths=np.array([8, 1])),
         ValueError,
         r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got 8 at index \(0,\)",
-    ),
-    "lengths negative": (
-        lambda: apply(X, seq_lengths=np.array([1, -1])),
-        ValueError,
-        r"`seq_lengths` must be in \[0, 7\] \(the time axis\), got -1 at index \(1,\)",
     ),
     "lengths of floats": (
         lambda: apply(X, seq_lengths=np.ones(2)),
@@ -643,16 +633,6 @@ LAYERS = {
         ),
         TypeError,
         "`deterministic` of LSTM must be a bool, got 'no'",
-    ),
-    "dropout without a word": (
-        lambda: lstm(num_layers=2, dropout=0.3).init(KEY, X),
-        ValueError,
-        "`deterministic` of LSTM must be True or False with dropout=0.3",
-    ),
-    "input size first": (
-        lambda: rnncells.LSTM(3, 4),
-        TypeError,
-        r"LSTM takes one positional argument, `features`, got \(3, 4\)",
     ),
     "no features": (lambda: rnncells.GRU(None), TypeError, "must be an int, got None"),
     "features of 0": (lambda: rnncells.GRU(0), ValueError, "must be at least 1, got 0"),
@@ -865,6 +845,15 @@ OTHER_LIBRARIES = {
         ),
         (rnncells.LSTMCell, "kernel_initializer", "is called `kernel_init` here"),
         (rnncells.LSTMCell, "rngs", "is an argument of `init` and `apply`"),
+        # Options of other classes.
+        (rnncells.LSTM, "padded_outputs", "is an option of RNN."),
+        (rnncells.LSTM, "learn_initial_carry", "is an option of RNN."),
+        (rnncells.RNN, "learn_states", "is an option of MultiLayerRNN, GRU, LSTM"),
+        (rnncells.RNN, "hidden_size", "is an option of .*, called `features` here"),
+        (rnncells.Stack, "deterministic", "is an option of .*ZoneoutCell"),
+        (rnncells.GRUCell, "memory", "is an option of .*RNN"),
+        (rnncells.LSTMCell, "proj_features", "is an option of ProjectedLSTMCell, LSTM"),
+        (rnncells.GRU, "proj_size", "is an option of .*, called `proj_features` here"),
     ]
 } | {
     "positional widths of PyTorch": (
@@ -1176,23 +1165,6 @@ INPUTS = {
         "`reset_carry` must be None for LSTM",
     ),
 }
-CLASSES = {
-    f"{name} of {make.__name__}": (
-        lambda make=make, name=name: make(**{name: 4}),
-        TypeError,
-        f"`{name}` of {make.__name__} is an option of {owners}",
-    )
-    for make, name, owners in [
-        (rnncells.LSTM, "padded_outputs", "RNN."),
-        (rnncells.LSTM, "learn_initial_carry", "RNN."),
-        (rnncells.RNN, "learn_states", "MultiLayerRNN, GRU, LSTM, ElmanRNN"),
-        (rnncells.RNN, "hidden_size", ".*LSTMCell.*, called `features` here"),
-        (rnncells.Stack, "deterministic", ".*ZoneoutCell"),
-        (rnncells.GRUCell, "memory", ".*RNN"),
-        (rnncells.LSTMCell, "proj_features", "ProjectedLSTMCell, LSTM"),
-        (rnncells.GRU, "proj_size", ".*LSTM, called `proj_features` here"),
-    ]
-}
 MORE = {
     "PerGateInit for kernels": (
         lambda: rnncells.LSTMCell(4, kernel_init=rnncells.initializers.forget_gate()),
@@ -1408,7 +1380,6 @@ MISTAKES = {
         "carry": CARRIES,
         "field": FIELDS,
         "inputs": INPUTS,
-        "another class": CLASSES,
         "more": MORE,
         "unbound": UNBOUND,
         "apply": APPLY,

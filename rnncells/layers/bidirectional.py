@@ -21,6 +21,7 @@ from rnncells.layers.checks import (
     resolve_flags,
 )
 from rnncells.layers.rnn import RNN
+from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
@@ -29,7 +30,7 @@ def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
     return jnp.concatenate([forward, backward], axis=-1)
 
 
-class Bidirectional(ChecksArguments, nn.Module):
+class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
     """Runs one RNN forward and one backward in time, and merges their outputs.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -173,37 +174,6 @@ class Bidirectional(ChecksArguments, nn.Module):
             return jax.tree.map(self.merge_fn, forward, backward)
         carries, outputs = zip(forward, backward, strict=True)
         return carries, jax.tree.map(self.merge_fn, *outputs)
-
-    @nn.nowrap
-    def run(
-        self,
-        inputs: chex.ArrayTree,
-        initial_carry: tuple[Carry, Carry] | None = None,
-        *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
-        reset_carry: tuple[Carry, Carry] | None = None,
-        time_major: bool | None = None,
-        padded_outputs: PaddedOutputs | None = None,
-        deterministic: bool | None = None,
-    ) -> tuple[tuple[Carry, Carry], chex.ArrayTree]:
-        """Returns `(pair of carries, outputs)`, as `SequenceLayer.run` does."""
-        return self(
-            inputs,
-            initial_carry=initial_carry,
-            init_key=init_key,
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-            reset_carry=reset_carry,
-            time_major=time_major,
-            padded_outputs=padded_outputs,
-            deterministic=deterministic,
-            return_carry=True,
-            return_all_carries=False,
-        )
 
     @nn.nowrap
     def initialize_carry(

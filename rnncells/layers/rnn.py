@@ -44,6 +44,7 @@ from rnncells.layers.loops import (
     single_step,
     step_of,
 )
+from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import flip, select
 from rnncells.recurrence.memory import (
@@ -58,7 +59,7 @@ from rnncells.recurrence.schedule import PaddedOutputs
 Implementation = Literal["auto", "scan"]
 
 
-class RNN(ChecksArguments, nn.Module):
+class RNN(ChecksArguments, RunsByCall, nn.Module):
     """Runs a cell over the time axis of its inputs.
 
     The cell can come from rnncells, from Flax or from you. It is a module that is
@@ -296,37 +297,6 @@ class RNN(ChecksArguments, nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
-
-    @nn.nowrap
-    def run(
-        self,
-        inputs: chex.ArrayTree,
-        initial_carry: Carry | None = None,
-        *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
-        reset_carry: Carry | None = None,
-        time_major: bool | None = None,
-        padded_outputs: PaddedOutputs | None = None,
-        deterministic: bool | None = None,
-    ) -> tuple[Carry, chex.ArrayTree]:
-        """Returns `(final carry, outputs)`, as `SequenceLayer.run` does."""
-        return self(
-            inputs,
-            initial_carry=initial_carry,
-            init_key=init_key,
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-            reset_carry=reset_carry,
-            time_major=time_major,
-            padded_outputs=padded_outputs,
-            deterministic=deterministic,
-            return_carry=True,
-            return_all_carries=False,
-        )
 
     def step(
         self,

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 import chex
+import flax.linen as nn
 import jax
 
 from rnncells.cells.carry import Carry
@@ -63,3 +64,39 @@ class SequenceLayer(Protocol):
             None: as the layer's field says.
           deterministic: whether dropout is off; None: as the layer's field says.
         """
+
+
+class RunsByCall:
+    """Base of layers whose call returns `(carry, outputs)` on request, as in Flax."""
+
+    _final_carry = {"return_carry": True, "return_all_carries": False}
+
+    @nn.nowrap
+    def run(
+        self,
+        inputs: chex.ArrayTree,
+        initial_carry: Carry | None = None,
+        *,
+        init_key: chex.PRNGKey | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: Carry | None = None,
+        time_major: bool | None = None,
+        padded_outputs: PaddedOutputs | None = None,
+        deterministic: bool | None = None,
+    ) -> tuple[Carry, chex.ArrayTree]:
+        """Returns `(final carry, outputs)`; see `SequenceLayer.run`."""
+        return self(
+            inputs,
+            initial_carry=initial_carry,
+            init_key=init_key,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            reset_carry=reset_carry,
+            time_major=time_major,
+            padded_outputs=padded_outputs,
+            deterministic=deterministic,
+            **self._final_carry,
+        )

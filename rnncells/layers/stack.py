@@ -25,12 +25,13 @@ from rnncells.layers.checks import (
     resolve_flags,
 )
 from rnncells.layers.rnn import RNN
+from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
-class Stack(ChecksArguments, nn.Module):
+class Stack(ChecksArguments, RunsByCall, nn.Module):
     """Applies cells, layers and functions to sequences, one after the other.
 
     >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
@@ -73,6 +74,8 @@ class Stack(ChecksArguments, nn.Module):
     skip_connections: bool = False
     time_major: bool = False
     return_carry: bool = False
+
+    _final_carry = {"return_carry": True}
 
     @classmethod
     def _check_positional(cls, args, most):
@@ -177,36 +180,6 @@ class Stack(ChecksArguments, nn.Module):
 
         carries, outputs = self._compose(run, inputs, deterministic)
         return (carries, outputs) if flags["return_carry"] else outputs
-
-    @nn.nowrap
-    def run(
-        self,
-        inputs: chex.ArrayTree,
-        initial_carry: tuple[Carry, ...] | None = None,
-        *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
-        reset_carry: tuple[Carry, ...] | None = None,
-        time_major: bool | None = None,
-        padded_outputs: PaddedOutputs | None = None,
-        deterministic: bool | None = None,
-    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
-        """Returns `(carries, outputs)`, as `SequenceLayer.run` does."""
-        return self(
-            inputs,
-            initial_carry=initial_carry,
-            init_key=init_key,
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-            reset_carry=reset_carry,
-            time_major=time_major,
-            padded_outputs=padded_outputs,
-            deterministic=deterministic,
-            return_carry=True,
-        )
 
     def step(
         self,
