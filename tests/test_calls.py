@@ -64,6 +64,14 @@ class DropoutCell(nn.Module):
         return carry, carry
 
 
+class OwnCallCell(rnncells.RNNCellBase):
+    """The same on the base of rnncells, without the field."""
+
+    num_feature_dims = 1
+    initialize_carry = DropoutCell.initialize_carry
+    __call__ = DropoutCell.__call__
+
+
 def bidirectional(cell, deterministic):
     sides = [rnncells.RNN(cell(deterministic)) for _ in range(2)]
     return rnncells.Bidirectional(*sides)
@@ -107,8 +115,9 @@ def test_a_layer_passes_deterministic_to_its_cells(x):
     assert_close(first, y[:, 0])
 
 
-def test_a_foreign_cell_gets_deterministic(x):
-    rnn = rnncells.RNN(DropoutCell(), split_rngs={"params": False, "dropout": True})
+@pytest.mark.parametrize("make", [DropoutCell, OwnCallCell])
+def test_a_cell_with_its_own_call_gets_deterministic(make, x):
+    rnn = rnncells.RNN(make(), split_rngs={"params": False, "dropout": True})
     y = rnn.apply({}, x, deterministic=True)
     assert_close(y, jnp.cumsum(x, axis=1))
     noisy = rnn.apply({}, x, deterministic=False, rngs=DROPOUT)

@@ -263,7 +263,8 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             0.6.11, without a sample, or with a key that is no random key.
         """
         check_carry_arguments(self, old_args, old_kwargs)
-        check_key(key)
+        for given in (key, rng):
+            check_key(given)
         if key is not None and rng is not None:
             raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
         if (sample_input is None) == (input_shape is None):

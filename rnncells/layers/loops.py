@@ -304,11 +304,10 @@ def step_of(
     """
     name = type(cell).__name__
     if isinstance(cell, RNNCellBase):
-        # An argument would be an array under `nn.remat`.
-        result = cell._with_deterministic(deterministic)(carry, inputs)
-    else:
-        option = deterministic_option(cell, deterministic)
-        result = cell(carry, inputs, **option)
+        cell = cell._with_deterministic(deterministic)
+        if hasattr(type(cell), "deterministic"):
+            deterministic = None  # under `nn.remat`, an argument would be an array
+    result = cell(carry, inputs, **deterministic_option(cell, deterministic))
     new, output = check_returned("__call__", name, result)
     check_kept(name, new, carry)
     return cast_like(new, carry), output

@@ -279,7 +279,9 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
             "return_carry": True,
             "deterministic": deterministic,
         }
-        reset_carries = carries if states is None else self._carries(None, x_t)
+        reset_carries = carries
+        if resets is not None and states is not None:
+            reset_carries = self._carries(None, x_t)
         outputs, finals, everywhere = inputs, [], []
         for k, layer in enumerate(self.layers):
             if k > 0:
