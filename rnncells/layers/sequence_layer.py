@@ -87,16 +87,17 @@ class RunsByCall:
         deterministic: bool | None = None,
     ) -> tuple[Carry, chex.ArrayTree]:
         """Returns `(final carry, outputs)`; see `SequenceLayer.run`."""
-        return self(
-            inputs,
-            initial_carry=initial_carry,
-            init_key=init_key,
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-            reset_carry=reset_carry,
-            time_major=time_major,
-            padded_outputs=padded_outputs,
-            deterministic=deterministic,
-            **self._final_carry,
-        )
+        arguments = {
+            "initial_carry": initial_carry,
+            "init_key": init_key,
+            "seq_lengths": seq_lengths,
+            "mask": mask,
+            "resets": resets,
+            "reset_carry": reset_carry,
+            "time_major": time_major,
+            "padded_outputs": padded_outputs,
+            "deterministic": deterministic,
+        }
+        # Without None, so that `nn.tabulate` shows only what is given.
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return self(inputs, **given, **self._final_carry)
