@@ -297,6 +297,16 @@ def test_a_learned_carry_starts_every_sequence(x, rng):
     )
 
 
+def test_a_learned_carry_is_created_with_every_argument(x):
+    rnn = rnncells.RNN(rnncells.GRUCell(4), learn_initial_carry=True)
+    carry = jnp.zeros((ROWS, 4))
+    expected = jax.tree.map(jnp.shape, params_of(rnn, x))
+    given = params_of(rnn, x, initial_carry=carry)
+    stepped = jax.eval_shape(partial(rnn.init, method="step"), KEYS, carry, x[:, 0])
+    assert jax.tree.map(jnp.shape, given) == expected
+    assert jax.tree.map(jnp.shape, stepped) == expected
+
+
 def test_a_learned_carry_starts_with_the_values_of_the_cell(x):
     cell = rnncells.GRUCell(4, carry_init=nn.initializers.normal())
     params = rnncells.RNN(cell, learn_initial_carry=True).init(KEYS, x)["params"]
