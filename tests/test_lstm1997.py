@@ -213,6 +213,17 @@ def test_initial_weights_and_biases_follow_the_options(key):
     assert np.abs(params["hg"]["bias"]).max() < 0.2
 
 
+def test_sizes_follow_from_blocks_or_features():
+    cell = rnncells.LSTM1997Cell(2, 2)
+    assert cell.features == 4
+    assert cell.clone(blocks=3).features == 6
+    assert cell.clone(block_size=3).features == 6
+    assert cell.clone(g=nn.sigmoid).features == 4
+    by_features = rnncells.LSTM1997Cell(features=4, block_size=2)
+    assert by_features.blocks == 2 and by_features == cell
+    assert by_features.clone(features=8).blocks == 4
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
