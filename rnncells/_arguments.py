@@ -50,8 +50,9 @@ class ChecksArguments:
         if unknown:
             # A subclass may have an `__init__` of its own.
             taken = inspect.signature(cls.__init__).parameters
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in taken.values())
             explained = [_explanation(cls, name) for name in sorted(unknown - {*taken})]
-            if any(explained) and "kwargs" not in taken:
+            if any(explained) and not takes_any:
                 raise TypeError(" ".join(filter(None, explained)))
         if len(args) > 1:
             parameters = inspect.signature(cls.__init__).parameters.values()

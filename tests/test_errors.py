@@ -43,3 +43,18 @@ def test_gates_need_a_width():
 def test_valid_cells_do_not_raise(cell):
     for memory in ("full", "sqrt"):
         outputs(cell(4), memory=memory)
+
+
+class OwnArguments(rnncells.LSTM):
+    """A layer of a user whose constructor has other arguments."""
+
+    def __init__(self, hidden_size, depth, **options):
+        super().__init__(hidden_size, num_layers=depth, **options)
+
+
+def test_constructors_of_users_keep_their_arguments():
+    layer = OwnArguments(4, 2, time_major=True)
+    assert (layer.features, layer.num_layers, layer.time_major) == (4, 2, True)
+    assert OwnArguments(hidden_size=4, depth=3).num_layers == 3
+    with pytest.raises(TypeError, match="batch_first"):
+        OwnArguments(4, 2, batch_first=True)
