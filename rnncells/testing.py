@@ -116,7 +116,8 @@ def check_cell(
 
     Raises:
       ValueError: the cell's `features` is None.
-      TypeError: `cell` is a class, or not a `flax.linen` module.
+      TypeError: `cell` is a class, or not a `flax.linen` module; `sample_input` is no
+        array, struct or shape.
     """
     check_cell_instance("check_cell", cell)
     if getattr(cell, "features", 0) is None:

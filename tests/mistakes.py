@@ -941,19 +941,19 @@ CARRIES = {
             batch_shape=(2,)
         ),
         ValueError,
-        "`batch_shape` is not enough for ConvLSTMCell",
+        "`batch_shape` is not enough for ConvLSTMCell: .* must have at least 3 axes",
     ),
     "batch_shape of a cell whose carry has the width of the input": (
         lambda: rnncells.RNN(
             own(carry_shape=lambda cell, shape: shape)
         ).initialize_carry(batch_shape=(2,)),
         ValueError,
-        "`batch_shape` is not enough for MyCell, whose carry depends on the shape",
+        "`batch_shape` is not enough for MyCell: its carry depends on the width",
     ),
     "batch_shape of a stack of such a cell": (
         lambda: rnncells.Stack([DroppingCell()]).initialize_carry(batch_shape=(2,)),
         ValueError,
-        "`batch_shape` is not enough for Stack, whose carry depends on the shape",
+        "`batch_shape` is not enough for Stack: its carry depends on the width",
     ),
     "batch_shape an int": (
         lambda: gru().initialize_carry(batch_shape=2),

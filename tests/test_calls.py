@@ -130,6 +130,10 @@ def test_stack_passes_deterministic_to_dropout_of_flax(x):
     dropped = stack.apply({}, x, deterministic=False, rngs=DROPOUT)
     assert (dropped == 0).any()
     assert_close(dropped[dropped != 0], 2 * x[dropped != 0])
+    # Functions and modules that do not take the argument do not get it.
+    others = [nn.relu, jax.jit(jnp.tanh), nn.Sequential([nn.relu]), lambda x: -x]
+    y = rnncells.Stack(others).apply({}, x, deterministic=True)
+    assert_close(y, -nn.relu(jnp.tanh(nn.relu(x))))
     decided = rnncells.Stack([nn.Dropout(0.5, deterministic=False)])
     with pytest.raises(ValueError, match="passed to the constructor and at call time"):
         decided.apply({}, x, deterministic=True, rngs=DROPOUT)
@@ -321,7 +325,7 @@ INITIAL = {
     "LSTM": rnncells.LSTM(4, num_layers=2, bidirectional=True),
     "Bidirectional": BIDIRECTIONAL,
     "Stack": rnncells.Stack(
-        [rnncells.LSTMCell(4), nn.Dense(7), BIDIRECTIONAL, rnncells.LSTM(5)]
+        [rnncells.LSTMCell(4), nn.relu, nn.Dense(7), BIDIRECTIONAL, rnncells.LSTM(5)]
     ),
 }
 
@@ -336,6 +340,13 @@ def test_initial_carry_is_that_of_the_call(name, x):
     assert_equal(last, carry)
     run = jax.jit(partial(layer.apply, method="run"))
     assert_equal(run(params, x, carry), run(params, x))
+
+
+def test_stack_initializes_carries_after_dropout(x):
+    dropout = [nn.Dropout(0.5), nn.Dropout(0.5, deterministic=False)]
+    stack = rnncells.Stack([*dropout, rnncells.GRUCell(4)])
+    (carry,) = stack.initialize_carry(None, x[:, 0])
+    assert carry.shape == (ROWS, 4)
 
 
 def test_stack_initializes_carries_of_images(rng):

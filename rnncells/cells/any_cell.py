@@ -88,7 +88,7 @@ def sample_of(
 
     Raises:
       TypeError: not exactly one of both is given.
-      ValueError: the carry depends on more than the batch axes.
+      ValueError: the carry depends on more than the batch axes, or cannot be made.
     """
     if (sample is None) == (batch_shape is None):
         raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
@@ -97,17 +97,17 @@ def sample_of(
     if not is_shape(batch_shape):
         raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
     samples = [sample_structs((*batch_shape, width)) for width in (1, 2)]
+    reason = "its carry depends on the width of the input."
     try:
         narrow, wide = (jax.eval_shape(carry_of, sample) for sample in samples)
-        depends = str(narrow) != str(wide)
-    except ValueError:  # there are several feature axes
-        depends = True
-    if depends:
-        raise ValueError(
-            f"`batch_shape` is not enough for {layer}, whose carry depends on the "
-            "shape of the input. Pass `sample_input`, one step of input."
-        )
-    return samples[0]
+        if str(narrow) == str(wide):
+            return samples[0]
+    except ValueError as error:  # such as too few axes
+        reason = str(error)
+    raise ValueError(
+        f"`batch_shape` is not enough for {layer}: {reason} Pass `sample_input`, one "
+        "step of input."
+    )
 
 
 def declared_streams(cell: nn.Module) -> dict[str, bool]:

@@ -31,7 +31,7 @@ def check_fields(cell: Any) -> None:
     check_features(name, getattr(cell, "features", None))
     check_dtypes(cell)
     check_initializers(cell)
-    for field in _BOOLS & {field.name for field in dataclasses.fields(cell)}:
+    for field in _own(_BOOLS, cell):
         value = getattr(cell, field)
         is_undecided = field == "deterministic" and value is None
         if not (isinstance(value, bool | np.bool_) or is_undecided):
@@ -43,6 +43,11 @@ def check_fields(cell: Any) -> None:
                 f"`{field}` of {name} must be a function, got {function!r}. The width "
                 "of the inputs is not an argument: cells read it from the inputs."
             )
+
+
+def _own(names: set[str], module: Any) -> list[str]:
+    """Returns those of some names that are fields of a module, in a fixed order."""
+    return sorted(names & {field.name for field in dataclasses.fields(module)})
 
 
 def check_dtypes(module: Any) -> None:
@@ -58,7 +63,7 @@ def check_dtypes(module: Any) -> None:
 
 def check_initializers(module: Any) -> None:
     """Raises TypeError unless the fields of initializers are initializers."""
-    for name in _INITIALIZERS & {field.name for field in dataclasses.fields(module)}:
+    for name in _own(_INITIALIZERS, module):
         init = getattr(module, name)
         start = f"`{name}` of {type(module).__name__} must be an initializer"
         if not callable(init):
@@ -182,23 +187,6 @@ def check_rng(module: Any, stream: str) -> None:
             "dropout). In flax.linen.RNN and flax.linen.scan, also add the stream to "
             f'`split_rngs`: {{"params": False, "{stream}": ...}}.'
         )
-
-
-def check_inner_cell(name: str, cell: Any, base: type) -> None:
-    """Raises an error unless `cell` has `project`, `recur` and `features`.
-
-    Args:
-      name: name of the cell that wraps it.
-      cell: the wrapped cell.
-      base: `RNNCellBase`.
-    """
-    check_instance(name, "cell", cell)
-    if not isinstance(cell, base):
-        raise TypeError(
-            f"`cell` of {name} must be a cell with `project` and `recur`, got {cell!r}."
-        )
-    if getattr(cell, "features", 0) is None:
-        raise TypeError(f"`features` of the cell of {name} must be an int, got None.")
 
 
 def check_instance(name: str, field: str, module: Any) -> None:

@@ -10,7 +10,7 @@ from rnncells.cells.any_cell import declared_streams
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import (
     check_deterministic,
-    check_inner_cell,
+    check_instance,
     check_rate,
     check_rng,
 )
@@ -71,7 +71,7 @@ class ZoneoutCell(RNNCellBase):
     rng_collection: str = "dropout"
 
     def __post_init__(self):
-        check_inner_cell(type(self).__name__, self.cell, RNNCellBase)
+        self._check_cell()
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
@@ -82,6 +82,19 @@ class ZoneoutCell(RNNCellBase):
                 "same at every step. Pass another `rng_collection` to one of them."
             )
         super().__post_init__()
+
+    @nn.nowrap
+    def _check_cell(self) -> None:
+        check_instance("ZoneoutCell", "cell", self.cell)
+        if not isinstance(self.cell, RNNCellBase):
+            raise TypeError(
+                "`cell` of ZoneoutCell must be a cell with `project` and `recur`, got "
+                f"{self.cell!r}."
+            )
+        if getattr(self.cell, "features", 0) is None:
+            raise TypeError(
+                "`features` of the cell of ZoneoutCell must be an int, got None."
+            )
 
     @property
     def features(self) -> int:

@@ -19,6 +19,7 @@ from rnncells.layers.checks import (
     check_call,
     check_pair,
     resolve_flags,
+    takes_any_keyword,
 )
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
@@ -200,9 +201,8 @@ class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
 
 
 def _takes_reverse(rnn: Any) -> bool:
-    parameters = inspect.signature(type(rnn).__call__).parameters
-    kinds = {parameter.kind for parameter in parameters.values()}
-    return "reverse" in parameters or inspect.Parameter.VAR_KEYWORD in kinds
+    call = type(rnn).__call__
+    return takes_any_keyword(call) or "reverse" in inspect.signature(call).parameters
 
 
 def _run(

@@ -1,6 +1,7 @@
 """Checks of the arguments of layers over sequences."""
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
 from rnncells._user_warning import warn
+from rnncells.cells.any_cell import is_cell
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_instance
 from rnncells.layers.states import LSTMStates
@@ -76,16 +78,22 @@ def check_call(layer: nn.Module, deterministic: Any) -> None:
 
 
 def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, bool]:
-    """Returns `deterministic` as an argument of a module's call, if it takes that.
+    """Returns `deterministic` as an argument of a call, if the callee takes it.
+
+    Args:
+      module: a cell, another module, or a function, which does not take it.
+      deterministic: the argument; None: it is not given.
 
     Raises:
       TypeError: the module has a field `deterministic`, but its call does not take it.
     """
-    if deterministic is None:
+    if deterministic is None or not isinstance(module, nn.Module):
         return {}
-    parameters = inspect.signature(type(module).__call__).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if "deterministic" in parameters or takes_any:
+    call = type(module).__call__
+    # A cell with `**kwargs` wraps another cell. (`nn.Sequential` has them, too, but its
+    # layers need not take the argument.)
+    is_wrapper = is_cell(module) and takes_any_keyword(call)
+    if is_wrapper or "deterministic" in inspect.signature(call).parameters:
         return {"deterministic": deterministic}
     if hasattr(type(module), "deterministic"):
         name = type(module).__name__
@@ -95,6 +103,12 @@ def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, b
             f"`deterministic=None` to `{name}.__call__`, or set only the field."
         )
     return {}
+
+
+def takes_any_keyword(function: Callable) -> bool:
+    """Says whether a function has a parameter such as `**kwargs`."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def check_inputs(inputs: Any) -> None:

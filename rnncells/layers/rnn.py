@@ -338,7 +338,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             `mask`, but `padded_outputs` is `'hold'`, which needs the last output.
         """
         check_call(self, deterministic)
-        self._check_step(carry, mask)
+        self._check_step(mask)
         inputs = self._arrays(inputs)
         one = jax.tree.map(lambda leaf: leaf[None], inputs)
         sizes = check_layout(one, self._feature_dims())
@@ -435,7 +435,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         return jax.tree.map(lambda leaf: with_own_dtype(leaf, params), inputs)
 
     @nn.nowrap
-    def _check_step(self, carry: Carry | None, mask: Any) -> None:
+    def _check_step(self, mask: Any) -> None:
         if self.reverse:
             raise ValueError(
                 "`step` of RNN needs `reverse=False`, got True: a reversed layer "

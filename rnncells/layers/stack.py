@@ -23,6 +23,7 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     deterministic_option,
     resolve_flags,
+    takes_any_keyword,
 )
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
@@ -147,9 +148,9 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
           padded_outputs: values of the outputs at padded and masked steps of each
             recurrent layer, see `RNN`. (Functions after it may change zeros.) Default:
             as the layers' fields say.
-          deterministic: whether dropout and zoneout are off, for all layers and
-            functions whose call takes this argument, such as `nn.Dropout` (without a
-            field of its own) and layers over our cells.
+          deterministic: whether dropout and zoneout are off. It is passed to all layers
+            and modules whose call takes this argument. `nn.Dropout` raises an error if
+            its own field is set, too.
 
         Returns:
           `outputs`, or `(carries, outputs)` with `return_carry`.
@@ -178,7 +179,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
         def run(number, index, inputs):
             return _run(self.over_time[index], inputs, given[number] | shared)
 
-        carries, outputs = self._compose(run, inputs, deterministic)
+        option = partial(deterministic_option, deterministic=deterministic)
+        carries, outputs = self._compose(run, inputs, option)
         return (carries, outputs) if flags["return_carry"] else outputs
 
     def step(
@@ -219,7 +221,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
                 )
             return layer.step(carries[number], inputs, **arguments)
 
-        return self._compose(run, inputs, deterministic)
+        option = partial(deterministic_option, deterministic=deterministic)
+        return self._compose(run, inputs, option)
 
     @nn.nowrap
     def initialize_carry(
@@ -281,7 +284,7 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
                 arguments = {"time_major": True, "deterministic": True}
                 return _run(stack.over_time[index], inputs, arguments)
 
-            return stack._compose(run, x, True)
+            return stack._compose(run, x, _without_dropout)
 
         def sequence(leaf):
             return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
@@ -298,15 +301,20 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
 
     @nn.nowrap
     def _compose(
-        self, run: Callable, inputs: chex.ArrayTree, deterministic: bool | None
+        self, run: Callable, inputs: chex.ArrayTree, option: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
-        """Applies all layers; recurrent ones by `run(number, index, inputs)`."""
+        """Applies all layers in turn.
+
+        Args:
+          run: `run(number, index, inputs)` applies a recurrent layer.
+          inputs: inputs of the first layer.
+          option: `option(function)` returns the keyword arguments of a function.
+        """
         carries, everything, outputs = [], [], inputs
         for index, layer in enumerate(self.layers):
             if not _is_recurrent(layer):
                 function = self.over_time[index]
-                option = deterministic_option(function, deterministic)
-                outputs = function(outputs, **option)
+                outputs = function(outputs, **option(function))
                 continue
             if self.skip_connections and carries:
                 outputs = _concatenated(outputs, inputs)
@@ -329,6 +337,12 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
             )
 
 
+def _without_dropout(function: Callable) -> dict[str, bool]:
+    """Returns deterministic=True for a function, unless its own field decides."""
+    is_decided = getattr(function, "deterministic", None) is not None
+    return {} if is_decided else deterministic_option(function, True)
+
+
 def _is_recurrent(layer: Any) -> bool:
     """Says whether a layer runs over time; flax.linen's layers have no `run`."""
     is_of_flax = isinstance(layer, nn.RNN | nn.Bidirectional)
@@ -344,15 +358,15 @@ def _run(
     if not hasattr(type(layer), "run"):
         # Flax's cells have no dropout.
         given.pop("deterministic", None)
-        for key in given.keys() & {"mask", "resets", "reset_carry", "padded_outputs"}:
+        unknown = {"mask", "resets", "reset_carry", "padded_outputs"}
+        for key in sorted(given.keys() & unknown):
             raise ValueError(
                 f"`{key}` of Stack cannot be passed to flax.linen.{name}. Use "
                 f"rnncells.{name}."
             )
         return layer(inputs, **given, return_carry=True)
-    parameters = inspect.signature(layer.run).parameters
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if "deterministic" not in parameters and not takes_any:
+    takes = inspect.signature(layer.run).parameters
+    if "deterministic" not in takes and not takes_any_keyword(layer.run):
         given.pop("deterministic", None)
     result = layer.run(inputs, **given)
     if not isinstance(result, tuple) or len(result) != 2:
