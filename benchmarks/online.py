@@ -17,7 +17,7 @@ import numpy as np
 
 import rnncells
 from benchmarks.timing import interleave, spread
-from experiments.learners.network import (
+from experiments.paper1997.learners.network import (
     Network,
     Weights,
     errors,
@@ -26,12 +26,12 @@ from experiments.learners.network import (
     start,
     step,
 )
-from experiments.learners.online import at_last_step, into_units
-from experiments.learners.published import PublishedLearner
+from experiments.paper1997.learners.online import at_last_step, into_units
+from experiments.paper1997.learners.published import PublishedLearner
+from experiments.paper1997.tasks.sequence import Sequence
+from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.config import Experiment
 from experiments.settings.reading import config_path, read_config
-from experiments.tasks.sequence import Sequence
-from experiments.training.trainer import Trainer
 
 COUNT, ROUNDS = 500, 7
 # PyTorch's loop is hundreds of times slower.

@@ -151,7 +151,7 @@ def run_config(arguments: list[str]) -> None:
     check(folder, command.experiment, command.overwrite)
     try:
         # Imported here because it imports jax.
-        from experiments.run import run
+        from experiments.paper1997.run import run
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"`run` needs the package {error.name}: {INSTALL}."

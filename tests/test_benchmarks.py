@@ -170,8 +170,8 @@ def test_cases_without_any_library_raise(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["cumulative", "differentiated"])
 def test_other_learning_loops_give_equal_weights(name, rng, float64):
     from benchmarks import online
-    from experiments.learners.network import Network, Weights
-    from experiments.learners.online import at_end
+    from experiments.paper1997.learners.network import Network, Weights
+    from experiments.paper1997.learners.online import at_end
 
     network, trials = Network(2, 1, 2, 2), 3
 

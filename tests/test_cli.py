@@ -33,10 +33,10 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The arguments of each call to `experiments.run.run`, which does nothing."""
+    """The arguments of each call to `run`, which is replaced and does nothing."""
     calls = []
     module = types.SimpleNamespace(run=lambda *arguments: calls.append(arguments))
-    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    monkeypatch.setitem(sys.modules, "experiments.paper1997.run", module)
     return calls
 
 
@@ -341,7 +341,7 @@ def test_failure_inside_a_run_shows_a_traceback(monkeypatch):
         raise ValueError("a fault of ours")
 
     module = types.SimpleNamespace(run=run)
-    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    monkeypatch.setitem(sys.modules, "experiments.paper1997.run", module)
     with pytest.raises(ValueError, match="a fault of ours"):
         main(["run", NAME])
 
@@ -351,7 +351,7 @@ def test_interruption_ends_with_one_line_and_status_130(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     module = types.SimpleNamespace(run=run)
-    monkeypatch.setitem(sys.modules, "experiments.run", module)
+    monkeypatch.setitem(sys.modules, "experiments.paper1997.run", module)
     assert main(["run", NAME]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

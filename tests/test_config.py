@@ -10,8 +10,8 @@ from typing import Literal
 import jax
 import pytest
 
-from experiments.learners.network import count
-from experiments.learners.published import initial_weights, network_of
+from experiments.paper1997.learners.network import count
+from experiments.paper1997.learners.published import initial_weights, network_of
 from experiments.settings import reading
 from experiments.settings.config import Paper, Stopping
 from experiments.settings.reading import (

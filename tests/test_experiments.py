@@ -16,11 +16,14 @@ import pytest
 from covering import exhaustive_but
 
 from experiments.folder import METRICS
-from experiments.learners import online
-from experiments.learners.baseline import CELLS
+from experiments.paper1997.learners import online
+from experiments.paper1997.learners.baseline import CELLS
+from experiments.paper1997.run import run
+from experiments.paper1997.training import loop
+from experiments.paper1997.training.loop import Run
+from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.learning_curve import draw_learning_curve
 from experiments.reports.tables import changes, markdown_table, summary
-from experiments.run import run
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     BASELINES,
@@ -29,9 +32,6 @@ from experiments.settings.reading import (
     read_config,
 )
 from experiments.settings.rules import ConfigError
-from experiments.training import loop
-from experiments.training.loop import Run
-from experiments.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {

@@ -10,8 +10,8 @@ from cases import assert_close, random_params
 from jax import export
 
 import rnncells
+from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.reading import config_path, read_config
-from experiments.training.trainer import Trainer
 
 FEATURES_IN = 3
 PLATFORMS = ("cpu", "cuda", "tpu")

@@ -149,34 +149,45 @@ ALLOWED = {
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
     "experiments/settings/options.py": ["experiments.settings", "tyro"],
     "experiments/settings": ["experiments.settings"],
-    "experiments/tasks": ["experiments.settings.tasks", "experiments.tasks"]
+    "experiments/paper1997/tasks": [
+        "experiments.settings.tasks",
+        "experiments.paper1997.tasks",
+    ]
     + ["jax", "numpy"],
-    "experiments/tasks/reber_sets.py": ["experiments.settings", "experiments.tasks"]
-    + ["jax", "numpy"],
-    "experiments/learners/network.py": ["jax"],
-    "experiments/learners/online.py": ["experiments.learners.network", "jax"],
-    "experiments/learners": [
-        "experiments.learners",
+    "experiments/paper1997/tasks/reber_sets.py": [
         "experiments.settings",
-        "experiments.tasks",
+        "experiments.paper1997.tasks",
+    ]
+    + ["jax", "numpy"],
+    "experiments/paper1997/learners/network.py": ["jax"],
+    "experiments/paper1997/learners/online.py": [
+        "experiments.paper1997.learners.network",
+        "jax",
+    ],
+    "experiments/paper1997/learners": [
+        "experiments.paper1997.learners",
+        "experiments.settings",
+        "experiments.paper1997.tasks",
         "flax.linen",
         "jax",
         "optax",
         "rnncells",
     ],
     "experiments/folder.py": ["experiments.settings"],
-    "experiments/training/checkpoint.py": [
+    "experiments/checkpoint.py": [
         "experiments.settings",
         "flax.serialization",
         "jax",
     ],
-    "experiments/training/progress.py": ["experiments.settings", "rich"],
-    "experiments/training": [
+    "experiments/progress.py": ["experiments.settings", "rich"],
+    "experiments/paper1997/training": [
+        "experiments.checkpoint",
         "experiments.folder",
-        "experiments.learners",
+        "experiments.progress",
+        "experiments.paper1997.learners",
         "experiments.settings",
-        "experiments.tasks",
-        "experiments.training",
+        "experiments.paper1997.tasks",
+        "experiments.paper1997.training",
         "jax",
         "numpy",
     ],
@@ -261,7 +272,7 @@ def test_imports_go_one_way():
         ("rnncells/cells/base.py", "def f():\n    from rnncells.layers.rnn import RNN"),
         ("rnncells/layers/rnn.py", "import flax.nnx"),
         ("rnncells/layers/rnn.py", "from rnncells.cells.gru import GRUCell"),
-        ("experiments/run.py", "from rnncells.cells.gru import GRUCell"),
+        ("experiments/paper1997/run.py", "from rnncells.cells.gru import GRUCell"),
         ("experiments/settings/config.py", "import jax"),
         ("rnncells/cells/carry.py", "import experiments"),
     ],

@@ -10,8 +10,8 @@ import pytest
 from covering import exhaustive_but
 
 import rnncells
-from experiments.learners import online
-from experiments.learners.network import Network, Weights, count, logistic
+from experiments.paper1997.learners import online
+from experiments.paper1997.learners.network import Network, Weights, count, logistic
 
 TRIALS, TIME, RATE = 3, 9, 0.5
 LENGTHS = np.array([9, 5, 1])

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
+from experiments.paper1997.run import save_weights
+from experiments.paper1997.training.trainer import Trainer
 from experiments.reports import figures, kept, paper1997
 from experiments.reports.kept import Outcome, curve, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
-from experiments.run import save_weights
 from experiments.settings.reading import config_names, config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
-from experiments.training.trainer import Trainer
 
 NAME = "temporal-order-6a"
 

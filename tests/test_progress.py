@@ -2,8 +2,8 @@
 
 import pytest
 
+from experiments import progress
 from experiments.settings.reading import config_path, read_config
-from experiments.training import progress
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from experiments.folder import (
     STATE,
     to_json,
 )
-from experiments.run import run
+from experiments.paper1997.run import run
+from experiments.paper1997.training.loop import Run
+from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.reading import config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
-from experiments.training.loop import Run
-from experiments.training.trainer import Trainer
 
 NAME = "temporal-order-6a"
 
@@ -36,7 +36,7 @@ def config():
 @pytest.fixture(autouse=True)
 def compiled_once(monkeypatch):
     """Lets all runs of one config share their compiled programs."""
-    monkeypatch.setattr("experiments.run.Trainer", trainer_of)
+    monkeypatch.setattr("experiments.paper1997.run.Trainer", trainer_of)
 
 
 @functools.cache

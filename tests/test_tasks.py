@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.paper1997.tasks import TASKS, reber, temporal_order
+from experiments.paper1997.tasks.reber_sets import draw_sets
 from experiments.settings.reading import config_names, config_path, read_config
 from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import (
@@ -18,8 +20,6 @@ from experiments.settings.tasks import (
     TwoClasses,
     VeryLongLags,
 )
-from experiments.tasks import TASKS, reber, temporal_order
-from experiments.tasks.reber_sets import draw_sets
 
 
 def draw(options, count=4000, seed=0):

@@ -17,8 +17,10 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.learners.network import Weights
-from experiments.learners.online import trace
+from experiments.paper1997.learners.network import Weights
+from experiments.paper1997.learners.online import trace
+from experiments.paper1997.tasks import temporal_order
+from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.kept import LITERAL, Outcome, outcomes
 from experiments.reports.paper1997 import ROOT, deciding
 from experiments.settings.reading import (
@@ -28,8 +30,6 @@ from experiments.settings.reading import (
     read_config,
     readings_of,
 )
-from experiments.tasks import temporal_order
-from experiments.training.trainer import Trainer
 
 OURS, PAPERS = "C0", "C3"
 OF_PAPER = {"marker": "|", "ls": "", "color": PAPERS, "ms": 14, "mew": 3}

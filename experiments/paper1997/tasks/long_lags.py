@@ -8,8 +8,8 @@ the first, p steps before. Symbols are a_1 ... a_{p-1}, x, y in this order.
 import jax
 import jax.numpy as jnp
 
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.tasks import LongLags
-from experiments.tasks.sequence import Sequence
 
 
 def inputs(options: LongLags) -> int:

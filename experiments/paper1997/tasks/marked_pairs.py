@@ -8,8 +8,8 @@ their scaled sum or their product.
 import jax
 import jax.numpy as jnp
 
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.tasks import MarkedPairs
-from experiments.tasks.sequence import Sequence
 
 FIRST_PICKS = 10
 END = -1.0

@@ -3,7 +3,7 @@
 A learner creates the weights of one trial (`init`), updates the weights of all trials
 with `batch` sequences (`learn`), computes the outputs of one trial (`respond`) and its
 states (`largest_state`), and counts weights (`count`). Weights of several trials have
-`trials` as last axis. The other learner is `experiments/learners/baseline.py`.
+`trials` as last axis. The other learner is `BaselineLearner` in `baseline.py`.
 """
 
 from dataclasses import fields
@@ -11,11 +11,11 @@ from dataclasses import fields
 import jax
 import jax.numpy as jnp
 
-from experiments.learners import online
-from experiments.learners.network import Array, Network, Weights, count
+from experiments.paper1997.learners import online
+from experiments.paper1997.learners.network import Array, Network, Weights, count
+from experiments.paper1997.tasks import TASKS
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import Experiment, Model
-from experiments.tasks import TASKS
-from experiments.tasks.sequence import Sequence
 
 
 def network_of(experiment: Experiment) -> Network:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.learners.network import (
+from experiments.paper1997.learners.network import (
     Array,
     Errors,
     Network,

@@ -15,12 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import checkpoint
 from experiments.folder import METRICS, STATE
+from experiments.paper1997.training.trainer import (
+    Trainer,
+    Trials,
+    first_reached,
+    trials_at,
+)
+from experiments.progress import Progress
 from experiments.settings.config import CHUNK
 from experiments.settings.rules import ConfigError
-from experiments.training import checkpoint
-from experiments.training.progress import Progress
-from experiments.training.trainer import Trainer, Trials, first_reached, trials_at
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test first tries this many sequences; most networks already fail on them.

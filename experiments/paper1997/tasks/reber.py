@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.tasks import EmbeddedReber
-from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "BTPSXVE"
 # For each node of the inner grammar: the symbols and targets of its two edges.

@@ -9,12 +9,12 @@ Use `jax.vmap` to draw many sequences and to judge a network's outputs. Everythi
 a sequence's `length` is padding, which can look like symbols. To get the options of a
 row of the paper, use `read_config(config_path("adding-4-1")).task` with both functions
 from `experiments.settings.reading`. To get the fixed sets of the Reber grammar, use
-`experiments.tasks.reber_sets.draw_sets`.
+`experiments.paper1997.tasks.reber_sets.draw_sets`.
 
 >>> import jax
 >>> import jax.numpy as jnp
 >>> from experiments.settings.tasks import MarkedPairs
->>> from experiments.tasks import TASKS
+>>> from experiments.paper1997.tasks import TASKS
 >>> adding, options = TASKS["marked-pairs"], MarkedPairs(length=50)
 >>> keys = jax.random.split(jax.random.key(0), 2560)
 >>> batch = jax.vmap(lambda key: adding.sample(options, key))(keys)
@@ -26,7 +26,7 @@ from `experiments.settings.reading`. To get the fixed sets of the Reber grammar,
 0.2, 0.2 right
 """
 
-from experiments.tasks import (
+from experiments.paper1997.tasks import (
     long_lags,
     marked_pairs,
     reber,

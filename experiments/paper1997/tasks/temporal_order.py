@@ -9,8 +9,8 @@ sequence, the network classifies the order of these: 4 classes for two of them (
 import jax
 import jax.numpy as jnp
 
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.tasks import TemporalOrder
-from experiments.tasks.sequence import Sequence
 
 SYMBOLS = "abcdEBXY"
 DISTRACTORS = 4

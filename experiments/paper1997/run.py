@@ -20,13 +20,13 @@ from experiments.folder import (
     to_json,
     write,
 )
-from experiments.learners.network import Weights
+from experiments.paper1997.learners.network import Weights
+from experiments.paper1997.training.loop import Run
+from experiments.paper1997.training.trainer import Trainer, Trials
 from experiments.reports.learning_curve import save_learning_curve
 from experiments.reports.tables import print_table
 from experiments.settings.config import Experiment
 from experiments.settings.reading import to_dict
-from experiments.training.loop import Run
-from experiments.training.trainer import Trainer, Trials
 
 
 def run(

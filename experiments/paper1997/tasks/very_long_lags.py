@@ -10,8 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.tasks import VeryLongLags
-from experiments.tasks.sequence import Sequence
 
 
 def inputs(options: VeryLongLags) -> int:

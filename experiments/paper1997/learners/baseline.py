@@ -4,7 +4,7 @@ A network is a recurrent layer and an output layer. It trains with Adam, on batc
 with the full gradient of half the squared error, clipped by norm. Output units, targets
 and stopping rules are those of the row. The readings in
 `experiments/settings/baselines.toml`, which every config has, choose the cell. The
-methods match those of `experiments/learners/published.py`.
+methods match those of `experiments/paper1997/learners/published.py`.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ import jax.numpy as jnp
 import optax
 
 import rnncells
-from experiments.learners.network import SQUASHING, Array
-from experiments.learners.online import at_last_step, half_squared_error
+from experiments.paper1997.learners.network import SQUASHING, Array
+from experiments.paper1997.learners.online import at_last_step, half_squared_error
+from experiments.paper1997.tasks import TASKS
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import Experiment
-from experiments.tasks import TASKS
-from experiments.tasks.sequence import Sequence
 from rnncells import initializers
 
 Parameters = dict[str, Any]

@@ -3,8 +3,8 @@
 Hochreiter and Schmidhuber, 1997, train online: batch size 1, constant learning rate,
 plain gradient descent on half the squared error (equations 19 to 28 of their appendix
 have no factor 2). A learner defines the networks and their updates, see
-`experiments/learners/published.py`. The programs generate their own data. A trial stops
-learning when it has succeeded.
+`experiments/paper1997/learners/published.py`. The programs generate their own data. A
+trial stops learning when it has succeeded.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.learners.baseline import BaselineLearner
-from experiments.learners.network import Array
-from experiments.learners.published import PublishedLearner
+from experiments.paper1997.learners.baseline import BaselineLearner
+from experiments.paper1997.learners.network import Array
+from experiments.paper1997.learners.published import PublishedLearner
+from experiments.paper1997.tasks import TASKS
+from experiments.paper1997.tasks.reber_sets import Sets, draw_sets
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import PARTS, Experiment
-from experiments.tasks import TASKS
-from experiments.tasks.reber_sets import Sets, draw_sets
-from experiments.tasks.sequence import Sequence
 
 # Number of test sequences for the largest state.
 LOOKED_AT = 64

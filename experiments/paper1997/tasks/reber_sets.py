@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.paper1997.tasks import reber
+from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.rules import require
 from experiments.settings.tasks import EmbeddedReber
-from experiments.tasks import reber
-from experiments.tasks.sequence import Sequence
 
 Array = jax.Array
 # Differs from the keys of trials, which are numbered from 0.

@@ -1,0 +1,1 @@
+"""The experiments of Hochreiter and Schmidhuber (1997): tasks, networks, training."""
