@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.folder import check
-from experiments.settings.options import HELP, INSTALL, parse_run
+from experiments.settings.options import HELP, INSTALL, Run, parse_run, parse_sample
 from experiments.settings.reading import (
     config_header,
     config_names,
@@ -23,6 +23,7 @@ from experiments.settings.reading import (
     toml_lines,
 )
 from experiments.settings.rules import ConfigError
+from experiments.settings.supervised import Supervised
 
 RUNS = Path("runs")
 
@@ -40,6 +41,8 @@ usage: python -m experiments VERB ...
   report [RUN ...]      print a Markdown table of finished runs (default: all in runs/)
   report paper1997      compare the committed results with the paper; write README.md,
                         docs/paper1997.md and docs/paper1997/*.svg
+  sample RUN [OPTION ...]  print text that a language model writes; `sample RUN --help`
+                        lists the options
   keep RUN ...          copy results to experiments/results, so that you can commit them
 
 NAME is a name that `list` prints, or a path to a .toml file. Every value of a config is
@@ -146,18 +149,49 @@ def run_config(arguments: list[str]) -> None:
     if command is None:
         return
     run_name = path.stem if reading is None else f"{path.stem}-{reading}"
-    default = RUNS / f"{run_name}-seed{command.experiment.seed}"
-    folder = command.out or default
-    check(folder, command.experiment, command.overwrite)
+    flags, experiment = command.flags, command.experiment
+    folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
+    check(folder, experiment, flags.overwrite)
+    start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
     try:
-        # Imported here because it imports jax.
-        from experiments.paper1997.run import run
+        start(command, folder, path.stem, reading)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"`run` needs the package {error.name}: {INSTALL}."
         ) from error
 
-    run(command.experiment, folder, path.stem, reading, command.overwrite)
+
+def _run_of_paper(command: Run, folder: Path, name: str, reading: str | None) -> None:
+    # Imported here because it imports jax.
+    from experiments.paper1997.run import run
+
+    run(command.experiment, folder, name, reading, command.flags.overwrite)
+
+
+def _run_on_data(command: Run, folder: Path, name: str, reading: str | None) -> None:
+    # Imported here because they import jax.
+    from experiments.supervised.distributed import join
+
+    flags = command.flags
+    if flags.coordinator is not None:
+        join(flags)
+    from experiments.supervised.run import run
+
+    run(command.experiment, folder, name, reading, flags)
+
+
+def sample_text(arguments: list[str]) -> None:
+    """Prints text that a trained language model writes, as it is drawn."""
+    if not arguments or arguments[0].startswith("-"):
+        raise ConfigError("`sample` needs the folder of a run, got nothing.")
+    folder, *rest = arguments
+    options = parse_sample(rest, f"{PROG} sample {folder}")
+    if options is None:
+        return
+    # Imported here because it imports jax.
+    from experiments.supervised.sampling import print_sample
+
+    print_sample(Path(folder), options)
 
 
 def run_rows(arguments: list[str]) -> None:
@@ -228,6 +262,7 @@ VERBS = {
     "show": show_config,
     "run": run_config,
     "run-all": run_rows,
+    "sample": sample_text,
     "report": report_runs,
     "keep": keep_runs,
 }

@@ -24,6 +24,7 @@ from experiments.settings.rules import ConfigError
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
 STATE, ENVIRONMENT = "state.msgpack", "environment.json"
+CHECKPOINTS = "checkpoints"
 # Required fields of a result, as dotted names.
 NEEDED = (
     *("name", "weights", "seconds", "trials", "environment.commit"),

@@ -123,7 +123,7 @@ def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
     experiment = command.experiment
     words = path.stem, reading, f"seed{experiment.seed}"
     folder = runs / "-".join(filter(None, words))
-    if command.overwrite or not (folder / RESULT).is_file():
+    if command.flags.overwrite or not (folder / RESULT).is_file():
         return folder, False
     if not is_of(read_result(folder / RESULT), experiment):
         raise ConfigError(

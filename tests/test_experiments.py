@@ -27,7 +27,7 @@ from experiments.reports.tables import changes, markdown_table, summary
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     BASELINES,
-    config_names,
+    paper_names,
     config_path,
     read_config,
 )
@@ -396,7 +396,7 @@ def distinct():
     with hidden units that are added.
     """
     found = {}
-    for name in config_names():
+    for name in paper_names():
         config = small(config_of(name), trials=2, max_sequences=6, tolerance=1.0)
         parts = config.task, config.model, config.learning, config.growth
         found.setdefault((*parts, config.stopping), (config, []))[1].append(name)

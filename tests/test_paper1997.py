@@ -17,7 +17,7 @@ from experiments.reports import figures, kept, paper1997
 from experiments.reports.kept import Outcome, curve, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
-from experiments.settings.reading import config_names, config_path, read_config, to_dict
+from experiments.settings.reading import paper_names, config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
 NAME = "temporal-order-6a"
@@ -312,7 +312,7 @@ def test_activation_traces_equal_those_of_the_network():
     )
 
 
-@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("name", paper_names())
 def test_committed_results_match_the_current_configs(name):
     for outcome in outcomes(name):
         result, changed = outcome.result, changes(outcome.result)

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.paper1997.tasks import TASKS, reber, temporal_order
 from experiments.paper1997.tasks.reber_sets import draw_sets
-from experiments.settings.reading import config_names, config_path, read_config
+from experiments.settings.reading import paper_names, config_path, read_config
 from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import (
     EmbeddedReber,
@@ -38,7 +38,7 @@ def assert_equally_likely(values, choices):
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
-@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("name", paper_names())
 def test_sequences_have_the_shapes_of_the_network(name):
     options = read_config(config_path(name)).task
     task = TASKS[options.name]

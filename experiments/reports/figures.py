@@ -25,7 +25,7 @@ from experiments.reports.kept import LITERAL, Outcome, outcomes
 from experiments.reports.paper1997 import ROOT, deciding
 from experiments.settings.reading import (
     BASELINES,
-    config_names,
+    paper_names,
     config_path,
     read_config,
     readings_of,
@@ -39,7 +39,7 @@ SIX_A = "temporal-order-6a"
 def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
     """Draws all figures, and returns their files."""
     folder.mkdir(exist_ok=True)
-    found = {name: outcomes(name) for name in config_names()}
+    found = {name: outcomes(name) for name in paper_names()}
     decided = {name: deciding(of_row)[1] for name, of_row in found.items()}
     shown = {name: outcome for name, outcome in decided.items() if outcome}
     drawn = {

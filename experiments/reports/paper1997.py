@@ -23,7 +23,7 @@ from experiments.reports.tables import markdown_row
 from experiments.settings.config import PARTS
 from experiments.settings.reading import (
     BASELINES,
-    config_names,
+    paper_names,
     config_path,
     readings,
     readings_of,
@@ -68,7 +68,7 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
 
 def tables() -> dict[str, str]:
     """Returns all Markdown tables by name."""
-    found = {name: outcomes(name) for name in config_names()}
+    found = {name: outcomes(name) for name in paper_names()}
     verdicts = [_verdict(name, of_row) for name, of_row in found.items()]
     read = [
         _reading(name, outcome)
@@ -101,7 +101,7 @@ def tables() -> dict[str, str]:
 def _legend(found: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
     """Returns the values of each reading, and the rows that were run with it."""
     known, rows = {}, {}
-    for name in config_names():
+    for name in paper_names():
         for reading, one in readings(config_path(name)).items():
             known.setdefault(reading, one)
             if any(outcome.reading == reading for outcome in found[name]):

@@ -6,6 +6,7 @@ Only this file imports tyro.
 import contextlib
 import dataclasses
 import io
+import math
 import re
 import types
 import typing
@@ -15,12 +16,55 @@ from typing import Annotated, Any
 
 from experiments.settings.config import Experiment
 from experiments.settings.reading import describe, nearest
-from experiments.settings.rules import ConfigError
+from experiments.settings.rules import ConfigError, check_counts, require
+from experiments.settings.supervised import Supervised
 
 HELP = {"-h", "--help"}
 INSTALL = "in a clone, pip install -e '.[experiments]'"
 # Not options: the published numbers, the task, and the title.
-FIXED = ("--paper.", "--task.name", "--title")
+FIXED = ("--paper.", "--published.", "--task.name", "--title")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Options of `run` that are not values of a config."""
+
+    out: Path | None = None
+    """Folder of the results; None: runs/NAME-seedSEED."""
+    overwrite: bool = False
+    """Start a new run, even if the folder is not empty."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFlags(Flags):
+    """Options of runs on data sets."""
+
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too."""
+    profile: bool = False
+    """Write a trace of one compiled call to the folder `profile` of the run."""
+    coordinator: str | None = None
+    """Address of process 0 as HOST:PORT, if several processes train one run."""
+    processes: int = 1
+    """Number of processes, at least 1."""
+    process: int = 0
+    """Number of this process, in [0, processes)."""
+
+    def __post_init__(self):
+        has_address = self.coordinator is not None
+        require(
+            not has_address or re.fullmatch(r".+:\d+", self.coordinator) is not None,
+            f"`--coordinator` must be HOST:PORT, got {self.coordinator}.",
+        )
+        require(
+            0 <= self.process < self.processes,
+            f"`--process` must be in [0, {self.processes}), got {self.process}.",
+        )
+        require(
+            has_address or self.processes == 1,
+            f"`--processes {self.processes}` needs `--coordinator`, the address of "
+            "process 0, got nothing.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,17 +73,15 @@ class Run:
 
     Attributes:
       experiment: the config, with the values of the options.
-      out: folder of the results; None: the default folder.
-      overwrite: whether to overwrite a folder that is not empty.
+      flags: the other options.
     """
 
-    experiment: Experiment
-    out: Path | None
-    overwrite: bool
+    experiment: Experiment | Supervised
+    flags: Flags
 
 
 def parse_run(
-    experiment: Experiment,
+    experiment: Experiment | Supervised,
     arguments: list[str],
     readings: Collection[str] = (),
     prog: str = "",
@@ -59,7 +101,7 @@ def parse_run(
         with contextlib.suppress(SystemExit):
             _parse(_without_fixed(experiment), ["--help"], readings, prog)
         return None
-    known = option_types(experiment) | {"--out": Path | None, "--overwrite": bool}
+    known = option_types(experiment) | option_types(flags_of(experiment))
     groups = _groups(arguments)
     for option, *values in groups:
         _check_option(option, values, known)
@@ -71,13 +113,13 @@ def parse_run(
 
 
 def _parse(
-    experiment: Experiment,
+    experiment: Experiment | Supervised,
     arguments: list[str],
     readings: Collection[str] = (),
     prog: str = "",
 ) -> Run:
     """Parses the options with tyro, without its error messages."""
-    tyro = _tyro()
+    tyro, flags = _tyro(), flags_of(experiment)
     names = tyro.conf.arg(
         metavar=f"{{{','.join(readings)}}}",
         help_behavior_hint="(default: the values of the file)",
@@ -86,8 +128,7 @@ def _parse(
     def command(
         experiment: Annotated[type(experiment), tyro.conf.arg(name="")] = experiment,
         reading: Annotated[str | None, names] = None,
-        out: Path | None = None,
-        overwrite: bool = False,
+        flags: Annotated[type(flags), tyro.conf.arg(name="")] = flags,
     ) -> Run:
         """Train and test one config.
 
@@ -95,16 +136,21 @@ def _parse(
 
         Args:
           experiment: the config.
-          reading: Another reading of the paper, or a baseline; `show` prints them.
-          out: Folder of the results; None: runs/NAME-seedSEED.
-          overwrite: Start a new run, even if the folder is not empty.
+          reading: Other settings, such as another reading of the paper; `show` prints
+            them.
+          flags: other options.
         """
-        return Run(experiment, out, overwrite)
+        return Run(experiment, flags)
 
     with contextlib.redirect_stderr(io.StringIO()):
         # Without this marker, tyro turns the union of tasks into subcommands.
         markers = (tyro.conf.AvoidSubcommands,)
         return tyro.cli(command, args=arguments, prog=prog, config=markers)
+
+
+def flags_of(experiment: Experiment | Supervised) -> Flags:
+    """Returns the options of a run that are not values of its config."""
+    return DataFlags() if isinstance(experiment, Supervised) else Flags()
 
 
 def _tyro() -> types.ModuleType:
@@ -116,6 +162,63 @@ def _tyro() -> types.ModuleType:
             f"`run` needs the package {error.name}: {INSTALL}."
         ) from error
     return tyro
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Options of `sample`."""
+
+    prompt: str = "\n"
+    """The text before the drawn characters, at least one character."""
+    characters: int = 500
+    """Number of characters to draw, at least 1."""
+    temperature: float = 1.0
+    """Divides the logits, at least 0; 0 always takes the likeliest character."""
+    top_p: float = 1.0
+    """Draws from the smallest set of characters with at least this probability, in
+    (0, 1]."""
+    seed: int = 0
+    """Random seed, in [0, 2**32)."""
+    network: int = 0
+    """Number of the network, if the run trained several."""
+
+    def __post_init__(self):
+        require(
+            bool(self.prompt), "`--prompt` must have at least one character, got none."
+        )
+        check_counts(self, "characters")
+        require(
+            0 <= self.temperature < math.inf,
+            f"`--temperature` must be at least 0, got {self.temperature}.",
+        )
+        require(0 < self.top_p <= 1, f"`--top-p` must be in (0, 1], got {self.top_p}.")
+        require(
+            0 <= self.seed < 2**32, f"`--seed` must be in [0, 2**32), got {self.seed}."
+        )
+
+
+def parse_sample(arguments: list[str], prog: str) -> Sample | None:
+    """Parses the options of `sample`; prints the help and returns None for `--help`.
+
+    Raises:
+      ConfigError: an option is unknown, or a value has a wrong type or breaks a rule.
+    """
+    tyro, known = _tyro(), option_types(Sample())
+    if HELP & set(arguments):
+        with contextlib.suppress(SystemExit):
+            tyro.cli(Sample, args=["--help"], prog=prog)
+        return None
+    groups = _groups(arguments)
+    for option, *values in groups:
+        _check_option(option, values, known)
+    for option, *values in groups:
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                tyro.cli(Sample, args=[option, *values], prog=prog)
+        except SystemExit as stop:
+            text = _broken_rule(stop) or _misuse(option, values, known[option])
+            raise ConfigError(text) from stop
+    return tyro.cli(Sample, args=sum(groups, []), prog=prog)
 
 
 def _without_fixed(settings: Any, prefix: str = "--") -> Any:
@@ -196,7 +299,7 @@ def _broken_rule(error: BaseException | None) -> str | None:
 
 
 def _misused(
-    experiment: Experiment, groups: list[list[str]], known: dict[str, Any]
+    experiment: Experiment | Supervised, groups: list[list[str]], known: dict[str, Any]
 ) -> str:
     """Returns an error message for the first option that tyro rejects."""
     for option, *values in groups:

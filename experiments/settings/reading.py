@@ -16,16 +16,32 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments.settings.config import Experiment
+from experiments.settings.data_tasks import DATA_TASKS
 from experiments.settings.rules import ConfigError
+from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TASK_OPTIONS
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+# One file for each published number of Hochreiter and Schmidhuber (1997) is in `CONFIGS`
+# itself, one for each experiment on a data set is in this folder.
+ON_DATA = CONFIGS / "data"
+TASKS = TASK_OPTIONS | DATA_TASKS
 BASELINES = Path(__file__).resolve().parent / "baselines.toml"
 
 
-def config_names() -> list[str]:
-    """Returns the names of the files in `configs`, without `.toml`, sorted."""
+def paper_names() -> list[str]:
+    """Returns the names of the configs of the paper of 1997, sorted."""
     return sorted(path.stem for path in CONFIGS.glob("*.toml"))
+
+
+def data_names() -> list[str]:
+    """Returns the names of the configs on data sets, sorted."""
+    return sorted(path.stem for path in ON_DATA.glob("*.toml"))
+
+
+def config_names() -> list[str]:
+    """Returns the names of all configs: the files in `configs`, without `.toml`."""
+    return data_names() + paper_names()
 
 
 def config_path(name_or_path: str | Path) -> Path:
@@ -37,8 +53,9 @@ def config_path(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.suffix == ".toml" and path.is_file():
         return path
-    if str(name_or_path) in config_names():
-        return CONFIGS / f"{name_or_path}.toml"
+    for folder in (CONFIGS, ON_DATA):
+        if (folder / f"{name_or_path}.toml").is_file():
+            return folder / f"{name_or_path}.toml"
     stem = path.name.removesuffix(".toml")
     raise ConfigError(f"no config `{name_or_path}`{nearest(stem, config_names())}")
 
@@ -58,16 +75,23 @@ class Reading:
     changes: dict[str, Any]
 
 
-KINDS = ("silent", "contradictory", "departure", "baseline")
+KINDS = ("silent", "contradictory", "departure", "baseline", "variant")
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
-    """Returns the readings of a config by name, followed by the baselines.
+    """Returns the readings of a config by name, followed by the baselines of 1997.
 
     Raises:
       ConfigError: a reading has no kind, or `read_config` fails.
     """
-    return readings_of(path, "readings") | readings_of(BASELINES)
+    found = readings_of(path, "readings")
+    return found if is_on_data(_load(path)) else found | readings_of(BASELINES)
+
+
+def is_on_data(table: dict[str, Any]) -> bool:
+    """Says whether the table of a config is that of an experiment on a data set."""
+    task = table.get("task")
+    return isinstance(task, dict) and task.get("name") in DATA_TASKS
 
 
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
@@ -84,7 +108,7 @@ def readings_of(path: str | Path, section: str | None = None) -> dict[str, Readi
     return found
 
 
-def read_config(path: str | Path, reading: str | None = None) -> Experiment:
+def read_config(path: str | Path, reading: str | None = None) -> Experiment | Supervised:
     """Reads and checks a TOML file.
 
     Args:
@@ -109,7 +133,21 @@ def read_config(path: str | Path, reading: str | None = None) -> Experiment:
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[key] = value
-    return _build(Experiment, table, where, sections=where + " [{}]")
+    return from_dict(table, where)
+
+
+def from_dict(table: dict[str, Any], where: str) -> Experiment | Supervised:
+    """Returns the experiment of a table, such as that of `to_dict`.
+
+    Args:
+      table: sections and values.
+      where: the file, for error messages.
+
+    Raises:
+      ConfigError: as `read_config`.
+    """
+    kind = Supervised if is_on_data(table) else Experiment
+    return _build(kind, table, where, sections=where + " [{}]")
 
 
 def _load(path: str | Path) -> dict[str, Any]:
@@ -126,7 +164,7 @@ def config_header(path: str | Path) -> str:
     return "\n".join(lines[:end])
 
 
-def to_dict(experiment: Experiment) -> dict[str, Any]:
+def to_dict(experiment: Experiment | Supervised) -> dict[str, Any]:
     """Converts an experiment to JSON types: dictionaries, lists, scalars and None."""
     return json.loads(json.dumps(dataclasses.asdict(experiment)))
 
@@ -247,11 +285,9 @@ def _task_kind(table: dict[str, Any], where: str) -> type:
     if "name" not in table:
         raise ConfigError(f"{where}: missing key `name`.")
     name = _checked("name", table["name"], str, where)
-    if name not in TASK_OPTIONS:
-        raise ConfigError(
-            f"{where}: unknown task `{name}`{nearest(name, TASK_OPTIONS)}"
-        )
-    return TASK_OPTIONS[name]
+    if name not in TASKS:
+        raise ConfigError(f"{where}: unknown task `{name}`{nearest(name, TASKS)}")
+    return TASKS[name]
 
 
 def _checked(key: str, value: Any, annotation: Any, where: str) -> Any:

@@ -44,3 +44,9 @@ def check_positive(options: Any, *names: str) -> None:
         require(
             value < FLOAT32_MAX, f"`{name}` must be below {FLOAT32_MAX:g}, got {value}."
         )
+
+
+def check_share(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        require(0 <= value < 1, f"`{name}` must be in [0, 1), got {value}.")

@@ -1,0 +1,130 @@
+"""The options of the tasks on data sets: the section `[task]` of a config."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiments.settings.rules import check_choices, check_counts, check_share, require
+
+
+class DataTask:
+    """Base of the options."""
+
+    def __post_init__(self):
+        check_choices(self)
+
+    def check_network(self, network: Any) -> None:
+        """Checks that the task can use a network.
+
+        Raises:
+          ConfigError: it cannot.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CharLM(DataTask):
+    """Predicting the next character of a text, without end."""
+
+    name: Literal["char-lm"] = "char-lm"
+    """The task; only the config file chooses it."""
+    file: str = ""
+    """A text file in UTF-8; empty: the plays of Shakespeare in experiments/data."""
+    window: int = 128
+    """Steps of truncated backpropagation through time, at least 1. The carry goes on to
+    the next window."""
+    documents: bool = True
+    """Whether the carry is reset where a document begins."""
+
+    def __post_init__(self):
+        check_counts(self, "window")
+
+    def check_network(self, network: Any) -> None:
+        require(
+            not network.bidirectional,
+            "`model.bidirectional` must be false in a language model, got true.",
+        )
+        require(
+            network.library == "rnncells" or not self.documents,
+            "`task.documents` must be false if `model.library` is 'flax', because "
+            "flax.linen.RNN has no resets, got true.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JapaneseVowels(DataTask):
+    """Naming the speaker of a vowel, from sequences of 7 to 29 frames."""
+
+    name: Literal["japanese-vowels"] = "japanese-vowels"
+    """The task; only the config file chooses it."""
+    layout: Literal["padded", "packed", "bucketed"] = "padded"
+    """How sequences of different lengths share an array. padded: a row for each, as long
+    as the longest. packed: several in a row, with resets. bucketed: batches of similar
+    lengths."""
+    noise: float = 0.0
+    """Standard deviation of the noise on training inputs, in [0, 1)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_share(self, "noise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pixels(DataTask):
+    """Naming a handwritten digit, pixel by pixel."""
+
+    name: Literal["pixels"] = "pixels"
+    """The task; only the config file chooses it."""
+    data: Literal["digits", "mnist"] = "digits"
+    """digits: 8x8 pixels, in experiments/data. mnist: 28x28 pixels, from your files."""
+    folder: str = "experiments/data/mnist"
+    """Folder of the four files of MNIST, with or without `.gz`."""
+    order: Literal["pixels", "permuted", "rows"] = "pixels"
+    """pixels: one pixel a step. permuted: in a fixed random order. rows: one row a
+    step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copying(DataTask):
+    """Copying ten symbols after a number of blanks."""
+
+    name: Literal["copying"] = "copying"
+    """The task; only the config file chooses it."""
+    lag: int = 1000
+    """Number of blanks, T, at least 1."""
+
+    def __post_init__(self):
+        check_counts(self, "lag")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovingDigits(DataTask):
+    """Forecasting a film of two moving digits."""
+
+    name: Literal["moving-digits"] = "moving-digits"
+    """The task; only the config file chooses it."""
+    size: int = 32
+    """Height and width of a frame in pixels, at least 24."""
+    given: int = 10
+    """Number of frames that the network sees, at least 1."""
+    asked: int = 10
+    """Number of frames to forecast, at least 1."""
+    teacher_forcing: float = 0.0
+    """Share of the training steps at which the forecaster sees the true frame in place
+    of its own, at the start of training, in [0, 1]; it falls to 0 at half of the
+    updates."""
+
+    def __post_init__(self):
+        check_counts(self, "size", least=24)
+        check_counts(self, "given", "asked")
+        require(
+            0 <= self.teacher_forcing <= 1,
+            f"`teacher_forcing` must be in [0, 1], got {self.teacher_forcing}.",
+        )
+
+
+DATA_TASKS = {
+    "char-lm": CharLM,
+    "japanese-vowels": JapaneseVowels,
+    "pixels": Pixels,
+    "copying": Copying,
+    "moving-digits": MovingDigits,
+}

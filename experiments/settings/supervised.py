@@ -1,0 +1,144 @@
+"""The fields of the files in `configs/data`: training on a data set with Adam.
+
+A file becomes a frozen `Supervised`. Nothing here imports jax.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.settings.data_tasks import (
+    CharLM,
+    Copying,
+    JapaneseVowels,
+    MovingDigits,
+    Pixels,
+)
+from experiments.settings.rules import (
+    check_choices,
+    check_counts,
+    check_positive,
+    check_share,
+    require,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """Recurrent layers, and a dense layer for their outputs."""
+
+    cell: str = "LSTMCell"
+    """Class of the cell: a name in rnncells with the field `features`."""
+    features: int
+    """Number of units of each layer, at least 1."""
+    layers: int = 1
+    """Number of recurrent layers, at least 1."""
+    bidirectional: bool = False
+    """Whether each layer also runs from the last step to the first."""
+    embedding: int = 0
+    """Size of the vectors of symbols, at least 0; 0: one-hot vectors."""
+    dropout: float = 0.0
+    """Rate of dropout on the outputs of each layer, in [0, 1)."""
+    kernel: int = 3
+    """Size of the kernels of a convolutional cell, at least 1."""
+    library: Literal["rnncells", "flax"] = "rnncells"
+    """The library of the layers and cells. The parameters are the same."""
+
+    def __post_init__(self):
+        check_choices(self)
+        check_counts(self, "features", "layers", "kernel")
+        check_counts(self, "embedding", least=0)
+        check_share(self, "dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+
+    rate: float
+    """Largest learning rate, > 0."""
+    schedule: Literal["constant", "cosine"] = "cosine"
+    """cosine: the rate falls to `final` times `rate` at the last update."""
+    warmup: int = 0
+    """Updates in which the rate rises from 0, at least 0."""
+    final: float = 0.0
+    """Share of the rate that is left at the end of the schedule, in [0, 1)."""
+    b2: float = 0.999
+    """Decay of Adam's mean of squared gradients, in [0, 1)."""
+    weight_decay: float = 0.0
+    """Weight decay, in [0, 1)."""
+    clip: float = 1.0
+    """Gradients with a larger norm are clipped to this norm, > 0."""
+    accumulate: int = 1
+    """Batches whose mean gradient makes one change of the weights, at least 1."""
+    ema: float = 0.0
+    """Decay of the moving average of the weights that is tested, in [0, 1); 0: none."""
+
+    def __post_init__(self):
+        check_choices(self)
+        check_positive(self, "rate", "clip")
+        check_counts(self, "accumulate")
+        check_counts(self, "warmup", least=0)
+        check_share(self, "final", "b2", "weight_decay", "ema")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long to train, and when to test."""
+
+    updates: int
+    """Number of batches to train on, at least 1."""
+    batch: int
+    """Sequences in a batch, at least 1."""
+    evaluate_every: int
+    """Updates between two evaluations on the validation split, at least 1."""
+    patience: int = 0
+    """Training ends after this number of evaluations without a smaller validation loss;
+    0: after the last update."""
+    chunk: int = 50
+    """Updates in one compiled call, at least 1. Between two calls, a run can stop."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Type of the computation. Weights and the loss are float32."""
+
+    def __post_init__(self):
+        check_choices(self)
+        check_counts(self, "updates", "batch", "evaluate_every", "chunk")
+        check_counts(self, "patience", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A figure to compare with."""
+
+    what: str
+    """Name of the figure, for example: test accuracy in percent."""
+    metric: str
+    """The metric of the result: its split and name, for example `test.accuracy`."""
+    value: float
+    """The figure."""
+    source: str
+    """Where the figure was published, or how it was computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """A network that is trained on a data set."""
+
+    title: str
+    """Short title of the experiment."""
+    seed: int = 0
+    """Random seed of all networks, in [0, 2**32)."""
+    seeds: int = 1
+    """Number of networks to train at once, each with its own random stream, at least
+    1."""
+    published: Published
+    task: CharLM | JapaneseVowels | Pixels | Copying | MovingDigits
+    model: Network
+    optimizer: Optimizer
+    training: Training
+
+    def __post_init__(self):
+        check_counts(self, "seeds")
+        require(
+            0 <= self.seed < 2**32, f"`seed` must be in [0, 2**32), got {self.seed}."
+        )
+        self.task.check_network(self.model)

@@ -1,0 +1,1 @@
+"""Training on data sets: one trainer for all tasks."""

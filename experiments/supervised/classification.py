@@ -1,0 +1,75 @@
+"""What tasks share that name the class of a sequence."""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments.supervised.task import Array
+
+
+class Labelled(NamedTuple):
+    """Sequences and their classes.
+
+    Attributes:
+      inputs: `(count, time, inputs)`.
+      lengths: number of steps of each sequence, `(count,)`; None: all steps.
+      labels: the classes, `(count,)`.
+    """
+
+    inputs: Any
+    lengths: Any
+    labels: Any
+
+
+def drawn(data: Labelled, key: Array, update: Array, batch: int) -> Labelled:
+    """Returns a batch; no sequence is drawn twice in an epoch.
+
+    Args:
+      data: the training split.
+      key: random key; each epoch has its own order.
+      update: number of the update.
+      batch: number of sequences, at most that of `data`.
+    """
+    count = len(data.labels) // batch
+    key = jax.random.fold_in(key, update // count)
+    order = jax.random.permutation(key, len(data.labels))
+    chosen = jax.lax.dynamic_slice_in_dim(order, update % count * batch, batch)
+    return jax.tree.map(lambda leaf: leaf[chosen], data)
+
+
+def scores(logits: Array, labels: Array, classes: int) -> dict[str, Array]:
+    """Returns the mean loss, the accuracy and the confusion matrix.
+
+    Args:
+      logits: `(count, classes)`.
+      labels: `(count,)`.
+      classes: number of classes.
+
+    Returns:
+      `loss` in nats; `accuracy` in percent; `confusion`, `(classes, classes)`: the number
+      of sequences of each class (row) that were given each class (column).
+    """
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    answers = logits.argmax(-1)
+    confusion = jnp.zeros((classes, classes), jnp.int32).at[labels, answers].add(1)
+    return {
+        "loss": losses.mean(),
+        "accuracy": 100 * jnp.mean(answers == labels),
+        "confusion": confusion,
+    }
+
+
+def mean_loss(model: nn.Module, params: Any, batch: Labelled, key: Array) -> Array:
+    """Returns the mean cross-entropy of a batch, with dropout."""
+    _, logits = model.apply(
+        {"params": params},
+        batch.inputs,
+        lengths=batch.lengths,
+        deterministic=False,
+        rngs={"dropout": key},
+    )
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
+    return losses.mean()

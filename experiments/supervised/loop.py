@@ -1,0 +1,181 @@
+"""The training loop around the compiled programs, which can stop and go on.
+
+Calls start and end at the same updates, whether a run was interrupted or not, so a
+resumed run is bit-identical to an uninterrupted one.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from experiments.checkpoint import Checkpoints
+from experiments.folder import CHECKPOINTS, METRICS
+from experiments.interruption import Interrupted, Interruption
+from experiments.progress import Progress
+from experiments.settings.rules import ConfigError
+from experiments.supervised.metrics import Metrics
+from experiments.supervised.trainer import State, Trainer
+
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
+
+
+class Run:
+    """The training of all networks of an experiment.
+
+    Args:
+      trainer: the trainer of the experiment.
+      folder: folder of the run.
+      metrics: writer of the metrics.
+      profile: folder for a trace of one call; None: no trace.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: Path,
+        metrics: Metrics,
+        profile: Path | None = None,
+    ):
+        self.trainer, self.folder, self.metrics = trainer, folder, metrics
+        self.training = trainer.experiment.training
+        self.profile = profile
+        self.state: State = trainer.init()
+        self.update = 0
+        self.seconds = 0.0
+        self.last_saved = 0
+
+    def train(self) -> None:
+        """Trains until the last update, or until no network gets better.
+
+        Raises:
+          ConfigError: a loss is not finite, or a checkpoint cannot be read or written.
+          Interrupted: after SIGINT or SIGTERM; the state is saved.
+        """
+        with Checkpoints(self.folder / CHECKPOINTS) as checkpoints:
+            self._resume(checkpoints)
+            started = saved = time.monotonic()
+            before = self.seconds
+            progress = Progress(self.training.updates, "updates")
+            with Interruption() as interruption, progress:
+                while not self._is_over():
+                    self._advance(progress)
+                    self.seconds = before + time.monotonic() - started
+                    is_requested = _on_any_process(interruption.requested is not None)
+                    is_due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
+                    if is_requested or _on_any_process(is_due):
+                        self._save(checkpoints)
+                        saved = time.monotonic()
+                    if is_requested:
+                        checkpoints.wait()
+                        raise Interrupted(
+                            interruption.requested,
+                            f"saved at update {self.update:,} in {self.folder}",
+                        )
+            self._save(checkpoints)
+
+    def _is_over(self) -> bool:
+        patience = self.training.patience
+        is_patient = not patience or bool(np.any(_host(self.state.waited) < patience))
+        return self.update >= self.training.updates or not is_patient
+
+    def _resume(self, checkpoints: Checkpoints) -> None:
+        """Restores the newest checkpoint, if there is one."""
+        shardings = self.trainer.shardings(self.state)
+        like = jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(
+                leaf.shape, leaf.dtype, sharding=sharding
+            ),
+            self.state,
+            shardings,
+        )
+        found = checkpoints.restore({"state": like, "seconds": 0.0, "size": 0})
+        if found is None:
+            self.metrics.restart(0)
+            return
+        self.update, saved = found
+        self.last_saved = self.update
+        self.state, self.seconds = saved["state"], float(saved["seconds"])
+        self.metrics.restart(int(saved["size"]))
+
+    def _save(self, checkpoints: Checkpoints) -> None:
+        """Writes the metrics to disk, then the checkpoint that refers to them."""
+        if self.update == self.last_saved:
+            return
+        size = self.metrics.sync()
+        state = {"state": self.state, "seconds": self.seconds, "size": size}
+        checkpoints.save(self.update, state)
+        self.last_saved = self.update
+
+    def _count(self) -> int:
+        """Returns the number of updates of the next call."""
+        training = self.training
+        ends = (
+            self.update - self.update % training.chunk + training.chunk,
+            self.update
+            - self.update % training.evaluate_every
+            + training.evaluate_every,
+            training.updates,
+        )
+        return min(ends) - self.update
+
+    def _advance(self, progress: Progress) -> None:
+        """Makes one compiled call of updates, and an evaluation if it is due."""
+        count, data = self._count(), self.trainer.data
+        # The first call also compiles; the second one is more typical.
+        if self.profile is not None and self.update > 0:
+            with jax.profiler.trace(str(self.profile)):
+                self.state, losses = self.trainer.advance(
+                    self.state, data, self.update, count
+                )
+                losses.block_until_ready()
+            self.profile = None
+        else:
+            self.state, losses = self.trainer.advance(
+                self.state, data, self.update, count
+            )
+        losses = _host(losses)
+        self._check(losses)
+        self.update += count
+        mean = losses.mean(0)
+        self.metrics.write(self.update, "train", {"loss": mean})
+        text = f"loss {mean.mean():.3f}"
+        is_last = self.update == self.training.updates
+        if self.update % self.training.evaluate_every == 0 or is_last:
+            self.state, metrics = self.trainer.validate(self.state, data, self.update)
+            metrics = jax.tree.map(_host, metrics)
+            self.metrics.write(self.update, "validation", metrics)
+        best = _host(self.state.best_loss).mean()
+        if np.isfinite(best):
+            text += f", best validation {best:.3f}"
+        progress.show(self.update, text)
+
+    def _check(self, losses: np.ndarray) -> None:
+        """Checks that all losses `(count, seeds)` are finite."""
+        wrong = np.argwhere(~np.isfinite(losses))
+        if not len(wrong):
+            return
+        at, seed = wrong[0]
+        if self.last_saved:
+            kept = f"The checkpoint at update {self.last_saved:,} is kept."
+        else:
+            kept = "No checkpoint was written before."
+        raise ConfigError(
+            f"the loss of network {seed} must be finite, got {losses[at, seed]} at "
+            f"update {self.update + at + 1:,}. {kept} Try a smaller `optimizer.rate`."
+        )
+
+
+def _host(array: Any) -> np.ndarray:
+    """Returns an array that every process can read."""
+    return np.asarray(jax.device_get(array))
+
+
+def _on_any_process(flag: bool) -> bool:
+    """Says whether a flag is set in any process, so that all processes act alike."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.array(flag))))

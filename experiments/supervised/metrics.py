@@ -1,0 +1,103 @@
+"""Writers of the metrics of a run: JSON lines always, TensorBoard as an option."""
+
+import json
+import os
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.settings.rules import ConfigError
+
+
+class Metrics:
+    """Appends to `metrics.jsonl`, one line for each call of `write`.
+
+    Args:
+      path: the file; None writes nothing, as in all processes but the first.
+      tensorboard: folder for TensorBoard; None: no such files.
+
+    Raises:
+      ConfigError: tensorboardX is not installed.
+    """
+
+    def __init__(self, path: Path | None, tensorboard: Path | None = None):
+        self.path = path
+        self.writer = None
+        if tensorboard is not None and path is not None:
+            self.writer = _tensorboard().SummaryWriter(str(tensorboard))
+
+    def restart(self, size: int) -> None:
+        """Continues after the first bytes of the file, whose other lines are dropped.
+
+        Args:
+          size: number of bytes to keep.
+
+        Raises:
+          ConfigError: the file is shorter.
+        """
+        if self.path is None:
+            return
+        found = self.path.stat().st_size if self.path.is_file() else 0
+        if found < size:
+            raise ConfigError(
+                f"{self.path} is damaged: it must have at least {size} bytes, got "
+                f"{found}. Pass --overwrite to start again."
+            )
+        self.path.touch()
+        os.truncate(self.path, size)
+
+    def write(self, update: int, split: str, metrics: dict[str, np.ndarray]) -> None:
+        """Writes the metrics of all networks after an update.
+
+        Args:
+          update: number of updates before.
+          split: `"train"`, `"validation"` or `"test"`.
+          metrics: arrays `(seeds,)`; arrays with more axes are left out.
+        """
+        if self.path is None:
+            return
+        scalars = {name: array for name, array in metrics.items() if array.ndim == 1}
+        line: dict[str, Any] = {"update": update, "split": split}
+        line |= {name: to_numbers(array) for name, array in scalars.items()}
+        with self.path.open("a") as file:
+            print(json.dumps(line), file=file)
+        if self.writer is not None:
+            for name, array in scalars.items():
+                for seed, value in enumerate(array):
+                    tag = f"{split}/{name}/{seed}"
+                    self.writer.add_scalar(tag, float(value), update)
+
+    def sync(self) -> int:
+        """Writes the lines to disk; returns the size of the file in bytes."""
+        if self.path is None:
+            return 0
+        if self.writer is not None:
+            self.writer.flush()
+        with self.path.open("a") as file:
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def close(self) -> None:
+        """Closes the files."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+def to_numbers(array: np.ndarray) -> Any:
+    """Returns an array as lists of numbers; NaN and infinity become None."""
+    if array.ndim:
+        return [to_numbers(row) for row in array]
+    return array.item() if np.isfinite(array) else None
+
+
+def _tensorboard() -> types.ModuleType:
+    try:
+        import tensorboardX
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`--tensorboard` needs the package {error.name}: in a clone, pip install "
+            "-e '.[experiments,tensorboard]'."
+        ) from error
+    return tensorboardX

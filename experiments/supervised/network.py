@@ -1,0 +1,160 @@
+"""The network of a config: recurrent layers, and a dense layer for their outputs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+import rnncells
+from experiments.settings.rules import ConfigError
+from experiments.settings.reading import nearest
+from experiments.settings.supervised import Network, Supervised
+
+Array = jax.Array
+# The library that runs the layers; cells are looked up in it by name.
+LIBRARIES = {"rnncells": rnncells, "flax": nn}
+
+
+def cell_names(library: str = "rnncells") -> list[str]:
+    """Returns the names of the cells that a config can choose."""
+    module = LIBRARIES[library]
+    return sorted(
+        name
+        for name in dir(module)
+        if name.endswith("Cell") and hasattr(getattr(module, name), "features")
+    )
+
+
+def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
+    """Returns a new cell of the class and width of a config.
+
+    Raises:
+      ConfigError: the library has no cell of this name.
+    """
+    known = cell_names(config.library)
+    if config.cell not in known:
+        raise ConfigError(f"unknown cell `{config.cell}`{nearest(config.cell, known)}")
+    kind = getattr(LIBRARIES[config.library], config.cell)
+    return kind(features=config.features, dtype=dtype, **fields)
+
+
+def recurrent_layers(config: Network, dtype: Any = None) -> list[nn.Module]:
+    """Returns the recurrent layers of a config, each followed by dropout."""
+    library = LIBRARIES[config.library]
+    layers: list[nn.Module] = []
+    for _ in range(config.layers):
+        layer = library.RNN(cell_of(config, dtype))
+        if config.bidirectional:
+            layer = library.Bidirectional(layer, library.RNN(cell_of(config, dtype)))
+        layers += [layer, nn.Dropout(config.dropout)] if config.dropout else [layer]
+    return layers
+
+
+class SequenceNetwork(nn.Module):
+    """Recurrent layers, and a dense layer for their outputs.
+
+    Attributes:
+      config: the section `[model]` of a config.
+      outputs: number of outputs.
+      symbols: number of symbols, if inputs are symbols; None: inputs are numbers.
+      pool: `None` for outputs at every step; a function of the states
+        `(batch, time, features)` and the lengths `(batch,)` for one output.
+      dtype: type of the computation; None: float32.
+    """
+
+    config: Network
+    outputs: int
+    symbols: int | None = None
+    pool: Callable[[Array, Array | None], Array] | None = None
+    dtype: Any = None
+
+    def setup(self):
+        """Makes the layers."""
+        config = self.config
+        if self.symbols is not None and config.embedding:
+            self.embed = nn.Embed(self.symbols, config.embedding, dtype=self.dtype)
+        self.stack = rnncells.Stack(recurrent_layers(config, self.dtype))
+        # Logits and the loss are float32.
+        self.dense = nn.Dense(self.outputs)
+
+    def __call__(
+        self,
+        inputs: Array,
+        lengths: Array | None = None,
+        carry: Any = None,
+        resets: Array | None = None,
+        mask: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Any, Array]:
+        """Returns the final carry, and the outputs.
+
+        Args:
+          inputs: `(batch, time, inputs)`, or symbols `(batch, time)`.
+          lengths: number of steps of each sequence, `(batch,)`.
+          carry: carry before the first step; None: that of new sequences.
+          resets: `(batch, time)`, true where a new sequence begins.
+          mask: `(batch, time)`, false at steps to skip.
+          deterministic: whether dropout is off.
+        """
+        carry, states = self.stack(
+            self._vectors(inputs),
+            initial_carry=carry,
+            seq_lengths=lengths,
+            resets=resets,
+            mask=mask,
+            return_carry=True,
+            deterministic=deterministic,
+        )
+        if self.pool is not None:
+            states = self.pool(states, lengths)
+        return carry, self.dense(states).astype(jnp.float32)
+
+    def step(self, carry: Any, inputs: Array) -> tuple[Any, Array]:
+        """Returns the carry and the outputs after one step, `(batch, outputs)`."""
+        carry, states = self.stack.step(
+            carry, self._vectors(inputs), deterministic=True
+        )
+        return carry, self.dense(states).astype(jnp.float32)
+
+    def _vectors(self, inputs: Array) -> Array:
+        """Returns the vectors of symbols; other inputs are returned as they are."""
+        if self.symbols is None:
+            return inputs
+        if self.config.embedding:
+            return self.embed(inputs)
+        return jax.nn.one_hot(inputs, self.symbols, dtype=self.dtype or jnp.float32)
+
+
+def initial_carry(network: SequenceNetwork, batch: int, inputs: int) -> Any:
+    """Returns the carry of new sequences, for a batch.
+
+    Args:
+      network: the network.
+      batch: number of sequences.
+      inputs: size of the vectors that enter the first layer.
+    """
+    config = network.config
+    stack = rnncells.Stack(recurrent_layers(config, network.dtype))
+    return stack.initialize_carry(jax.random.key(0), (batch, inputs))
+
+
+def last_step(states: Array, lengths: Array | None) -> Array:
+    """Returns the states after the last step of each sequence, `(batch, features)`."""
+    if lengths is None:
+        return states[:, -1]
+    return jax.vmap(lambda rows, n: rows[n - 1])(states, lengths)
+
+
+def mean_over_time(states: Array, lengths: Array | None) -> Array:
+    """Returns the mean state over the steps of each sequence, `(batch, features)`."""
+    if lengths is None:
+        return states.mean(1)
+    is_valid = jnp.arange(states.shape[1]) < lengths[:, None]
+    return jnp.mean(states, 1, where=is_valid[:, :, None])
+
+
+def dtype_of(experiment: Supervised) -> Any:
+    """Returns the type of the computation; None: float32."""
+    return jnp.bfloat16 if experiment.training.precision == "bfloat16" else None

@@ -1,0 +1,120 @@
+"""Trains and tests on a data set, and writes the run's folder; see `folder.py`."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from experiments.environment import note_environment
+from experiments.folder import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    begin,
+    check,
+    locked,
+    remove,
+    to_json,
+    write,
+)
+from experiments.reports.data_tables import print_data_table
+from experiments.settings.options import DataFlags
+from experiments.settings.reading import to_dict
+from experiments.settings.supervised import Supervised
+from experiments.supervised.loop import Run
+from experiments.supervised.metrics import Metrics, to_numbers
+from experiments.supervised.trainer import Trainer
+
+TENSORBOARD, PROFILE = "tensorboard", "profile"
+
+
+def run(
+    experiment: Supervised,
+    folder: Path,
+    name: str,
+    reading: str | None,
+    flags: DataFlags = DataFlags(),
+) -> None:
+    """Trains and tests all networks, writes the folder and prints the table.
+
+    With several processes, every process calls this function with the same arguments
+    and folder; the first one writes.
+
+    Args:
+      experiment: the config.
+      folder: output folder, created if it does not exist. An unfinished run of the same
+        config in this folder is resumed.
+      name: name of the config.
+      reading: name of the reading; None for the values of the file.
+      flags: what else to write.
+
+    Raises:
+      ConfigError: the folder has other contents, or another process uses it; a data
+        file is missing or damaged; a loss is not finite.
+    """
+    trainer = Trainer(experiment)
+    if jax.process_index() > 0:
+        _train(trainer, folder, Metrics(None), None)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        # Checked again: the folder can have changed since the command line checked it.
+        check(folder, experiment, flags.overwrite)
+        begin(folder, experiment, flags.overwrite)
+        environment, *resumed = note_environment(folder)
+        metrics = Metrics(
+            folder / METRICS, folder / TENSORBOARD if flags.tensorboard else None
+        )
+        profile = folder / PROFILE if flags.profile else None
+        training, splits = _train(trainer, folder, metrics, profile)
+        for split, found in splits.items():
+            metrics.write(training.update, split, found)
+        metrics.close()
+        params = jax.device_get(training.state.best)
+        result = {
+            "name": name,
+            "reading": reading,
+            "config": to_dict(experiment),
+            "parameters": count(params),
+            "updates": training.update,
+            "best_updates": np.asarray(training.state.best_update).tolist(),
+            "metrics": {
+                split: {key: to_numbers(array) for key, array in found.items()}
+                for split, found in splits.items()
+            },
+            "seconds": training.seconds,
+            "devices": trainer.mesh.size,
+            # At the start, and each time the run was resumed in another environment.
+            "environment": environment,
+            "resumed": resumed,
+        }
+        np.savez(folder / WEIGHTS, **traverse_util.flatten_dict(params, sep="/"))
+        # Written last, so that a folder with a result is complete.
+        write(folder / RESULT, to_json(result))
+        remove(folder, CHECKPOINTS, ENVIRONMENT)
+        print_data_table(result)
+        print(f"wrote {folder}")
+
+
+def _train(
+    trainer: Trainer, folder: Path, metrics: Metrics, profile: Path | None
+) -> tuple[Run, dict[str, dict[str, np.ndarray]]]:
+    """Trains all networks, and tests their best parameters on every split."""
+    training = Run(trainer, folder, metrics, profile)
+    training.train()
+    splits = {
+        split: jax.tree.map(
+            np.asarray, trainer.evaluate(training.state.best, trainer.data, split)
+        )
+        for split in trainer.task.splits
+    }
+    return training, splits | trainer.task.together(splits)
+
+
+def count(params: Any) -> int:
+    """Returns the number of parameters of one network."""
+    return sum(leaf[0].size for leaf in jax.tree.leaves(params))

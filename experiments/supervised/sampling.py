@@ -1,0 +1,169 @@
+"""Draws text from a trained language model, one character at a time.
+
+The prompt runs through the sequence call of the network. Then one compiled loop draws a
+character, feeds it to `step`, and so on, with the same parameters.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+
+from experiments.folder import CONFIG, WEIGHTS, read_json
+from experiments.settings.data_tasks import CharLM
+from experiments.settings.options import Sample
+from experiments.settings.reading import from_dict
+from experiments.settings.rules import ConfigError
+from experiments.settings.supervised import Supervised
+from experiments.supervised.task import Array
+from experiments.supervised.tasks.char_lm import CharLMTask
+
+# Characters of one compiled call, which are printed together.
+CHUNK = 32
+
+
+class Drawn(NamedTuple):
+    """The state between two characters.
+
+    Attributes:
+      carry: carry of the network.
+      logits: logits of the next character, `(symbols,)`.
+      key: random key of the next character.
+    """
+
+    carry: Any
+    logits: Array
+    key: Array
+
+
+class Sampler:
+    """Draws characters from a network.
+
+    Args:
+      model: the `SequenceNetwork` of a language model.
+      params: its parameters.
+      temperature: divides the logits, at least 0; 0 always takes the likeliest
+        character.
+      top_p: draws from the smallest set of characters whose probabilities have at least
+        this sum, in (0, 1] (Holtzman et al., 2020).
+    """
+
+    def __init__(
+        self, model: Any, params: Any, temperature: float = 1.0, top_p: float = 1.0
+    ):
+        self.model, self.params = model, params
+        self.temperature, self.top_p = temperature, top_p
+
+    def start(self, prompt: Array, key: Array) -> Drawn:
+        """Returns the state after a prompt `(characters,)` of at least one character."""
+        variables = {"params": self.params}
+        carry, logits = jax.jit(self.model.apply)(variables, jnp.asarray(prompt)[None])
+        return Drawn(carry, logits[0, -1], key)
+
+    @partial(jax.jit, static_argnums=(0, 3))
+    def _draw(self, params: Any, drawn: Drawn, count: int) -> tuple[Drawn, Array]:
+        def one(drawn: Drawn, _: None) -> tuple[Drawn, Array]:
+            key, now = jax.random.split(drawn.key)
+            code = self.choose(now, drawn.logits)
+            carry, logits = self.model.apply(
+                {"params": params}, drawn.carry, code[None], method="step"
+            )
+            return Drawn(carry, logits[0], key), code
+
+        return jax.lax.scan(one, drawn, length=count)
+
+    def draw(self, drawn: Drawn, count: int) -> tuple[Drawn, Array]:
+        """Draws characters; returns the state after them and their codes, `(count,)`."""
+        return self._draw(self.params, drawn, count)
+
+    def choose(self, key: Array, logits: Array) -> Array:
+        """Draws the code of one character from logits `(symbols,)`."""
+        if self.temperature == 0:
+            return logits.argmax()
+        logits = nucleus(logits / self.temperature, self.top_p)
+        return jax.random.categorical(key, logits)
+
+
+def nucleus(logits: Array, top_p: float) -> Array:
+    """Returns logits that are -inf outside of the smallest set with probability `top_p`.
+
+    >>> nucleus(jnp.log(jnp.array([0.1, 0.6, 0.3])), 0.8)[0]
+    Array(-inf, dtype=float32)
+    """
+    order = jnp.argsort(-logits)
+    probabilities = jax.nn.softmax(logits)[order]
+    # The likeliest symbol is always in the set.
+    before = jnp.cumsum(probabilities) - probabilities
+    is_in = jnp.zeros(logits.shape, bool).at[order].set(before < top_p)
+    return jnp.where(is_in, logits, -jnp.inf)
+
+
+def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
+    """Returns the task and the parameters of one network of a finished run.
+
+    Args:
+      folder: folder of the run.
+      network: number of the network, in [0, seeds).
+
+    Raises:
+      ConfigError: the folder has no finished run of a language model, a file is damaged,
+        or there is no network of this number.
+    """
+    if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
+        raise ConfigError(
+            f"`sample` needs the folder of a finished run of a language model, got "
+            f"`{folder}`. Start a run with `run char-lm`."
+        )
+    experiment = from_dict(read_json(folder / CONFIG), str(folder / CONFIG))
+    is_model = isinstance(experiment, Supervised)
+    if not is_model or not isinstance(experiment.task, CharLM):
+        raise ConfigError(
+            f"`sample` needs a language model, got a run of `{experiment.task.name}` in "
+            f"`{folder}`."
+        )
+    if not 0 <= network < experiment.seeds:
+        raise ConfigError(
+            f"`--network` must be in [0, {experiment.seeds}), got {network}."
+        )
+    try:
+        with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
+            flat = {name: array[network] for name, array in arrays.items()}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    return CharLMTask(experiment), traverse_util.unflatten_dict(flat, sep="/")
+
+
+def print_sample(folder: Path, options: Sample) -> None:
+    """Prints the prompt and the characters that a model draws, as they are drawn.
+
+    Args:
+      folder: folder of a finished run.
+      options: the options of the command line.
+
+    Raises:
+      ConfigError: see `load`; or the prompt has a character that the text of the run
+        does not have.
+    """
+    task, params = load(folder, options.network)
+    prompt = task.text.encode(options.prompt)
+    sampler = Sampler(task.model, params, options.temperature, options.top_p)
+    print(options.prompt, end="", flush=True)
+    for codes in stream(sampler, prompt, options.characters, options.seed):
+        print(task.text.decode(codes), end="", flush=True)
+    print()
+
+
+def stream(
+    sampler: Sampler, prompt: np.ndarray, characters: int, seed: int
+) -> Iterator[np.ndarray]:
+    """Yields the codes of characters as they are drawn, at most `CHUNK` at a time."""
+    drawn = sampler.start(prompt, jax.random.key(seed))
+    for start in range(0, characters, CHUNK):
+        drawn, codes = sampler.draw(drawn, CHUNK)
+        yield np.asarray(codes)[: characters - start]

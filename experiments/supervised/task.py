@@ -1,0 +1,84 @@
+"""What a task on a data set gives to the trainer."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+Array = jax.Array
+Batch = Any
+
+
+class Task:
+    """Base of the tasks in `experiments/supervised/tasks`.
+
+    A task has its data as arrays, which the trainer puts on the devices once and passes
+    to every method, a model, and these methods, which are pure functions. A batch is a
+    function of a key and the number of the update, so a resumed run needs no position in
+    the data.
+
+    Attributes:
+      data: pytree of NumPy arrays.
+      model: the network, a Flax module.
+      sample: one batch of inputs, to initialize the model.
+      splits: names of the splits to evaluate after training. Validation is `"validation"`.
+    """
+
+    data: Any = ()
+    model: nn.Module
+    sample: Any
+    splits: tuple[str, ...] = ("validation", "test")
+
+    def init(self, key: Array) -> Any:
+        """Returns the initial parameters."""
+        return self.model.init(key, self.sample)["params"]
+
+    def initial_carry(self) -> Any:
+        """Returns what one update hands to the next: the carry of a language model."""
+        return ()
+
+    def batch(self, data: Any, key: Array, update: Array) -> Batch:
+        """Returns a batch for training: arrays whose first axis is `batch`.
+
+        Args:
+          data: the arrays of `data`.
+          key: random key of this network, the same for all updates.
+          update: number of the update, from 0.
+        """
+        raise NotImplementedError
+
+    def loss(
+        self, params: Any, batch: Batch, carry: Any, key: Array, update: Array
+    ) -> tuple[Array, Any]:
+        """Returns the mean loss of a batch and the carry for the next batch.
+
+        Args:
+          params: the parameters.
+          batch: result of `batch`.
+          carry: what the update before returned.
+          key: random key of this update, for dropout and teacher forcing.
+          update: number of the update, from 0.
+        """
+        raise NotImplementedError
+
+    def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
+        """Returns the metrics of one network on a split.
+
+        Args:
+          params: the parameters.
+          data: the arrays of `data`.
+          split: `"validation"` or `"test"`.
+
+        Returns:
+          Arrays, and among them the scalar `loss`, whose minimum decides which
+          parameters are kept.
+        """
+        raise NotImplementedError
+
+    def together(self, splits: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Returns the metrics of splits taken together, by the names of such a union.
+
+        Args:
+          splits: the metrics of each split, `(seeds, ...)`.
+        """
+        return {}

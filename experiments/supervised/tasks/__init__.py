@@ -1,0 +1,13 @@
+"""The tasks on data sets, by their names in configs."""
+
+from experiments.supervised.tasks.char_lm import CharLMTask
+from experiments.supervised.tasks.copying import CopyingTask
+from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
+from experiments.supervised.tasks.pixels import PixelsTask
+
+TASKS = {
+    "char-lm": CharLMTask,
+    "copying": CopyingTask,
+    "japanese-vowels": JapaneseVowelsTask,
+    "pixels": PixelsTask,
+}

@@ -1,0 +1,63 @@
+"""Copying ten symbols after many blanks; see `experiments/datasets/copying.py`."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments.datasets import copying
+from experiments.settings.supervised import Supervised
+from experiments.supervised.network import SequenceNetwork, dtype_of
+from experiments.supervised.task import Array, Task
+
+# Sequences of each evaluation; their keys are those of no update.
+TESTED = 1000
+KEYS = {"validation": 1, "test": 2}
+
+
+class CopyingTask(Task):
+    """The copy memory task; see `Task`. Every batch is new.
+
+    Args:
+      experiment: the config.
+    """
+
+    def __init__(self, experiment: Supervised):
+        self.lag, self.batch_size = experiment.task.lag, experiment.training.batch
+        self.seed = experiment.seed
+        self.model = SequenceNetwork(
+            experiment.model,
+            copying.CLASSES,
+            copying.CLASSES,
+            dtype=dtype_of(experiment),
+        )
+        self.sample = jnp.zeros((1, 1), jnp.int32)
+
+    def batch(self, data: tuple, key: Array, update: Array) -> copying.Copying:
+        """Returns random sequences, `(batch, lag + 20)`."""
+        key = jax.random.fold_in(key, update)
+        return copying.sample(key, self.batch_size, self.lag)
+
+    def loss(
+        self, params, batch: copying.Copying, carry: tuple, key: Array, update: Array
+    ) -> tuple[Array, tuple]:
+        """Returns the mean cross-entropy over all steps."""
+        logits = self._logits(params, batch, deterministic=False, rngs={"dropout": key})
+        return self._losses(logits, batch).mean(), carry
+
+    def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:
+        """Returns the loss, and the share of copied symbols that are right."""
+        key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
+        batch = copying.sample(key, TESTED, self.lag)
+        logits = self._logits(params, batch)
+        is_right = logits.argmax(-1) == batch.targets
+        return {
+            "loss": self._losses(logits, batch).mean(),
+            "accuracy": 100 * is_right[:, -copying.COPIED :].mean(),
+        }
+
+    def _logits(self, params, batch: copying.Copying, **options) -> Array:
+        _, logits = self.model.apply({"params": params}, batch.inputs, **options)
+        return logits
+
+    def _losses(self, logits: Array, batch: copying.Copying) -> Array:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)

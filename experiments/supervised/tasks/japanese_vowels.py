@@ -1,0 +1,166 @@
+"""Naming the speaker of a vowel (Kudo, Toyama and Shimbo, 1999).
+
+Utterances have 7 to 29 frames. There are three layouts of a batch: padded to the longest
+training utterance; packed, several utterances in a row; or bucketed, utterances of
+similar lengths, padded to the longest of the bucket. All networks of a run read the same
+batches.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.datasets import vowels
+from experiments.settings.supervised import Supervised
+from experiments.supervised.classification import Labelled, mean_loss, scores
+from experiments.supervised.network import (
+    SequenceNetwork,
+    dtype_of,
+    mean_over_time,
+)
+from experiments.supervised.task import Array, Task
+from rnncells import packing
+
+# After this number of epochs, the orders of the epochs repeat.
+EPOCHS = 50
+BUCKETS = 3
+ROW_LENGTH = 64
+
+
+class JapaneseVowelsTask(Task):
+    """Utterances of nine speakers; see `Task`.
+
+    Args:
+      experiment: the config.
+    """
+
+    def __init__(self, experiment: Supervised):
+        self.layout, self.noise = experiment.task.layout, experiment.task.noise
+        size = experiment.training.batch
+        recorded = vowels.japanese_vowels()
+        measured = vowels.statistics(recorded.train)
+        parts = {
+            split: vowels.normalize(utterances, *measured)
+            for split, utterances in recorded._asdict().items()
+        }
+        data: dict[str, Any] = {s: Labelled(*part) for s, part in parts.items()}
+        lengths = parts["train"].lengths
+        random = np.random.RandomState(experiment.seed)
+        if self.layout == "bucketed":
+            order, bucket, self.padded_lengths = bucketed(lengths, size, random)
+            data |= {"order": order, "bucket": bucket}
+        else:
+            data["order"] = orders(len(lengths), size, random)
+        if self.layout == "packed":
+            data["plan"] = plans(lengths[data["order"]])
+        self.data = data
+        self.model = SequenceNetwork(
+            experiment.model,
+            vowels.SPEAKERS,
+            pool=mean_over_time,
+            dtype=dtype_of(experiment),
+        )
+        self.sample = jnp.zeros((1, 1, vowels.COEFFICIENTS))
+
+    def batch(self, data: Any, key: Array, update: Array) -> tuple[Labelled, Any]:
+        """Returns utterances, and the plan or the bucket of the batch."""
+        at = update % len(data["order"])
+        batch = jax.tree.map(lambda leaf: leaf[data["order"][at]], data["train"])
+        if self.noise:
+            key = jax.random.fold_in(key, update)
+            noise = self.noise * jax.random.normal(key, batch.inputs.shape)
+            batch = batch._replace(inputs=batch.inputs + noise)
+        if self.layout == "packed":
+            return batch, jax.tree.map(lambda leaf: leaf[at], data["plan"])
+        return batch, data["bucket"][at] if self.layout == "bucketed" else None
+
+    def loss(
+        self, params: Any, batch: tuple, carry: tuple, key: Array, update: Array
+    ) -> tuple[Array, tuple]:
+        """Returns the mean cross-entropy of a batch."""
+        utterances, of_layout = batch
+        if self.layout == "packed":
+            return self._packed_loss(params, utterances, of_layout, key), carry
+        loss = partial(mean_loss, self.model, params, key=key)
+        if self.layout == "padded":
+            return loss(utterances), carry
+
+        def at_length(length: int, utterances: Labelled) -> Array:
+            return loss(utterances._replace(inputs=utterances.inputs[:, :length]))
+
+        branches = [partial(at_length, int(n)) for n in self.padded_lengths]
+        return jax.lax.switch(of_layout, branches, utterances), carry
+
+    def _packed_loss(
+        self, params: Any, utterances: Labelled, plan: packing.Plan, key: Array
+    ) -> Array:
+        """Returns the mean cross-entropy of a batch, computed on packed rows."""
+        model = self.model.clone(pool=lambda states, _: mean_of_packed(states, plan))
+        _, logits = model.apply(
+            {"params": params},
+            plan.pack(utterances.inputs),
+            resets=plan.resets,
+            mask=plan.mask,
+            deterministic=False,
+            rngs={"dropout": key},
+        )
+        return scores(logits, utterances.labels, vowels.SPEAKERS)["loss"]
+
+    def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
+        """Returns loss, accuracy and confusion matrix."""
+        utterances = data[split]
+        _, logits = self.model.apply(
+            {"params": params}, utterances.inputs, lengths=utterances.lengths
+        )
+        return scores(logits, utterances.labels, vowels.SPEAKERS)
+
+
+def orders(count: int, size: int, random: np.random.RandomState) -> np.ndarray:
+    """Returns the utterances of each batch, `(batches, size)`, for `EPOCHS` epochs."""
+    in_epoch = count // size
+    epochs = [random.permutation(count)[: in_epoch * size] for _ in range(EPOCHS)]
+    return np.concatenate(epochs).reshape(-1, size).astype(np.int32)
+
+
+def bucketed(
+    lengths: np.ndarray, size: int, random: np.random.RandomState
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns batches of utterances from one bucket each, in a random order.
+
+    Returns:
+      The utterances of each batch, `(batches, size)`; its bucket, `(batches,)`; and the
+      padded length of each bucket.
+    """
+    bucket, padded_lengths = vowels.buckets(lengths, BUCKETS)
+    batches, numbers = [], []
+    for _ in range(EPOCHS):
+        epoch = []
+        for k in range(BUCKETS):
+            inside = random.permutation(np.flatnonzero(bucket == k))
+            # The last batch of a bucket is filled up with some of its utterances.
+            filled = np.resize(inside, -(-len(inside) // size) * size)
+            epoch += [(rows, k) for rows in filled.reshape(-1, size)]
+        for at in random.permutation(len(epoch)):
+            batches.append(epoch[at][0])
+            numbers.append(epoch[at][1])
+    return np.array(batches, np.int32), np.array(numbers, np.int32), padded_lengths
+
+
+def plans(lengths: np.ndarray) -> Any:
+    """Returns the plans of all batches, each array stacked over batches.
+
+    Args:
+      lengths: `(batches, size)`.
+    """
+    rows = max(len(packing.plan(of, ROW_LENGTH).mask) for of in lengths)
+    each = [packing.plan(of, ROW_LENGTH, rows=rows) for of in lengths]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+
+
+def mean_of_packed(states: Array, plan: packing.Plan) -> Array:
+    """Returns the mean state of each packed utterance, `(utterances, features)`."""
+    unpacked = plan.unpack(states, time=ROW_LENGTH)
+    return mean_over_time(unpacked, plan.seq_lengths)

@@ -1,0 +1,62 @@
+"""Naming a handwritten digit, pixel by pixel (Le, Jaitly and Hinton, 2015)."""
+
+from functools import partial
+
+import jax.numpy as jnp
+
+from experiments.datasets import digits
+from experiments.settings.data_tasks import Pixels
+from experiments.settings.supervised import Supervised
+from experiments.supervised.classification import Labelled, drawn, mean_loss, scores
+from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
+from experiments.supervised.task import Array, Task
+
+
+class PixelsTask(Task):
+    """Digits as sequences; see `Task`.
+
+    Args:
+      experiment: the config.
+    """
+
+    def __init__(self, experiment: Supervised):
+        self.data = {
+            split: Labelled(sequences(images.images, experiment.task), None, images.labels)
+            for split, images in images_of(experiment.task)._asdict().items()
+        }
+        self.draw = partial(drawn, batch=experiment.training.batch)
+        self.model = SequenceNetwork(
+            experiment.model,
+            digits.CLASSES,
+            pool=last_step,
+            dtype=dtype_of(experiment),
+        )
+        self.sample = jnp.asarray(self.data["train"].inputs[:1])
+
+    def batch(self, data: dict, key: Array, update: Array) -> Labelled:
+        """Returns random images, `(batch, time, inputs)`."""
+        return self.draw(data["train"], key, update)
+
+    def loss(self, params, batch: Labelled, carry: tuple, key: Array, update: Array):
+        """Returns the mean cross-entropy of a batch."""
+        return mean_loss(self.model, params, batch, key), carry
+
+    def evaluate(self, params, data: dict, split: str) -> dict[str, Array]:
+        """Returns loss, accuracy and confusion matrix."""
+        of_split = data[split]
+        _, logits = self.model.apply({"params": params}, of_split.inputs)
+        return scores(logits, of_split.labels, digits.CLASSES)
+
+
+def images_of(options: Pixels) -> digits.Digits:
+    """Returns the images of a config."""
+    return digits.mnist(options.folder) if options.data == "mnist" else digits.digits8x8()
+
+
+def sequences(images, options: Pixels):
+    """Returns images as sequences, `(count, time, inputs)`."""
+    if options.order == "rows":
+        return digits.by_rows(images)
+    count = images[0].size
+    is_permuted = options.order == "permuted"
+    return digits.by_pixels(images, digits.permutation(count) if is_permuted else None)

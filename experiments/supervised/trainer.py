@@ -1,0 +1,217 @@
+"""The compiled programs of the training on a data set.
+
+All networks of a run train at once: every array of the state has a first axis `seeds`.
+On several devices, each device computes a part of every batch. The arrays that a batch
+shares, such as the parameters, are on all devices.
+"""
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from experiments.settings.supervised import Supervised
+from experiments.supervised.optimizer import optimizer_of
+from experiments.supervised.task import Array, Task
+from experiments.supervised.tasks import TASKS
+
+
+class State(NamedTuple):
+    """The state of training; every array has a first axis `seeds`.
+
+    Attributes:
+      params: the parameters.
+      optimizer: the state of the optimizer.
+      average: moving average of the parameters, which is tested; None without one.
+      carry: what one batch hands to the next, see `Task.initial_carry`.
+      best: the tested parameters with the smallest validation loss.
+      best_loss: their validation loss.
+      best_update: number of updates before them.
+      waited: number of evaluations since then.
+    """
+
+    params: Any
+    optimizer: Any
+    average: Any
+    carry: Any
+    best: Any
+    best_loss: Array
+    best_update: Array
+    waited: Array
+
+
+class Trainer:
+    """Trains and evaluates the networks of an experiment.
+
+    Args:
+      experiment: the config.
+      task: the task; default: that of the config.
+    """
+
+    def __init__(self, experiment: Supervised, task: Task | None = None):
+        self.experiment = experiment
+        self.task = TASKS[experiment.task.name](experiment) if task is None else task
+        self.optimizer = optimizer_of(experiment.optimizer, experiment.training.updates)
+        self.root = jax.random.key(experiment.seed)
+        devices = jax.devices()
+        # The largest number of devices that divides the batch.
+        count = max(
+            n
+            for n in range(1, len(devices) + 1)
+            if experiment.training.batch % n == 0 and len(devices) % n == 0
+        )
+        self.mesh = jax.sharding.Mesh(np.array(devices[:count]), ("data",))
+
+    @cached_property
+    def data(self) -> Any:
+        """The arrays of the task, on all devices."""
+        return jax.device_put(self.task.data, self._sharding())
+
+    def _sharding(self, *axes: str | None) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def keys(self, seed: Array) -> tuple[Array, Array, Array]:
+        """Returns the keys of one network: for its parameters, data and losses."""
+        keys = jax.random.split(jax.random.fold_in(self.root, seed), 3)
+        return keys[0], keys[1], keys[2]
+
+    def shardings(self, state: State) -> State:
+        """Returns the shardings of the state: carries are sharded by `batch`."""
+        shardings = jax.tree.map(lambda _: self._sharding(), state)
+        carry = jax.tree.map(lambda _: self._sharding(None, "data"), state.carry)
+        return shardings._replace(carry=carry)
+
+    def init(self) -> State:
+        """Returns the state before the first update."""
+        state = jax.eval_shape(self._init)
+        return jax.jit(self._init, out_shardings=self.shardings(state))()
+
+    def _init(self) -> State:
+        def one(seed: Array) -> State:
+            params = self.task.init(self.keys(seed)[0])
+            has_average = self.experiment.optimizer.ema > 0
+            return State(
+                params,
+                self.optimizer.init(params),
+                params if has_average else None,
+                self.task.initial_carry(),
+                params,
+                jnp.float32(jnp.inf),
+                jnp.int32(0),
+                jnp.int32(0),
+            )
+
+        return self._over_seeds(one, jnp.arange(self.experiment.seeds))
+
+    def _over_seeds(self, f: Callable, *arguments: Any) -> Any:
+        """Maps a function over the first axis; without `vmap` where it has size 1."""
+        if self.experiment.seeds > 1:
+            return jax.vmap(f)(*arguments)
+        one = f(*jax.tree.map(lambda leaf: leaf[0], arguments))
+        return jax.tree.map(lambda leaf: leaf[None], one)
+
+    @partial(jax.jit, static_argnums=(0, 4), donate_argnums=1)
+    def advance(
+        self, state: State, data: Any, start: Array, count: int
+    ) -> tuple[State, Array]:
+        """Trains on the next batches.
+
+        Args:
+          state: the state; its arrays are donated.
+          data: the arrays of the task.
+          start: number of updates before.
+          count: number of updates.
+
+        Returns:
+          The state, and the losses before each update, `(count, seeds)`.
+        """
+
+        def update(state: State, number: Array) -> tuple[State, Array]:
+            seeds = jnp.arange(self.experiment.seeds)
+            one = partial(self._update, data, number)
+            return self._over_seeds(one, state, seeds)
+
+        state, losses = jax.lax.scan(update, state, start + jnp.arange(count))
+        constrain = jax.lax.with_sharding_constraint
+        return jax.tree.map(constrain, state, self.shardings(state)), losses
+
+    def _update(
+        self, data: Any, number: Array, state: State, seed: Array
+    ) -> tuple[State, Array]:
+        """Trains one network on one batch; returns the new state and the loss."""
+        _, data_key, loss_key = self.keys(seed)
+        batch = jax.tree.map(self._split, self.task.batch(data, data_key, number))
+
+        def loss(params):
+            key = jax.random.fold_in(loss_key, number)
+            return self.task.loss(params, batch, state.carry, key, number)
+
+        (value, carry), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        changes, optimizer = self.optimizer.update(
+            gradient, state.optimizer, state.params
+        )
+        params = optax.apply_updates(state.params, changes)
+        new = state._replace(
+            params=params,
+            optimizer=optimizer,
+            average=self._averaged(state.average, params, number),
+            carry=jax.lax.stop_gradient(carry),
+        )
+        return new, value
+
+    def _split(self, leaf: Array) -> Array:
+        """Lets each device have a part of an array, if its first axis can be split."""
+        if leaf.ndim == 0 or leaf.shape[0] % self.mesh.size:
+            return leaf
+        return jax.lax.with_sharding_constraint(leaf, self._sharding("data"))
+
+    def _averaged(self, average: Any, params: Any, number: Array) -> Any:
+        """Returns the moving average of the parameters, which follows fast at first."""
+        if average is None:
+            return None
+        decay = jnp.minimum(self.experiment.optimizer.ema, (1 + number) / (10 + number))
+        return optax.incremental_update(params, average, 1 - decay)
+
+    @partial(jax.jit, static_argnums=0)
+    def validate(
+        self, state: State, data: Any, update: Array
+    ) -> tuple[State, dict[str, Array]]:
+        """Evaluates on the validation split, and keeps the best parameters.
+
+        Args:
+          state: the state.
+          data: the arrays of the task.
+          update: number of updates before.
+
+        Returns:
+          The state, and the metrics, `(seeds, ...)`.
+        """
+
+        def one(state: State) -> tuple[State, dict[str, Array]]:
+            tested = state.params if state.average is None else state.average
+            metrics = self.task.evaluate(tested, data, "validation")
+            is_best = metrics["loss"] < state.best_loss
+            choose = partial(jnp.where, is_best)
+            new = state._replace(
+                best=jax.tree.map(choose, tested, state.best),
+                best_loss=choose(metrics["loss"], state.best_loss),
+                best_update=choose(update, state.best_update),
+                waited=choose(0, state.waited + 1),
+            )
+            return new, metrics
+
+        state, metrics = self._over_seeds(one, state)
+        constrain = jax.lax.with_sharding_constraint
+        return jax.tree.map(constrain, state, self.shardings(state)), metrics
+
+    @partial(jax.jit, static_argnums=(0, 3))
+    def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
+        """Returns the metrics of all networks on a split, `(seeds, ...)`."""
+        return self._over_seeds(
+            lambda params: self.task.evaluate(params, data, split), params
+        )
