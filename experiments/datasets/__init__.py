@@ -1,0 +1,1 @@
+"""Data sets and artificial tasks, as arrays and pure functions."""
