@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from experiments.settings.config import Experiment
 from experiments.settings.reading import to_dict
 from experiments.settings.rules import ConfigError
+from experiments.settings.supervised import Supervised
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
@@ -114,7 +116,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def check(folder: Path, experiment: Experiment, overwrite: bool = False) -> None:
+def check(
+    folder: Path, experiment: Experiment | Supervised, overwrite: bool = False
+) -> None:
     """Checks that a run can write to a folder: empty, or with its unfinished run.
 
     Raises:
@@ -137,7 +141,28 @@ def check(folder: Path, experiment: Experiment, overwrite: bool = False) -> None
         raise ConfigError(f"the folder `{folder}` is not empty. {other}")
 
 
-def is_of(result: dict[str, Any], experiment: Experiment) -> bool:
+def begin(
+    folder: Path, experiment: Experiment | Supervised, overwrite: bool = False
+) -> None:
+    """Removes the files of earlier runs and writes the config, if a run starts."""
+    if not overwrite and (folder / CONFIG).is_file():
+        return
+    # The config first: without it, no run would be resumed.
+    remove(folder, CONFIG, RESULT, STATE, CHECKPOINTS, ENVIRONMENT, METRICS)
+    remove(folder, CURVE, WEIGHTS)
+    write(folder / CONFIG, to_json(to_dict(experiment)))
+
+
+def remove(folder: Path, *names: str) -> None:
+    """Removes files and folders of a run, if they exist."""
+    for name in names:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+        else:
+            (folder / name).unlink(missing_ok=True)
+
+
+def is_of(result: dict[str, Any], experiment: Experiment | Supervised) -> bool:
     """Says whether a result belongs to a config."""
     return result["config"] == json.loads(to_json(to_dict(experiment)))
 

@@ -27,8 +27,8 @@ from experiments.reports.tables import changes, markdown_table, summary
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     BASELINES,
-    paper_names,
     config_path,
+    paper_names,
     read_config,
 )
 from experiments.settings.rules import ConfigError

@@ -17,7 +17,7 @@ from experiments.reports import figures, kept, paper1997
 from experiments.reports.kept import Outcome, curve, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
-from experiments.settings.reading import paper_names, config_path, read_config, to_dict
+from experiments.settings.reading import config_path, paper_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
 NAME = "temporal-order-6a"

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.paper1997.tasks import TASKS, reber, temporal_order
 from experiments.paper1997.tasks.reber_sets import draw_sets
-from experiments.settings.reading import paper_names, config_path, read_config
+from experiments.settings.reading import config_path, paper_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import (
     EmbeddedReber,

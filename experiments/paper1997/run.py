@@ -8,13 +8,13 @@ import numpy as np
 
 from experiments.environment import note_environment
 from experiments.folder import (
-    CONFIG,
     CURVE,
     ENVIRONMENT,
     METRICS,
     RESULT,
     STATE,
     WEIGHTS,
+    begin,
     check,
     locked,
     to_json,
@@ -54,17 +54,8 @@ def run(
         # Checked again: the folder can have changed since the command line checked it.
         check(folder, experiment, overwrite)
         trainer = Trainer(experiment)
-        if overwrite or not (folder / CONFIG).is_file():
-            _begin(experiment, folder)
+        begin(folder, experiment, overwrite)
         _run(trainer, folder, name, reading)
-
-
-def _begin(experiment: Experiment, folder: Path) -> None:
-    """Removes the files of earlier runs and writes the config."""
-    # The config first: without it, no run would be resumed.
-    for old in (CONFIG, RESULT, STATE, ENVIRONMENT, METRICS, CURVE, WEIGHTS):
-        (folder / old).unlink(missing_ok=True)
-    write(folder / CONFIG, to_json(to_dict(experiment)))
 
 
 def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None:

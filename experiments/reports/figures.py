@@ -25,8 +25,8 @@ from experiments.reports.kept import LITERAL, Outcome, outcomes
 from experiments.reports.paper1997 import ROOT, deciding
 from experiments.settings.reading import (
     BASELINES,
-    paper_names,
     config_path,
+    paper_names,
     read_config,
     readings_of,
 )

@@ -23,8 +23,8 @@ from experiments.reports.tables import markdown_row
 from experiments.settings.config import PARTS
 from experiments.settings.reading import (
     BASELINES,
-    paper_names,
     config_path,
+    paper_names,
     readings,
     readings_of,
 )

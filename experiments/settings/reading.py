@@ -108,7 +108,9 @@ def readings_of(path: str | Path, section: str | None = None) -> dict[str, Readi
     return found
 
 
-def read_config(path: str | Path, reading: str | None = None) -> Experiment | Supervised:
+def read_config(
+    path: str | Path, reading: str | None = None
+) -> Experiment | Supervised:
     """Reads and checks a TOML file.
 
     Args:

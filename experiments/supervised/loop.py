@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.checkpoint import Checkpoints
-from experiments.folder import CHECKPOINTS, METRICS
+from experiments.folder import CHECKPOINTS
 from experiments.interruption import Interrupted, Interruption
 from experiments.progress import Progress
 from experiments.settings.rules import ConfigError

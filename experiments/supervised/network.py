@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 import rnncells
-from experiments.settings.rules import ConfigError
 from experiments.settings.reading import nearest
+from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Network, Supervised
 
 Array = jax.Array
@@ -23,7 +23,8 @@ def cell_names(library: str = "rnncells") -> list[str]:
     return sorted(
         name
         for name in dir(module)
-        if name.endswith("Cell") and hasattr(getattr(module, name), "features")
+        if name.endswith("Cell")
+        and "features" in getattr(module, name).__dataclass_fields__
     )
 
 

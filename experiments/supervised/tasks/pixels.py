@@ -21,7 +21,9 @@ class PixelsTask(Task):
 
     def __init__(self, experiment: Supervised):
         self.data = {
-            split: Labelled(sequences(images.images, experiment.task), None, images.labels)
+            split: Labelled(
+                sequences(images.images, experiment.task), None, images.labels
+            )
             for split, images in images_of(experiment.task)._asdict().items()
         }
         self.draw = partial(drawn, batch=experiment.training.batch)
@@ -50,7 +52,9 @@ class PixelsTask(Task):
 
 def images_of(options: Pixels) -> digits.Digits:
     """Returns the images of a config."""
-    return digits.mnist(options.folder) if options.data == "mnist" else digits.digits8x8()
+    return (
+        digits.mnist(options.folder) if options.data == "mnist" else digits.digits8x8()
+    )
 
 
 def sequences(images, options: Pixels):
