@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.folder import check
+from experiments.interruption import Interrupted, Interruption
 from experiments.settings.options import HELP, INSTALL, parse_run
 from experiments.settings.reading import (
     config_header,
@@ -65,7 +66,8 @@ def main(argv: list[str] | None = None) -> int:
       argv: the arguments after `python -m experiments`; default: those of the process.
 
     Returns:
-      0 on success, 1 if stdout was closed, 2 after a user error, 130 if interrupted.
+      0 on success, 1 if stdout was closed, 2 after a user error, 130 after SIGINT
+      (Ctrl-C), 143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with_traceback = "--traceback" in arguments
@@ -88,6 +90,11 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print(f"error: {error}", file=sys.stderr)
         return 2
+    except Interrupted as interrupted:
+        without = " without --overwrite" if "--overwrite" in arguments else ""
+        again = f"Repeat the command{without} to go on."
+        print(f"interrupted: {interrupted}. {again}", file=sys.stderr)
+        return interrupted.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -149,15 +156,17 @@ def run_config(arguments: list[str]) -> None:
     default = RUNS / f"{run_name}-seed{command.experiment.seed}"
     folder = command.out or default
     check(folder, command.experiment, command.overwrite)
-    try:
-        # Imported here because it imports jax.
-        from experiments.paper1997.run import run
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"`run` needs the package {error.name}: {INSTALL}."
-        ) from error
+    # Until training starts, there is nothing to save.
+    with Interruption(at_once=True):
+        try:
+            # Imported here because it imports jax.
+            from experiments.paper1997.run import run
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"`run` needs the package {error.name}: {INSTALL}."
+            ) from error
 
-    run(command.experiment, folder, path.stem, reading, command.overwrite)
+        run(command.experiment, folder, path.stem, reading, command.overwrite)
 
 
 def run_rows(arguments: list[str]) -> None:
