@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.folder import check
+from experiments.interruption import Interrupted, Interruption
 from experiments.settings.options import HELP, INSTALL, Run, parse_run, parse_sample
 from experiments.settings.reading import (
     config_header,
@@ -68,7 +69,8 @@ def main(argv: list[str] | None = None) -> int:
       argv: the arguments after `python -m experiments`; default: those of the process.
 
     Returns:
-      0 on success, 1 if stdout was closed, 2 after a user error, 130 if interrupted.
+      0 on success, 1 if stdout was closed, 2 after a user error, 130 after SIGINT
+      (Ctrl-C), 143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with_traceback = "--traceback" in arguments
@@ -91,6 +93,11 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print(f"error: {error}", file=sys.stderr)
         return 2
+    except Interrupted as interrupted:
+        without = " without --overwrite" if "--overwrite" in arguments else ""
+        again = f"Repeat the command{without} to go on."
+        print(f"interrupted: {interrupted}. {again}", file=sys.stderr)
+        return interrupted.status
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -153,12 +160,14 @@ def run_config(arguments: list[str]) -> None:
     folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
     check(folder, experiment, flags.overwrite)
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
-    try:
-        start(command, folder, path.stem, reading)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"`run` needs the package {error.name}: {INSTALL}."
-        ) from error
+    # Until training starts, there is nothing to save.
+    with Interruption(at_once=True):
+        try:
+            start(command, folder, path.stem, reading)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"`run` needs the package {error.name}: {INSTALL}."
+            ) from error
 
 
 def _run_of_paper(command: Run, folder: Path, name: str, reading: str | None) -> None:

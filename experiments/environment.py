@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from experiments.folder import ENVIRONMENT, STATE, read_json, to_json, write
+from experiments.checkpoint import saved_steps
+from experiments.folder import CHECKPOINTS, ENVIRONMENT, read_json, to_json, write
 from experiments.settings.rules import ConfigError
 
 # Differences that do not stop a run from resuming. The Python version does not affect
@@ -40,7 +41,8 @@ def note_environment(folder: Path) -> list[dict[str, Any]]:
         numbers could change; or the file is damaged.
     """
     path, now = folder / ENVIRONMENT, describe_environment()
-    found = _read(path, now.keys()) if (folder / STATE).is_file() else []
+    is_resumed = bool(saved_steps(folder / CHECKPOINTS))
+    found = _read(path, now.keys()) if is_resumed else []
     changed = [
         f"{name} {found[0][name]}, now {value}"
         for name, value in now.items()

@@ -5,8 +5,11 @@ RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
 RUN/result.json       each trial, versions, seed, commits, seconds; written last
 RUN/weights.npz       weights of the published network, at the last stopping points
 RUN/learning_curve.png
-RUN/state.msgpack     state for resuming; removed when the run has finished
+RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
 RUN/environment.json  versions, device and commits so far; removed when it has finished
+
+Files are written atomically, beside themselves with the suffix `.new`. Only
+`metrics.jsonl` grows: a checkpoint has its size, and a resumed run shortens it to that.
 """
 
 import contextlib
@@ -25,8 +28,8 @@ from experiments.settings.supervised import Supervised
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
-STATE, ENVIRONMENT = "state.msgpack", "environment.json"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
+NEW = ".new"
 # Required fields of a result, as dotted names.
 NEEDED = (
     *("name", "weights", "seconds", "trials", "environment.commit"),
@@ -51,11 +54,49 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names a file in the errors of writing it, where the system does not.
+
+    Raises:
+      ConfigError: the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}. Repeat the command to go on from "
+            "the newest checkpoint."
+        ) from error
+
+
 def write(path: Path, text: str) -> None:
-    """Writes a file atomically."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text)
-    os.replace(beside, path)
+    """Writes a file atomically.
+
+    Raises:
+      ConfigError: the file cannot be written.
+    """
+    with written(path) as beside:
+        beside.write_text(text)
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Yields the path of a new file, which then replaces `path`.
+
+    Raises:
+      ConfigError: the file cannot be written.
+    """
+    beside = path.with_name(path.name + NEW)
+    with writing(path):
+        try:
+            yield beside
+            with beside.open("r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -128,7 +169,8 @@ def check(
         raise ConfigError(f"`--out` must be a folder, got the file `{folder}`.")
     if not folder.is_dir() or overwrite:
         return
-    names = {path.name for path in folder.iterdir()}
+    # A killed process can leave a file that was not yet whole.
+    names = {path.name for path in folder.iterdir() if path.suffix != NEW}
     other = "Pass --overwrite, or another folder with --out."
     if CONFIG in names and RESULT not in names:
         # As bytes, because a damaged file may not be text.
@@ -148,7 +190,7 @@ def begin(
     if not overwrite and (folder / CONFIG).is_file():
         return
     # The config first: without it, no run would be resumed.
-    remove(folder, CONFIG, RESULT, STATE, CHECKPOINTS, ENVIRONMENT, METRICS)
+    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS)
     remove(folder, CURVE, WEIGHTS)
     write(folder / CONFIG, to_json(to_dict(experiment)))
 

@@ -11,8 +11,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from experiments.folder import RESULT, is_of, read_result
+from experiments.interruption import SIGNALS, Interrupted
 from experiments.settings.options import parse_run
 from experiments.settings.reading import (
     config_names,
@@ -74,8 +76,8 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
     print(f"{len(rows) - len(left)} of {len(rows)} runs already finished", flush=True)
     started, are_good = time.monotonic(), True
     children: set[subprocess.Popen] = set()
-    # Terminating this process interrupts all runs; they can be resumed.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Interrupting this process interrupts all runs; they can be resumed.
+    before = {number: signal.signal(number, _stop) for number in SIGNALS}
     with ThreadPoolExecutor(processes) as pool:
         running = {
             pool.submit(_run, row, options, folder, children): folder
@@ -95,8 +97,14 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
                 process.terminate()
             raise
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
     return are_good
+
+
+def _stop(number: int, frame: Any) -> None:
+    # This process does not use JAX, so the exception is not lost.
+    raise Interrupted(number, "the runs were stopped")
 
 
 def _left(rows: list[Row], options: list[str], runs: Path) -> list[tuple[Row, Path]]:

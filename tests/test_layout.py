@@ -174,15 +174,22 @@ ALLOWED = {
         "rnncells",
     ],
     "experiments/folder.py": ["experiments.settings"],
+    # The only file that knows Orbax.
     "experiments/checkpoint.py": [
+        "experiments.checksums",
+        "experiments.leaves",
         "experiments.settings",
-        "flax.serialization",
         "jax",
+        "orbax.checkpoint",
     ],
-    "experiments/progress.py": ["experiments.settings", "rich"],
+    "experiments/checksums.py": [],
+    "experiments/leaves.py": ["jax", "numpy"],
+    "experiments/interruption.py": [],
+    "experiments/progress.py": ["rich"],
     "experiments/paper1997/training": [
         "experiments.checkpoint",
         "experiments.folder",
+        "experiments.interruption",
         "experiments.progress",
         "experiments.paper1997.learners",
         "experiments.settings",
@@ -203,7 +210,8 @@ ALLOWED = {
         "experiments.settings",
         "numpy",
     ],
-    "experiments/sweep.py": ["experiments.folder", "experiments.settings"],
+    "experiments/sweep.py": ["experiments.folder", "experiments.settings"]
+    + ["experiments.interruption"],
     "experiments": ["experiments", "jax", "numpy"],
 }
 FILES = sorted(

@@ -1,25 +1,30 @@
 """Runs an experiment and writes its folder; see `experiments/folder.py`."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.checkpoint import Checkpoints
 from experiments.environment import note_environment
 from experiments.folder import (
+    CHECKPOINTS,
     CURVE,
     ENVIRONMENT,
     METRICS,
     RESULT,
-    STATE,
     WEIGHTS,
     begin,
     check,
     locked,
     to_json,
     write,
+    writing,
+    written,
 )
+from experiments.interruption import Interruption
 from experiments.paper1997.learners.network import Weights
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer, Trials
@@ -47,7 +52,9 @@ def run(
       overwrite: starts a new run in place of the files in the folder.
 
     Raises:
-      ConfigError: the folder has other contents, or another process uses it.
+      ConfigError: the folder has other contents or damaged files, another process
+        uses it, or a file cannot be written.
+      Interrupted: a signal has ended the run; its state was saved.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -60,16 +67,22 @@ def run(
 
 def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None:
     environment, *resumed = note_environment(folder)
-    training = Run(trainer, folder)
-    training.train()
-    trials = training.trials
+    with (
+        Interruption() as interruption,
+        Checkpoints(folder / CHECKPOINTS) as checkpoints,
+    ):
+        training = Run(trainer, folder, checkpoints, interruption)
+        training.train()
+        trials = training.trials
+        tested = test(trainer, trials)
+        training.stop_if_interrupted()
     result = {
         "name": name,
         "reading": reading,
         "config": to_dict(trainer.experiment),
         "weights": trainer.learner.count(trials.weights),
         "presented": training.presented,
-        "trials": test(trainer, trials),
+        "trials": tested,
         "seconds": training.seconds,
         # At the start, and each time the run was resumed in another environment.
         "environment": environment,
@@ -77,10 +90,11 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
     }
     if isinstance(trials.reached, Weights):
         save_weights(folder / WEIGHTS, trials.reached)
-    save_learning_curve(folder / METRICS, result, folder / CURVE)
+    with writing(folder / CURVE):
+        save_learning_curve(folder / METRICS, result, folder / CURVE)
     # Written last, so that a folder with a result is complete.
     write(folder / RESULT, to_json(result))
-    (folder / STATE).unlink()
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     (folder / ENVIRONMENT).unlink()
     print_table(result)
     print(f"wrote {folder}")
@@ -93,7 +107,8 @@ def save_weights(path: Path, reached: Weights) -> None:
         for name, leaf in reached._asdict().items()
         if leaf is not None
     }
-    np.savez(path, **arrays)
+    with written(path) as beside, beside.open("wb") as file:
+        np.savez(file, **arrays)
 
 
 def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ Calls start and end at the same updates, whether a run was interrupted or not, s
 resumed run is bit-identical to an uninterrupted one.
 """
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,11 @@ class Run:
             self._resume(checkpoints)
             started = saved = time.monotonic()
             before = self.seconds
-            progress = Progress(self.training.updates, "updates")
+            progress = Progress(
+                self.training.updates,
+                "updates",
+                can_stop_early=self.training.patience > 0,
+            )
             with Interruption() as interruption, progress:
                 while not self._is_over():
                     self._advance(progress)
@@ -72,7 +77,8 @@ class Run:
                     if is_requested:
                         checkpoints.wait()
                         raise Interrupted(
-                            interruption.requested,
+                            # Another process can have received the signal.
+                            interruption.requested or signal.SIGTERM,
                             f"saved at update {self.update:,} in {self.folder}",
                         )
             self._save(checkpoints)

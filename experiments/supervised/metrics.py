@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.folder import writing
 from experiments.settings.rules import ConfigError
 
 
@@ -45,8 +46,9 @@ class Metrics:
                 f"{self.path} is damaged: it must have at least {size} bytes, got "
                 f"{found}. Pass --overwrite to start again."
             )
-        self.path.touch()
-        os.truncate(self.path, size)
+        with writing(self.path):
+            self.path.touch()
+            os.truncate(self.path, size)
 
     def write(self, update: int, split: str, metrics: dict[str, np.ndarray]) -> None:
         """Writes the metrics of all networks after an update.
@@ -61,7 +63,7 @@ class Metrics:
         scalars = {name: array for name, array in metrics.items() if array.ndim == 1}
         line: dict[str, Any] = {"update": update, "split": split}
         line |= {name: to_numbers(array) for name, array in scalars.items()}
-        with self.path.open("a") as file:
+        with writing(self.path), self.path.open("a") as file:
             print(json.dumps(line), file=file)
         if self.writer is not None:
             for name, array in scalars.items():
@@ -75,7 +77,7 @@ class Metrics:
             return 0
         if self.writer is not None:
             self.writer.flush()
-        with self.path.open("a") as file:
+        with writing(self.path), self.path.open("a") as file:
             os.fsync(file.fileno())
             return file.tell()
 

@@ -20,6 +20,8 @@ from experiments.folder import (
     remove,
     to_json,
     write,
+    writing,
+    written,
 )
 from experiments.reports.data_tables import print_data_table
 from experiments.settings.options import DataFlags
@@ -60,7 +62,8 @@ def run(
     if jax.process_index() > 0:
         _train(trainer, folder, Metrics(None), None)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         # Checked again: the folder can have changed since the command line checked it.
         check(folder, experiment, flags.overwrite)
@@ -92,7 +95,8 @@ def run(
             "environment": environment,
             "resumed": resumed,
         }
-        np.savez(folder / WEIGHTS, **traverse_util.flatten_dict(params, sep="/"))
+        with written(folder / WEIGHTS) as beside, beside.open("wb") as file:
+            np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
         # Written last, so that a folder with a result is complete.
         write(folder / RESULT, to_json(result))
         remove(folder, CHECKPOINTS, ENVIRONMENT)

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import checkpoint
-from experiments.folder import METRICS, STATE
+from experiments.checkpoint import Checkpoints
+from experiments.folder import METRICS, writing
+from experiments.interruption import Interrupted, Interruption
 from experiments.paper1997.training.trainer import (
     Trainer,
     Trials,
@@ -39,17 +40,30 @@ class Run:
 
     Args:
       trainer: the trainer of the experiment.
-      folder: folder for the checkpoint and the learning curves.
+      folder: folder for the learning curves.
+      checkpoints: the checkpoints of this folder; the newest is restored.
+      interruption: the signals that end the training. Default: none.
+
+    Raises:
+      ConfigError: a file of an earlier process is damaged.
     """
 
-    def __init__(self, trainer: Trainer, folder: Path):
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: Path,
+        checkpoints: Checkpoints,
+        interruption: Interruption | None = None,
+    ):
         self.trainer, self.folder = trainer, folder
+        self.checkpoints = checkpoints
+        self.interruption = Interruption() if interruption is None else interruption
         self.experiment = trainer.experiment
         self.trials: Trials = jax.device_get(trainer.init())
         self.presented = 0
         self.numbers = np.arange(self.experiment.trials)
         self.seconds = 0.0
-        self.size = 0
+        self.size = self.saved_at = 0
         self._resume()
 
     def _state(self) -> dict[str, Any]:
@@ -63,13 +77,14 @@ class Run:
         }
 
     def _resume(self) -> None:
-        path = self.folder / STATE
-        if not path.is_file():
-            (self.folder / METRICS).write_text("")
-            return
-        state = checkpoint.load(path, self._state())
-        vars(self).update(state)
         metrics = self.folder / METRICS
+        found = self.checkpoints.restore(self._state())
+        if found is None:
+            with writing(metrics):
+                metrics.write_text("")
+            return
+        self.saved_at, state = found
+        vars(self).update(state)
         if not metrics.is_file() or metrics.stat().st_size < self.size:
             raise ConfigError(
                 f"{metrics} is damaged: it must have at least {self.size} bytes. Pass "
@@ -79,29 +94,51 @@ class Run:
         os.truncate(metrics, self.size)
 
     def train(self) -> None:
-        """Trains until every trial has succeeded or the cap is reached."""
+        """Trains until every trial has succeeded or the cap is reached.
+
+        Raises:
+          ConfigError: a file cannot be written.
+          Interrupted: a signal has come; the state was saved.
+        """
         cap = self.experiment.learning.max_sequences
         saved = started = time.monotonic()
         before = self.seconds
         now = self._taken()
-        with Progress(self.experiment) as progress:
+        with Progress(cap, "sequences", can_stop_early=True) as progress:
             while self.presented < cap and not np.all(now.is_over):
                 now = self._advance(now, self._count(cap), progress)
                 self.seconds = before + time.monotonic() - started
                 # Before the checkpoint, so that a resumed run has as many trials in
                 # its batch.
                 now = self._without_those_over(now)
-                if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                    self._save(now)
+                is_due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
+                if is_due or self.interruption.requested:
+                    self._put(now)
+                    self.stop_if_interrupted()
+                    self._save()
                     saved = time.monotonic()
-        self._save(now)
-
-    def _save(self, now: Trials) -> None:
-        """Writes the metrics to disk, then the checkpoint that refers to them."""
         self._put(now)
-        with (self.folder / METRICS).open("a") as file:
+
+    def stop_if_interrupted(self) -> None:
+        """Saves the state and raises `Interrupted` if a signal has come."""
+        number = self.interruption.requested
+        if number is None:
+            return
+        self._save()
+        self.checkpoints.wait()
+        raise Interrupted(
+            number, f"saved at sequence {self.presented:,} in {self.folder}"
+        )
+
+    def _save(self) -> None:
+        """Writes the metrics to disk, then the checkpoint that refers to them."""
+        if self.presented == self.saved_at:
+            return
+        metrics = self.folder / METRICS
+        with writing(metrics), metrics.open("a") as file:
             os.fsync(file.fileno())
-        checkpoint.save(self.folder / STATE, self._state())
+        self.checkpoints.save(self.presented, self._state())
+        self.saved_at = self.presented
 
     def _count(self, cap: int) -> int:
         """Returns the number of sequences of the next chunk."""
@@ -132,13 +169,18 @@ class Run:
         }
         self._write(line)
         done = int((solved[-1] > 0).sum())
-        progress.show(self.presented, float(errors.mean(0)[~over].mean()), done)
+        error = errors.mean(0)[~over].mean()
+        progress.show(
+            self.presented,
+            f"error {error:.3f}, {done}/{self.experiment.trials} solved",
+        )
         return now
 
     def _write(self, line: dict[str, Any]) -> None:
         line["error"] = [x if np.isfinite(x) else None for x in line["error"]]
-        with (self.folder / METRICS).open("a") as file:
-            print(json.dumps(line), file=file)
+        metrics = self.folder / METRICS
+        with writing(metrics), metrics.open("a") as file:
+            print(json.dumps(line), file=file, flush=True)
             self.size = file.tell()
 
     def _test(self, now: Trials) -> Trials:
