@@ -1,8 +1,8 @@
 """The copy memory task: repeating ten symbols after many blanks.
 
 A sequence has T + 20 steps: 10 random symbols of 1 to 8, T - 1 blanks (0), a delimiter
-(9) and 10 more delimiters. The target is 0 at every step but the last 10, where it is the
-10 symbols in their order. The loss is the mean cross-entropy over all steps.
+(9) and 10 more delimiters. The target is 0 at every step but the last 10, where it is
+the 10 symbols in their order. The loss is the mean cross-entropy over all steps.
 
 Reference: Bai, Kolter and Koltun, 2018, "An Empirical Evaluation of Generic
 Convolutional and Recurrent Networks for Sequence Modeling"; after Hochreiter and

@@ -28,7 +28,8 @@ class Images(NamedTuple):
     """Images and what they show.
 
     Attributes:
-      images: `(count, rows, columns)`, float32, in [0, 1].
+      images: `(count, rows, columns)`, float32, in [0, 1]. As sequences, each step is a
+        row; see `by_pixels` for single pixels.
       labels: `(count,)`, int32, the digits, 0 to 9.
     """
 
@@ -57,11 +58,12 @@ def digits8x8() -> Digits:
     """
     with np.load(io.BytesIO(read_bytes("digits8x8.npz"))) as file:
         images, labels = file["x"], file["y"]
-    return _split(_images(images, labels, largest=16), 200, 450)
+    train, test = _hold_out(_images(images, labels, largest=16), 450)
+    return Digits(*_hold_out(train, 200), test)
 
 
 def has_mnist(folder: str | Path = MNIST) -> bool:
-    """Returns whether a folder has the four files of MNIST, each with or without .gz."""
+    """Returns whether a folder has the files of MNIST, each with or without `.gz`."""
     names = [name for pair in MNIST_FILES.values() for name in pair]
     return all(file_in(Path(folder), name) for name in names)
 
@@ -70,9 +72,9 @@ def mnist(folder: str | Path = MNIST, validation: int = 5_000) -> Digits:
     """Returns MNIST: 55,000 images for training, 5,000 for validation, 10,000 for test.
 
     The validation images are the last of the 60,000 training images. The folder must
-    have the four files of MNIST, such as `train-images-idx3-ubyte`, each with or without
-    `.gz`. Other data in this format is read too, if the images have 28 by 28 pixels and
-    the labels are 0 to 9.
+    have the four files of MNIST, such as `train-images-idx3-ubyte`, each with or
+    without `.gz`. Other data in this format is read too, if the images have 28 by 28
+    pixels and the labels are 0 to 9.
 
     Args:
       folder: folder of the files. Default: `experiments/data/mnist`.
@@ -85,13 +87,12 @@ def mnist(folder: str | Path = MNIST, validation: int = 5_000) -> Digits:
         _images(*_read_pair(Path(folder), *names), largest=255)
         for names in MNIST_FILES.values()
     )
-    both = Images(*map(np.concatenate, zip(train, test, strict=True)))
     require(
         1 <= validation < len(train.labels),
         f"`validation` must be in [1, {len(train.labels)}) (the number of training "
         f"images), got {validation}.",
     )
-    return _split(both, validation, len(test.labels))
+    return Digits(*_hold_out(train, validation), test)
 
 
 def _read_pair(folder: Path, *names: str) -> tuple[np.ndarray, np.ndarray]:
@@ -119,16 +120,10 @@ def _images(images: np.ndarray, labels: np.ndarray, largest: int) -> Images:
     return Images(images / np.float32(largest), labels.astype(np.int32))
 
 
-def _split(both: Images, validation: int, test: int) -> Digits:
-    """Cuts off the last images for test, and those before for validation."""
-    ends = len(both.labels) - test - validation, len(both.labels) - test
-    images, labels = (np.split(array, ends) for array in both)
-    return Digits(*map(Images, images, labels))
-
-
-def by_rows(images: np.ndarray) -> np.ndarray:
-    """Returns images `(count, rows, columns)` as sequences of rows, without a copy."""
-    return images
+def _hold_out(images: Images, count: int) -> tuple[Images, Images]:
+    """Returns all images but the last `count`, and those."""
+    first, last = zip(*((array[:-count], array[-count:]) for array in images))
+    return Images(*first), Images(*last)
 
 
 def by_pixels(images: np.ndarray, order: np.ndarray | None = None) -> np.ndarray:
@@ -147,10 +142,9 @@ def by_pixels(images: np.ndarray, order: np.ndarray | None = None) -> np.ndarray
 
 
 def permutation(pixels: int, seed: int = PERMUTATION_SEED) -> np.ndarray:
-    """Returns a random order of pixels, `(pixels,)`, the same in every version of NumPy.
+    """Returns a random order of pixels, `(pixels,)`, equal in every version of NumPy.
 
-    Published results use other orders: compare with them only the accuracy, not single
-    runs.
+    Published results use other random orders.
 
     Args:
       pixels: number of pixels, 64 or 784.

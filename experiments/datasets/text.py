@@ -260,8 +260,8 @@ def evaluation_window(
 ) -> tuple[Window, Array]:
     """Returns window `n` of every stream, and which of its steps count.
 
-    In the windows 0 to `evaluation_windows(length, streams, steps) - 1`, every character
-    except the first is the target of exactly one step that counts. The other steps are
+    In the `evaluation_windows(length, streams, steps)` windows, every character except
+    the first is the target of exactly one step that counts. The other steps are
     padding. A network knows nothing of the characters before a stream's part, so one
     stream gives the lowest loss and many streams are faster.
 

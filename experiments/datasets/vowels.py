@@ -48,7 +48,7 @@ def japanese_vowels() -> Vowels:
       ConfigError: the file is missing or damaged.
 
     >>> [part.inputs.shape for part in japanese_vowels()]
-    [(216, 26, 12), (54, 23, 12), (370, 29, 12)]
+    [(216, 26, 12), (54, 25, 12), (370, 29, 12)]
     """
     with np.load(io.BytesIO(read_bytes("japanese_vowels.npz"))) as file:
         train, test = (
@@ -145,9 +145,9 @@ def buckets(lengths: np.ndarray, count: int) -> Buckets:
     Raises:
       ConfigError: `count` is out of range.
 
-    >>> buckets(np.array([9, 2, 3, 8, 9]), 2)
-    Buckets(bucket=array([1, 0, 0, 1, 1], dtype=int32), \
-padded_lengths=array([3, 9], dtype=int32))
+    >>> bucket, padded_lengths = buckets(np.array([9, 2, 3, 8, 9]), 2)
+    >>> bucket.tolist(), padded_lengths.tolist()
+    ([1, 0, 0, 1, 1], [3, 9])
     """
     values, numbers = np.unique(lengths, return_counts=True)
     require(
