@@ -18,6 +18,7 @@ from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
+    paper_names,
     read_config,
     readings,
     to_dict,
@@ -151,7 +152,7 @@ def test_every_reading_loads(name):
         assert read_config(path, other) != read_config(path)
 
 
-@pytest.mark.parametrize("name", config_names())
+@pytest.mark.parametrize("name", paper_names())
 def test_every_network_has_the_weights_of_the_paper(name):
     experiment = read_config(config_path(name))
     network = network_of(experiment)

@@ -56,9 +56,9 @@ class JapaneseVowels(DataTask):
     name: Literal["japanese-vowels"] = "japanese-vowels"
     """The task; only the config file chooses it."""
     layout: Literal["padded", "packed", "bucketed"] = "padded"
-    """How sequences of different lengths share an array. padded: a row for each, as long
-    as the longest. packed: several in a row, with resets. bucketed: batches of similar
-    lengths."""
+    """How sequences of different lengths share an array. padded: a row for each, as
+    long as the longest. packed: several in a row, with resets. bucketed: batches of
+    similar lengths."""
     noise: float = 0.0
     """Standard deviation of the noise on training inputs, in [0, 1)."""
 

@@ -22,10 +22,9 @@ from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TASK_OPTIONS
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-# One file for each published number of Hochreiter and Schmidhuber (1997) is in `CONFIGS`
-# itself, one for each experiment on a data set is in this folder.
+# One file for each published number of Hochreiter and Schmidhuber (1997) is in
+# `CONFIGS` itself, one for each experiment on a data set is in this folder.
 ON_DATA = CONFIGS / "data"
-TASKS = TASK_OPTIONS | DATA_TASKS
 BASELINES = Path(__file__).resolve().parent / "baselines.toml"
 
 
@@ -91,7 +90,7 @@ def readings(path: str | Path) -> dict[str, Reading]:
 def is_on_data(table: dict[str, Any]) -> bool:
     """Says whether the table of a config is that of an experiment on a data set."""
     task = table.get("task")
-    return isinstance(task, dict) and task.get("name") in DATA_TASKS
+    return isinstance(task, dict) and task.get("name") in list(DATA_TASKS)
 
 
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
@@ -287,9 +286,10 @@ def _task_kind(table: dict[str, Any], where: str) -> type:
     if "name" not in table:
         raise ConfigError(f"{where}: missing key `name`.")
     name = _checked("name", table["name"], str, where)
-    if name not in TASKS:
-        raise ConfigError(f"{where}: unknown task `{name}`{nearest(name, TASKS)}")
-    return TASKS[name]
+    known = TASK_OPTIONS | DATA_TASKS
+    if name not in known:
+        raise ConfigError(f"{where}: unknown task `{name}`{nearest(name, known)}")
+    return known[name]
 
 
 def _checked(key: str, value: Any, annotation: Any, where: str) -> Any:

@@ -49,8 +49,8 @@ def scores(logits: Array, labels: Array, classes: int) -> dict[str, Array]:
       classes: number of classes.
 
     Returns:
-      `loss` in nats; `accuracy` in percent; `confusion`, `(classes, classes)`: the number
-      of sequences of each class (row) that were given each class (column).
+      `loss` in nats; `accuracy` in percent; `confusion`, `(classes, classes)`: the
+      number of sequences of each class (row) that were given each class (column).
     """
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     answers = logits.argmax(-1)

@@ -61,7 +61,7 @@ class Sampler:
         self.temperature, self.top_p = temperature, top_p
 
     def start(self, prompt: Array, key: Array) -> Drawn:
-        """Returns the state after a prompt `(characters,)` of at least one character."""
+        """Returns the state after a prompt `(characters,)`, at least one character."""
         variables = {"params": self.params}
         carry, logits = jax.jit(self.model.apply)(variables, jnp.asarray(prompt)[None])
         return Drawn(carry, logits[0, -1], key)
@@ -79,7 +79,7 @@ class Sampler:
         return jax.lax.scan(one, drawn, length=count)
 
     def draw(self, drawn: Drawn, count: int) -> tuple[Drawn, Array]:
-        """Draws characters; returns the state after them and their codes, `(count,)`."""
+        """Draws characters; returns the state after them and the codes, `(count,)`."""
         return self._draw(self.params, drawn, count)
 
     def choose(self, key: Array, logits: Array) -> Array:
@@ -91,7 +91,7 @@ class Sampler:
 
 
 def nucleus(logits: Array, top_p: float) -> Array:
-    """Returns logits that are -inf outside of the smallest set with probability `top_p`.
+    """Returns logits, -inf outside of the smallest set with probability `top_p`.
 
     >>> nucleus(jnp.log(jnp.array([0.1, 0.6, 0.3])), 0.8)[0]
     Array(-inf, dtype=float32)
@@ -112,8 +112,8 @@ def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
       network: number of the network, in [0, seeds).
 
     Raises:
-      ConfigError: the folder has no finished run of a language model, a file is damaged,
-        or there is no network of this number.
+      ConfigError: the folder has no finished run of a language model, a file is
+        damaged, or there is no network of this number.
     """
     if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
         raise ConfigError(
@@ -124,8 +124,8 @@ def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
     is_model = isinstance(experiment, Supervised)
     if not is_model or not isinstance(experiment.task, CharLM):
         raise ConfigError(
-            f"`sample` needs a language model, got a run of `{experiment.task.name}` in "
-            f"`{folder}`."
+            f"`sample` needs a language model, got a run of `{experiment.task.name}` "
+            f"in `{folder}`."
         )
     if not 0 <= network < experiment.seeds:
         raise ConfigError(

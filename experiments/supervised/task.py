@@ -14,14 +14,14 @@ class Task:
 
     A task has its data as arrays, which the trainer puts on the devices once and passes
     to every method, a model, and these methods, which are pure functions. A batch is a
-    function of a key and the number of the update, so a resumed run needs no position in
-    the data.
+    function of a key and the number of the update, so a resumed run needs no position
+    in the data.
 
     Attributes:
       data: pytree of NumPy arrays.
       model: the network, a Flax module.
       sample: one batch of inputs, to initialize the model.
-      splits: names of the splits to evaluate after training. Validation is `"validation"`.
+      splits: names of the splits to evaluate after training.
     """
 
     data: Any = ()

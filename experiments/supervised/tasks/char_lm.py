@@ -1,8 +1,8 @@
 """Predicting the next character of a text.
 
-Training is stateful truncated backpropagation through time: each stream of a batch reads
-its own part of the text, window after window, and its carry goes from one window to the
-next. The gradient ends at the start of a window.
+Training is stateful truncated backpropagation through time: each stream of a batch
+reads its own part of the text, window after window, and its carry goes from one window
+to the next. The gradient ends at the start of a window.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """Naming the speaker of a vowel (Kudo, Toyama and Shimbo, 1999).
 
-Utterances have 7 to 29 frames. There are three layouts of a batch: padded to the longest
-training utterance; packed, several utterances in a row; or bucketed, utterances of
-similar lengths, padded to the longest of the bucket. All networks of a run read the same
-batches.
+Utterances have 7 to 29 frames. There are three layouts of a batch: padded to the
+longest training utterance; packed, several utterances in a row; or bucketed, utterances
+of similar lengths, padded to the longest of the bucket. All networks of a run read the
+same batches.
 """
 
 from functools import partial
