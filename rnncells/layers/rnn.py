@@ -21,6 +21,7 @@ from rnncells.cells.any_cell import (
     sample_of,
     split_shape,
 )
+from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry, cast_like, with_own_dtype
 from rnncells.cells.checks import check_count, check_key, check_not_states
 from rnncells.cells.sample import Sample
@@ -42,7 +43,6 @@ from rnncells.layers.loops import (
     check_default_options,
     fast_loop,
     single_step,
-    step_of,
 )
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence import schedule
