@@ -217,17 +217,26 @@ def check_not_separate(name: str, args: tuple[Any, ...]) -> None:
         )
 
 
-def check_key(key: Any) -> None:
-    """Raises TypeError unless `key` is a random key or None."""
+def check_key(key: Any, argument: str | None = None) -> None:
+    """Raises TypeError unless `key` is a random key or None.
+
+    Args:
+      key: the key.
+      argument: what it is, in the message; None: the key of `initialize_carry`.
+    """
     dtype = getattr(key, "dtype", None)
     is_raw = dtype is not None and dtype == jnp.uint32
     if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return
     shape = getattr(key, "shape", None)
     got = repr(key) if shape is None else f"an array {dtype}{shape}"
+    hint = ""
+    if argument is None:
+        argument = "`key` of `initialize_carry`"
+        hint = " The arguments are initialize_carry(key, sample_input)."
     raise TypeError(
-        "`key` of `initialize_carry` must be a random key such as jax.random.key(0), "
-        f"or None, got {got}. The arguments are initialize_carry(key, sample_input)."
+        f"{argument} must be a random key such as jax.random.key(0), or None, got "
+        f"{got}.{hint}"
     )
 
 
