@@ -98,9 +98,9 @@ class StackedCell(RNNCellBase):
 
     @property
     def features(self) -> int | None:
-        """`features` of the last layer that has this field."""
-        found = [layer for layer in self.layers if hasattr(layer, "features")]
-        return found[-1].features
+        """`features` of the last layer that has this attribute, None without one."""
+        found = (layer for layer in reversed(self.layers) if hasattr(layer, "features"))
+        return getattr(next(found, None), "features", None)
 
     @property
     def num_feature_dims(self) -> int:
