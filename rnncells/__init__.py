@@ -27,6 +27,7 @@ Cells for one step, called as `carry, output = cell(carry, inputs)`:
 
 Wrappers and dropout:
 
+  StackedCell           cells, modules and functions as one cell
   ZoneoutCell           wraps a cell; random units keep their previous state
   VariationalLSTMCell   LSTM with one dropout mask for all steps
   VariationalGRUCell    GRU with one dropout mask for all steps

@@ -19,6 +19,7 @@ from rnncells.cells.lstm2000 import LSTM2000Cell as LSTM2000Cell
 from rnncells.cells.peephole import PeepholeLSTMCell as PeepholeLSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell as ProjectedLSTMCell
 from rnncells.cells.simple import SimpleCell as SimpleCell
+from rnncells.cells.stacked import StackedCell as StackedCell
 from rnncells.cells.variational import VariationalDropout as VariationalDropout
 from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell

@@ -14,16 +14,13 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import initial_carry_of, split_shape
+from rnncells.cells.any_step import deterministic_option, step_of
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
 from rnncells.cells.sample import Sample, sample_structs
-from rnncells.layers.checks import (
-    check_cell_instance,
-    deterministic_option,
-    is_alike,
-)
-from rnncells.layers.loops import step_of, take_apart
+from rnncells.layers.checks import check_cell_instance
+from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import structs, zeros
 

@@ -64,6 +64,24 @@ class AroundLSTM(Case):
         )
 
 
+class OfSeveral(Case):
+    """A stack of an LSTMCell, a Dense layer and a GRUCell, with the same options."""
+
+    @property
+    def make(self):
+        def cell(carry_init=nn.initializers.zeros_init(), **options):
+            return rnncells.StackedCell(
+                [
+                    rnncells.LSTMCell(FEATURES, carry_init=carry_init, **options),
+                    nn.Dense(5, **options),
+                    nn.relu,
+                    rnncells.GRUCell(2, carry_init=carry_init, **options),
+                ]
+            )
+
+        return cell
+
+
 def soft_gate(x):
     """A gate in (0, 1) that is not logistic."""
     return (1 + nn.soft_sign(x)) / 2
@@ -184,6 +202,7 @@ VARIANTS = {
     "ZoneoutCell": AroundLSTM(
         "ZoneoutCell", {"rate": (0.4, 0.1), "deterministic": True}, in_flax=False
     ),
+    "StackedCell": OfSeveral("StackedCell", in_flax=False),
 }
 ALL_CELLS = CELLS | VARIANTS
 # All of `CELLS` but those that share nearly all code with another one.

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,9 @@ LAYERS = {
     "ElmanRNN": rnncells.ElmanRNN(4),
     "Stack": rnncells.Stack([rnncells.GRUCell(4), rnncells.LSTMCell(5)]),
     "RNN": rnncells.RNN(rnncells.MGUCell(4)),
+    "StackedCell": rnncells.RNN(
+        rnncells.StackedCell([rnncells.GRUCell(4), nn.Dense(2), nn.LSTMCell(5)])
+    ),
 }
 
 

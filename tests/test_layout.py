@@ -19,6 +19,7 @@ FLAX = ["chex", "flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", 
 CONTRACT = [
     "rnncells._arguments",
     "rnncells.cells.any_cell",
+    "rnncells.cells.any_step",
     "rnncells.cells.base",
     "rnncells.cells.carry",
     "rnncells.cells.checks",

@@ -57,6 +57,17 @@ CELLS = {
         ),
         {"params": False},
     ),
+    "stacked": (
+        lambda: rnncells.StackedCell(
+            [
+                rnncells.GRUCell(5, param_dtype=jnp.result_type(float)),
+                nn.Dropout(0.4),
+                zoneout(),
+            ],
+            deterministic=False,
+        ),
+        SPLIT,
+    ),
     "own": (lambda: NoisyCell(FEATURES, param_dtype=jnp.result_type(float)), SPLIT),
 }
 

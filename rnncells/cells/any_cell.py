@@ -1,6 +1,6 @@
 """What layers ask of any cell: of rnncells, of Flax or of a user."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import chex
@@ -16,10 +16,34 @@ from rnncells.recurrence.pytrees import StructTree
 
 def is_cell(module: Any) -> bool:
     """Says whether an object has the attributes that all cells have in common."""
+    return has_feature_dims(module) and "initialize_carry" in _members(module)
+
+
+def has_feature_dims(module: Any) -> bool:
+    """Says whether an object has `num_feature_dims` or its name in Flax."""
+    return not _members(module).isdisjoint(("num_feature_dims", "num_feature_axes"))
+
+
+def _members(module: Any) -> set[str]:
     # `hasattr` of a bound module without the attribute would run its `setup`.
-    names = {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
-    has_axes = not names.isdisjoint(("num_feature_dims", "num_feature_axes"))
-    return has_axes and "initialize_carry" in names
+    return {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
+
+
+def warn_of_shared(owner: str, layers: Iterable[Any]) -> None:
+    """Warns if one instance is listed twice.
+
+    Args:
+      owner: name of the module whose layers they are.
+      layers: layers with parameters.
+    """
+    layers = list(layers)
+    shared = [m for k, m in enumerate(layers) if any(m is n for n in layers[:k])]
+    if shared:
+        warn(
+            f"`layers` of {owner} has one instance of {type(shared[0]).__name__} more "
+            "than once, so these layers share their parameters. For separate "
+            "parameters, create one for each layer: [Cell(64) for _ in range(3)]."
+        )
 
 
 def feature_dims(cell: nn.Module) -> int:

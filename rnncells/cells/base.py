@@ -271,7 +271,11 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
         key = rng if key is None else key
         sample = input_shape if sample_input is None else sample_input
-        specs, treedef = jax.tree.flatten(self._carry_structs(sample_structs(sample)))
+        return self._initial_carry(key, sample_structs(sample))
+
+    @nn.nowrap
+    def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+        specs, treedef = jax.tree.flatten(self._carry_structs(sample))
         # A carry of one array uses `key` itself, as in flax.linen, so that a random
         # `carry_init` returns the same values.
         keys = [key] * len(specs)

@@ -78,3 +78,18 @@ def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
         return new_leaf
 
     return jax.tree.map(cast, new, old)
+
+
+def describe(carry: Carry) -> Any:
+    """Returns, for each leaf of a carry, its shape and whether it is complex."""
+
+    def kind(leaf):
+        is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
+        return ("complex" if is_complex else "real") + str(jnp.shape(leaf))
+
+    return jax.tree.map(kind, carry)
+
+
+def is_alike(carry: Carry, other: Carry) -> bool:
+    """Says whether two carries differ only in values and precision."""
+    return jax.tree.flatten(describe(carry)) == jax.tree.flatten(describe(other))

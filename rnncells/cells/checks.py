@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import chex
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike
 from rnncells.cells.sample import is_shape
 
 # The fields of cells and layers that are initializers, and those that are bools.
@@ -198,17 +199,44 @@ def check_instance(name: str, field: str, module: Any) -> None:
         )
 
 
-def check_key(key: Any) -> None:
-    """Raises TypeError unless `key` is a random key or None."""
+def check_list(name: str, layers: Any) -> None:
+    """Raises ValueError unless the field `layers` is a list that is not empty."""
+    if not isinstance(layers, Sequence) or not layers:
+        raise ValueError(
+            f"`layers` of {name} must be a list with at least one layer, got "
+            f"{layers!r}."
+        )
+
+
+def check_not_separate(name: str, args: tuple[Any, ...]) -> None:
+    """Raises TypeError if layers are separate arguments, not a list."""
+    if not isinstance(args[0], Sequence):
+        raise TypeError(
+            f"`layers` of {name} must be a list, as in {name}([a, b]), got "
+            f"{len(args)} arguments."
+        )
+
+
+def check_key(key: Any, argument: str | None = None) -> None:
+    """Raises TypeError unless `key` is a random key or None.
+
+    Args:
+      key: the key.
+      argument: what it is, in the message; None: the key of `initialize_carry`.
+    """
     dtype = getattr(key, "dtype", None)
     is_raw = dtype is not None and dtype == jnp.uint32
     if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return
     shape = getattr(key, "shape", None)
     got = repr(key) if shape is None else f"an array {dtype}{shape}"
+    hint = ""
+    if argument is None:
+        argument = "`key` of `initialize_carry`"
+        hint = " The arguments are initialize_carry(key, sample_input)."
     raise TypeError(
-        "`key` of `initialize_carry` must be a random key such as jax.random.key(0), "
-        f"or None, got {got}. The arguments are initialize_carry(key, sample_input)."
+        f"{argument} must be a random key such as jax.random.key(0), or None, got "
+        f"{got}.{hint}"
     )
 
 
@@ -350,3 +378,13 @@ def check_returned(method: str, name: str, returned: Any) -> tuple[Any, Any]:
     raise TypeError(
         f"`{method}` of {name} must return (new_carry, output), got {got} {shapes}."
     )
+
+
+def check_kept(cell: str, new: Carry, old: Carry) -> None:
+    """Raises ValueError if a step changed the structure or shapes of its carry."""
+    if not is_alike(new, old):
+        raise ValueError(
+            f"{cell} got the carry {describe(old)} and returned {describe(new)}. A "
+            "step must keep the carry's structure, its shapes, and whether it is real "
+            "or complex. If you passed `initial_carry`, check that it fits the inputs."
+        )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from rnncells._arguments import ChecksArguments
 from rnncells._user_warning import warn
+from rnncells.cells.any_step import takes_any_keyword
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_instance
 from rnncells.cells.sample import Sample
@@ -19,7 +20,6 @@ from rnncells.layers.checks import (
     check_call,
     check_pair,
     resolve_flags,
-    takes_any_keyword,
 )
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall

@@ -1,7 +1,5 @@
 """Checks of the arguments of layers over sequences."""
 
-import inspect
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,8 +11,7 @@ import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
 from rnncells._user_warning import warn
-from rnncells.cells.any_cell import is_cell
-from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.carry import Carry, describe, is_alike
 from rnncells.cells.checks import check_instance
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
@@ -75,40 +72,6 @@ def check_call(layer: nn.Module, deterministic: Any) -> None:
         raise CallCompactUnboundModuleError()
     if deterministic is not None:
         check_bools(type(layer).__name__, deterministic=deterministic)
-
-
-def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, bool]:
-    """Returns `deterministic` as an argument of a call, if the callee takes it.
-
-    Args:
-      module: a cell, another module, or a function, which does not take it.
-      deterministic: the argument; None: it is not given.
-
-    Raises:
-      TypeError: the module has a field `deterministic`, but its call does not take it.
-    """
-    if deterministic is None or not isinstance(module, nn.Module):
-        return {}
-    call = type(module).__call__
-    # A cell with `**kwargs` wraps another cell. (`nn.Sequential` has them, too, but its
-    # layers need not take the argument.)
-    is_wrapper = is_cell(module) and takes_any_keyword(call)
-    if is_wrapper or "deterministic" in inspect.signature(call).parameters:
-        return {"deterministic": deterministic}
-    if hasattr(type(module), "deterministic"):
-        name = type(module).__name__
-        raise TypeError(
-            f"`deterministic` was passed to a layer of {name}, which has a field "
-            "`deterministic`, but does not take it in its call. Add the argument "
-            f"`deterministic=None` to `{name}.__call__`, or set only the field."
-        )
-    return {}
-
-
-def takes_any_keyword(function: Callable) -> bool:
-    """Says whether a function has a parameter such as `**kwargs`."""
-    parameters = inspect.signature(function).parameters.values()
-    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def check_inputs(inputs: Any) -> None:
@@ -319,31 +282,6 @@ def check_pair(name: str, pair: Any) -> None:
         raise ValueError(
             f"`{name}` of Bidirectional must be a pair (forward, backward), got "
             f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
-        )
-
-
-def describe(carry: Carry) -> Any:
-    """Returns, for each leaf of a carry, its shape and whether it is complex."""
-
-    def kind(leaf):
-        is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
-        return ("complex" if is_complex else "real") + str(jnp.shape(leaf))
-
-    return jax.tree.map(kind, carry)
-
-
-def is_alike(carry: Carry, other: Carry) -> bool:
-    """Says whether two carries differ only in values and precision."""
-    return jax.tree.flatten(describe(carry)) == jax.tree.flatten(describe(other))
-
-
-def check_kept(cell: str, new: Carry, old: Carry) -> None:
-    """Raises ValueError if a step changed the structure or shapes of its carry."""
-    if not is_alike(new, old):
-        raise ValueError(
-            f"{cell} got the carry {describe(old)} and returned {describe(new)}. A "
-            "step must keep the carry's structure, its shapes, and whether it is real "
-            "or complex. If you passed `initial_carry`, check that it fits the inputs."
         )
 
 

@@ -11,10 +11,8 @@ import jax.numpy as jnp
 from flax.core import DenyList
 from flax.errors import FlaxError, InvalidRngError
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, cast_like
-from rnncells.cells.checks import check_returned
-from rnncells.layers.checks import check_kept, deterministic_option
+from rnncells.cells.any_step import step_of
+from rnncells.cells.carry import Carry
 from rnncells.layers.rng_streams import (
     RngStreams,
     count_draws,
@@ -285,29 +283,3 @@ def _counters(
     counters = count(own, variables, carry, x_t, streams.like)
     # Later draws continue with the counters that flax.linen.scan leaves.
     return counters, count(counters, variables, carry, x_t, streams.like)
-
-
-def step_of(
-    cell: nn.Module,
-    carry: Carry,
-    inputs: chex.ArrayTree,
-    deterministic: bool | None = None,
-) -> tuple[Carry, chex.ArrayTree]:
-    """Applies one step of any cell; casts the new carry to the dtypes of the old.
-
-    Args:
-      cell: the cell, bound.
-      carry: carry before the step.
-      inputs: one step of input.
-      deterministic: overrides the field of our cells; passed to other cells if they
-        take this argument.
-    """
-    name = type(cell).__name__
-    if isinstance(cell, RNNCellBase):
-        cell = cell._with_deterministic(deterministic)
-        if hasattr(type(cell), "deterministic"):
-            deterministic = None  # under `nn.remat`, an argument would be an array
-    result = cell(carry, inputs, **deterministic_option(cell, deterministic))
-    new, output = check_returned("__call__", name, result)
-    check_kept(name, new, carry)
-    return cast_like(new, carry), output

@@ -15,7 +15,7 @@ from rnncells._arguments import ChecksArguments
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import feature_dims, initial_carry_of, sample_of
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.carry import Carry, describe
 from rnncells.cells.checks import (
     check_count,
     check_deterministic,
@@ -33,7 +33,6 @@ from rnncells.layers.checks import (
     check_call,
     check_inputs,
     check_layout,
-    describe,
     resolve_flags,
     warn_of_sequence,
 )

@@ -33,10 +33,7 @@ class RngStreams(NamedTuple):
         streams = {}
         for name, raw in (item for keys in data for item in keys.items()):
             like = self.like[name]
-            key = raw
-            if _is_typed(like.rng):
-                key = jax.random.wrap_key_data(raw, impl=jax.random.key_impl(like.rng))
-            streams[name] = LazyRng(key, like.suffix)
+            streams[name] = LazyRng(key_like(raw, like.rng), like.suffix)
         return streams
 
 
@@ -49,9 +46,9 @@ def rng_streams_of(rnn: nn.Module, steps: int) -> RngStreams:
         like[name] = rnn.cell.scope.rngs[name]
         key = like[name].rng
         if is_split:
-            stepwise[name] = _data(jax.random.split(key, steps))
+            stepwise[name] = key_data(jax.random.split(key, steps))
         else:
-            fixed[name] = _data(key)
+            fixed[name] = key_data(key)
     return RngStreams(fixed, stepwise, like)
 
 
@@ -101,9 +98,17 @@ def copied(counters: dict) -> dict:
     }
 
 
+def key_data(keys: chex.PRNGKey) -> jax.Array:
+    """Returns the raw data of keys."""
+    return jax.random.key_data(keys) if _is_typed(keys) else keys
+
+
+def key_like(raw: jax.Array, key: chex.PRNGKey) -> chex.PRNGKey:
+    """Returns raw data as a key of the same form as another key."""
+    if not _is_typed(key):
+        return raw
+    return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(key))
+
+
 def _is_typed(key: chex.PRNGKey) -> bool:
     return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-
-
-def _data(keys: jax.Array) -> jax.Array:
-    return jax.random.key_data(keys) if _is_typed(keys) else keys

@@ -1,6 +1,6 @@
 """A layer that runs any cell over sequences."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from rnncells.cells.any_cell import (
     sample_of,
     split_shape,
 )
+from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry, cast_like, with_own_dtype
 from rnncells.cells.checks import check_count, check_key, check_not_states
 from rnncells.cells.sample import Sample
@@ -37,12 +38,12 @@ from rnncells.layers.checks import (
     resolve_flags,
     warn_of_sequence,
 )
+from rnncells.layers.decoding import check_feedback, decode
 from rnncells.layers.learned_carry import LearnedCarry
 from rnncells.layers.loops import (
     check_default_options,
     fast_loop,
     single_step,
-    step_of,
 )
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence import schedule
@@ -359,6 +360,141 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         loop = single_step(self.cell, partial(step_of, deterministic=deterministic))
         carry, _, output = schedule.scan(loop, None, carry, one, arranged)
         return carry, jax.tree.map(lambda leaf: leaf[0], output)
+
+    def decode(
+        self,
+        first_input: chex.ArrayTree,
+        steps: int | None = None,
+        *,
+        feed: Callable[..., chex.ArrayTree] | None = None,
+        feed_key: chex.PRNGKey | None = None,
+        targets: chex.ArrayTree | None = None,
+        teacher_forcing_rate: float | jax.Array | None = None,
+        initial_carry: Carry | None = None,
+        init_key: chex.PRNGKey | None = None,
+        return_carry: bool | None = None,
+        return_all_carries: bool | None = None,
+        return_inputs: bool = False,
+        time_major: bool | None = None,
+        deterministic: bool | None = None,
+    ) -> Any:
+        """Runs the cell on its own outputs: those of a step are the next inputs.
+
+        >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
+        >>> cell = rnncells.StackedCell([rnncells.LSTMCell(8), nn.Dense(3)])
+        >>> rnn, x = rnncells.RNN(cell, return_carry=True), jnp.ones((2, 5, 3))
+        >>> (carry, y), params = rnn.init_with_output(jax.random.key(0), x)
+        >>> carry, forecast = rnn.apply(
+        ...     params, y[:, -1], steps=10, initial_carry=carry, method="decode"
+        ... )
+        >>> forecast.shape
+        (2, 10, 3)
+
+        In training with teacher forcing, some steps see targets in place of outputs:
+
+        >>> targets = jnp.zeros((2, 10, 3))
+        >>> carry, y = rnn.apply(
+        ...     params,
+        ...     x[:, -1],
+        ...     targets=targets,
+        ...     teacher_forcing_rate=0.5,
+        ...     rngs={"teacher_forcing": jax.random.key(1)},
+        ...     method="decode",
+        ... )
+
+        To sample tokens, let the cell embed them, and let `feed` draw them:
+
+        >>> cell = rnncells.StackedCell(
+        ...     [nn.Embed(20, 8), rnncells.GRUCell(16), nn.Dense(20)]
+        ... )
+        >>> rnn, start = rnncells.RNN(cell), jnp.array([0, 0])  # two rows
+        >>> params = rnn.init(jax.random.key(0), start[:, None])
+        >>> logits, tokens = rnn.apply(
+        ...     params,
+        ...     start,
+        ...     steps=10,
+        ...     feed=lambda logits, key: jax.random.categorical(key, logits),
+        ...     feed_key=jax.random.key(2),
+        ...     return_inputs=True,
+        ...     method="decode",
+        ... )
+        >>> logits.shape, tokens.shape
+        ((2, 10, 20), (2, 10))
+
+        Values and gradients are those of a Python loop over `step`. Gradients flow
+        through the outputs that are fed back; `feed=jax.lax.stop_gradient` stops them.
+
+        Args:
+          first_input: inputs of the first step, pytree of `(*batch, *features)`.
+          steps: number of steps, at least 1; default: that of `targets`.
+          feed: function from the outputs of a step to the inputs of the next step,
+            which must have the structure and shapes of `first_input`. It must be a
+            function of arrays; put modules into the cell. Default: identity.
+          feed_key: random key. It is split into `steps` keys, and step `t` calls
+            `feed(outputs, keys[t])`.
+          targets: pytree of `(*batch, steps, *features)` in the form of `first_input`:
+            the inputs that should follow each step. The last ones are not read.
+          teacher_forcing_rate: probability in [0, 1] that a row sees its target after a
+            step, drawn for each row and step from the random stream
+            `'teacher_forcing'`. It can be a traced scalar, which is clipped to the
+            range. 0 and 1 need no stream, unless traced. With 1, decoding is the call
+            on the targets, shifted by one step. Default: 1 with `targets`.
+          initial_carry: carry before the first step, for example the final carry of an
+            encoder; default: the cell's `initialize_carry`.
+          init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
+          return_carry: overrides the field.
+          return_all_carries: overrides the field.
+          return_inputs: also returns the inputs that follow each step, such as sampled
+            tokens: `(outputs, inputs)` in place of the outputs.
+          time_major: overrides the field.
+          deterministic: as in the call.
+
+        Returns:
+          The outputs, `(*batch, steps, *features)`, or pairs as in the call.
+
+        Raises:
+          ValueError: `steps` is less than 1; the outputs or results of `feed` do not
+            have the form of `first_input`, or `targets` do not; a known rate is not in
+            [0, 1] or has no targets; the layer has `reverse=True`.
+          TypeError: neither `steps` nor `targets` is given; `feed` is no function.
+          InvalidRngError: the random stream is missing.
+        """
+        check_call(self, deterministic)
+        if self.reverse:
+            raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
+        flags = resolve_flags(
+            self,
+            return_carry=return_carry,
+            return_all_carries=return_all_carries,
+            return_inputs=return_inputs,
+            time_major=time_major,
+        )
+        first = self._arrays(first_input)
+        one = jax.tree.map(lambda leaf: leaf[None], first)
+        batch = check_layout(one, self._feature_dims())[1:]
+        axis = 0 if flags["time_major"] else len(batch)
+        targets = None if targets is None else jax.tree.map(jnp.asarray, targets)
+        feedback = check_feedback(
+            first, axis, steps, feed, feed_key, targets, teacher_forcing_rate
+        )
+        carry, _ = self._carries(structs(first), initial_carry, init_key, None, None)
+        carry, carries, results = decode(
+            self,
+            feedback,
+            carry,
+            first,
+            batch,
+            deterministic,
+            keep_final=flags["return_carry"],
+            keep_all=flags["return_all_carries"],
+        )
+        carries, (outputs, inputs) = jax.tree.map(
+            lambda leaf: jnp.moveaxis(leaf, 0, axis), (carries, results)
+        )
+        outputs = (outputs, inputs) if return_inputs else outputs
+        if flags["return_all_carries"]:
+            return carries, outputs
+        return (carry, outputs) if flags["return_carry"] else outputs
 
     @property
     def streams(self) -> dict[PRNGSequenceFilter, bool]:

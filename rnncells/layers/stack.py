@@ -11,19 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from rnncells._arguments import ChecksArguments
-from rnncells._user_warning import warn
-from rnncells.cells.any_cell import is_cell, sample_of
+from rnncells.cells.any_cell import is_cell, sample_of, warn_of_shared
+from rnncells.cells.any_step import (
+    deterministic_option,
+    takes_any_keyword,
+    without_dropout,
+)
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_key
+from rnncells.cells.checks import check_key, check_list, check_not_separate
 from rnncells.cells.sample import Sample
 from rnncells.layers.checks import (
     check_bools,
     check_call,
     check_inputs,
     check_padded_outputs,
-    deterministic_option,
     resolve_flags,
-    takes_any_keyword,
 )
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
@@ -80,11 +82,7 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
 
     @classmethod
     def _check_positional(cls, args, most):
-        if not isinstance(args[0], Sequence):
-            raise TypeError(
-                "`layers` of Stack must be a list, as in Stack([a, b]), got "
-                f"{len(args)} arguments."
-            )
+        check_not_separate("Stack", args)
 
     def __post_init__(self):
         check_bools(
@@ -93,11 +91,7 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
             time_major=self.time_major,
             return_carry=self.return_carry,
         )
-        if not isinstance(self.layers, Sequence) or not self.layers:
-            raise ValueError(
-                "`layers` of Stack must be a list with at least one layer, got "
-                f"{self.layers!r}."
-            )
+        check_list("Stack", self.layers)
         for layer in self.layers:
             is_layer = callable(layer) or _is_recurrent(layer)
             if isinstance(layer, type) or not is_layer:
@@ -160,7 +154,7 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
         """
         check_call(self, deterministic)
         check_inputs(inputs)
-        self._warn_of_shared_layers()
+        warn_of_shared("Stack", filter(_is_recurrent, self.layers))
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
         if padded_outputs is not None:
             check_padded_outputs(padded_outputs)
@@ -284,7 +278,7 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
                 arguments = {"time_major": True, "deterministic": True}
                 return _run(stack.over_time[index], inputs, arguments)
 
-            return stack._compose(run, x, _without_dropout)
+            return stack._compose(run, x, without_dropout)
 
         def sequence(leaf):
             return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
@@ -324,23 +318,6 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
         if self.skip_connections:
             outputs = _concatenated(*everything)
         return tuple(carries), outputs
-
-    @nn.nowrap
-    def _warn_of_shared_layers(self) -> None:
-        layers = [layer for layer in self.layers if _is_recurrent(layer)]
-        shared = [m for k, m in enumerate(layers) if any(m is n for n in layers[:k])]
-        if shared:
-            warn(
-                f"`layers` of Stack has one instance of {type(shared[0]).__name__} "
-                "more than once, so these layers share their parameters. For separate "
-                "parameters, create one for each layer: [Cell(64) for _ in range(3)]."
-            )
-
-
-def _without_dropout(function: Callable) -> dict[str, bool]:
-    """Returns deterministic=True for a function, unless its own field decides."""
-    is_decided = getattr(function, "deterministic", None) is not None
-    return {} if is_decided else deterministic_option(function, True)
 
 
 def _is_recurrent(layer: Any) -> bool:

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.cells.carry import Carry, cast_like
+from rnncells.cells.carry import Carry, cast_like, describe, is_alike
 from rnncells.cells.checks import check_count
-from rnncells.layers.checks import check_bools, describe, is_alike
+from rnncells.layers.checks import check_bools
 from rnncells.recurrence.masks import select
 
 

@@ -1,0 +1,287 @@
+"""A loop in which the outputs of a step are the inputs of the next one.
+
+The inputs of the next step are a part of the carry, so the loops of RNN run it.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.errors import InvalidRngError
+
+from rnncells.cells.any_step import step_of
+from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.checks import check_count, check_key
+from rnncells.layers.loops import fast_loop
+from rnncells.layers.rng_streams import key_data, key_like
+from rnncells.recurrence import schedule
+from rnncells.recurrence.masks import select
+from rnncells.recurrence.pytrees import structs
+
+RNG_STREAM = "teacher_forcing"
+_NO_MASKS = schedule.Schedule(0, "run", None, None, None)
+_KINDS = {
+    "bool": jnp.bool_,
+    "int": jnp.integer,
+    "float": jnp.floating,
+    "complex": jnp.complexfloating,
+}
+
+
+class Feedback(NamedTuple):
+    """Where the inputs of the steps come from.
+
+    Attributes:
+      steps: number of steps.
+      feed: makes the next inputs of the outputs; None: the outputs are the inputs.
+      feed_key: a random key, which is split into one for each call of `feed`, or None.
+      targets: the inputs after each step, `(time, *batch, *features)`, or None.
+      rate: probability that a row sees a target after a step: a number or an array.
+    """
+
+    steps: int
+    feed: Callable | None
+    feed_key: chex.PRNGKey | None
+    targets: chex.ArrayTree | None
+    rate: Any
+
+
+class Now(NamedTuple):
+    """What differs from step to step.
+
+    Attributes:
+      number: of the step.
+      key: raw data of the key of `feed`, or None.
+      target: inputs after the step, or None.
+      forced: `(*batch,)`, true for rows that see the target, or None.
+    """
+
+    number: jax.Array
+    key: jax.Array | None
+    target: chex.ArrayTree | None
+    forced: jax.Array | None
+
+
+def decode(
+    rnn: nn.Module,
+    feedback: Feedback,
+    carry: Carry,
+    first: chex.ArrayTree,
+    batch: tuple[int, ...],
+    deterministic: bool | None,
+    **keep: bool,
+) -> tuple[Carry, Carry | None, tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Runs a layer on its own outputs.
+
+    Args:
+      rnn: the layer, bound.
+      feedback: where the inputs come from.
+      carry: carry before the first step.
+      first: inputs of the first step.
+      batch: batch axes.
+      deterministic: see `RNN`.
+      **keep: `keep_final` and `keep_all` of `schedule.scan`.
+
+    Returns:
+      The final carry, the carries after every step (or None), and the outputs and the
+      inputs after every step, time first.
+    """
+    if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
+        inputs = jax.tree.map(_shifted, first, feedback.targets)
+        step = partial(step_of, deterministic=deterministic)
+        carry, carries, outputs = schedule.scan(
+            fast_loop(rnn, 0, step), None, carry, inputs, _NO_MASKS, **keep
+        )
+        return carry, carries, (outputs, feedback.targets)
+    step = partial(_step, feedback, deterministic=deterministic)
+    (carry, _), carries, results = schedule.scan(
+        fast_loop(rnn, 0, step),
+        None,
+        (carry, first),
+        _of_steps(rnn, feedback, batch),
+        _NO_MASKS,
+        **keep,
+    )
+    return carry, None if carries is None else carries[0], results
+
+
+def _shifted(first: jax.Array, targets: jax.Array) -> jax.Array:
+    return jnp.concatenate([first[None], targets[:-1]])
+
+
+def _of_steps(rnn: nn.Module, feedback: Feedback, batch: tuple[int, ...]) -> Now:
+    """Returns what differs from step to step, time first."""
+    steps, key = feedback.steps, feedback.feed_key
+    keys = None if key is None else key_data(jax.random.split(key, steps))
+    forced = None
+    if feedback.targets is not None:
+        forced = _draws(rnn, feedback.rate, (steps, *batch))
+    return Now(jnp.arange(steps), keys, feedback.targets, forced)
+
+
+def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Returns where rows see targets."""
+    if rnn.is_initializing() or (_is_known(rate) and rate == 0):
+        return jnp.zeros(shape, bool)
+    if not rnn.has_rng(RNG_STREAM):
+        raise InvalidRngError(
+            f"`teacher_forcing_rate` of `decode` needs a random key for "
+            f'`{RNG_STREAM}`, unless it is 0 or 1. Pass rngs={{"{RNG_STREAM}": key}} '
+            "to `apply`."
+        )
+    return jax.random.bernoulli(rnn.make_rng(RNG_STREAM), rate, shape)
+
+
+def _step(
+    feedback: Feedback,
+    cell: nn.Module,
+    carry: tuple[Carry, chex.ArrayTree],
+    now: Now,
+    deterministic: bool | None,
+) -> tuple[tuple[Carry, chex.ArrayTree], tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Applies a cell whose carry is its own and its next inputs."""
+    state, inputs = carry
+    state, output = step_of(cell, state, inputs, deterministic)
+    following = output
+    if feedback.feed_key is not None:
+        following = feedback.feed(output, key_like(now.key, feedback.feed_key))
+    elif feedback.feed is not None:
+        following = feedback.feed(output)
+    following = _as_inputs(following, inputs, type(cell).__name__, feedback.feed)
+    if now.target is not None:
+        following = select(now.forced, now.target, following)
+    return (state, following), (output, following)
+
+
+def _as_inputs(
+    following: Any, inputs: chex.ArrayTree, cell: str, feed: Callable | None
+) -> chex.ArrayTree:
+    """Returns the next inputs in the dtypes of the first, after checking their form."""
+    if _form(following) != _form(inputs):
+        source, hint = "`feed` returned", ""
+        if feed is None:
+            source = f"the outputs of {cell} are"
+            hint = (
+                " Pass `feed`, a function from outputs to inputs, or end the cell with "
+                "a layer of this width: StackedCell([cell, nn.Dense(width)])."
+            )
+        raise ValueError(
+            "The next inputs in `decode` must have the form of `first_input`, "
+            f"{_form(inputs)}, but {source} {_form(following)}.{hint}"
+        )
+    return jax.tree.map(
+        lambda new, old: jnp.asarray(new, dtype_of(old)), following, inputs
+    )
+
+
+def _form(tree: chex.ArrayTree) -> str:
+    """Returns the structure of a pytree with the kind and the shape of each array."""
+
+    def form(leaf):
+        dtype = dtype_of(leaf)
+        names = [name for name, kind in _KINDS.items() if jnp.issubdtype(dtype, kind)]
+        return f"{(*names, dtype)[0]}{jnp.shape(leaf)}"
+
+    return str(jax.tree.map(form, tree)).replace("'", "")
+
+
+def check_feedback(
+    first: chex.ArrayTree,
+    axis: int,
+    steps: Any,
+    feed: Any,
+    feed_key: Any,
+    targets: Any,
+    rate: Any,
+) -> Feedback:
+    """Returns the arguments of `RNN.decode` as a `Feedback`, or raises an error.
+
+    Args:
+      first: inputs of the first step.
+      axis: position of the time axis.
+      steps: `steps`.
+      feed: `feed`.
+      feed_key: `feed_key`.
+      targets: `targets`, as arrays.
+      rate: `teacher_forcing_rate`.
+    """
+    if steps is not None:
+        check_count("decode", "steps", steps)
+    if targets is None and steps is None:
+        raise TypeError(
+            "`decode` needs `steps`, or `targets`, which has as many steps."
+        )
+    _check_feed(feed, feed_key)
+    if targets is None:
+        if rate is not None:
+            raise ValueError(
+                "`teacher_forcing_rate` of `decode` needs `targets`, got None. Pass "
+                "the inputs after each step, (*batch, steps, *features)."
+            )
+        return Feedback(steps, feed, feed_key, None, 0)
+    return Feedback(
+        _check_targets(first, axis, steps, targets),
+        feed,
+        feed_key,
+        jax.tree.map(
+            lambda leaf, like: jnp.moveaxis(leaf, axis, 0).astype(like.dtype),
+            targets,
+            first,
+        ),
+        _check_rate(1 if rate is None else rate),
+    )
+
+
+def _check_feed(feed: Any, feed_key: Any) -> None:
+    if feed is None:
+        if feed_key is not None:
+            raise ValueError("`feed_key` of `decode` needs `feed`, got None.")
+        return
+    if isinstance(feed, nn.Module) or not callable(feed):
+        raise TypeError(
+            f"`feed` of `decode` must be a function of arrays, got {feed!r}. Put "
+            "modules into the cell: StackedCell([nn.Embed(...), cell, nn.Dense(...)])."
+        )
+    check_key(feed_key, "`feed_key` of `decode`")
+
+
+def _check_targets(
+    first: chex.ArrayTree, axis: int, steps: int | None, targets: chex.ArrayTree
+) -> int:
+    """Returns the number of steps, or raises ValueError if `targets` do not fit."""
+    leaves = jax.tree.leaves(targets)
+    has_time = all(leaf.ndim > axis for leaf in leaves) and bool(leaves)
+    count = leaves[0].shape[axis] if steps is None and has_time else steps
+    without_time = structs(targets, drop_axis=axis)
+    is_alike = has_time and _form(without_time) == _form(first)
+    if not is_alike or any(leaf.shape[axis] != count for leaf in leaves):
+        raise ValueError(
+            "`targets` of `decode` must be like `first_input` with a time axis "
+            f"{'' if count is None else f'of size {count} '}at position {axis}, "
+            f"{_form(first)}, got {_form(targets)}. (`time_major` sets the position.)"
+        )
+    check_count("decode", "steps", count)
+    return count
+
+
+def _check_rate(rate: Any) -> Any:
+    is_number = isinstance(rate, int | float | np.number | np.ndarray | jax.Array)
+    if isinstance(rate, bool) or not is_number or jnp.shape(rate) != ():
+        raise TypeError(
+            f"`teacher_forcing_rate` of `decode` must be a number or a scalar array, "
+            f"got {rate!r}."
+        )
+    if _is_known(rate) and not 0 <= rate <= 1:
+        raise ValueError(
+            f"`teacher_forcing_rate` of `decode` must be in [0, 1], got {rate}."
+        )
+    return rate
+
+
+def _is_known(rate: Any) -> bool:
+    return not isinstance(rate, jax.core.Tracer)

@@ -1,0 +1,262 @@
+"""A stack as one cell: it equals its layers, each run over the whole sequence."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import assert_close, assert_equal, random_like, random_params
+from compiled import Program
+from sequences import ROWS, STEPS, WAYS
+
+import rnncells
+from rnncells.layers.loops import take_apart
+
+FEATURES_IN = 3
+NORMAL = nn.initializers.normal(1.0)
+
+
+class Leaky(nn.Module):
+    """A cell of a user: it has only what Flax asks for."""
+
+    features: int
+    num_feature_axes = 1
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        dtype = jnp.result_type(float)
+        return jax.random.normal(rng, (*input_shape[:-1], self.features), dtype)
+
+    @nn.compact
+    def __call__(self, h, x):
+        dense = partial(nn.Dense, self.features, param_dtype=jnp.result_type(float))
+        h = 0.5 * h + jnp.tanh(dense(name="x")(x) + dense(name="h")(h))
+        return h, h
+
+
+class Echo(nn.Module):
+    """A cell of a user without parameters: the output is the input."""
+
+    num_feature_axes: int = 1
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        return ()
+
+    def __call__(self, carry, x):
+        return carry, x
+
+
+def layers():
+    """Returns cells of rnncells, Flax and a user, modules, and a function."""
+    dtype = {"param_dtype": jnp.result_type(float)}
+    return [
+        nn.Dense(6, **dtype),
+        rnncells.LSTMCell(4, carry_init=NORMAL, **dtype),
+        nn.LayerNorm(**dtype),
+        nn.GRUCell(5, **dtype),
+        jnp.tanh,
+        Leaky(7),
+        nn.Dense(2, **dtype),
+    ]
+
+
+def of_rnns(params):
+    """Returns parameters of cells as those of RNNs, where the layers are RNNs."""
+    cells = {"layers_1", "layers_3", "layers_5"}
+    return {k: {"cell": p} if k in cells else p for k, p in params.items()}
+
+
+def gradients(function, params, *arguments):
+    def loss(params, *arguments):
+        leaves = jax.tree.leaves(function(params, *arguments))
+        return sum(jnp.sum(jnp.sin(leaf + k)) for k, leaf in enumerate(leaves))
+
+    positions = tuple(range(1 + len(arguments)))
+    return jax.jit(jax.value_and_grad(loss, positions))(params, *arguments)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_one_loop_equals_one_loop_for_each_layer(reverse, rng, float64):
+    if reverse:
+        options = {"reverse": True, "keep_order": True}
+        run = [
+            rnncells.RNN(layer, **options)
+            if hasattr(layer, "initialize_carry")
+            else layer
+            for layer in layers()
+        ]
+        stack, rename = rnncells.Stack(run, return_carry=True), of_rnns
+    else:
+        options, rename = {}, dict
+        stack = rnncells.Stack(layers(), return_carry=True)
+    # `memory` raises unless the fast loop runs.
+    rnn = rnncells.RNN(
+        rnncells.StackedCell(layers()), return_carry=True, memory="recompute", **options
+    )
+    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES_IN)))
+    params = random_params(rng, rnn, x)["params"]["cell"]
+    carry = random_like(rng, rnn.initialize_carry(jax.random.key(0), x[:, 0]))
+
+    # Resets restore random carries, which depend on the key.
+    ways = WAYS["all"] | {"init_key": jax.random.key(5)}
+
+    def one_loop(params, x, carry):
+        params = {"params": {"cell": params}}
+        return rnn.apply(params, x, initial_carry=carry, **ways)
+
+    def layer_by_layer(params, x, carry):
+        params = {"params": rename(params)}
+        return stack.apply(params, x, initial_carry=carry, **ways)
+
+    actual = gradients(one_loop, params, x, carry)
+    expected = gradients(layer_by_layer, params, x, carry)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_initial_carries_and_parameters_are_those_of_a_stack(rng):
+    stack, rnn = rnncells.Stack(layers()), rnncells.RNN(rnncells.StackedCell(layers()))
+    x = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)), jnp.float32)
+    key = jax.random.key(3)
+
+    carry = rnn.initialize_carry(key, x[:, 0])
+    shapes = jax.eval_shape(rnn.init, key, x)["params"]["cell"]
+
+    assert_equal(carry, stack.initialize_carry(key, x[:, 0]))
+    assert not np.allclose(*carry[0])
+    assert_equal(carry, rnn.initialize_carry(key, batch_shape=(2,)))
+    expected = jax.eval_shape(stack.init, key, x)["params"]
+    assert jax.tree.map(str, shapes) == jax.tree.map(str, expected)
+
+
+@pytest.fixture(scope="module")
+def settings():
+    """A layer whose sizes differ from the batch, which is a prime, and its shapes."""
+    cell = rnncells.StackedCell(
+        [nn.Dense(9), rnncells.LSTMCell(13), nn.Dense(7), nn.GRUCell(5), nn.Dense(3)]
+    )
+    x = jax.ShapeDtypeStruct((11, 24, 8), jnp.float32)
+    rnn = rnncells.RNN(cell)
+    return rnn, jax.eval_shape(rnn.init, jax.random.key(0), x), x
+
+
+def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings):
+    rnn, params, x = settings
+    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), params)
+    steps = jnp.ones((24, 11, 8))
+    carry = rnn.initialize_carry(None, x.update(shape=(11, 8)))
+    pure, _ = rnn.apply(params, (carry, None), (steps,), method=take_apart)
+    # Of the states of the LSTM; Dense; of inputs and states of the GRU; Dense.
+    assert len(pure.step.products) == 5
+    # Dense, and the inputs of the LSTM.
+    assert len(pure.step.projections) == 2
+
+
+def test_weight_gradients_are_outside_of_the_loops(settings):
+    rnn, params, x = settings
+
+    def loss(params, x):
+        return jnp.mean(rnn.apply(params, x) ** 2)
+
+    compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, x).compile()
+    program = Program(compiled.as_text())
+    forward, back = program.innermost
+    # No step depends on the last Dense, so its cotangents are computed at once.
+    assert [len(forward.products), len(back.products)] == [5, 4]
+    for loop in (forward, back):
+        assert [i.text for i in loop.of_weights(11)] == []
+
+
+@pytest.mark.parametrize("split", [None, True, False])
+def test_dropout_draws_a_new_mask_at_each_step_unless_told_otherwise(split):
+    cell = rnncells.StackedCell([nn.Dropout(0.5), Echo()])
+    options = {} if split is None else {"split_rngs": {"dropout": split}}
+    rnn, x = rnncells.RNN(cell, **options), jnp.ones((2, 40, 3))
+    rngs = {"dropout": jax.random.key(0)}
+
+    y = rnn.apply({}, x, deterministic=False, rngs=rngs)
+
+    changes = np.mean(np.asarray(y[:, 1:] != y[:, :-1]))
+    assert (changes == 0) if split is False else (0.3 < changes < 0.7)
+    assert_equal(rnn.apply({}, x, deterministic=True), x)
+
+
+def test_deterministic_reaches_all_layers(rng):
+    def cell(deterministic=None, inner=None):
+        zoneout = rnncells.ZoneoutCell(rnncells.GRUCell(3), 0.4, inner)
+        stacked = rnncells.StackedCell([nn.Dropout(0.5), zoneout])
+        return rnncells.StackedCell([stacked, nn.Dense(2)], deterministic)
+
+    x = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)), jnp.float32)
+    rnn = rnncells.RNN(cell())
+    params = random_params(rng, rnncells.RNN(cell(True)), x)
+
+    expected = rnn.apply(params, x, deterministic=True)
+
+    assert_equal(rnncells.RNN(cell(True)).apply(params, x), expected)
+    # The call overrides the field of the outer cell, and that the field of the inner.
+    other = rnncells.RNN(cell(False, inner=False))
+    assert_equal(other.apply(params, x, deterministic=True), expected)
+    rngs = {"dropout": jax.random.key(0)}
+    drawn = rnncells.RNN(cell(True)).apply(params, x, deterministic=False, rngs=rngs)
+    assert not np.allclose(drawn, expected)
+
+
+def test_steps_and_both_directions(rng):
+    def rnn(**options):
+        return rnncells.RNN(rnncells.StackedCell(layers()), **options)
+
+    x = jnp.asarray(rng.standard_normal((2, 4, FEATURES_IN)), jnp.float32)
+    both = rnncells.Bidirectional(rnn(), rnn())
+    params = random_params(rng, both, x)
+    forward, backward = (
+        {"params": params["params"][name]} for name in ("forward_rnn", "backward_rnn")
+    )
+
+    y = both.apply(params, x)
+
+    carry, outputs = None, []
+    for t in range(4):
+        carry, y_t = rnn().apply(forward, carry, x[:, t], method="step")
+        outputs.append(y_t)
+    assert_close(y[..., :2], jnp.stack(outputs, 1))
+    reverse = rnn(reverse=True, keep_order=True)
+    assert_close(y[..., 2:], reverse.apply(backward, x))
+
+
+def test_inputs_may_have_other_feature_axes_than_the_first_cell(rng):
+    def flatten(x):
+        return x.reshape(*x.shape[:-2], -1)
+
+    cell = rnncells.StackedCell([flatten, rnncells.GRUCell(4)], input_dims=2)
+    images = jnp.asarray(rng.standard_normal((2, 5, 3, 7)), jnp.float32)
+    params = random_params(rng, rnncells.RNN(cell), images)
+    alone = {"params": {"cell": params["params"]["cell"]["layers_1"]}}
+    expected = rnncells.RNN(rnncells.GRUCell(4)).apply(alone, flatten(images))
+    assert_equal(rnncells.RNN(cell).apply(params, images), expected)
+
+    tokens = jnp.asarray(rng.integers(0, 6, (2, 5)))
+    cell = rnncells.StackedCell([nn.Embed(6, 3), rnncells.GRUCell(4)])
+    params = random_params(rng, rnncells.RNN(cell), tokens)
+    stack = rnncells.Stack([nn.Embed(6, 3), rnncells.GRUCell(4)])
+    expected = stack.apply({"params": params["params"]["cell"]}, tokens)
+    assert_close(rnncells.RNN(cell).apply(params, tokens), expected)
+
+
+def test_wrappers_take_a_stacked_cell(rng):
+    cell = rnncells.StackedCell([rnncells.LSTMCell(4), rnncells.GRUCell(3)])
+    assert cell.features == 3
+    x = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)), jnp.float32)
+    rnn = rnncells.RNN(rnncells.ZoneoutCell(cell, 0.4, deterministic=True))
+    params = random_params(rng, rnn, x)
+    carry = rnn.initialize_carry(None, x[:, 0])
+    plain = {"params": {"cell": params["params"]["cell"]["cell"]}}
+
+    first = rnn.apply(params, carry, x[:, 0], method="step")[0]
+
+    expected = rnncells.RNN(cell).apply(plain, carry, x[:, 0], method="step")[0]
+    assert_close(first, jax.tree.map(lambda a, b: 0.4 * a + 0.6 * b, carry, expected))
+    report = rnncells.check_cell(cell, (2, FEATURES_IN))
+    assert [finding.kind for finding in report.findings] == ["right"] * 4
