@@ -3,11 +3,13 @@
 from experiments.supervised.tasks.char_lm import CharLMTask
 from experiments.supervised.tasks.copying import CopyingTask
 from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
+from experiments.supervised.tasks.moving_digits import MovingDigitsTask
 from experiments.supervised.tasks.pixels import PixelsTask
 
 TASKS = {
     "char-lm": CharLMTask,
     "copying": CopyingTask,
     "japanese-vowels": JapaneseVowelsTask,
+    "moving-digits": MovingDigitsTask,
     "pixels": PixelsTask,
 }
