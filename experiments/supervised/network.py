@@ -1,5 +1,6 @@
 """The network of a config: recurrent layers, and a dense layer for their outputs."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -136,7 +137,8 @@ def initial_carry(network: SequenceNetwork, batch: int, inputs: int) -> Any:
       batch: number of sequences.
       inputs: size of the vectors that enter the first layer.
     """
-    config = network.config
+    # Flax's RNN has no `initialize_carry`; cells of one name have the same carry.
+    config = dataclasses.replace(network.config, library="rnncells")
     stack = rnncells.Stack(recurrent_layers(config, network.dtype))
     return stack.initialize_carry(jax.random.key(0), (batch, inputs))
 

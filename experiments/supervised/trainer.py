@@ -5,7 +5,7 @@ On several devices, each device computes a part of every batch. The arrays that 
 shares, such as the parameters, are on all devices.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
+from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
 from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.task import Array, Task
@@ -51,20 +52,28 @@ class Trainer:
     Args:
       experiment: the config.
       task: the task; default: that of the config.
+      devices: the devices to train on; default: all. The largest number of them that
+        divides the batch is used.
     """
 
-    def __init__(self, experiment: Supervised, task: Task | None = None):
+    def __init__(
+        self,
+        experiment: Supervised,
+        task: Task | None = None,
+        devices: Sequence[jax.Device] | None = None,
+    ):
         self.experiment = experiment
         self.task = TASKS[experiment.task.name](experiment) if task is None else task
         self.optimizer = optimizer_of(experiment.optimizer, experiment.training.updates)
         self.root = jax.random.key(experiment.seed)
-        devices = jax.devices()
-        # The largest number of devices that divides the batch.
-        count = max(
-            n
-            for n in range(1, len(devices) + 1)
-            if experiment.training.batch % n == 0 and len(devices) % n == 0
-        )
+        devices = jax.devices() if devices is None else devices
+        sizes = range(1, len(devices) + 1)
+        count = max(n for n in sizes if experiment.training.batch % n == 0)
+        if jax.process_count() > 1 and count < len(devices):
+            raise ConfigError(
+                f"`training.batch` must be a multiple of the {len(devices)} devices of "
+                f"all processes, got {experiment.training.batch}."
+            )
         self.mesh = jax.sharding.Mesh(np.array(devices[:count]), ("data",))
 
     @cached_property

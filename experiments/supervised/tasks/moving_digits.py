@@ -1,10 +1,9 @@
 """Forecasting films of moving digits with an encoder and a forecaster.
 
 The encoder reads the given frames. Its carry starts the forecaster, whose outputs are
-its next inputs (Srivastava et al., 2015; Shi et al., 2015, "Convolutional LSTM Network").
-As in Shi et al., a frame is cut into patches of 4 by 4 pixels, which become channels,
-and the loss is the cross-entropy of the pixels. Differences: forecaster and encoder have one
-size, and the forecaster sees its last frame.
+its next inputs (Srivastava et al., 2015). As in Shi et al., 2015, "Convolutional LSTM
+Network", a frame is cut into patches of 4 by 4 pixels, which become channels, and the
+loss is the cross-entropy of the pixels. Difference: their forecaster has no inputs.
 """
 
 from typing import Any
@@ -136,7 +135,7 @@ class MovingDigitsTask(Task):
         return optax.sigmoid_binary_cross_entropy(logits, targets).mean(), carry
 
     def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
-        """Returns the cross-entropy, and the squared error of the network and of others.
+        """Returns the cross-entropy, and squared errors, also of simple forecasts.
 
         Returns:
           `loss`; `mse`, the mean squared error of a pixel; `mse_last_frame`, that of

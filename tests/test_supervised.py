@@ -1,0 +1,373 @@
+"""Training on data sets: the trainer, its tasks, and sampling from a language model."""
+
+import dataclasses
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.folder import METRICS
+from experiments.interruption import Interrupted, Interruption
+from experiments.settings.reading import config_path, data_names, read_config
+from experiments.settings.rules import ConfigError
+from experiments.supervised import sampling
+from experiments.supervised.loop import Run
+from experiments.supervised.metrics import Metrics
+from experiments.supervised.network import cell_names
+from experiments.supervised.optimizer import optimizer_of
+from experiments.supervised.sampling import Sampler
+from experiments.supervised.tasks import TASKS
+from experiments.supervised.tasks.char_lm import nats
+from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
+from experiments.supervised.tasks.moving_digits import (
+    MovingDigitsTask,
+    from_patches,
+    to_patches,
+)
+from experiments.supervised.trainer import Trainer
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCH, WINDOW, CHUNK = 8, 5, 3
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """A file of 1,200 characters with 7 symbols."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(np.random.RandomState(0).choice(list("abcdef\n"), 1200)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def config(text):
+    return changed(
+        read_config(config_path("char-lm")),
+        {"file": str(text), "window": WINDOW},
+        model={"features": 6, "embedding": 4, "dropout": 0.0},
+        training={"updates": 9, "batch": BATCH, "evaluate_every": 6, "chunk": CHUNK},
+        optimizer={"warmup": 2},
+    )
+
+
+def changed(config, task=None, **sections):
+    """Returns a config with other values."""
+    sections["task"] = task or {}
+    new = {
+        name: dataclasses.replace(getattr(config, name), **values)
+        for name, values in sections.items()
+    }
+    return dataclasses.replace(config, **new)
+
+
+@pytest.fixture(scope="module")
+def trainer(config):
+    """A trainer on all devices."""
+    return Trainer(config)
+
+
+@pytest.fixture(scope="module")
+def advanced(trainer):
+    """The state after 3 updates on all devices, and the losses."""
+    return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
+
+
+def advance_one_device(config):
+    trainer = Trainer(config, devices=jax.devices()[:1])
+    return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
+
+
+def test_every_task_has_a_config():
+    configs = [read_config(config_path(name)) for name in data_names()]
+    assert {config.task.name for config in configs} == TASKS.keys()
+
+
+def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
+    """Compares with optax and the model, called on slices of the text."""
+    task, text = trainer.task, trainer.task.text.codes
+    optimizer = optimizer_of(config.optimizer, config.training.updates)
+    params = jax.tree.map(lambda leaf: leaf[0], trainer.init().params)
+    state, carry = optimizer.init(params), task.initial_carry()
+    part = 1079 // (BATCH * WINDOW) * WINDOW  # of each stream
+    for n in range(CHUNK):
+        starts = [stream * part + n * WINDOW for stream in range(BATCH)]
+        x = jnp.array([text[at : at + WINDOW] for at in starts])
+        y = jnp.array([text[at + 1 : at + 1 + WINDOW] for at in starts])
+
+        def loss(params, x=x, y=y, carry=carry):
+            carry, logits = task.model.apply({"params": params}, x, carry=carry)
+            log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1)
+            return -log_p.mean(), carry
+
+        (value, carry), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        np.testing.assert_allclose(advanced[1][n, 0], value, rtol=1e-5)
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+    new = jax.tree.map(lambda leaf: leaf[0], advanced[0])
+    for got, wanted in [(new.params, params), (new.carry, carry)]:
+        jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), got, wanted)
+
+
+def test_several_devices_have_the_losses_of_one(config, trainer, advanced):
+    devices = len(jax.devices())
+    assert trainer.mesh.size == devices > 1
+    carry = jax.tree.leaves(advanced[0].carry)[0]
+    assert carry.sharding.shard_shape(carry.shape)[1] == BATCH // devices
+    _, losses = advance_one_device(config)
+    np.testing.assert_allclose(advanced[1], losses, rtol=1e-5)
+
+
+def test_gradients_are_reduced_once_an_update(trainer):
+    """The loop over updates has one all-reduce, the loops over time have none."""
+    given = trainer, trainer.init(), trainer.data, 0, CHUNK
+    program = Trainer.advance.lower(*given).compile()
+    computations = re.split(r"\n(?=\S.*\{\n)", program.as_text())
+    collectives = r"= .* (all-reduce|all-gather|reduce-scatter|all-to-all)(-start)?\("
+    counts = [len(re.findall(collectives, text)) for text in computations]
+    assert sum(counts) == 1
+    [body] = [text for text, count in zip(computations, counts) if count]
+    # The loops over time are calls in the loop over updates.
+    assert body.count(" while(") >= 2
+
+
+def test_networks_train_independently(config, advanced):
+    """Network 0 of several has the losses that it has alone; others have their own."""
+    two = dataclasses.replace(config, seeds=2)
+    state, losses = advance_one_device(two)
+    np.testing.assert_allclose(losses[:, 0], advanced[1][:, 0], rtol=1e-5)
+    assert np.all(losses[:, 0] != losses[:, 1])
+    kernels = state.params["dense"]["kernel"]
+    assert not np.allclose(kernels[0], kernels[1])
+
+
+def test_layers_of_flax_have_the_same_losses(config):
+    cell = {"cell": "LSTMCell"}
+    ours = changed(config, {"documents": False}, model=cell)
+    theirs = changed(ours, model={"library": "flax"})
+    losses = [advance_one_device(each)[1] for each in (ours, theirs)]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_accumulated_gradients_equal_those_of_a_large_batch(config):
+    """Three equal batches change the weights once, as one of them does."""
+    config = changed(config, optimizer={"accumulate": 3, "clip": 1e9, "warmup": 0})
+    optimizer = optimizer_of(config.optimizer, 9)
+    plain = optimizer_of(dataclasses.replace(config.optimizer, accumulate=1), 3)
+    params = {"w": jnp.array([1.0, -2.0])}
+    gradients = [{"w": jnp.array(g)} for g in ([3.0, 1.0], [0.0, 2.0], [3.0, 6.0])]
+    state, total = optimizer.init(params), params
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, total)
+        total = optax.apply_updates(total, updates)
+    mean = {"w": jnp.array([2.0, 3.0])}
+    updates, _ = plain.update(mean, plain.init(params), params)
+    np.testing.assert_allclose(total["w"], params["w"] + updates["w"], rtol=1e-6)
+
+
+def test_average_of_weights_follows_its_equation(trainer, config):
+    """The decay is that of the config, or (1 + n) / (10 + n) while that is smaller."""
+    assert config.optimizer.ema == 0.998
+    first = trainer._averaged(jnp.array(5.0), jnp.array(2.0), jnp.array(3))
+    np.testing.assert_allclose(first, 4 / 13 * 5 + 9 / 13 * 2, rtol=1e-6)
+    late = trainer._averaged(jnp.array(5.0), jnp.array(2.0), jnp.array(10**6))
+    np.testing.assert_allclose(late, 0.998 * 5 + 0.002 * 2, rtol=1e-6)
+
+
+def test_evaluation_keeps_the_best_parameters(trainer, advanced):
+    state = jax.tree.map(jnp.copy, advanced[0])
+    state, metrics = trainer.validate(state, trainer.data, 3)
+    assert state.best_loss == metrics["loss"] and state.best_update == 3
+    tested = jax.tree.map(np.asarray, state.average)
+    jax.tree.map(np.testing.assert_array_equal, state.best, tested)
+    # A worse network, later.
+    worse = jax.tree.map(lambda leaf: -50 * leaf, state.average)
+    state, metrics = trainer.validate(state._replace(average=worse), trainer.data, 6)
+    assert metrics["loss"] > state.best_loss
+    assert (state.best_update, state.waited) == (3, 1)
+    jax.tree.map(np.testing.assert_array_equal, state.best, tested)
+
+
+def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
+    """Compares with one call on the split, preceded by one character."""
+    task = trainer.task
+    params = jax.tree.map(lambda leaf: leaf[0], advanced[0].params)
+    codes = jnp.asarray(task.text.codes[1139:1200], jnp.int32)
+    _, logits = task.model.apply({"params": params}, codes[None, :-1])
+    metrics = task.evaluate(params, trainer.data, "test")
+    wanted = nats(logits[0], codes[1:]).mean()
+    np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5)
+    assert metrics["characters"] == 60
+
+
+def test_samples_equal_the_sequence_call(trainer, advanced):
+    """At temperature 0, each character is the likeliest after those before it."""
+    task = trainer.task
+    params = jax.tree.map(lambda leaf: 3 * leaf[0], advanced[0].params)
+    prompt = np.array([1, 3])
+    sampler = Sampler(task.model, params, temperature=0)
+    codes = np.concatenate(list(sampling.stream(sampler, prompt, 40, seed=0)))
+    assert len(codes) == 40
+    sequence = np.concatenate([prompt, codes])
+    _, logits = task.model.apply({"params": params}, jnp.asarray(sequence)[None, :-1])
+    np.testing.assert_array_equal(codes, logits[0, 1:].argmax(-1))
+
+
+@pytest.mark.parametrize("top_p, kept", [(0.5, [1]), (0.65, [1, 3]), (1, [0, 1, 2, 3])])
+def test_samples_have_the_probabilities_of_the_nucleus(top_p, kept):
+    p = np.array([0.1, 0.5, 0.19, 0.21])
+    sampler = Sampler(None, None, temperature=0.5, top_p=top_p)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    # Logits are divided by the temperature first.
+    draws = jax.vmap(lambda key: sampler.choose(key, 0.5 * jnp.log(p)))(keys)
+    wanted = np.where(np.isin(np.arange(4), kept), p, 0)
+    got = np.bincount(draws, minlength=4) / 4000
+    np.testing.assert_allclose(got, wanted / wanted.sum(), atol=0.04)
+
+
+class Stop(Interruption):
+    """Requests the end of a run from the start."""
+
+    def __enter__(self):
+        self.requested = 15
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+
+def run_in(folder, trainer):
+    folder.mkdir(exist_ok=True)
+    run = Run(trainer, folder, Metrics(folder / METRICS))
+    run.train()
+    return run
+
+
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, trainer, monkeypatch):
+    whole = run_in(tmp_path / "whole", trainer)
+    again = tmp_path / "again"
+    for update in (3, 6):
+        with monkeypatch.context() as patch:
+            patch.setattr("experiments.supervised.loop.Interruption", Stop)
+            with pytest.raises(
+                Interrupted, match=f"saved at update {update} in"
+            ) as end:
+                run_in(again, trainer)
+        assert end.value.status == 143
+    with (again / METRICS).open("a") as file:
+        file.write("lines after the checkpoint\n")
+    resumed = run_in(again, trainer)
+    jax.tree.map(np.testing.assert_array_equal, resumed.state, whole.state)
+    lines = (again / METRICS).read_bytes()
+    assert lines == (tmp_path / "whole" / METRICS).read_bytes()
+    splits = [json.loads(line)["split"] for line in lines.splitlines()]
+    assert splits == ["train", "train", "validation", "train", "validation"]
+
+
+def test_patience_ends_the_training(tmp_path, config, trainer, monkeypatch):
+    config = changed(config, training={"patience": 1, "evaluate_every": 3})
+    trainer = Trainer(config)
+    init = trainer.init
+    # No evaluation is better than the state at the start.
+    best = {"best_loss": jnp.zeros(1)}
+    monkeypatch.setattr(trainer, "init", lambda: init()._replace(**best))
+    assert run_in(tmp_path / "run", trainer).update == 3
+
+
+def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):
+    config = changed(config, optimizer={"rate": 1e30, "warmup": 0, "clip": 1e30})
+    message = "loss of network 0 must be finite, got (nan|inf) at update [23].*smaller"
+    with pytest.raises(ConfigError, match=message):
+        run_in(tmp_path / "run", Trainer(config))
+
+
+VOWELS = {"updates": 1, "batch": 12, "evaluate_every": 1}
+
+
+def test_layouts_of_vowels_have_equal_losses():
+    """Padded, packed and bucketed batches of the same utterances."""
+    config = changed(
+        read_config(config_path("japanese-vowels")),
+        {"noise": 0.0},
+        model={"features": 5, "dropout": 0.0},
+        training=VOWELS,
+    )
+    tasks = {
+        layout: JapaneseVowelsTask(changed(config, {"layout": layout}))
+        for layout in ("padded", "packed", "bucketed")
+    }
+    params = tasks["padded"].init(jax.random.key(0))
+    losses = {}
+    for layout, task in tasks.items():
+        batch = task.batch(task.data, jax.random.key(1), 2)
+        loss = jax.jit(partial(task.loss, carry=(), update=2))
+        losses[layout], _ = loss(params, batch, key=jax.random.key(2))
+        if layout == "bucketed":
+            padded = jax.jit(partial(tasks["padded"].loss, carry=(), update=2))
+            same, _ = padded(params, (batch[0], None), key=jax.random.key(2))
+    np.testing.assert_allclose(losses["packed"], losses["padded"], rtol=1e-5)
+    np.testing.assert_allclose(losses["bucketed"], same, rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed", "bucketed"])
+def test_epoch_of_vowels_has_every_utterance(layout):
+    config = read_config(config_path("japanese-vowels"))
+    config = changed(config, {"layout": layout}, training=VOWELS)
+    task = JapaneseVowelsTask(config)
+    order = task.data["order"]
+    epochs = np.split(order, 50)
+    for epoch in (epochs[0], epochs[-1]):
+        assert set(epoch.ravel()) == set(range(216))
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_patches_are_those_of_numpy():
+    films = np.random.RandomState(0).rand(2, 3, 8, 12, 1).astype("float32")
+    patches = np.asarray(to_patches(films))
+    assert patches.shape == (2, 3, 2, 3, 16)
+    part = films[1, 2, 4:8, 8:12, 0]
+    np.testing.assert_array_equal(patches[1, 2, 1, 2], part.ravel())
+    np.testing.assert_array_equal(from_patches(patches), films[..., 0])
+
+
+def test_forecast_is_fed_back():
+    """Compares with a loop over steps of the forecaster."""
+    config = changed(
+        read_config(config_path("moving-digits")),
+        {"given": 3, "asked": 2, "size": 24},
+        model={"features": 2},
+        training={"batch": 2},
+    )
+    task = MovingDigitsTask(config)
+    params = task.init(jax.random.key(0))
+    films = task.batch(task.data, jax.random.key(1), 0)
+    given = films[:, :3]
+
+    def by_steps(network):
+        carry, _ = network.encoder(given[:, :2], return_carry=True)
+        frame, frames = given[:, 2], []
+        for _ in range(2):
+            carry, logits = network.forecaster.step(carry, frame)
+            frames.append(logits)
+            frame = 1 / (1 + jnp.exp(-logits))
+        return jnp.stack(frames, 1)
+
+    wanted = nn.apply(by_steps, task.model)({"params": params})
+    got = task.model.apply({"params": params}, given, 2)
+    np.testing.assert_allclose(got, wanted, atol=1e-5)
+    loss, _ = task.loss(params, films, (), jax.random.key(2), 0)
+    p = 1 / (1 + np.exp(-np.asarray(wanted, float)))
+    y = np.asarray(films[:, 3:])
+    np.testing.assert_allclose(
+        loss, -(y * np.log(p) + (1 - y) * np.log1p(-p)).mean(), rtol=1e-5
+    )
+
+
+def test_names_of_cells_are_those_of_the_library():
+    assert {"LSTMCell", "GRUCell", "ConvLSTMCell", "MGUCell"} <= set(cell_names())
+    assert "LSTM1997Cell" in cell_names() and "ZoneoutCell" not in cell_names()
