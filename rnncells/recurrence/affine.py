@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.fusion_barrier import barrier
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
 from rnncells.recurrence.pytrees import sum_dtype
 
@@ -77,7 +78,7 @@ class Affine(ProductFunction):
         lhs = lhs.astype(self.cast_weights(lhs, weights)[0].dtype)
         # As one axis, time and batch need no transposition on CPU; but a batch that is
         # spread over devices would have to be gathered for it.
-        if jax.device_count() == 1:
+        if not may_be_sharded():
             rows = math.prod(lhs.shape[:-1])
             lhs = lhs.reshape(rows, lhs.shape[-1])
             cotangent = cotangent.reshape(rows, *kernel.shape[1:])

@@ -18,6 +18,7 @@ from rnncells.recurrence.jaxprs import (
     is_variable,
     read,
 )
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
@@ -101,7 +102,7 @@ class Joined(NamedTuple):
         members = [member.pieces for member in self.members]
         are_whole = len(members) > 1 and all(len(pieces) == 1 for pieces in members)
         widths = {piece.width for piece in self.pieces} if are_whole else ()
-        return jax.device_count() > 1 and len(widths) == 1
+        return may_be_sharded() and len(widths) == 1
 
     @property
     def function(self) -> ProductFunction:

@@ -28,6 +28,7 @@ from rnncells.recurrence.jaxprs import (
     traced,
     variables,
 )
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.product_search import (
     PRODUCTS,
     PROJECTION,
@@ -106,7 +107,7 @@ class Step:
             lambda given, inputs, carry: step(given, carry, inputs), *args
         )
         # One device computes gates faster side by side.
-        if jax.device_count() > 1:
+        if may_be_sharded():
             apart = with_gates_apart(self._equations, RECURRENCE)
             if apart is not None:
                 self._equations, _ = traced(apart, *args)
