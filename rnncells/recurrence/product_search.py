@@ -145,10 +145,12 @@ class Joined(NamedTuple):
         if len(self.pieces) == 1:
             return {self.pieces[0].result: value}
         if self.is_stacked:
-            return {p.result: value[..., k, :] for k, p in enumerate(self.pieces)}
-        widths = [piece.width for piece in self.pieces]
-        ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
-        parts = jnp.split(value, ends, -1)
+            parts = jnp.split(value, len(self.pieces), -2)
+            parts = [part.squeeze(-2) for part in parts]
+        else:
+            widths = [piece.width for piece in self.pieces]
+            ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
+            parts = jnp.split(value, ends, -1)
         return {p.result: part for p, part in zip(self.pieces, parts, strict=True)}
 
 
