@@ -137,11 +137,11 @@ class FusedCell(nn.RNNCellBase):
     def __call__(self, h, x):
         width, dense = 3 * self.features, partial(nn.Dense, **WIDE)
         a = dense(width, name="x")(x) + dense(width, name="h", use_bias=False)(h)
+        first, one, rest = jnp.split(a, [self.features, self.features + 1], -1)
         scale = self.param("scale", nn.initializers.ones, (width,), jnp.float64)
         a = nn.relu(a * scale / (1 + a.mean(-1, keepdims=True) ** 2)) + a
         f, n, o = jnp.split(nn.tanh(a), 3, -1)
-        first, second = jnp.split(a, [self.features], -1)
-        h = f * h + n * o + first + second.sum(-1, keepdims=True)
+        h = f * h + n * o + first + one * rest.sum(-1, keepdims=True)
         return h, h
 
     @nn.nowrap

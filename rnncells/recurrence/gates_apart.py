@@ -35,7 +35,7 @@ from rnncells.recurrence.jaxprs import (
 _ELEMENTWISE = (
     *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "select_n"),
     *("exp", "tanh", "logistic", "sqrt", "rsqrt", "square", "integer_pow"),
-    "convert_element_type",
+    *("convert_element_type", "name"),
 )
 # Where gates side by side can begin.
 _PASSES_ON = (*_ELEMENTWISE, "broadcast_in_dim", "dot_general", "reshape")
@@ -79,9 +79,10 @@ def _gates_of(equations):
                 counts[operand] = len(sizes)
         elif result in counts and equation.primitive.name in _PASSES_ON:
             width = result.aval.shape[-1]
+            is_product = equation.primitive.name == "dot_general"
             counts |= {
                 v: counts[result]
-                for v in equation.invars
+                for v in equation.invars[int(is_product) :]
                 if is_variable(v) and v.aval.shape[-1:] == (width,)
             }
     return counts
@@ -101,7 +102,7 @@ class _Apart:
         """Adds the results of an equation."""
         name, (result, *_) = equation.primitive.name, equation.outvars
         given = [self._gates[v] for v in equation.invars if self._has_gates(v)]
-        if name == "split" and given and len(given[0]) == len(equation.outvars):
+        if name == "split" and given and _are_gates(equation.outvars, given[0]):
             self._values |= zip(equation.outvars, given[0], strict=True)
             return
         if name == "reduce_sum" and given and self._sums_gates(equation):
@@ -191,6 +192,10 @@ class _Apart:
         if is_of_loop or atom.aval.shape[-1] % count:
             return None
         return jnp.split(self.whole(atom), count, -1)
+
+
+def _are_gates(variables, gates):
+    return [v.aval.shape for v in variables] == [gate.shape for gate in gates]
 
 
 def _is_last_free(equation):
