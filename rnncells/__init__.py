@@ -43,6 +43,7 @@ Layers for whole sequences, with lengths, masks and resets:
   LSTMStates            states (h, c) of the layer LSTM
   SequenceLayer         protocol of layers, for your own in a Stack
   Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
+  feature_shardings     shards features over devices, see docs/scaling.md
 
 To write your own cell:
 

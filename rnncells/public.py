@@ -31,6 +31,7 @@ from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
 from rnncells.layers.rnn import RNN as RNN
 from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
+from rnncells.layers.sharding import feature_shardings as feature_shardings
 from rnncells.layers.stack import Stack as Stack
 from rnncells.layers.states import LSTMStates as LSTMStates
 from rnncells.recurrence.chunks import Chunk as Chunk

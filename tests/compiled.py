@@ -2,7 +2,12 @@
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import jax
+import pytest
 
 PRODUCTS = ("dot", "convolution")
 COLLECTIVES = (
@@ -25,6 +30,7 @@ _ARRAY = re.compile(r"\w+\[([\d,]*)\]")
 _CALLED = re.compile(
     r"\b(?:calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%?[\w.\-]+)"
 )
+_OPERATION = re.compile(r'op_name="([^"]*)"')
 _BODY = re.compile(r"\bbody=%?([\w.\-]+)")
 # The Python line that it is traced from: by a cache of programs, one of another run.
 _FRAME = re.compile(r" ?stack_frame_id=\d+")
@@ -81,12 +87,14 @@ class Loop:
     """A while loop.
 
     Attributes:
+      is_transposed: whether it is part of a transposed function, as a backward pass is.
       trips: how often it runs its body, None if that is not known.
       operations: what its body runs one after the other, a fusion being one; without
         what is trivial.
       inside: all instructions of its body, and of what that calls.
     """
 
+    is_transposed: bool
     trips: int | None
     operations: list[Instruction]
     inside: list[Instruction]
@@ -151,7 +159,9 @@ class Program:
     def _loop(self, instruction: Instruction) -> Loop:
         body = _BODY.search(instruction.text)[1]
         trips = _TRIPS.search(instruction.text)
+        operation = _OPERATION.search(instruction.text)
         return Loop(
+            operation is not None and "transpose(" in operation[1],
             None if trips is None else int(trips[1]),
             self._operations(body),
             self._inside(body),
@@ -173,6 +183,14 @@ class Program:
             for called in instruction.called:
                 found += self._inside(called)
         return found
+
+
+@contextmanager
+def one_device() -> Iterator[None]:
+    """Traces functions as in a process with one device, which most users have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "device_count", lambda: 1)
+        yield
 
 
 def _read(line: str) -> Instruction:

@@ -11,7 +11,7 @@ import tempfile
 # start. Several devices on one machine are for tests of sharding. One thread for each
 # compilation is enough, because pytest's workers keep all cores busy.
 FLAGS = {
-    "--xla_force_host_platform_device_count": 4,
+    "--xla_force_host_platform_device_count": 8,
     "--xla_cpu_parallel_codegen_split_count": 1,
 }
 for flag, value in FLAGS.items():

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from compiled import Program
+from compiled import Program, one_device
 
 import rnncells
 
@@ -40,7 +40,8 @@ def built(request):
     def loss(params, inputs):
         return jnp.mean(outputs_of(layer, params, inputs) ** 2)
 
-    compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
+    with one_device():
+        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
     return Program(compiled.as_text()).innermost, rnns
 
 

@@ -1,4 +1,7 @@
-"""A matrix product with a bias: `lhs @ kernel + bias`."""
+"""A matrix product with a bias: `lhs @ kernel + bias`.
+
+The features of the result can be one axis, or several: gates and features, say.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.fusion_barrier import barrier
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
 from rnncells.recurrence.pytrees import sum_dtype
 
@@ -22,7 +26,11 @@ KernelAndBias = tuple[jax.Array, jax.Array | None]
 
 @dataclass(frozen=True)
 class Affine(ProductFunction):
-    """`lhs @ kernel + bias`, computed in `dtype`, or in the promoted one."""
+    """`lhs @ kernel + bias`, computed in `dtype`, or in the promoted one.
+
+    A kernel is `(features_in, *features)` and a bias `(*features,)`, with one axis or
+    two: `(gates, features)`, see `stacked`.
+    """
 
     dtype: Any = None
 
@@ -35,19 +43,19 @@ class Affine(ProductFunction):
         return [None if w is None else w.astype(dtype) for w in weights]
 
     def __call__(self, lhs: jax.Array, weights: KernelAndBias) -> jax.Array:
-        """Returns `(*leading, features)` of `(*leading, features_in)`."""
+        """Returns `(*leading, *features)` of `(*leading, features_in)`."""
         kernel, bias = self.cast_weights(lhs, weights)
-        return _add_bias(lhs.astype(kernel.dtype) @ kernel, bias)
+        return _add_bias(jnp.tensordot(lhs.astype(kernel.dtype), kernel, 1), bias)
 
     def in_loop(self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias) -> Callable:
         kernel, bias = self.cast_weights(lhs, weights)
         if not _is_better_first(kernel, lhs):
             return lambda lhs: self(lhs, (kernel, bias))
-        transposed = kernel.T
+        transposed = jnp.moveaxis(kernel, 0, -1)
 
         def weights_first(lhs):
             rows = lhs.astype(kernel.dtype)
-            return _add_bias(_weights_first(transposed, rows), bias)
+            return _add_bias(_weights_first(transposed, rows, 1), bias)
 
         return weights_first
 
@@ -55,9 +63,12 @@ class Affine(ProductFunction):
         self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias, cotangent: jax.Array
     ) -> jax.Array:
         kernel, _ = self.cast_weights(lhs, weights)
+        axes = kernel.ndim - 1
         if _is_better_first(kernel, lhs):
-            return _cast_cotangent(_weights_first(kernel, cotangent), lhs.dtype)
-        return _cast_cotangent(cotangent @ kernel.T, lhs.dtype)
+            d_lhs = _weights_first(kernel, cotangent, axes)
+        else:
+            d_lhs = jnp.tensordot(cotangent, jnp.moveaxis(kernel, 0, -1), axes)
+        return _cast_cotangent(d_lhs, lhs.dtype)
 
     def vjp_weights(
         self, lhs: jax.Array, weights: KernelAndBias, cotangent: jax.Array
@@ -67,10 +78,10 @@ class Affine(ProductFunction):
         lhs = lhs.astype(self.cast_weights(lhs, weights)[0].dtype)
         # As one axis, time and batch need no transposition on CPU; but a batch that is
         # spread over devices would have to be gathered for it.
-        if jax.device_count() == 1:
+        if not may_be_sharded():
             rows = math.prod(lhs.shape[:-1])
             lhs = lhs.reshape(rows, lhs.shape[-1])
-            cotangent = cotangent.reshape(rows, cotangent.shape[-1])
+            cotangent = cotangent.reshape(rows, *kernel.shape[1:])
         axes = list(range(lhs.ndim - 1))
         dtype = sum_dtype(cotangent.dtype)
         d_kernel = jnp.tensordot(
@@ -101,6 +112,20 @@ def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     return jnp.concatenate(kernels, -1), jnp.concatenate(biases)
 
 
+def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
+    """Stacks kernels and biases: `(features_in, gates, features)`, `(gates, features)`.
+
+    Devices that share the features then hold the same features of each gate. The bias
+    of a kernel without bias is 0. If no kernel has one, the bias is None.
+    """
+    kernels, biases = zip(*weights, strict=True)
+    kernel = jnp.stack(kernels, 1)
+    if all(bias is None for bias in biases):
+        return kernel, None
+    zero = jnp.zeros(kernel.shape[-1], kernel.dtype)
+    return kernel, jnp.stack([zero if bias is None else bias for bias in biases])
+
+
 def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
     """Returns the cotangent of what was cast from `dtype`."""
     if jnp.issubdtype(dtype, jnp.floating):
@@ -111,7 +136,8 @@ def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
 def _add_bias(result: jax.Array, bias: jax.Array | None) -> jax.Array:
     if bias is None:
         return result
-    return result + bias.reshape((1,) * (result.ndim - 1) + (-1,))
+    leading = (1,) * (result.ndim - bias.ndim)
+    return result + bias.reshape(*leading, *bias.shape)
 
 
 def _is_better_first(kernel: jax.Array, lhs: jax.ShapeDtypeStruct) -> bool:
@@ -120,12 +146,19 @@ def _is_better_first(kernel: jax.Array, lhs: jax.ShapeDtypeStruct) -> bool:
     return is_few and kernel.nbytes >= _MUCH_TO_PACK
 
 
-def _weights_first(matrix: jax.Array, rows: jax.Array) -> jax.Array:
-    """Returns `rows @ matrix.T` as the product with the matrix on the left.
+def _weights_first(matrix: jax.Array, rows: jax.Array, axes: int) -> jax.Array:
+    """Returns the product over the last `axes` axes of both, with the matrix first.
 
     On CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
     takes more than twice the time. The barriers keep XLA from turning it around.
+
+    Args:
+      matrix: `(*features, *summed)`.
+      rows: `(*leading, *summed)`; the result is `(*leading, *features)`.
+      axes: number of axes to sum over.
     """
-    flat = rows.reshape(-1, rows.shape[-1])
-    result = barrier(matrix @ barrier(flat).T).T
-    return result.reshape(*rows.shape[:-1], matrix.shape[0])
+    leading, features = rows.shape[:-axes], matrix.shape[:-axes]
+    flat = rows.reshape(-1, *rows.shape[-axes:])
+    columns = jnp.moveaxis(barrier(flat), 0, -1)
+    result = jnp.moveaxis(barrier(jnp.tensordot(matrix, columns, axes)), -1, 0)
+    return result.reshape(*leading, *features)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
 from rnncells.recurrence.pytrees import zeros
 
@@ -38,7 +39,7 @@ class Convolution(ProductFunction):
         if not self.is_plain or lhs.ndim != rank + 1:
             return jax.vmap(lambda lhs: self(lhs, weights))(lhs)
         # With the batch first, each device keeps its rows if the batch is sharded.
-        is_sharded = jax.device_count() > 1
+        is_sharded = may_be_sharded()
         lhs = jnp.swapaxes(lhs, 0, 1) if is_sharded else lhs
         result = one(lhs.reshape(-1, *lhs.shape[2:]))
         result = result.reshape(*lhs.shape[:2], *result.shape[1:])

@@ -1,4 +1,4 @@
-"""Arrays whose types tell how they lie on a mesh of devices."""
+"""What is known of devices while a function is traced."""
 
 from typing import Any
 
@@ -16,3 +16,11 @@ def has_mesh_types(tree: Any) -> bool:
     meshes = [jax.sharding.get_abstract_mesh(), *(t.sharding.mesh for t in types)]
     is_explicit = any(AxisType.Explicit in mesh.axis_types for mesh in meshes)
     return is_explicit or any(t.manual_axis_type.varying for t in types)
+
+
+def may_be_sharded() -> bool:
+    """Says whether JAX sees several devices, so that arrays can be sharded over them.
+
+    With automatic sharding, nothing else is known of it while a function is traced.
+    """
+    return jax.device_count() > 1

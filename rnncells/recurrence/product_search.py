@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.affine import Affine, side_by_side
+from rnncells.recurrence.affine import Affine, side_by_side, stacked
 from rnncells.recurrence.convolution import Convolution
 from rnncells.recurrence.jaxprs import (
     Atom,
@@ -18,6 +18,7 @@ from rnncells.recurrence.jaxprs import (
     is_variable,
     read,
 )
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
@@ -93,6 +94,17 @@ class Joined(NamedTuple):
         return [v for piece in self.pieces for v in piece.addends]
 
     @property
+    def is_stacked(self) -> bool:
+        """Whether the features of each product have an axis of their own.
+
+        They can then be sharded over devices; one device has no use for it.
+        """
+        members = [member.pieces for member in self.members]
+        are_whole = len(members) > 1 and all(len(pieces) == 1 for pieces in members)
+        widths = {piece.width for piece in self.pieces} if are_whole else ()
+        return may_be_sharded() and len(widths) == 1
+
+    @property
     def function(self) -> ProductFunction:
         """The product as a function of the left operand and the weights."""
         equation = self.members[0].equation
@@ -110,20 +122,21 @@ class Joined(NamedTuple):
         return Product(weights, function, lhs, *structs([result]))
 
     def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
-        """Returns kernels and biases, side by side."""
+        """Returns kernels and biases, stacked or side by side."""
         if not isinstance(self.function, Affine):
             return (values[self.members[0].kernel],)
-        return side_by_side(
-            [(values[m.kernel], values.get(m.bias)) for m in self.members]
-        )
+        join = stacked if self.is_stacked else side_by_side
+        return join([(values[m.kernel], values.get(m.bias)) for m in self.members])
 
     def added(self, values: Values) -> jax.Array:
-        """Returns what is added to the products of a step, side by side."""
+        """Returns what is added to the products of a step, joined as they are."""
         sums = []
         for piece in self.pieces:
             first, *others = read(values, piece.addends)
             shape = piece.result.aval.shape
             sums.append(jnp.broadcast_to(sum(others, first), shape))
+        if self.is_stacked:
+            return jnp.stack(sums, -2)
         # A product of vectors is a number, which has no axis.
         return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
@@ -131,9 +144,13 @@ class Joined(NamedTuple):
         """Returns the results of the products."""
         if len(self.pieces) == 1:
             return {self.pieces[0].result: value}
-        widths = [piece.width for piece in self.pieces]
-        ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
-        parts = jnp.split(value, ends, -1)
+        if self.is_stacked:
+            parts = jnp.split(value, len(self.pieces), -2)
+            parts = [part.squeeze(-2) for part in parts]
+        else:
+            widths = [piece.width for piece in self.pieces]
+            ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
+            parts = jnp.split(value, ends, -1)
         return {p.result: part for p, part in zip(self.pieces, parts, strict=True)}
 
 

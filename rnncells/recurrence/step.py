@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 
+from rnncells.recurrence.gates_apart import with_gates_apart
 from rnncells.recurrence.jaxprs import (
     evaluate,
     evaluate_over_time,
@@ -27,6 +28,7 @@ from rnncells.recurrence.jaxprs import (
     traced,
     variables,
 )
+from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.product_search import (
     PRODUCTS,
     PROJECTION,
@@ -100,10 +102,15 @@ class Step:
           inputs: of one step.
           policy: chooses what to save, as one of `jax.checkpoint` does.
         """
+        args = given, inputs, carry
         self._equations, self.result = traced(
-            lambda given, inputs, carry: step(given, carry, inputs),
-            *(given, inputs, carry),
+            lambda given, inputs, carry: step(given, carry, inputs), *args
         )
+        # One device computes gates faster side by side.
+        if may_be_sharded():
+            apart = with_gates_apart(self._equations, RECURRENCE)
+            if apart is not None:
+                self._equations, _ = traced(apart, *args)
         self._given, self._inputs, self._carry = self._equations.arguments
         self._stages = self._equations.stages()
         self.jaxpr = self._equations.jaxpr
