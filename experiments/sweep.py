@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from experiments.folder import RESULT, is_of, read_result
+from experiments.folder import RESULT, is_of, is_of_data, read_result
 from experiments.settings.options import parse_run
 from experiments.settings.reading import (
     config_names,
@@ -151,5 +151,7 @@ def _run(
 def _said(folder: Path) -> str:
     """Returns a one-line summary of a run's result."""
     result = read_result(folder / RESULT)
+    if is_of_data(result):
+        return f"{result['updates']:,} updates, {result['seconds']:.0f} s"
     solved = sum(trial["solved"] for trial in result["trials"])
     return f"{solved} of {len(result['trials'])} trials, {result['seconds']:.0f} s"
