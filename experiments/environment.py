@@ -16,6 +16,7 @@ from experiments.settings.rules import ConfigError
 # Differences that do not stop a run from resuming. The Python version does not affect
 # numbers, and few commits do; the result lists all commits.
 MAY_CHANGE = "commit", "python"
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_environment() -> dict[str, Any]:
@@ -77,7 +78,7 @@ def _read(path: Path, names: Set[str]) -> list[dict[str, Any]]:
 def _processor() -> str:
     """Returns the name of the processor, or its architecture if the name is unknown."""
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        text = CPU_INFO.read_text(encoding="utf-8")
     except OSError:
         text = ""
     named = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
