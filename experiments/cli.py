@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import check
+from experiments.folder import RESULT, check, is_of_data, read_result
 from experiments.interruption import Interrupted, Interruption
 from experiments.settings.options import HELP, INSTALL, Run, parse_run, parse_sample
 from experiments.settings.reading import (
@@ -39,9 +39,11 @@ usage: python -m experiments VERB ...
                         lists the readings
   run-all [ROW ...]     run many rows in parallel; ROW is NAME or NAME:R, and can
                         contain `*`; default: all rows as written
-  report [RUN ...]      print a Markdown table of finished runs (default: all in runs/)
+  report [RUN ...]      print Markdown tables of finished runs (default: all in runs/)
   report paper1997      compare the committed results with the paper; write README.md,
                         docs/paper1997.md and docs/paper1997/*.svg
+  report data           compare the committed results on data sets with published
+                        figures; write docs/results.md and docs/results/*.svg
   sample RUN [OPTION ...]  print text that a language model writes; `sample RUN --help`
                         lists the options
   keep RUN ...          copy results to experiments/results, so that you can commit them
@@ -228,30 +230,39 @@ def run_rows(arguments: list[str]) -> None:
 
 
 def report_runs(arguments: list[str]) -> None:
-    """Prints the Markdown table of the given runs, or of all runs in `runs`."""
-    if arguments == ["paper1997"]:
-        report_paper()
+    """Prints Markdown tables of the given runs, or of all runs in `runs`."""
+    if arguments in (["paper1997"], ["data"]):
+        report_kept(arguments[0])
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     folders = [_finished(word, finished) for word in arguments] or finished
     if not folders:
         raise ConfigError(f"no finished run in `{RUNS}`. Start one with `run`.")
-    from experiments.reports.tables import markdown_table
+    from experiments.reports.runs import markdown_tables
 
-    print(markdown_table(folders))
+    print(markdown_tables(folders))
 
 
-def report_paper() -> None:
-    """Prints the tables of the paper's rows, and writes tables and figures."""
+def report_kept(what: str) -> None:
+    """Prints the tables of the committed results, and writes tables and figures.
+
+    Args:
+      what: `"paper1997"` or `"data"`.
+    """
     try:
-        from experiments.reports import figures, paper1997
+        if what == "data":
+            from experiments.reports import data_figures as figures
+            from experiments.reports import data_page as page
+        else:
+            from experiments.reports import figures
+            from experiments.reports import paper1997 as page
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"`report paper1997` needs the package {error.name}: {INSTALL}."
+            f"`report {what}` needs the package {error.name}: {INSTALL}."
         ) from error
-    tables = paper1997.tables()
+    tables = page.tables()
     print(*tables.values(), sep="\n\n")
-    for path in [*paper1997.write(tables), *figures.write()]:
+    for path in [*page.write(tables), *figures.write()]:
         print(f"wrote {path}", file=sys.stderr)
 
 
@@ -259,11 +270,13 @@ def keep_runs(arguments: list[str]) -> None:
     """Copies the results of runs to the committed results."""
     if not arguments:
         raise ConfigError("`keep` needs at least one folder of a run, got nothing.")
-    from experiments.reports.kept import keep
+    from experiments.reports import data_kept, kept
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     for word in arguments:
-        print(f"wrote {keep(_finished(word, finished))}")
+        folder = _finished(word, finished)
+        is_on_data = is_of_data(read_result(folder / RESULT))
+        print(f"wrote {(data_kept if is_on_data else kept).keep(folder)}")
 
 
 VERBS = {

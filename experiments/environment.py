@@ -1,7 +1,8 @@
-"""The environment of a result: versions, device and commit."""
+"""The environment of a result: versions, device, processor and commit."""
 
 import importlib.metadata
 import platform
+import re
 import subprocess
 from collections.abc import Set
 from pathlib import Path
@@ -16,16 +17,18 @@ from experiments.settings.rules import ConfigError
 # Differences that do not stop a run from resuming. The Python version does not affect
 # numbers, and few commits do; the result lists all commits.
 MAY_CHANGE = "commit", "python"
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns the versions, device and commit of this process."""
+    """Returns the versions, device, processor and commit of this process."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
         "python": platform.python_version(),
         **versions,
         "device": jax.devices()[0].device_kind,
+        "processor": _processor(),
         "commit": _commit(),
     }
 
@@ -43,10 +46,12 @@ def note_environment(folder: Path) -> list[dict[str, Any]]:
     path, now = folder / ENVIRONMENT, describe_environment()
     is_resumed = bool(saved_steps(folder / CHECKPOINTS))
     found = _read(path, now.keys()) if is_resumed else []
+    # The processor next to an accelerator does not compute the numbers.
+    may_change = MAY_CHANGE if now["device"] == "cpu" else (*MAY_CHANGE, "processor")
     changed = [
         f"{name} {found[0][name]}, now {value}"
         for name, value in now.items()
-        if found and name not in MAY_CHANGE and found[0][name] != value
+        if found and name not in may_change and found[0][name] != value
     ]
     if changed:
         raise ConfigError(
@@ -70,6 +75,16 @@ def _read(path: Path, names: Set[str]) -> list[dict[str, Any]]:
             f"{path} is missing or damaged. Pass --overwrite to start again."
         )
     return found
+
+
+def _processor() -> str:
+    """Returns the name of the processor, or its architecture if the name is unknown."""
+    try:
+        text = CPU_INFO.read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    named = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()
 
 
 def _commit() -> str | None:

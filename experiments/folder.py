@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.settings.config import Experiment
-from experiments.settings.reading import to_dict
+from experiments.settings.reading import is_on_data, to_dict
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
 
@@ -30,15 +30,26 @@ CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
 NEW = ".new"
-# Required fields of a result, as dotted names.
+# Required fields as dotted names: of all results, of results of the paper, of its
+# trials, and of results on data sets.
 NEEDED = (
-    *("name", "weights", "seconds", "trials", "environment.commit"),
-    *("config.title", "config.seed", "config.test_sequences", "config.task.name"),
+    *("name", "seconds", "environment.commit"),
+    *("config.title", "config.seed", "config.task.name"),
+)
+OF_PAPER = (
+    *("weights", "trials", "config.test_sequences"),
     *("config.learning.max_sequences", "config.paper.table", "config.paper.row"),
     *("config.paper.sequences", "config.paper.weights", "config.paper.trials"),
     *("config.paper.percent", "config.paper.wrong", "config.paper.test_sequences"),
 )
 OF_TRIAL = "trial", "solved", "sequences", "wrong", "mean_error"
+OF_DATA = (
+    *("parameters", "updates", "best_updates", "metrics", "devices"),
+    *("environment.device", "config.seeds", "config.published.what"),
+    *("config.published.value", "config.published.source", "config.published.metric"),
+)
+# Required fields of a line of `metrics.jsonl`.
+LINE_OF_PAPER, LINE_OF_DATA = ("sequences", "trials", "error"), ("update", "split")
 
 
 def to_json(value: Any) -> str:
@@ -106,17 +117,58 @@ def read_result(path: Path) -> dict[str, Any]:
       ConfigError: the file is damaged.
     """
     result = read_json(path)
-    trials = _at(result, "trials")
-    lacking = [name for name in NEEDED if _at(result, name) is _NOTHING]
-    if not (isinstance(trials, list) and trials) or any(
-        _at(one, name) is _NOTHING for one in trials for name in OF_TRIAL
-    ):
-        lacking.append("trials")
+    check_result(result, path)
+    return result
+
+
+def check_result(result: Any, path: Path) -> None:
+    """Checks that the contents of a `result.json` are complete.
+
+    Raises:
+      ConfigError: the file is damaged.
+    """
+    needed, lacking_in = NEEDED + OF_PAPER, _lacking_trials
+    if is_of_data(result):
+        needed, lacking_in = NEEDED + OF_DATA, _lacking_metrics
+    lacking = [name for name in needed if _at(result, name) is _NOTHING]
+    lacking = lacking or lacking_in(result)
     if lacking:
         raise ConfigError(
-            f"{path} is damaged: a result must have `{lacking[0]}`, which is missing."
+            f"{path} is damaged: a result must have `{lacking[0]}`, which is missing "
+            "or incomplete."
         )
-    return result
+
+
+def is_of_data(result: Any) -> bool:
+    """Says whether a result is that of a run on a data set."""
+    config = _at(result, "config")
+    return isinstance(config, dict) and is_on_data(config)
+
+
+def _lacking_trials(result: dict[str, Any]) -> list[str]:
+    """Returns `["trials"]` if the trials of a result of the paper are incomplete."""
+    trials = result["trials"]
+    is_whole = isinstance(trials, list) and all(
+        _at(one, name) is not _NOTHING for one in trials for name in OF_TRIAL
+    )
+    return [] if is_whole and trials else ["trials"]
+
+
+def _lacking_metrics(result: dict[str, Any]) -> list[str]:
+    """Returns the metrics that do not have a value for each network."""
+    metrics, config = result["metrics"], result["config"]
+    if not isinstance(metrics, dict) or not all(
+        isinstance(of, dict) for of in metrics.values()
+    ):
+        return ["metrics"]
+    names = {f"{split}.{name}" for split, of in metrics.items() for name in of}
+    names.add(config["published"]["metric"])
+    found = {name: _at(metrics, name) for name in sorted(names)}
+    return [
+        f"metrics.{name}"
+        for name, values in found.items()
+        if not isinstance(values, list) or len(values) != config["seeds"]
+    ]
 
 
 _NOTHING = object()
@@ -141,8 +193,14 @@ def read_json(path: Path) -> Any:
         raise ConfigError(f"{path} is damaged: {error}.") from error
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(
+    path: Path, names: tuple[str, ...] = LINE_OF_PAPER
+) -> list[dict[str, Any]]:
     """Reads the lines of a `metrics.jsonl`; there is at least one.
+
+    Args:
+      path: the file.
+      names: required fields of each line.
 
     Raises:
       ConfigError: the file is damaged.
@@ -151,7 +209,6 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     except ValueError as error:
         raise ConfigError(f"{path} is damaged: {error}.") from error
-    names = "sequences", "trials", "error"
     if not lines or any(_at(x, name) is _NOTHING for x in lines for name in names):
         raise ConfigError(f"{path} is damaged: it has no learning curves.")
     return lines

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import RESULT, is_of, read_result
+from experiments.folder import RESULT, is_of, is_of_data, read_result
 from experiments.interruption import SIGNALS, Interrupted
 from experiments.settings.options import parse_run
 from experiments.settings.reading import (
@@ -159,5 +159,7 @@ def _run(
 def _said(folder: Path) -> str:
     """Returns a one-line summary of a run's result."""
     result = read_result(folder / RESULT)
+    if is_of_data(result):
+        return f"{result['updates']:,} updates, {result['seconds']:.0f} s"
     solved = sum(trial["solved"] for trial in result["trials"])
     return f"{solved} of {len(result['trials'])} trials, {result['seconds']:.0f} s"

@@ -42,15 +42,15 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def reports(monkeypatch):
-    """The folders of each call to `experiments.reports.tables.markdown_table`."""
+    """The folders of each call to `experiments.reports.runs.markdown_tables`."""
     calls = []
 
-    def markdown_table(folders):
+    def markdown_tables(folders):
         calls.append(folders)
         return "| the table |"
 
-    module = types.SimpleNamespace(markdown_table=markdown_table)
-    monkeypatch.setitem(sys.modules, "experiments.reports.tables", module)
+    module = types.SimpleNamespace(markdown_tables=markdown_tables)
+    monkeypatch.setitem(sys.modules, "experiments.reports.runs", module)
     return calls
 
 

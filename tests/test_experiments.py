@@ -23,7 +23,8 @@ from experiments.paper1997.training import loop
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.learning_curve import draw_learning_curve
-from experiments.reports.tables import changes, markdown_table, summary
+from experiments.reports.runs import markdown_tables
+from experiments.reports.tables import changes, summary
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     BASELINES,
@@ -424,7 +425,7 @@ def test_every_config_runs(config, name, tmp_path, capsys):
     with np.load(tmp_path / "run" / "weights.npz") as weights:
         assert weights["outputs"].shape[-1] == 2
     assert f"{config.paper.sequences[-1]:,}" in capsys.readouterr().out
-    assert f", {result['weights']} |" in markdown_table([tmp_path / "run"])
+    assert f", {result['weights']} |" in markdown_tables([tmp_path / "run"])
 
 
 class Killed(Exception):
@@ -526,16 +527,16 @@ def test_report_names_the_options_that_were_changed(tmp_path):
     result["config"]["seed"] = 9
     assert changes(result) == ["trials = 5", "learning.rate = 0.4"]
     (tmp_path / "result.json").write_text(json.dumps(result))
-    assert "| trials = 5, learning.rate = 0.4 |" in markdown_table([tmp_path])
+    assert "| trials = 5, learning.rate = 0.4 |" in markdown_tables([tmp_path])
     result["resumed"] = [{"commit": "def"}, {"commit": "abc"}]
     (tmp_path / "result.json").write_text(json.dumps(result))
-    assert "| 9 | abc, def |" in markdown_table([tmp_path])
+    assert "| 9 | abc, def |" in markdown_tables([tmp_path])
 
 
 def test_damaged_results_are_named(tmp_path):
     (tmp_path / "result.json").write_text("{")
     with pytest.raises(ConfigError, match="result.json is damaged"):
-        markdown_table([tmp_path])
+        markdown_tables([tmp_path])
 
 
 def test_networks_that_diverge_are_reported_as_failed(tmp_path, capsys):

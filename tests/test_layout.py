@@ -208,8 +208,16 @@ ALLOWED = {
     "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
     + ["numpy"],
-    "experiments/reports/tables.py": ["experiments.folder", "experiments.settings"]
-    + ["rich"],
+    "experiments/reports/svg.py": ["matplotlib"],
+    "experiments/reports/pages.py": [],
+    "experiments/reports/tables.py": ["experiments.settings", "rich"],
+    "experiments/reports/data_tables.py": ["experiments.reports.tables", "rich"],
+    "experiments/reports/data_figures.py": [
+        "experiments.reports",
+        "experiments.settings",
+        "matplotlib",
+        "numpy",
+    ],
     "experiments/reports": [
         "experiments.folder",
         "experiments.reports",

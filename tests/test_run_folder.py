@@ -73,7 +73,9 @@ def test_result_names_the_environments_of_start_and_resume(folder, config, monke
     assert not (folder / ENVIRONMENT).exists()
 
 
-@pytest.mark.parametrize("name", ["jax", "jaxlib", "flax", "optax", "numpy", "device"])
+@pytest.mark.parametrize(
+    "name", ["jax", "jaxlib", "flax", "optax", "numpy", "device", "processor"]
+)
 def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
     began = describe_environment()
     before = [began | {name: "0.1"}]

@@ -3,6 +3,13 @@
 import statistics
 from typing import Any
 
+from experiments.reports.tables import changes, commits, markdown
+
+HEAD = (
+    *("config", "reading", "figure", "published", "ours: mean (range)", "networks"),
+    *("parameters", "training time", "device", "commit"),
+)
+
 
 def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the rows of one run's table: name and value, the mean over networks.
@@ -41,6 +48,67 @@ def spread(values: list[float | None]) -> str:
     if len(known) == 1:
         return mean
     return f"{mean} ({min(known):.5g} to {max(known):.5g})"
+
+
+def data_table(results: list[dict[str, Any]], with_changes: bool = False) -> str:
+    """Returns a Markdown table with one row for each run.
+
+    Args:
+      results: the contents of each run's `result.json`.
+      with_changes: adds the options that differ from the config, and the seed, which
+        committed results have in common with their config.
+    """
+    if not with_changes:
+        return markdown(HEAD, map(_cells, results))
+    added = [
+        (", ".join(changes(result)) or "-", str(result["config"]["seed"]))
+        for result in results
+    ]
+    cells = [_cells(result) + more for result, more in zip(results, added, strict=True)]
+    return markdown((*HEAD, "changed", "seed"), cells)
+
+
+def _cells(result: dict[str, Any]) -> tuple[str, ...]:
+    published = result["config"]["published"]
+    split, _, metric = published["metric"].partition(".")
+    return (
+        result["name"],
+        result.get("reading") or "as written",
+        published["what"],
+        f"{published['value']:g} ({published['source']})",
+        spread(result["metrics"][split][metric]),
+        str(result["config"]["seeds"]),
+        f"{result['parameters']:,}",
+        duration(result["seconds"]),
+        devices(result),
+        ", ".join(map(str, commits(result))),
+    )
+
+
+def duration(seconds: float) -> str:
+    """Returns a time in the unit that suits it.
+
+    >>> duration(48.2), duration(312), duration(5400)
+    ('48 s', '5.2 min', '1.5 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def devices(result: dict[str, Any]) -> str:
+    """Returns the number and the names of the devices that trained the networks.
+
+    The device of a CPU has no name of its own, so the processor's name follows.
+    """
+    names = {}
+    for one in [result["environment"], *result.get("resumed", [])]:
+        is_named = one["device"] == "cpu" and "processor" in one
+        names[f"cpu, {one['processor']}" if is_named else one["device"]] = None
+    count = f"{result['devices']} x " if result["devices"] > 1 else ""
+    return count + "; ".join(names)
 
 
 def print_data_table(result: dict[str, Any]) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -22,7 +21,9 @@ from experiments.paper1997.learners.online import trace
 from experiments.paper1997.tasks import temporal_order
 from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.kept import LITERAL, Outcome, outcomes
-from experiments.reports.paper1997 import ROOT, deciding
+from experiments.reports.pages import ROOT
+from experiments.reports.paper1997 import deciding
+from experiments.reports.svg import save
 from experiments.settings.reading import (
     BASELINES,
     config_path,
@@ -38,7 +39,6 @@ SIX_A = "temporal-order-6a"
 
 def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
     """Draws all figures, and returns their files."""
-    folder.mkdir(exist_ok=True)
     found = {name: outcomes(name) for name in paper_names()}
     decided = {name: deciding(of_row)[1] for name, of_row in found.items()}
     shown = {name: outcome for name, outcome in decided.items() if outcome}
@@ -49,14 +49,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
         "solutions": draw_solutions(shown[SIX_A]) if SIX_A in shown else None,
         "baselines": draw_baselines(found),
     }
-    written = []
-    # The same results give the same files.
-    with matplotlib.rc_context({"svg.hashsalt": "paper1997", "svg.fonttype": "none"}):
-        for name, figure in drawn.items():
-            if figure is not None:
-                written.append(folder / f"{name}.svg")
-                figure.savefig(written[-1], metadata={"Date": None})
-    return written
+    return save(drawn, folder)
 
 
 def draw_sequences(shown: dict[str, Outcome]) -> Figure:

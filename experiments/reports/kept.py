@@ -1,4 +1,4 @@
-"""Committed results: `results/ROW/READING.json` for each reading of a row.
+"""Committed results of the paper: `results/ROW/READING.json` for each reading of a row.
 
 `READING.npz` has the weights of the first successful trials at their last stopping
 point: at most 2,000 numbers, but at least one trial.
@@ -109,18 +109,34 @@ def outcomes(name: str) -> list[Outcome]:
       ConfigError: there is a result of a reading that the config does not have.
     """
     known = readings(config_path(name))
-    found = []
-    for path in sorted((RESULTS / name).glob("*.json")):
-        result = read_result(path)
-        if path.stem == LITERAL:
-            found.insert(0, Outcome(LITERAL, "literal", result))
-        elif path.stem in known:
-            found.append(Outcome(path.stem, known[path.stem].kind, result))
-        else:
+    return [
+        Outcome(reading, known[reading].kind if reading in known else "literal", result)
+        for reading, result in read_results(RESULTS / name).items()
+    ]
+
+
+def read_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns the committed results of a config by reading, the literal one first.
+
+    Args:
+      folder: the folder of the results; its name is that of the config.
+
+    Raises:
+      ConfigError: there is a result of a reading that the config does not have.
+    """
+    known = [LITERAL, *readings(config_path(folder.name))]
+    paths = sorted(folder.glob("*.json"), key=lambda path: (path.stem != LITERAL, path))
+    for path in paths:
+        if path.stem not in known:
             raise ConfigError(
-                f"{path}: the config `{name}` has no reading `{path.stem}`."
+                f"{path}: the config `{folder.name}` has no reading `{path.stem}`."
             )
-    return found
+    return {path.stem: read_result(path) for path in paths}
+
+
+def kept_path(results: Path, result: dict[str, Any]) -> Path:
+    """Returns the path of a committed result in a folder of results."""
+    return results / result["name"] / f"{result.get('reading') or LITERAL}.json"
 
 
 def keep(folder: Path) -> Path:
@@ -137,7 +153,9 @@ def keep(folder: Path) -> Path:
         file is damaged.
     """
     result = read_result(folder / RESULT)
-    kept = RESULTS / result["name"] / f"{result.get('reading') or LITERAL}.json"
+    kept = kept_path(RESULTS, result)
+    # Fewer trials are allowed, to try a reading out.
+    check_origin(folder, result, "trials")
     _check(folder, result)
     count = len(result["trials"])
     before = len(read_result(kept)["trials"]) if kept.is_file() else 0
@@ -162,16 +180,35 @@ def keep(folder: Path) -> Path:
     return kept
 
 
-def _check(folder: Path, result: dict[str, Any]) -> None:
-    """Checks that a result belongs to its config and to committed code."""
-    # Fewer trials are allowed, to try a reading out.
+def check_origin(folder: Path, result: dict[str, Any], free: str) -> None:
+    """Checks that a result belongs to its config and to committed code.
+
+    Args:
+      folder: folder of the run.
+      result: the contents of its `result.json`.
+      free: the option, or the section of options, that can differ from the config.
+
+    Raises:
+      ConfigError: another value differs, or the code was not committed.
+    """
     changed = [
-        change for change in changes(result) if not change.startswith("trials =")
+        change
+        for change in changes(result)
+        if not change.startswith((f"{free} =", f"{free}."))
     ]
     if changed:
         raise ConfigError(
             f"`{folder}` must have the values of its config, got {', '.join(changed)}."
         )
+    for commit in commits(result):
+        if commit is None or commit.endswith("-dirty"):
+            raise ConfigError(
+                f"`{folder}` must be a run of committed code, got the commit {commit}."
+            )
+
+
+def _check(folder: Path, result: dict[str, Any]) -> None:
+    """Checks the seed and the number of weights."""
     path, reading = config_path(result["name"]), result.get("reading")
     kind = "literal" if reading is None else readings(path)[reading].kind
     seed, paper = result["config"]["seed"], result["config"]["paper"]
@@ -187,11 +224,6 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
             f"`{folder}` must have the paper's {paper['weights']} weights, got "
             f"{result['weights']}."
         )
-    for commit in commits(result):
-        if commit is None or commit.endswith("-dirty"):
-            raise ConfigError(
-                f"`{folder}` must be a run of committed code, got the commit {commit}."
-            )
 
 
 def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:

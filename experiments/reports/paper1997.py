@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from experiments.reports.kept import LITERAL, Outcome, outcomes
-from experiments.reports.tables import markdown_row
+from experiments.reports.pages import ROOT, fill
+from experiments.reports.tables import markdown
 from experiments.settings.config import PARTS
 from experiments.settings.reading import (
     BASELINES,
@@ -30,7 +31,6 @@ from experiments.settings.reading import (
 )
 from experiments.settings.tasks import TASK_OPTIONS
 
-ROOT = Path(__file__).resolve().parents[2]
 VERDICTS = (
     (("literal",), "**reproduced as written**"),
     (("silent", "contradictory"), "**reproduced under reading** `{}`"),
@@ -90,11 +90,11 @@ def tables() -> dict[str, str]:
         if any(outcome.kind == "baseline" for outcome in of_row)
     ]
     return {
-        "verdicts": _table(VERDICT_HEAD, verdicts),
-        "readings": _table(READING_HEAD, read),
-        "legend": _table(LEGEND_HEAD, _legend(found)),
-        "failures": _table(FAILURE_HEAD, failed),
-        "baselines": _table(("row", "paper", *networks), compared),
+        "verdicts": markdown(VERDICT_HEAD, verdicts),
+        "readings": markdown(READING_HEAD, read),
+        "legend": markdown(LEGEND_HEAD, _legend(found)),
+        "failures": markdown(FAILURE_HEAD, failed),
+        "baselines": markdown(("row", "paper", *networks), compared),
     }
 
 
@@ -121,30 +121,15 @@ def _run_for(rows: list[str]) -> str:
     return f"{len(rows)} rows" if len(rows) > NAMED else ", ".join(rows) or "not run"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    return "\n".join(map(markdown_row, [head, ["---"] * len(head), *rows]))
-
-
 def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
     """Writes tables into README.md and docs/paper1997.md, and returns these files.
-
-    A table is between two comments with its name.
 
     Args:
       made: tables from `tables`.
       root: folder of `README.md` and `docs`.
     """
-    written = []
-    for path in (root / "README.md", root / "docs" / "paper1997.md"):
-        text = path.read_text()
-        for what, table in made.items():
-            mark = f"<!-- {what} -->"
-            if mark in text:
-                before, _, after = text.split(mark, 2)
-                text = f"{before}{mark}\n\n{table}\n\n{mark}{after}"
-        path.write_text(text)
-        written.append(path)
-    return written
+    pages = root / "README.md", root / "docs" / "paper1997.md"
+    return [fill(page, made) for page in pages]
 
 
 def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 import json
 import statistics
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from experiments.folder import RESULT, read_result
 from experiments.settings.reading import config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
@@ -93,11 +92,11 @@ def print_table(result: dict[str, Any]) -> None:
     Console().print(table)
 
 
-def markdown_table(folders: list[Path]) -> str:
-    """Returns a Markdown table with one row for each finished run.
+def paper_table(results: list[dict[str, Any]]) -> str:
+    """Returns a Markdown table with one row for each run.
 
     Args:
-      folders: folders of runs, each with a `result.json`.
+      results: the contents of each run's `result.json`.
     """
     head = (
         "experiment",
@@ -113,11 +112,7 @@ def markdown_table(folders: list[Path]) -> str:
         "commit",
         "seconds",
     )
-    lines = [markdown_row(head), markdown_row("---" for _ in head)]
-    for folder in folders:
-        result = read_result(folder / RESULT)
-        lines.append(markdown_row(_cells(result)))
-    return "\n".join(lines)
+    return markdown(head, map(_cells, results))
 
 
 def _cells(result: dict[str, Any]) -> tuple[str, ...]:
@@ -179,6 +174,7 @@ def _mean(values: list[float], form: str, with_sd: bool = True) -> str:
     return f"{mean} ± {format(statistics.stdev(values), form)}"
 
 
-def markdown_row(cells: Any) -> str:
-    """Returns a row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
+def markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Returns a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -61,12 +61,12 @@ def config_path(name_or_path: str | Path) -> Path:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A reading of a row of the paper, other than the literal one.
+    """A reading of a config, other than the literal one.
 
     Attributes:
       kind: `"silent"`: the paper does not say; `"contradictory"`: the paper says two
         things; `"departure"`: the paper says otherwise; `"baseline"`: another network
-        or gradient.
+        or gradient. Experiments on data sets have only `"variant"`.
       changes: values of the config by dotted name.
     """
 
@@ -74,7 +74,7 @@ class Reading:
     changes: dict[str, Any]
 
 
-KINDS = ("silent", "contradictory", "departure", "baseline", "variant")
+KINDS, DATA_KINDS = ("silent", "contradictory", "departure", "baseline"), ("variant",)
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
@@ -96,12 +96,13 @@ def is_on_data(table: dict[str, Any]) -> bool:
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
     """Returns the readings of one file, or of one section of it."""
     where, table, found = _shown(Path(path)), _load(path), {}
+    kinds = DATA_KINDS if is_on_data(table) else KINDS
     for name, changes in (table.get(section, {}) if section else table).items():
         kind = changes.pop("kind", None)
-        if kind not in KINDS:
+        if kind not in kinds:
             raise ConfigError(
                 f"{where} [{f'{section}.' if section else ''}{name}]: `kind` must be "
-                f"one of {list(KINDS)}, got {kind!r}."
+                f"one of {list(kinds)}, got {kind!r}."
             )
         found[name] = Reading(kind, changes)
     return found

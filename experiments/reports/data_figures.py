@@ -1,0 +1,84 @@
+"""Figures of the committed results on data sets.
+
+NAME            learning curves: losses of all readings of a config
+NAME-confusion  confusion matrix of the test split, for one reading
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.reports.data_kept import results_of
+from experiments.reports.data_page import confused
+from experiments.reports.pages import ROOT
+from experiments.reports.svg import save
+from experiments.settings.reading import data_names
+
+
+def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
+    """Draws the figures of all configs that have results, and returns their files."""
+    drawn = {}
+    for name in data_names():
+        found = results_of(name)
+        reading = confused(found)
+        if found:
+            drawn[name] = draw_curves(found)
+        if reading is not None:
+            drawn[f"{name}-confusion"] = draw_confusion(reading, found[reading])
+    return save(drawn, folder)
+
+
+def draw_curves(found: dict[str, dict[str, Any]]) -> Figure:
+    """Draws the validation loss, mean and range over networks, and the training loss.
+
+    Args:
+      found: results of one config by reading, at least one.
+    """
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for k, (reading, result) in enumerate(found.items()):
+        curve, color = result["curve"], f"C{k}"
+        loss = {
+            name: np.array(values, float)
+            for name, values in curve["validation"]["loss"].items()
+        }
+        updates, train = curve["updates"], np.array(curve["train"], float)
+        axes.plot(updates, loss["mean"], color=color, label=reading)
+        axes.plot(updates, train, "--", color=color, linewidth=0.8)
+        axes.fill_between(updates, loss["min"], loss["max"], color=color, alpha=0.25)
+    axes.plot([], [], "--", color="0.4", linewidth=0.8, label="training batches")
+    axes.set_yscale("log")
+    axes.set_xlabel("updates")
+    axes.set_ylabel("loss on the validation split: mean, range over networks")
+    axes.set_title(next(iter(found.values()))["config"]["title"])
+    axes.legend()
+    return figure
+
+
+def draw_confusion(reading: str, result: dict[str, Any]) -> Figure:
+    """Draws the confusion matrix of the test split, summed over networks.
+
+    Args:
+      reading: name of the reading.
+      result: its result.
+    """
+    counts = np.sum(result["metrics"]["test"]["confusion"], axis=0)
+    figure = Figure(figsize=(5.5, 5), layout="constrained")
+    axes = figure.add_subplot()
+    # Each row in shares of its class, which can have different numbers of sequences.
+    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = "white" if shares[row, column] > 0.5 else "black"
+            where = {"ha": "center", "va": "center", "fontsize": 8}
+            axes.text(column, row, f"{count:,}", color=color, **where)
+    axes.set_xticks(range(len(counts)))
+    axes.set_yticks(range(len(counts)))
+    axes.set_xlabel("class given by the networks")
+    axes.set_ylabel("class")
+    networks = result["config"]["seeds"]
+    axes.set_title(f"{reading}: test sequences, sum over {networks} networks")
+    return figure

@@ -1,0 +1,430 @@
+"""Results on data sets: which are kept, and how they are reported."""
+
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import environment, sweep
+from experiments.cli import main
+from experiments.folder import read_result
+from experiments.reports import data_figures, data_kept, data_page, pages
+from experiments.reports.data_kept import curve, results_of
+from experiments.reports.tables import changes
+from experiments.settings.reading import (
+    config_path,
+    data_names,
+    read_config,
+    readings,
+    to_dict,
+)
+from experiments.settings.rules import ConfigError
+
+NAME = "japanese-vowels"
+CONFUSION = [[[5, 1], [0, 3]]] * 4 + [[[4, 2], [2, 1]]]
+PAPER = {"name": "reber-1-1", "weights": 264, "seconds": 1.0, "trials": []}
+
+
+def result_of(name=NAME, reading=None, **changed):
+    experiment = read_config(config_path(name), reading)
+    of_split = {"loss": [0.5] * experiment.seeds}
+    if experiment.seeds == 5:
+        of_split |= {"accuracy": [97, 98, 98.5, 99, 97.5], "confusion": CONFUSION}
+    result = {
+        "name": name,
+        "reading": reading,
+        "config": to_dict(experiment),
+        "parameters": 12_345,
+        "updates": 120,
+        "best_updates": [60] * experiment.seeds,
+        "metrics": {"validation": of_split, "test": of_split},
+        "seconds": 90.0,
+        "devices": 1,
+        "environment": {"commit": "abc", "device": "cpu", "processor": "Z80"},
+        "resumed": [],
+    }
+    split, _, metric = experiment.published.metric.partition(".")
+    result["metrics"].setdefault(split, {metric: [0.5] * experiment.seeds})
+    return copy.deepcopy(result) | changed
+
+
+def result_of_paper():
+    config = to_dict(read_config(config_path("reber-1-1")))
+    trial = {"trial": 0, "solved": True, "sequences": [9], "wrong": [0]}
+    trials = [trial | {"mean_error": [0.0]}]
+    of_run = {"config": config, "trials": trials, "environment": {"commit": "abc"}}
+    return PAPER | of_run
+
+
+def lines_of(evaluations, networks, chunk=3, rng=np.random.default_rng(0)):
+    """The lines of a run with two calls of updates between two evaluations."""
+    lines, update = [], 0
+    for _ in range(evaluations):
+        for count in (chunk, 1):
+            update += count
+            losses = rng.random(networks).tolist()
+            lines.append({"update": update, "split": "train", "loss": losses})
+        metrics = {name: rng.random(networks).tolist() for name in ("loss", "accuracy")}
+        lines.append({"update": update, "split": "validation"} | metrics)
+    best = {"loss": [0.0] * networks, "accuracy": [0.0] * networks}
+    return lines + [
+        {"update": update, "split": split} | best for split in ("validation", "test")
+    ]
+
+
+def write_run(folder, result, lines=None):
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / "result.json").write_text(json.dumps(result))
+    if lines is None:
+        lines = lines_of(2, result["config"]["seeds"])
+    write_lines(folder / "metrics.jsonl", lines)
+    return folder
+
+
+def write_lines(path, lines):
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch):
+    """Replaces the folder of the committed results by an empty one."""
+    monkeypatch.setattr(data_kept, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def committed(monkeypatch):
+    """Restores the folder of the committed results."""
+    folder = Path(data_kept.__file__).resolve().parents[1] / "results" / "data"
+    monkeypatch.setattr(data_kept, "RESULTS", folder)
+
+
+@pytest.fixture
+def found(tmp_path):
+    """Results of two readings that are kept."""
+    for reading in ("packed", None):
+        data_kept.keep(write_run(tmp_path / "run", result_of(reading=reading)))
+    return results_of(NAME)
+
+
+def test_results_are_kept_by_config_and_reading(tmp_path, results, capsys):
+    for reading in ("packed", None):
+        result = result_of(reading=reading)
+        folder = write_run(tmp_path / "run", result)
+        assert main(["keep", str(folder)]) == 0
+        path = results / NAME / f"{reading or 'as-written'}.json"
+        assert capsys.readouterr().out == f"wrote {path}\n"
+        kept = json.loads(path.read_text())
+        assert kept.pop("curve")["updates"] == [4, 8]
+        assert kept == result
+    assert list(results_of(NAME)) == ["as-written", "packed"]
+    path.rename(path.with_name("no-such.json"))
+    with pytest.raises(ConfigError, match="has no reading `no-such`"):
+        results_of(NAME)
+
+
+def of_config(section, **values):
+    config = result_of()["config"]
+    (config[section] if section else config).update(values)
+    return {"config": config}
+
+
+def commits(*names):
+    first, *resumed = ({"device": "cpu", "commit": name} for name in names)
+    return {"environment": first, "resumed": resumed}
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        (of_config("", seed=1), "must have the seed 0 of its config, got 1"),
+        (
+            of_config("training", updates=7),
+            "must have the values of its config, got training.updates = 7",
+        ),
+        ({"reading": "packed"}, 'its config, got task.layout = "padded"'),
+        ({"name": "mine"}, "its config, got config no longer exists"),
+        (commits("abc-dirty"), "committed code, got the commit abc-dirty"),
+        (commits(None), "committed code, got the commit None"),
+        (commits("abc", "def-dirty"), "committed code, got the commit def-dirty"),
+        (of_config("", seeds=4), "damaged: a result must have `metrics.test.accuracy`"),
+        ({"metrics": {"test": {"loss": [1.0] * 5}}}, "have `metrics.test.accuracy`"),
+        ({"metrics": {"test": {"accuracy": [1.0] * 4}}}, "have `metrics.test.acc"),
+        ({"metrics": []}, "damaged: a result must have `metrics`"),
+        ({"environment": {"commit": "abc"}}, "must have `environment.device`"),
+    ],
+)
+def test_other_runs_are_refused(changed, message, tmp_path, results):
+    folder = write_run(tmp_path / "run", result_of() | changed)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        data_kept.keep(folder)
+    assert not results.exists()
+
+
+def test_other_number_of_networks_is_refused(tmp_path):
+    result = result_of("char-lm", **{"best_updates": [1, 2]})
+    result["config"]["seeds"] = 2
+    result["metrics"] = {"both": {"loss": [1.0, 2.0]}}
+    with pytest.raises(ConfigError, match="values of its config, got seeds = 2"):
+        data_kept.keep(write_run(tmp_path / "run", result))
+
+
+def test_published_figure_is_that_of_the_config(tmp_path):
+    result = result_of(**of_config("published", value=1.5, source="before"))
+    data_kept.keep(write_run(tmp_path / "run", result))
+    published = read_config(config_path(NAME)).published
+    assert f"{published.value:g} ({published.source})" in data_page.tables()["results"]
+
+
+TRAIN, VALIDATION = (
+    {"update": 4, "split": split, "loss": [1.0] * 5}
+    for split in ("train", "validation")
+)
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ([], "no learning curves"),
+        ([TRAIN], "no learning curves"),
+        ([VALIDATION], "no learning curves"),
+        ([TRAIN, {"update": 4, "split": "validation"}], "no learning curves"),
+        ([TRAIN, {"sequences": 500, "trials": [0], "error": [1.0]}], "no learning"),
+        ([TRAIN, VALIDATION | {"loss": [1.0] * 4}], "each line must have 5 values"),
+        ([TRAIN | {"loss": [1.0] * 6}, VALIDATION], "each line must have 5 values"),
+    ],
+)
+def test_damaged_learning_curves_are_named(lines, message, tmp_path, results):
+    write_run(tmp_path / "run", result_of(), lines)
+    with pytest.raises(ConfigError, match=f"metrics.jsonl is damaged: .*{message}"):
+        data_kept.keep(tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"update": 4')
+    with pytest.raises(ConfigError, match="metrics.jsonl is damaged"):
+        data_kept.keep(tmp_path / "run")
+    assert not results.exists()
+
+
+@pytest.mark.parametrize("evaluations", [1, 3, 60, 61, 151])
+def test_curve_is_thinned_and_has_the_losses_between_its_points(evaluations, tmp_path):
+    lines = lines_of(evaluations, 2)
+    kept = curve(write_lines(tmp_path / "metrics.jsonl", lines), 2)
+    updates = kept["updates"]
+    assert len(updates) == min(evaluations, 60) == len(set(updates))
+    assert (updates[0], updates[-1]) == (4, 4 * evaluations)
+    assert max(np.diff(updates), default=4) <= 4 * -(-evaluations // 59)
+
+    # One loss for each update, from the lines of both calls.
+    losses = []
+    for line in lines:
+        if line["split"] == "train":
+            repeats = line["update"] - len(losses)
+            losses += [np.mean(line["loss"])] * repeats
+    start = 0
+    for k, end in enumerate(updates):
+        expected = np.mean(losses[start:end])
+        np.testing.assert_allclose(kept["train"][k], expected, rtol=1e-4)
+        tested = next(
+            line
+            for line in lines
+            if line["split"] == "validation" and line["update"] == end
+        )
+        for name in ("loss", "accuracy"):
+            for of, function in (("mean", np.mean), ("min", min), ("max", max)):
+                value = kept["validation"][name][of][k]
+                np.testing.assert_allclose(value, function(tested[name]), rtol=1e-4)
+        start = end
+
+
+def test_curve_of_a_loss_that_is_not_finite_has_no_number(tmp_path):
+    lines = [TRAIN, VALIDATION | {"loss": [1.0, None, 1.0, 1.0, 1.0]}]
+    kept = curve(write_lines(tmp_path / "metrics.jsonl", lines), 5)
+    assert kept["train"] == [1.0] and "accuracy" not in kept["validation"]
+    assert kept["validation"]["loss"] == {"mean": [None], "min": [None], "max": [None]}
+
+
+def test_table_compares_the_mean_and_range_with_the_published_figure(found):
+    published = read_config(config_path(NAME)).published
+    row = (
+        f"| {NAME} | as written | {published.what} | "
+        f"{published.value:g} ({published.source}) | 98 (97 to 99) | 5 | 12,345 | "
+        "1.5 min | cpu, Z80 | abc |"
+    )
+    head, line, *rows = data_page.tables()["results"].splitlines()
+    assert rows == [row, row.replace("as written", "packed")]
+    assert head.count("|") == line.count("|") == row.count("|")
+
+
+def test_table_has_the_devices_and_commits_of_a_resumed_run(tmp_path):
+    gpu = {"device": "a GPU", "processor": "Z80", "commit": "def"}
+    changed = {"environment": gpu, "resumed": [gpu | {"commit": "ghi"}], "devices": 2}
+    data_kept.keep(write_run(tmp_path / "run", result_of(**changed)))
+    assert "| 2 x a GPU | def, ghi |" in data_page.tables()["results"]
+
+
+def test_report_prints_a_table_for_each_kind_of_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs/a"), result_of(**of_config("training", updates=7)))
+    write_run(Path("runs/b"), result_of("char-lm"))
+    (Path("runs/c")).mkdir()
+    Path("runs/c/result.json").write_text(json.dumps(result_of_paper()))
+    assert main(["report"]) == 0
+    paper, data = capsys.readouterr().out.split("\n\n")
+    assert len(paper.splitlines()) == 3 and "| 9 (9–9) | 1 of 1 |" in paper
+    *_, vowels, text = data.splitlines()
+    assert f"| {NAME} |" in vowels
+    assert vowels.endswith("| abc | training.updates = 7 | 0 |")
+    assert text.endswith("| abc | - | 0 |")
+    assert main(["report", "runs/b"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_run_all_summarizes_a_run_on_a_data_set(tmp_path):
+    assert sweep._said(write_run(tmp_path / "run", result_of())) == "120 updates, 90 s"
+
+
+def test_figure_of_curves_has_the_losses_of_each_reading(found):
+    axes = data_figures.draw_curves(found).axes[0]
+    assert axes.get_xlabel() == "updates"
+    assert (
+        axes.get_ylabel() == "loss on the validation split: mean, range over networks"
+    )
+    assert axes.get_title() == read_config(config_path(NAME)).title
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["as-written", "packed", "training batches"]
+    lines, areas = axes.get_lines(), axes.collections
+    for result, mean, train, area in zip(
+        found.values(), lines[::2], lines[1::2], areas, strict=False
+    ):
+        kept = result["curve"]
+        loss = kept["validation"]["loss"]
+        assert list(mean.get_xdata()) == list(train.get_xdata()) == kept["updates"]
+        assert list(mean.get_ydata()) == loss["mean"]
+        assert list(train.get_ydata()) == kept["train"]
+        heights = area.get_paths()[0].vertices[:, 1]
+        assert (min(heights), max(heights)) == (min(loss["min"]), max(loss["max"]))
+    assert len(areas) == 2
+
+
+def test_figure_of_confusion_has_the_sum_over_networks(found):
+    axes = data_figures.draw_confusion("as-written", found["as-written"]).axes[0]
+    assert axes.get_xlabel() == "class given by the networks"
+    assert axes.get_ylabel() == "class"
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    # (column, row), not (row, column).
+    assert shown == {(0, 0): "24", (1, 0): "6", (0, 1): "2", (1, 1): "13"}
+    np.testing.assert_allclose(
+        axes.images[0].get_array(), [[0.8, 0.2], [2 / 15, 13 / 15]]
+    )
+
+
+def page_in(folder):
+    (folder / "docs").mkdir()
+    shutil.copy(pages.ROOT / "docs" / "results.md", folder / "docs")
+    return folder / "docs" / "results.md"
+
+
+def linked(page):
+    """The pictures of a page, relative to it."""
+    return re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text())
+
+
+def test_page_without_results_has_every_config_and_no_pictures(tmp_path):
+    page = page_in(tmp_path)
+    assert data_page.write(data_page.tables(), tmp_path) == [page]
+    text = page.read_text()
+    assert "No results are committed yet." in text and linked(page) == []
+    for name in data_names():
+        assert f"## {read_config(config_path(name)).title}\n\n`{name}`. " in text
+        for reading in readings(config_path(name)):
+            assert f"`{reading}`" in text
+    assert '`packed` (task.layout = "packed")' in text
+    assert f"```sh\npython -m experiments run {NAME}\n```" in text
+
+
+def test_page_links_the_pictures_that_are_drawn(tmp_path, found):
+    page = page_in(tmp_path)
+    data_page.write(data_page.tables(), tmp_path)
+    drawn = data_figures.write(tmp_path / "docs" / "results")
+    assert [path.stem for path in drawn] == [NAME, f"{NAME}-confusion"]
+    assert [page.parent / link for link in linked(page)] == drawn
+    before = [path.read_bytes() for path in drawn]
+    data_figures.write(tmp_path / "docs" / "results")
+    assert [path.read_bytes() for path in drawn] == before
+
+
+def test_committed_page_equals_the_output_of_the_command(tmp_path, committed):
+    page, of_project = page_in(tmp_path), pages.ROOT / "docs" / "results.md"
+    data_page.write(data_page.tables(), tmp_path)
+    assert page.read_text() == of_project.read_text()
+    links = linked(of_project)
+    assert all((of_project.parent / link).is_file() for link in links)
+
+
+@pytest.mark.parametrize("name", data_names())
+def test_committed_results_match_the_current_configs(name, committed):
+    for result in results_of(name).values():
+        assert changes(result) == []
+        commit = result["environment"]["commit"]
+        assert commit and not commit.endswith("-dirty")
+        assert len(result["curve"]["updates"]) <= data_kept.POINTS
+
+
+def test_kinds_of_readings_are_those_of_the_config(tmp_path):
+    text = config_path(NAME).read_text()
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('kind = "variant"', 'kind = "silent"', 1))
+    with pytest.raises(ConfigError, match=r"one of \['variant'\], got 'silent'"):
+        readings(path)
+    path.write_text(
+        config_path("reber-1-1").read_text() + '[readings.x]\nkind = "variant"'
+    )
+    with pytest.raises(ConfigError, match="one of .*'silent'.*, got 'variant'"):
+        readings(path)
+
+
+@pytest.mark.parametrize(
+    "name, metric", [("char-lm", "both.loss"), (NAME, "parameters")]
+)
+def test_damaged_results_name_what_is_missing(name, metric, tmp_path):
+    result = result_of(name)
+    *sections, last = f"metrics.{metric}".split(".") if "." in metric else [metric]
+    inner = result
+    for section in sections:
+        inner = inner[section]
+    del inner[last]
+    folder = write_run(tmp_path / "run", result)
+    with pytest.raises(ConfigError, match=f"result.json is damaged: .*{metric}`"):
+        read_result(folder / "result.json")
+
+
+def test_environment_names_the_processor(tmp_path, monkeypatch):
+    assert environment.describe_environment()["processor"]
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: Z80 @ 4 MHz\nmodel\t\t: 1\n")
+    monkeypatch.setattr(environment, "CPU_INFO", info)
+    assert environment.describe_environment()["processor"] == "Z80 @ 4 MHz"
+    info.unlink()
+    monkeypatch.setattr(environment.platform, "processor", lambda: "")
+    monkeypatch.setattr(environment.platform, "machine", lambda: "z80")
+    assert environment.describe_environment()["processor"] == "z80"
+
+
+@pytest.mark.parametrize("device, is_resumed", [("cpu", False), ("a GPU", True)])
+def test_processor_may_change_next_to_an_accelerator(
+    device, is_resumed, tmp_path, monkeypatch
+):
+    now = environment.describe_environment() | {"device": device}
+    monkeypatch.setattr(environment, "describe_environment", lambda: now)
+    (tmp_path / environment.STATE).touch()
+    before = [now | {"processor": "Z80"}]
+    (tmp_path / environment.ENVIRONMENT).write_text(json.dumps(before))
+    if is_resumed:
+        assert environment.note_environment(tmp_path) == [*before, now]
+    else:
+        with pytest.raises(ConfigError, match="started with processor Z80, now"):
+            environment.note_environment(tmp_path)
