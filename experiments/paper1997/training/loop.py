@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.checkpoint import Checkpoints
-from experiments.folder import METRICS, writing
+from experiments.folder import CHECKPOINTS, METRICS, writing
 from experiments.interruption import Interrupted, Interruption
 from experiments.paper1997.training.trainer import (
     Trainer,
@@ -40,8 +40,8 @@ class Run:
 
     Args:
       trainer: the trainer of the experiment.
-      folder: folder for the learning curves.
-      checkpoints: the checkpoints of this folder; the newest is restored.
+      folder: folder of the run, for the learning curves.
+      checkpoints: its checkpoints; the newest is restored. Default: those in `folder`.
       interruption: the signals that end the training. Default: none.
 
     Raises:
@@ -52,11 +52,11 @@ class Run:
         self,
         trainer: Trainer,
         folder: Path,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None = None,
         interruption: Interruption | None = None,
     ):
         self.trainer, self.folder = trainer, folder
-        self.checkpoints = checkpoints
+        self.checkpoints = checkpoints or Checkpoints(folder / CHECKPOINTS)
         self.interruption = Interruption() if interruption is None else interruption
         self.experiment = trainer.experiment
         self.trials: Trials = jax.device_get(trainer.init())
@@ -71,7 +71,7 @@ class Run:
         return {
             "trials": self.trials,
             "presented": self.presented,
-            "numbers": self.numbers,
+            "in_batch": np.isin(np.arange(self.experiment.trials), self.numbers),
             "seconds": self.seconds,
             "size": self.size,
         }
@@ -84,6 +84,7 @@ class Run:
                 metrics.write_text("")
             return
         self.saved_at, state = found
+        self.numbers = np.flatnonzero(state.pop("in_batch"))
         vars(self).update(state)
         if not metrics.is_file() or metrics.stat().st_size < self.size:
             raise ConfigError(
