@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
+from experiments import checkpoint
 from experiments.checkpoint import Checkpoints
 from experiments.folder import CHECKPOINTS, METRICS
 from experiments.paper1997.learners import online
@@ -444,7 +445,7 @@ def test_killed_run_resumes_bit_identically(
 ):
     monkeypatch.setattr(loop, "CHUNK", 3)
     monkeypatch.setattr(loop, "FEW", 2)
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     config = small(config_of(name), trials=4, max_sequences=60, tolerance=tolerance)
     with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
         whole = Run(Trainer(config), tmp_path, checkpoints)

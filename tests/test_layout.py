@@ -180,6 +180,7 @@ ALLOWED = {
         "experiments.leaves",
         "experiments.settings",
         "jax",
+        "numpy",
         "orbax.checkpoint",
     ],
     "experiments/checksums.py": [],

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from experiments import environment
+from experiments import checkpoint, environment
 from experiments.checkpoint import Checkpoints, saved_steps
 from experiments.environment import describe_environment
 from experiments.folder import (
@@ -56,7 +56,7 @@ def train(config, folder):
 def folder(tmp_path, config, monkeypatch):
     """Contains a run that was killed after its last checkpoint."""
     monkeypatch.setattr(loop, "CHUNK", 2)
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / CONFIG).write_text(to_json(to_dict(config)))
@@ -150,7 +150,7 @@ def test_metrics_are_on_disk_before_the_checkpoint(tmp_path, config, monkeypatch
         assert state["size"] == (tmp_path / METRICS).stat().st_size
         synced.append(step)
 
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Checkpoints, "save", save)
     train(config, tmp_path)

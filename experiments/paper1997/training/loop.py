@@ -28,7 +28,6 @@ from experiments.progress import Progress
 from experiments.settings.config import CHUNK
 from experiments.settings.rules import ConfigError
 
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test first tries this many sequences; most networks already fail on them.
 FIRST = 64
 # Size of a vector of the processor: fewer trials are not faster.
@@ -102,7 +101,7 @@ class Run:
           Interrupted: a signal has come; the state was saved.
         """
         cap = self.experiment.learning.max_sequences
-        saved = started = time.monotonic()
+        started = time.monotonic()
         before = self.seconds
         now = self._taken()
         with Progress(cap, "sequences", can_stop_early=True) as progress:
@@ -112,12 +111,10 @@ class Run:
                 # Before the checkpoint, so that a resumed run has as many trials in
                 # its batch.
                 now = self._without_those_over(now)
-                is_due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
-                if is_due or self.interruption.requested:
+                if self.interruption.requested or self.checkpoints.are_due():
                     self._put(now)
                     self.stop_if_interrupted()
                     self._save()
-                    saved = time.monotonic()
         self._put(now)
 
     def stop_if_interrupted(self) -> None:
