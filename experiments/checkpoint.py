@@ -12,18 +12,32 @@ import re
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.checksums import MANIFEST, Damaged, is_sealed, seal, verified
 from experiments.leaves import PyTree, described, restored, stored, template
 from experiments.settings.rules import ConfigError
 
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
 AGAIN = "Pass --overwrite to start again."
+
+
+def agreed(number: int | None) -> int | None:
+    """Returns the largest number that a process has, such as that of a signal.
+
+    A signal reaches the processes of a run at different times, but all of them must
+    save the same step.
+    """
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.process_allgather(np.int32(number or 0)).max()) or None
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -46,7 +60,8 @@ class Checkpoints:
       with Checkpoints(folder / "checkpoints") as checkpoints:
           step, state = checkpoints.restore(like=state) or (0, state)
           ...
-          checkpoints.save(step, state)
+          if checkpoints.are_due():
+              checkpoints.save(step, state)
     """
 
     def __init__(self, folder: Path, keep: int = 2):
@@ -58,6 +73,7 @@ class Checkpoints:
         self._saving: threading.Thread | None = None
         self._failure: Exception | None = None
         self._is_closed = False
+        self._last = time.monotonic()
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -69,6 +85,15 @@ class Checkpoints:
             # The error on its way out matters more than one in the background.
             with contextlib.suppress(Exception):
                 self.close()
+
+    def are_due(self) -> bool:
+        """Says whether the last checkpoint is old enough for the next one.
+
+        Saving takes a tenth of a second, so runs save after a time, not after a number
+        of steps. With several processes, the first one decides.
+        """
+        seconds = time.monotonic() - self._last
+        return bool(_of_first(seconds > SECONDS_BETWEEN_CHECKPOINTS))
 
     def save(self, step: int, state: PyTree) -> None:
         """Saves a state in the background; the caller may change it afterwards.
@@ -88,7 +113,7 @@ class Checkpoints:
                 f"`step` must be above the newest checkpoint of {self.folder}, "
                 f"{newest}, got {step}."
             )
-        notes, arrays = described(state), stored(state)
+        arrays, notes = stored(state), described(state)
         with self._named(step):
             manager = self._opened()
             self._remove_unusable()
@@ -99,6 +124,7 @@ class Checkpoints:
                 raise RuntimeError(f"Orbax did not save step {step}.")
         self._saving = threading.Thread(target=self._finish, args=(step, notes))
         self._saving.start()
+        self._last = time.monotonic()
 
     def restore(
         self, like: PyTree, step: int | None = None
@@ -182,10 +208,11 @@ class Checkpoints:
     def _opened(self) -> Any:
         """Returns Orbax's manager of the folder."""
         if self._manager is None:
-            _quiet()
             # Imported here because the import takes half a second.
             import orbax.checkpoint as ocp
 
+            # After the import: absl makes its own kind of log.
+            _quiet()
             options = ocp.CheckpointManagerOptions(save_root_metadata=False)
             # Orbax saves nothing in a relative folder, and does not say so.
             self._manager = ocp.CheckpointManager(
@@ -277,6 +304,13 @@ def _meet(place: str) -> None:
     """Waits until all processes are here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(f"checkpoint {place}")
+
+
+def _of_first(value: Any) -> Any:
+    """Returns the value that the first process has."""
+    if jax.process_count() == 1:
+        return value
+    return multihost_utils.broadcast_one_to_all(np.asarray(value))
 
 
 def _say(text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 SIGNALS = signal.SIGINT, signal.SIGTERM
 # Shows the cursor again, which progress bars hide.
 SHOW_CURSOR = "\x1b[?25h"
-AGAIN = "Repeat the command to go on from the newest checkpoint."
+AGAIN = "Repeat the command to go on."
 
 
 class Interrupted(Exception):

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
-from experiments.folder import METRICS
+from experiments import checkpoint
+from experiments.checkpoint import Checkpoints
+from experiments.folder import CHECKPOINTS, METRICS
 from experiments.paper1997.learners import online
 from experiments.paper1997.learners.baseline import CELLS
 from experiments.paper1997.run import run
@@ -444,16 +446,17 @@ def test_killed_run_resumes_bit_identically(
 ):
     monkeypatch.setattr(loop, "CHUNK", 3)
     monkeypatch.setattr(loop, "FEW", 2)
-    monkeypatch.setattr(loop, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     config = small(config_of(name), trials=4, max_sequences=60, tolerance=tolerance)
-    whole = Run(Trainer(config), tmp_path)
-    whole.train()
+    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+        whole = Run(Trainer(config), tmp_path, checkpoints)
+        whole.train()
     lines = (tmp_path / METRICS).read_text()
 
     other = tmp_path / "other"
     other.mkdir()
-    broken, calls = Run(Trainer(config), other), []
-    advance = broken.trainer.advance
+    trainer, calls = Trainer(config), []
+    advance = trainer.advance
 
     def advance_or_die(*given):
         calls.append(given)
@@ -463,12 +466,13 @@ def test_killed_run_resumes_bit_identically(
             raise Killed
         return advance(*given)
 
-    monkeypatch.setattr(broken.trainer, "advance", advance_or_die)
-    with pytest.raises(Killed):
-        broken.train()
-    resumed = Run(Trainer(config), other)
-    assert 0 < resumed.presented < whole.presented
-    resumed.train()
+    monkeypatch.setattr(trainer, "advance", advance_or_die)
+    with pytest.raises(Killed), Checkpoints(other / CHECKPOINTS) as checkpoints:
+        Run(trainer, other, checkpoints).train()
+    with Checkpoints(other / CHECKPOINTS) as checkpoints:
+        resumed = Run(Trainer(config), other, checkpoints)
+        assert 0 < resumed.presented < whole.presented
+        resumed.train()
 
     jax.tree.map(np.testing.assert_array_equal, resumed.trials, whole.trials)
     assert (other / METRICS).read_text() == lines

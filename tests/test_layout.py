@@ -186,6 +186,7 @@ ALLOWED = {
         "experiments.leaves",
         "experiments.settings",
         "jax",
+        "numpy",
         "orbax.checkpoint",
     ],
     "experiments/checksums.py": [],

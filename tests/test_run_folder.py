@@ -4,20 +4,23 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 
 import pytest
 
-from experiments import environment
+from experiments import checkpoint, environment
+from experiments.checkpoint import Checkpoints, saved_steps
 from experiments.environment import describe_environment
 from experiments.folder import (
+    CHECKPOINTS,
     CONFIG,
     ENVIRONMENT,
     METRICS,
     RESULT,
-    STATE,
     to_json,
 )
 from experiments.paper1997.run import run
+from experiments.paper1997.training import loop
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.reading import config_path, read_config, to_dict
@@ -44,14 +47,22 @@ def trainer_of(config):
     return Trainer(config)
 
 
+def train(config, folder):
+    with Checkpoints(folder / CHECKPOINTS) as checkpoints:
+        Run(trainer_of(config), folder, checkpoints).train()
+
+
 @pytest.fixture
-def folder(tmp_path, config):
-    """Holds a run that was broken off before its result was written."""
+def folder(tmp_path, config, monkeypatch):
+    """Contains a run that was killed after its last checkpoint."""
+    monkeypatch.setattr(loop, "CHUNK", 2)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / CONFIG).write_text(to_json(to_dict(config)))
     (folder / ENVIRONMENT).write_text(to_json([describe_environment()]))
-    Run(trainer_of(config), folder).train()
+    train(config, folder)
+    assert saved_steps(folder / CHECKPOINTS) == [4, 6]
     return folder
 
 
@@ -84,8 +95,8 @@ def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
     with pytest.raises(ConfigError, match=message):
         run(config, folder, NAME, None)
     assert json.loads((folder / ENVIRONMENT).read_text()) == before
-    # Nothing is left of what it was begun with.
-    (folder / STATE).unlink()
+    # Without a checkpoint, nothing is left of what the run was started with.
+    shutil.rmtree(folder / CHECKPOINTS)
     run(config, folder, NAME, None)
     assert (result_in(folder)["environment"], result_in(folder)["resumed"]) == (
         began,
@@ -96,7 +107,6 @@ def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
 @pytest.mark.parametrize(
     "file, damage",
     [
-        (STATE, lambda path: path.write_bytes(b"of another run")),
         (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
         (METRICS, lambda path: path.unlink()),
         (ENVIRONMENT, lambda path: path.write_text("[]")),
@@ -133,6 +143,17 @@ def test_result_is_not_lost_without_overwrite(folder, config):
 
 def test_metrics_are_on_disk_before_the_checkpoint(tmp_path, config, monkeypatch):
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    Run(trainer_of(config), tmp_path).train()
-    assert synced == [(tmp_path / name).stat().st_ino for name in (METRICS, STATE)]
+
+    def fsync(file):
+        synced.append(os.fstat(file).st_ino)
+
+    def save(self, step, state):
+        assert synced == [(tmp_path / METRICS).stat().st_ino]
+        assert state["size"] == (tmp_path / METRICS).stat().st_size
+        synced.append(step)
+
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    train(config, tmp_path)
+    assert synced[1:] == [6]

@@ -141,6 +141,6 @@ def test_runs_end_with_the_command(tmp_path):
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait() == 130
+    assert process.wait() == 143
     with locked(tmp_path / f"{SIX_A}-seed0"):
         pass

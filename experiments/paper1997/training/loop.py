@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.checkpoint import Checkpoints
-from experiments.folder import METRICS, writing
+from experiments.folder import CHECKPOINTS, METRICS, writing
 from experiments.interruption import Interrupted, Interruption
 from experiments.paper1997.training.trainer import (
     Trainer,
@@ -28,7 +28,6 @@ from experiments.progress import Progress
 from experiments.settings.config import CHUNK
 from experiments.settings.rules import ConfigError
 
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
 # A test first tries this many sequences; most networks already fail on them.
 FIRST = 64
 # Size of a vector of the processor: fewer trials are not faster.
@@ -40,8 +39,8 @@ class Run:
 
     Args:
       trainer: the trainer of the experiment.
-      folder: folder for the learning curves.
-      checkpoints: the checkpoints of this folder; the newest is restored.
+      folder: folder of the run, for the learning curves.
+      checkpoints: its checkpoints; the newest is restored. Default: those in `folder`.
       interruption: the signals that end the training. Default: none.
 
     Raises:
@@ -52,11 +51,11 @@ class Run:
         self,
         trainer: Trainer,
         folder: Path,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None = None,
         interruption: Interruption | None = None,
     ):
         self.trainer, self.folder = trainer, folder
-        self.checkpoints = checkpoints
+        self.checkpoints = checkpoints or Checkpoints(folder / CHECKPOINTS)
         self.interruption = Interruption() if interruption is None else interruption
         self.experiment = trainer.experiment
         self.trials: Trials = jax.device_get(trainer.init())
@@ -71,7 +70,7 @@ class Run:
         return {
             "trials": self.trials,
             "presented": self.presented,
-            "numbers": self.numbers,
+            "in_batch": np.isin(np.arange(self.experiment.trials), self.numbers),
             "seconds": self.seconds,
             "size": self.size,
         }
@@ -84,6 +83,7 @@ class Run:
                 metrics.write_text("")
             return
         self.saved_at, state = found
+        self.numbers = np.flatnonzero(state.pop("in_batch"))
         vars(self).update(state)
         if not metrics.is_file() or metrics.stat().st_size < self.size:
             raise ConfigError(
@@ -101,7 +101,7 @@ class Run:
           Interrupted: a signal has come; the state was saved.
         """
         cap = self.experiment.learning.max_sequences
-        saved = started = time.monotonic()
+        started = time.monotonic()
         before = self.seconds
         now = self._taken()
         with Progress(cap, "sequences", can_stop_early=True) as progress:
@@ -111,12 +111,10 @@ class Run:
                 # Before the checkpoint, so that a resumed run has as many trials in
                 # its batch.
                 now = self._without_those_over(now)
-                is_due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
-                if is_due or self.interruption.requested:
+                if self.interruption.requested or self.checkpoints.are_due():
                     self._put(now)
                     self.stop_if_interrupted()
                     self._save()
-                    saved = time.monotonic()
         self._put(now)
 
     def stop_if_interrupted(self) -> None:

@@ -1,0 +1,280 @@
+"""Runs that are killed, interrupted or stopped by the disk go on from where they were.
+
+Each test runs the command line in its own process.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from covering import exhaustive_but
+
+from experiments.checkpoint import saved_steps
+from experiments.folder import CHECKPOINTS, METRICS, RESULT, WEIGHTS
+
+ROOT = Path(__file__).resolve().parent.parent
+# Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
+COMMANDS = {
+    "temporal-order-6a": "run temporal-order-6a --trials 3 --test-sequences 64 "
+    "--learning.max-sequences 20_000 --task.positions 1 2 4 5 --task.lengths 7 8",
+}
+# What differs between equal runs.
+VOLATILE = {"seconds"}
+
+# The command line, with a checkpoint after every chunk.
+PROGRAM = """
+import sys
+from experiments import checkpoint
+from experiments.cli import main
+
+checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+sys.exit(main())
+"""
+
+
+class Command:
+    """A command of `COMMANDS`, its uninterrupted run, and how long it took."""
+
+    def __init__(self, name, folder):
+        self.words, self.folder = COMMANDS[name].split(), folder
+        started = time.monotonic()
+        self.whole = folder / "whole"
+        self.finish(self.whole)
+        self.seconds = time.monotonic() - started
+
+    def start(self, out, *before):
+        return subprocess.Popen(
+            [sys.executable, *(before or ("-c", PROGRAM)), *self.words, "--out", out],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def finish(self, out):
+        process = self.start(out)
+        _, error = process.communicate()
+        assert process.returncode == 0, error
+        return error
+
+    def start_and_train(self, out, steps=1):
+        """Returns a process that has saved at least one more checkpoint."""
+        before = saved_steps(out / CHECKPOINTS)[-1:]
+        process = self.start(out)
+        while saved_steps(out / CHECKPOINTS)[-1:] == before:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        return process
+
+    def assert_equals_whole(self, out):
+        ours, expected = (
+            json.loads((folder / RESULT).read_text()) for folder in (out, self.whole)
+        )
+        assert {**ours, **dict.fromkeys(VOLATILE)} == {
+            **expected,
+            **dict.fromkeys(VOLATILE),
+        }
+        assert (out / METRICS).read_bytes() == (self.whole / METRICS).read_bytes()
+        if (self.whole / WEIGHTS).exists():
+            ours, expected = np.load(out / WEIGHTS), np.load(self.whole / WEIGHTS)
+            for name in expected:
+                np.testing.assert_array_equal(ours[name], expected[name])
+        names = (
+            {path.name for path in folder.iterdir()} for folder in (out, self.whole)
+        )
+        assert len(set(map(frozenset, names))) == 1
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def command(request, tmp_path_factory):
+    return Command(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.parametrize("kills", exhaustive_but([(3,), (20,)], [(3,)]))
+def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):
+    moments = random.Random(kills)
+    killed = 0
+    while killed < kills:
+        # Half of the kills come at any time, half of them between two checkpoints.
+        if killed % 2:
+            process = command.start_and_train(tmp_path)
+            time.sleep(moments.uniform(0, 0.2))
+        else:
+            process = command.start(tmp_path)
+            time.sleep(moments.uniform(0, command.seconds))
+        process.kill()
+        process.communicate()
+        killed += 1
+        if (tmp_path / RESULT).exists():
+            break
+    if not (tmp_path / RESULT).exists():
+        command.finish(tmp_path)
+        command.assert_equals_whole(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_saves_and_says_how_to_go_on(number, command, tmp_path):
+    process = command.start_and_train(tmp_path)
+    process.send_signal(number)
+    _, error = process.communicate()
+    assert process.returncode == 128 + number, error
+    line = (
+        r"interrupted: saved at (\w+) ([\d,]+) in (.*)\. Repeat the command to go on\."
+    )
+    _, step, folder = re.fullmatch(line, error.splitlines()[-1]).groups()
+    assert folder == str(tmp_path)
+    assert int(step.replace(",", "")) == saved_steps(tmp_path / CHECKPOINTS)[-1]
+    command.finish(tmp_path)
+    command.assert_equals_whole(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("share", exhaustive_but([(0.2,), (0.35,), (0.5,)], [(0.35,)]))
+def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
+    process = command.start(tmp_path, "-m", "experiments")
+    # Waits for Python's own start, in which signals have Python's own handlers.
+    time.sleep(0.3 + share)
+    process.send_signal(number)
+    _, error = process.communicate()
+    assert process.returncode == 128 + number, error
+    assert "interrupted" in error.splitlines()[-1] and "Traceback" not in error
+
+
+def test_damaged_checkpoint_of_a_run_is_named(command, tmp_path):
+    process = command.start_and_train(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    steps = saved_steps(tmp_path / CHECKPOINTS)
+    assert len(steps) == 2
+    path = tmp_path / CHECKPOINTS / str(steps[-1]) / "default" / "_METADATA"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    first, *_ = command.finish(tmp_path).splitlines()
+    assert first.startswith(f"warning: {path} is damaged: its checksum differs. ")
+    command.assert_equals_whole(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+def test_full_disk_is_one_line_and_loses_nothing(command, tmp_path):
+    import resource
+
+    process = command.start_and_train(tmp_path)
+    # No file can grow any more: the error of a full disk but for its number.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
+    _, error = process.communicate()
+    assert process.returncode == 2
+    *_, line = [line for line in error.splitlines() if "sequences" not in line]
+    assert line.startswith(f"error: cannot write {tmp_path}/") or line.startswith(
+        f"error: cannot write the checkpoint {tmp_path}/"
+    )
+    assert "File too large. Repeat the command to go on" in line
+    assert "Traceback" not in error
+    command.finish(tmp_path)
+    command.assert_equals_whole(tmp_path)
+
+
+# Root may write everywhere, unless it gives that power up.
+WITHOUT_POWER = """
+import ctypes, os, sys
+CAP_DAC_OVERRIDE, PR_CAPBSET_DROP = 1, 24
+ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_folder_without_write_permission_is_one_line(is_new, command, tmp_path):
+    out = tmp_path / "run"
+    if not is_new:
+        process = command.start_and_train(out)
+        process.kill()
+        process.communicate()
+        before = sorted(out.rglob("*"))
+    os.chmod(out if out.exists() else tmp_path, 0o555)
+    process = command.start(out, "-c", WITHOUT_POWER)
+    _, error = process.communicate()
+    assert process.returncode == 2
+    (line,) = error.splitlines()
+    assert line.startswith("error: ") and "Permission denied" in line
+    assert str(out) in line
+    if not is_new:
+        assert sorted(out.rglob("*")) == before
+        os.chmod(out, 0o755)
+        command.finish(out)
+        command.assert_equals_whole(out)
+
+
+LOOP = """
+import hashlib, sys, time
+from experiments.interruption import Interrupted, Interruption
+
+try:
+    with Interruption(at_once="at once" in sys.argv) as interruption:
+        print("ready", flush=True)
+        if "in C" in sys.argv:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+        while interruption.requested is None:
+            time.sleep(0.001)
+        if "slow" in sys.argv:
+            print("saving", flush=True)
+            time.sleep(1000)
+        if "forgets" not in sys.argv:
+            raise Interrupted(interruption.requested, "saved")
+except Interrupted as interrupted:
+    print(interrupted)
+    sys.exit(interrupted.status)
+"""
+
+
+def loop(*words):
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOOP, *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_is_requested(number):
+    process = loop()
+    process.send_signal(number)
+    assert process.communicate() == ("saved\n", "")
+    assert process.returncode == 128 + number
+
+
+def test_signal_that_the_loop_did_not_read_is_not_lost():
+    process = loop("forgets")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("the last steps were not saved\n", "")
+    assert process.returncode == 130
+
+
+def test_second_signal_of_a_kind_ends_the_process():
+    process = loop("slow")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "saving\n"
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert "interrupted" in process.communicate()[1]
+    assert process.returncode == 143
+
+
+def test_signal_ends_a_process_that_computes():
+    process = loop("at once", "in C")
+    process.send_signal(signal.SIGINT)
+    output, error = process.communicate()
+    assert (output, error) == ("", "interrupted. Repeat the command to go on.\n")
+    assert process.returncode == 130
