@@ -225,7 +225,6 @@ ALLOWED = {
         "experiments.settings",
         "numpy",
     ],
-    "experiments/reports/data_tables.py": ["experiments.folder", "rich"],
     "experiments/supervised/metrics.py": ["experiments.folder"]
     + ["experiments.settings", "numpy", "tensorboardX"],
     "experiments/supervised/optimizer.py": ["experiments.settings", "optax"],
