@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
 COMMANDS = {
     "temporal-order-6a": "run temporal-order-6a --trials 3 --test-sequences 64 "
-    "--learning.max-sequences 20_000 --task.positions 1 2 4 5 --task.lengths 7 8",
+    "--learning.max-sequences 6_000 --task.positions 1 2 4 5 --task.lengths 7 8",
 }
 # What differs between equal runs.
 VOLATILE = {"seconds"}
@@ -171,9 +171,7 @@ def test_full_disk_is_one_line_and_loses_nothing(command, tmp_path):
     _, error = process.communicate()
     assert process.returncode == 2
     *_, line = [line for line in error.splitlines() if "sequences" not in line]
-    assert line.startswith(f"error: cannot write {tmp_path}/") or line.startswith(
-        f"error: cannot write the checkpoint {tmp_path}/"
-    )
+    assert re.match(f"error: cannot write (the checkpoint )?{tmp_path}/", line)
     assert "File too large. Repeat the command to go on" in line
     assert "Traceback" not in error
     command.finish(tmp_path)
