@@ -286,7 +286,9 @@ class Checkpoints:
                 manager.close()
         for left in self.folder.glob(f"{step}.orbax-checkpoint-tmp*"):
             shutil.rmtree(left, ignore_errors=True)
-        _remove(self.folder / str(step))
+        # The file system may have become read-only.
+        with contextlib.suppress(OSError):
+            _remove(self.folder / str(step))
 
 
 def _steps(folder: Path) -> list[int]:
