@@ -13,7 +13,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,9 @@ class Checkpoints:
                 manager.close()
         for left in self.folder.glob(f"{step}.orbax-checkpoint-tmp*"):
             shutil.rmtree(left, ignore_errors=True)
-        _remove(self.folder / str(step))
+        # The file system may have become read-only.
+        with contextlib.suppress(OSError):
+            _remove(self.folder / str(step))
 
 
 def _steps(folder: Path) -> list[int]:
@@ -339,11 +342,24 @@ def _compare(found: dict[str, str], wanted: dict[str, str], folder: Path) -> Non
 
 
 def _quiet() -> None:
-    """Stops Orbax's log, which prints tracebacks of errors that are raised as well."""
-    log = logging.getLogger("absl")
-    if _is_of_others not in log.filters:
-        log.addFilter(_is_of_others)
+    """Stops tracebacks on stderr of errors that are raised as well.
+
+    If many arrays cannot be written, Orbax raises the first error and closes its event
+    loop, to which the threads of TensorStore report the others.
+    """
+    for name in ("absl", "asyncio"):
+        log = logging.getLogger(name)
+        if _is_of_others not in log.filters:
+            log.addFilter(_is_of_others)
+    hook = sys.unraisablehook
+    if getattr(hook, "func", None) is not _unraisable:
+        sys.unraisablehook = partial(_unraisable, hook)
+
+
+def _unraisable(hook: Callable, unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        hook(unraisable)
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    return "orbax" not in record.pathname
+    return "orbax" not in record.pathname and "/orbax/" not in record.getMessage()

@@ -61,7 +61,8 @@ def note_environment(folder: Path) -> list[dict[str, Any]]:
         )
     if now not in found[-1:]:
         found.append(now)
-        write(path, to_json(found))
+    # Always, so that a folder without write permission is an error before the training.
+    write(path, to_json(found))
     return found
 
 

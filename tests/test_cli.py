@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import signal
 import subprocess
 import sys
 import types
@@ -11,6 +12,7 @@ import pytest
 
 from experiments.cli import main
 from experiments.folder import to_json
+from experiments.interruption import Interrupted
 from experiments.settings.options import option_types
 from experiments.settings.reading import (
     CONFIGS,
@@ -357,6 +359,25 @@ def test_interruption_ends_with_one_line_and_status_130(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "experiments.paper1997.run", module)
     assert main(["run", NAME]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "option, again",
+    [
+        ([], "Repeat the command"),
+        (["--overwrite"], "Repeat the command without --over"),
+    ],
+)
+def test_interrupted_run_says_how_to_go_on(option, again, monkeypatch, capsys):
+    def run(*_):
+        raise Interrupted(signal.SIGTERM, "saved at update 7 in runs/x")
+
+    module = types.SimpleNamespace(run=run)
+    monkeypatch.setitem(sys.modules, "experiments.paper1997.run", module)
+    assert main(["run", NAME, *option]) == 143
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"interrupted: saved at update 7 in runs/x. {again}")
+    assert line.endswith(" to go on.")
 
 
 def test_without_tyro_the_error_names_the_extra(monkeypatch, runs, capsys):

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
 COMMANDS = {
     "temporal-order-6a": "run temporal-order-6a --trials 3 --test-sequences 64 "
-    "--learning.max-sequences 20_000 --task.positions 1 2 4 5 --task.lengths 7 8",
+    "--learning.max-sequences 6_000 --task.positions 1 2 4 5 --task.lengths 7 8",
 }
 # What differs between equal runs.
 VOLATILE = {"seconds"}
@@ -87,10 +88,6 @@ class Command:
             ours, expected = np.load(out / WEIGHTS), np.load(self.whole / WEIGHTS)
             for name in expected:
                 np.testing.assert_array_equal(ours[name], expected[name])
-        names = (
-            {path.name for path in folder.iterdir()} for folder in (out, self.whole)
-        )
-        assert len(set(map(frozenset, names))) == 1
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
@@ -114,10 +111,11 @@ def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):
         process.communicate()
         killed += 1
         if (tmp_path / RESULT).exists():
-            break
-    if not (tmp_path / RESULT).exists():
-        command.finish(tmp_path)
-        command.assert_equals_whole(tmp_path)
+            # It had already finished.
+            command.assert_equals_whole(tmp_path)
+            shutil.rmtree(tmp_path)
+    command.finish(tmp_path)
+    command.assert_equals_whole(tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -171,9 +169,7 @@ def test_full_disk_is_one_line_and_loses_nothing(command, tmp_path):
     _, error = process.communicate()
     assert process.returncode == 2
     *_, line = [line for line in error.splitlines() if "sequences" not in line]
-    assert line.startswith(f"error: cannot write {tmp_path}/") or line.startswith(
-        f"error: cannot write the checkpoint {tmp_path}/"
-    )
+    assert re.match(f"error: cannot write (the checkpoint )?{tmp_path}/", line)
     assert "File too large. Repeat the command to go on" in line
     assert "Traceback" not in error
     command.finish(tmp_path)
