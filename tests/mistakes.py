@@ -148,6 +148,23 @@ def run_step(cell):
 
 
 STATES = tuple(jnp.zeros((1, 2, 4)) for _ in range(2))
+
+
+def stacked(*layers, **options):
+    return rnncells.StackedCell([*layers, rnncells.GRUCell(4)], **options)
+
+
+def decode(rnn=None, x=X[:, 0], rngs=KEYS, **arguments):
+    rnn = gru() if rnn is None else rnn
+    return rnn.init(rngs, x, method="decode", **arguments)
+
+
+def force(rate, rngs=None):
+    rnn = rnncells.RNN(rnncells.GRUCell(3))
+    arguments = {"targets": X, "teacher_forcing_rate": rate, "method": "decode"}
+    return rnn.apply(rnn.init(KEY, X), X[:, 0], rngs=rngs, **arguments)
+
+
 OLD_SPELLINGS = {
     "cell_size": (
         lambda: rnncells.RNN(rnncells.LSTMCell(4), 64),
@@ -1309,12 +1326,172 @@ MORE = {
         r"`seq_lengths` must be a list of integers, .* packing.pack\(sequences",
     ),
 }
+STACKED = {
+    "no layer": (
+        lambda: rnncells.StackedCell([]),
+        ValueError,
+        r"`layers` of StackedCell must be a list with at least one layer, got \[\]",
+    ),
+    "no cell": (
+        lambda: rnncells.StackedCell([nn.Dense(3)]),
+        ValueError,
+        "`layers` of StackedCell must have at least one cell, got only Dense. For",
+    ),
+    "class": (
+        lambda: stacked(rnncells.LSTMCell),
+        TypeError,
+        "`layers` of StackedCell must be cells, modules and functions, got <class",
+    ),
+    "no function": (
+        lambda: stacked(64),
+        TypeError,
+        "`layers` of StackedCell must be cells, modules and functions, got 64",
+    ),
+    "layer over sequences": (
+        lambda: stacked(rnncells.GRU(4)),
+        TypeError,
+        "run one step at a time, got GRU, a layer over sequences. Pass its cell, or",
+    ),
+    "layer of Flax over sequences": (
+        lambda: stacked(nn.RNN(nn.GRUCell(4))),
+        TypeError,
+        "run one step at a time, got RNN, a layer over sequences",
+    ),
+    "cell without initialize_carry": (
+        lambda: stacked(Counting()),
+        TypeError,
+        "Counting has `num_feature_dims`, but it has no `initialize_carry`",
+    ),
+    "one by one": (
+        lambda: rnncells.StackedCell(rnncells.GRUCell(4), rnncells.GRUCell(4)),
+        TypeError,
+        r"`layers` of StackedCell must be a list, as in StackedCell\(\[a, b\]\), got 2",
+    ),
+    "one instance twice": (
+        lambda: rnncells.RNN(rnncells.StackedCell([rnncells.GRUCell(3)] * 2)).init(
+            KEY, X
+        ),
+        UserWarning,
+        "`layers` of StackedCell has one instance of GRUCell more than once, so",
+    ),
+    "masks of each step and of all steps": (
+        lambda: stacked(nn.Dropout(0.1), rnncells.VariationalGRUCell(4)),
+        ValueError,
+        "VariationalGRUCell uses the random stream 'dropout' for masks that are the "
+        "same at every step, and Dropout for new masks at every step",
+    ),
+    "carry": (
+        lambda: rnncells.RNN(stacked(rnncells.LSTMCell(4))).init(
+            KEY, X, initial_carry=jnp.zeros((2, 4))
+        ),
+        ValueError,
+        r"`carry` of StackedCell must be a tuple with one carry for each of the 2 "
+        r"cells, got .* \(2, 4\)",
+    ),
+    "states of a layer": (
+        lambda: stacked(rnncells.GRUCell(4)).init(
+            KEY, rnncells.LSTMStates(*STATES), X[:, 0]
+        ),
+        TypeError,
+        r"`carry` of StackedCell must be the carry of a cell, got LSTMStates\(h, c\)",
+    ),
+    "a layer that joins axes": (
+        lambda: rnncells.RNN(stacked(lambda x: x.reshape(-1))).init(KEY, X),
+        ValueError,
+        r"must keep the batch axes \(2,\), but GRUCell gets inputs of shape \(6,\)",
+    ),
+    "number of feature axes": (
+        lambda: stacked(input_dims=-1),
+        ValueError,
+        "`input_dims` of StackedCell must be at least 0, got -1",
+    ),
+}
+DECODING = {
+    "no steps": (
+        lambda: decode(steps=0),
+        ValueError,
+        "`steps` of decode must be at least 1, got 0",
+    ),
+    "steps unknown": (
+        decode,
+        TypeError,
+        "`decode` needs `steps`, or `targets`, which has as many steps",
+    ),
+    "steps a float": (
+        lambda: decode(steps=2.5),
+        TypeError,
+        "`steps` of decode must be an int, got 2.5",
+    ),
+    "outputs of another width": (
+        lambda: decode(steps=3),
+        ValueError,
+        r"must have the form of `first_input`, float\(2, 3\), but the outputs of "
+        r"GRUCell are float\(2, 4\). Pass `feed`, a function from outputs to inputs",
+    ),
+    "feed to another kind": (
+        lambda: decode(steps=3, feed=lambda y: jnp.argmax(y, -1)),
+        ValueError,
+        r"form of `first_input`, float\(2, 3\), but `feed` returned int\(2,\)",
+    ),
+    "feed no function": (
+        lambda: decode(steps=3, feed=nn.Dense(3)),
+        TypeError,
+        r"`feed` of `decode` must be a function of arrays, got Dense. Put modules",
+    ),
+    "key without feed": (
+        lambda: decode(steps=3, feed_key=KEY),
+        ValueError,
+        "`feed_key` of `decode` needs `feed`, got None",
+    ),
+    "feed key no key": (
+        lambda: decode(steps=3, feed=jnp.sin, feed_key=7),
+        TypeError,
+        "`feed_key` of `decode` must be a random key such as jax.random.key",
+    ),
+    "rate without targets": (
+        lambda: decode(steps=3, teacher_forcing_rate=0.5),
+        ValueError,
+        "`teacher_forcing_rate` of `decode` needs `targets`, got None",
+    ),
+    "rate out of range": (
+        lambda: force(1.5),
+        ValueError,
+        r"`teacher_forcing_rate` of `decode` must be in \[0, 1\], got 1.5",
+    ),
+    "rate of each row": (
+        lambda: force(jnp.ones(2)),
+        TypeError,
+        "`teacher_forcing_rate` of `decode` must be a number or a scalar array, got",
+    ),
+    "rate without a key": (
+        lambda: force(0.5),
+        InvalidRngError,
+        r"needs a random key for `teacher_forcing`, unless it is 0 or 1. Pass rngs=\{",
+    ),
+    "targets of another width": (
+        lambda: decode(targets=jnp.ones((2, 7, 4))),
+        ValueError,
+        r"`targets` of `decode` must be like `first_input` with a time axis of size 7 "
+        r"at position 1, float\(2, 3\), got float\(2, 7, 4\)",
+    ),
+    "targets of another number of steps": (
+        lambda: decode(targets=X, steps=5),
+        ValueError,
+        "`targets` of `decode` must be like .* with a time axis of size 5",
+    ),
+    "reverse": (
+        lambda: decode(gru(reverse=True), steps=3),
+        ValueError,
+        "`decode` of RNN needs `reverse=False`, got True",
+    ),
+}
 UNBOUND = {
     name: (call, CallCompactUnboundModuleError, "Can't call compact methods on unbound")
     for name, call in {
         "cell": lambda: rnncells.GRUCell(4)(jnp.ones((2, 4)), X[:, 0]),
         "RNN": lambda: gru()(X),
         "step": lambda: gru().step(None, X[:, 0]),
+        "decode": lambda: gru().decode(X[:, 0], 3),
         "Bidirectional": lambda: rnncells.Bidirectional(gru(), gru())(X),
         "LSTM": lambda: lstm()(X),
         "Stack": lambda: rnncells.Stack([rnncells.GRUCell(4)])(X),
@@ -1393,6 +1570,8 @@ MISTAKES = {
         "field": FIELDS,
         "inputs": INPUTS,
         "more": MORE,
+        "stacked cell": STACKED,
+        "decoding": DECODING,
         "unbound": UNBOUND,
         "apply": APPLY,
     }.items()

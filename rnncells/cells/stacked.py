@@ -49,11 +49,13 @@ class StackedCell(RNNCellBase):
     `rnncells.Stack` has the same layers, values, gradients and parameters: the
     parameters of layer `k` are `layers_k` in a `Stack` and in a `StackedCell`, and
     `{"params": params_of_stack}` becomes `{"params": {"cell": params_of_stack}}` for
-    `RNN(StackedCell(...))`. Use a `Stack` for whole sequences: each of its layers
-    projects the inputs of all steps at once, so it is faster. Use a `StackedCell` where
-    one step needs the outputs of all layers, as in `RNN.decode`, or where another
-    wrapper takes one cell. In one loop, only what comes before the recurrence of the
-    first cell is computed for all steps at once.
+    `RNN(StackedCell(...))`. Initial carries are equal for one `init_key`.
+
+    Use a `Stack` for whole sequences: each of its layers projects the inputs of all
+    steps at once. Use a `StackedCell` where one step needs the outputs of all layers,
+    as in `RNN.decode`, or where another module takes one cell. In its one loop, only
+    what comes before the recurrence of the first cell is computed for all steps at
+    once.
 
     `nn.Dropout` draws a new mask at each step. For one mask for all steps, pass
     `split_rngs={"params": False, "dropout": False}` to `RNN`. Random streams of other
@@ -208,9 +210,10 @@ def _check_layers(layers: Any) -> None:
     for layer in layers:
         _check_layer(layer)
     if not any(map(is_cell, layers)):
+        names = ", ".join(type(layer).__name__ for layer in layers)
         raise ValueError(
-            f"`layers` of StackedCell must have at least one cell, got {layers!r}. For "
-            "modules without a carry, use nn.Sequential."
+            f"`layers` of StackedCell must have at least one cell, got only {names}. "
+            "For modules without a carry, use nn.Sequential."
         )
 
 

@@ -244,7 +244,8 @@ def _check_feed(feed: Any, feed_key: Any) -> None:
         return
     if isinstance(feed, nn.Module) or not callable(feed):
         raise TypeError(
-            f"`feed` of `decode` must be a function of arrays, got {feed!r}. Put "
+            "`feed` of `decode` must be a function of arrays, got "
+            f"{type(feed).__name__}. Put "
             "modules into the cell: StackedCell([nn.Embed(...), cell, nn.Dense(...)])."
         )
     check_key(feed_key, "`feed_key` of `decode`")
