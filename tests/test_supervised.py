@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +17,8 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.folder import METRICS
+from experiments.checkpoint import Checkpoints
+from experiments.folder import CHECKPOINTS, METRICS, RESULT
 from experiments.interruption import Interrupted, Interruption
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
@@ -267,6 +272,53 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, trainer, monkeypatch)
     assert lines == (tmp_path / "whole" / METRICS).read_bytes()
     splits = [json.loads(line)["split"] for line in lines.splitlines()]
     assert splits == ["train", "train", "validation", "train", "validation"]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, trainer):
+    run = run_in(tmp_path, trainer)
+    fewer = Trainer(config, devices=jax.devices()[:count])
+    restored = Run(fewer, tmp_path, Metrics(tmp_path / METRICS))
+    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+        restored._resume(checkpoints)
+    assert restored.update == 9
+    jax.tree.map(np.testing.assert_array_equal, restored.state, run.state)
+    leaf = jax.tree.leaves(restored.state.carry)[0]
+    assert len(leaf.sharding.device_set) == count
+
+
+def test_two_processes_have_the_losses_of_one(tmp_path, text):
+    command = [sys.executable, "-m", "experiments", "run", "char-lm"]
+    command += ["--task.file", str(text), "--task.window", "5", "--model.features", "6"]
+    command += ["--training.batch", "8", "--training.updates", "4"]
+    command += ["--training.chunk", "2", "--training.evaluate-every", "4"]
+    start = partial(
+        subprocess.Popen,
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    together = ["--coordinator", address, "--processes", "2", "--process"]
+    folders = tmp_path / "one", tmp_path / "two"
+    two = [*command, "--out", str(folders[1]), *together]
+    processes = [start([*two, "0"]), start([*two, "1"])]
+    said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    one = start([*command, "--out", str(folders[0])])
+    assert one.communicate() and one.returncode == 0
+    losses = [
+        [json.loads(line)["loss"] for line in (folder / METRICS).open()]
+        for folder in folders
+    ]
+    assert len(losses[0]) == 5
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    results = [json.loads((folder / RESULT).read_text()) for folder in folders]
+    assert [result["devices"] for result in results] == [1, 2]
 
 
 def test_patience_ends_the_training(tmp_path, config, trainer, monkeypatch):

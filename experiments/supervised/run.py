@@ -75,7 +75,9 @@ def run(
         profile = folder / PROFILE if flags.profile else None
         training, splits = _train(trainer, folder, metrics, profile)
         for split, found in splits.items():
-            metrics.write(training.update, split, found)
+            # The curve has the validation losses already.
+            if split != "validation":
+                metrics.write(training.update, split, found)
         metrics.close()
         params = jax.device_get(training.state.best)
         result = {
