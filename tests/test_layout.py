@@ -207,6 +207,7 @@ ALLOWED = {
     ],
     # Of the reports, all but the figures is made without jax.
     "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
+    "experiments/reports/film.py": ["PIL", "matplotlib", "numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
     + ["numpy"],
     "experiments/reports/svg.py": ["matplotlib"],
@@ -230,6 +231,7 @@ ALLOWED = {
     "experiments/supervised/optimizer.py": ["experiments.settings", "optax"],
     "experiments/supervised/tasks": [
         "experiments.datasets",
+        "experiments.reports.film",
         "experiments.settings",
         "experiments.supervised.classification",
         "experiments.supervised.network",

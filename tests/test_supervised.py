@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from PIL import Image
 
 from experiments.checkpoint import Checkpoints
 from experiments.folder import CHECKPOINTS, METRICS, RESULT
 from experiments.interruption import Interrupted, Interruption
+from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling
@@ -418,6 +420,23 @@ def test_forecast_is_fed_back():
     np.testing.assert_allclose(
         loss, -(y * np.log(p) + (1 - y) * np.log1p(-p)).mean(), rtol=1e-5
     )
+
+
+def test_film_shows_the_truth_and_the_forecast(tmp_path):
+    film = np.random.RandomState(0).rand(5, 6, 7)
+    forecast = np.random.RandomState(1).rand(2, 6, 7)
+    frames = side_by_side(film, forecast)
+    np.testing.assert_array_equal(frames[:, :, :7], film)
+    np.testing.assert_array_equal(frames[:3, :, 9:], film[:3])
+    np.testing.assert_array_equal(frames[3:, :, 9:], forecast)
+    panels = np.reshape(draw_film(film, forecast).axes, (2, 5))
+    shown = [[bool(panel.images) for panel in row] for row in panels]
+    assert shown == [[True] * 5, [False] * 3 + [True] * 2]
+    np.testing.assert_array_equal(panels[1, 4].images[0].get_array(), forecast[1])
+    save_film(tmp_path, film, forecast)
+    with Image.open(tmp_path / "film.gif") as animation:
+        assert (animation.n_frames, animation.size) == (5, (64, 24))
+    assert (tmp_path / "film.png").is_file()
 
 
 def test_names_of_cells_are_those_of_the_library():

@@ -99,6 +99,9 @@ def run(
         }
         with written(folder / WEIGHTS) as beside, beside.open("wb") as file:
             np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
+        with writing(folder):
+            first = jax.tree.map(lambda leaf: leaf[0], params)
+            trainer.task.draw(first, trainer.data, folder)
         # Written last, so that a folder with a result is complete.
         write(folder / RESULT, to_json(result))
         remove(folder, CHECKPOINTS, ENVIRONMENT)

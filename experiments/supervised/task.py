@@ -1,5 +1,6 @@
 """What a task on a data set gives to the trainer."""
 
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -74,6 +75,15 @@ class Task:
           parameters are kept.
         """
         raise NotImplementedError
+
+    def draw(self, params: Any, data: Any, folder: Path) -> None:
+        """Writes pictures of what a trained network does, if the task has any.
+
+        Args:
+          params: the parameters of one network.
+          data: the arrays of `data`.
+          folder: folder of the run.
+        """
 
     def together(self, splits: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Returns the metrics of splits taken together, by the names of such a union.

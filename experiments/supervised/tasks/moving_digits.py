@@ -6,11 +6,13 @@ Network", a frame is cut into patches of 4 by 4 pixels, which become channels, a
 loss is the cross-entropy of the pixels. Difference: their forecaster has no inputs.
 """
 
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 import rnncells
@@ -158,13 +160,17 @@ class MovingDigitsTask(Task):
             "mse_constant": error(targets.mean()),
         }
 
-    def forecast(self, params: Any, data: Any, count: int) -> tuple[Array, Array]:
-        """Returns test films and forecasts, `(count, time, size, size)` each."""
+    def draw(self, params: Any, data: Any, folder: Path) -> None:
+        """Writes a strip of frames and an animation of one test film."""
+        # Imported here because training does not need matplotlib.
+        from experiments.reports.film import save_film
+
         key = jax.random.fold_in(jax.random.key(self.seed), KEYS["test"])
-        films = self.films(key, data["test"], count)
+        films = self.films(key, data["test"], 1)
         given = films[:, : self.options.given]
         logits = self.model.apply({"params": params}, given, self.options.asked)
-        return from_patches(films), from_patches(nn.sigmoid(logits))
+        film, forecast = from_patches(films), from_patches(nn.sigmoid(logits))
+        save_film(folder, np.asarray(film[0]), np.asarray(forecast[0]))
 
 
 def to_patches(films: Array) -> Array:
