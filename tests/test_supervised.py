@@ -314,7 +314,10 @@ def test_two_processes_have_the_losses_of_one(tmp_path, text):
     one = start([*command, "--out", str(folders[0])])
     assert one.communicate() and one.returncode == 0
     losses = [
-        [json.loads(line)["loss"] for line in (folder / METRICS).open()]
+        [
+            json.loads(line)["loss"]
+            for line in (folder / METRICS).read_text().splitlines()
+        ]
         for folder in folders
     ]
     assert len(losses[0]) == 5

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import traverse_util
+from jax.experimental import multihost_utils
 
 from experiments.environment import note_environment
 from experiments.folder import (
@@ -60,6 +61,7 @@ def run(
     """
     trainer = Trainer(experiment)
     if jax.process_index() > 0:
+        _wait_for_folder()
         _train(trainer, folder, Metrics(None), None)
         return
     with writing(folder):
@@ -69,9 +71,9 @@ def run(
         check(folder, experiment, flags.overwrite)
         begin(folder, experiment, flags.overwrite)
         environment, *resumed = note_environment(folder)
-        metrics = Metrics(
-            folder / METRICS, folder / TENSORBOARD if flags.tensorboard else None
-        )
+        _wait_for_folder()
+        tensorboard = folder / TENSORBOARD if flags.tensorboard else None
+        metrics = Metrics(folder / METRICS, tensorboard)
         profile = folder / PROFILE if flags.profile else None
         training, splits = _train(trainer, folder, metrics, profile)
         for split, found in splits.items():
@@ -79,34 +81,59 @@ def run(
             if split != "validation":
                 metrics.write(training.update, split, found)
         metrics.close()
-        params = jax.device_get(training.state.best)
-        result = {
+        of_run = {
             "name": name,
             "reading": reading,
-            "config": to_dict(experiment),
-            "parameters": count(params),
-            "updates": training.update,
-            "best_updates": np.asarray(training.state.best_update).tolist(),
-            "metrics": {
-                split: {key: to_numbers(array) for key, array in found.items()}
-                for split, found in splits.items()
-            },
-            "seconds": training.seconds,
-            "devices": trainer.mesh.size,
             # At the start, and each time the run was resumed in another environment.
             "environment": environment,
             "resumed": resumed,
         }
-        with written(folder / WEIGHTS) as beside, beside.open("wb") as file:
-            np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
-        with writing(folder):
-            first = jax.tree.map(lambda leaf: leaf[0], params)
-            trainer.task.draw(first, trainer.data, folder)
-        # Written last, so that a folder with a result is complete.
-        write(folder / RESULT, to_json(result))
-        remove(folder, CHECKPOINTS, ENVIRONMENT)
+        result = of_run | result_of(training, splits)
+        _write(folder, training, result)
         print_data_table(result)
         print(f"wrote {folder}")
+
+
+def _wait_for_folder() -> None:
+    """Lets other processes continue when the first one has prepared the folder."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("the folder is ready")
+
+
+def result_of(
+    training: Run, splits: dict[str, dict[str, np.ndarray]]
+) -> dict[str, Any]:
+    """Returns what the training and the tests have found, as JSON types.
+
+    Args:
+      training: the training, after the last update.
+      splits: metrics of each split, `(seeds, ...)`.
+    """
+    return {
+        "config": to_dict(training.trainer.experiment),
+        "parameters": count(training.state.best),
+        "updates": training.update,
+        "best_updates": np.asarray(training.state.best_update).tolist(),
+        "metrics": {
+            split: {key: to_numbers(array) for key, array in found.items()}
+            for split, found in splits.items()
+        },
+        "seconds": training.seconds,
+        "devices": training.trainer.mesh.size,
+    }
+
+
+def _write(folder: Path, training: Run, result: dict[str, Any]) -> None:
+    """Writes the parameters, the pictures and the result; removes the checkpoints."""
+    trainer, params = training.trainer, jax.device_get(training.state.best)
+    with written(folder / WEIGHTS) as beside, beside.open("wb") as file:
+        np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
+    with writing(folder):
+        first = jax.tree.map(lambda leaf: leaf[0], params)
+        trainer.task.draw(first, trainer.data, folder)
+    # Written last, so that a folder with a result is complete.
+    write(folder / RESULT, to_json(result))
+    remove(folder, CHECKPOINTS, ENVIRONMENT)
 
 
 def _train(
