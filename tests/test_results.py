@@ -314,6 +314,7 @@ def test_figure_of_confusion_has_the_sum_over_networks(found):
     axes = data_figures.draw_confusion("as-written", found["as-written"]).axes[0]
     assert axes.get_xlabel() == "class given by the networks"
     assert axes.get_ylabel() == "class"
+    assert axes.get_title() == "as-written: test sequences, sum over 5 networks"
     shown = {text.get_position(): text.get_text() for text in axes.texts}
     # (column, row), not (row, column).
     assert shown == {(0, 0): "24", (1, 0): "6", (0, 1): "2", (1, 1): "13"}
@@ -409,9 +410,10 @@ def test_environment_names_the_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "CPU_INFO", info)
     assert environment.describe_environment()["processor"] == "Z80 @ 4 MHz"
     info.unlink()
-    monkeypatch.setattr(environment.platform, "processor", lambda: "")
     monkeypatch.setattr(environment.platform, "machine", lambda: "z80")
-    assert environment.describe_environment()["processor"] == "z80"
+    for name, shown in (("Zilog", "Zilog"), ("", "z80")):
+        monkeypatch.setattr(environment.platform, "processor", lambda name=name: name)
+        assert environment.describe_environment()["processor"] == shown
 
 
 @pytest.mark.parametrize("device, is_resumed", [("cpu", False), ("a GPU", True)])

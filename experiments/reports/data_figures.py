@@ -80,5 +80,6 @@ def draw_confusion(reading: str, result: dict[str, Any]) -> Figure:
     axes.set_xlabel("class given by the networks")
     axes.set_ylabel("class")
     networks = result["config"]["seeds"]
-    axes.set_title(f"{reading}: test sequences, sum over {networks} networks")
+    summed = f", sum over {networks} networks" if networks > 1 else ""
+    axes.set_title(f"{reading}: test sequences{summed}")
     return figure

@@ -90,7 +90,8 @@ def readings(path: str | Path) -> dict[str, Reading]:
 def is_on_data(table: dict[str, Any]) -> bool:
     """Says whether the table of a config is that of an experiment on a data set."""
     task = table.get("task")
-    return isinstance(task, dict) and task.get("name") in list(DATA_TASKS)
+    name = task.get("name") if isinstance(task, dict) else None
+    return isinstance(name, str) and name in DATA_TASKS
 
 
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
