@@ -226,6 +226,33 @@ def test_steps_and_both_directions(rng):
     assert_close(y[..., 2:], reverse.apply(backward, x))
 
 
+def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
+    class Model(nn.Module):
+        options: dict
+
+        @nn.compact
+        def __call__(self, x):
+            dtype = {"param_dtype": float}
+            head, inner = nn.Dense(3, **dtype), rnncells.GRUCell(3, **dtype)
+            zoneout = rnncells.ZoneoutCell(inner, 0.4, deterministic=True)
+            nested = rnncells.StackedCell([zoneout, jnp.tanh])
+            cell = rnncells.StackedCell([nested, nn.GRUCell(5, **dtype), head])
+            # The model has other layers, and uses the same one elsewhere.
+            y = rnncells.RNN(cell, **self.options)(x)
+            return head(nn.Dense(5, **dtype)(y))
+
+    x = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)))
+    params = random_params(rng, Model({}), x)
+    assert {"GRUCell_0", "GRUCell_1", "Dense_0"} < set(params["params"])
+
+    # `memory` raises unless the fast loop runs.
+    actual, expected = (
+        gradients(Model(options).apply, params, x)
+        for options in ({"memory": "recompute"}, {"implementation": "scan"})
+    )
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_inputs_may_have_other_feature_axes_than_the_first_cell(rng):
     def flatten(x):
         return x.reshape(*x.shape[:-2], -1)

@@ -61,7 +61,9 @@ class StackedCell(RNNCellBase):
     `split_rngs={"params": False, "dropout": False}` to `RNN`. Random streams of other
     modules that are not cells of rnncells must be named in `split_rngs`, too.
 
-    A cell in `nn.compact` should be created in `setup`, as the cells of `ZoneoutCell`.
+    In an `nn.compact` method, the parameters of the layers belong to the model, as for
+    `nn.Sequential`. If layers draw random numbers there, `RNN` takes the slower plain
+    loop. Create such a cell in `setup`, or outside of the model.
 
     Attributes:
       layers: cells (of rnncells, of Flax or your own), modules and functions of one

@@ -33,8 +33,8 @@ class ZoneoutCell(RNNCellBase):
 
     Create both cells in `setup`, or outside of the model. In an `nn.compact` method the
     parameters of the wrapped cell would belong to the model, and `RNN` would use the
-    slower plain loop. `flax.linen.RNN` needs the random stream in `split_rngs`,
-    `rnncells.RNN` does not.
+    slower plain loop to draw masks. `flax.linen.RNN` needs the random stream in
+    `split_rngs`, `rnncells.RNN` does not.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.ZoneoutCell(rnncells.LSTMCell(4), rate=(0.5, 0.05))

@@ -1,6 +1,6 @@
 """The loops over time of a cell: the plain loop, and the fast loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from rnncells.layers.rng_streams import (
     count_from,
     rng_streams_of,
 )
+from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.pytrees import structs
@@ -26,6 +27,10 @@ from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
 FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
+_OTHERS_DRAW = (
+    "needs modules that draw random numbers to belong to the cell; {} contains others. "
+    "If nn.compact creates both, create them in `setup`."
+)
 _OTHERS = (
     "needs a cell that uses only its own params; {} uses others. If it contains a cell "
     "and nn.compact creates both, create them in `setup`."
@@ -134,9 +139,10 @@ def check_default_options(rnn: nn.Module, why: str) -> None:
             )
 
 
-def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str | None:
+def _why_not_fast(
+    rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
+) -> str | None:
     """Returns why the fast loop cannot run the layer, or None if it can."""
-    cell = rnn.cell
     lifts = rnn.variable_broadcast, rnn.variable_carry
     if lifts != ("params", False) or rnn.variable_axes:
         return (
@@ -146,12 +152,12 @@ def _why_not_fast(rnn: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> str |
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
         return f"needs the names of random streams; got {list(rnn.rng_streams)}."
-    if set(cell.variables) - {"params"}:
+    if set(variables) - {"params"}:
         return (
             "needs a cell whose only collection is 'params'; "
-            f"{type(cell).__name__} has the collections {sorted(cell.variables)}."
+            f"{type(rnn.cell).__name__} has the collections {sorted(variables)}."
         )
-    if has_mesh_types((cell.variables, carry, inputs)):
+    if has_mesh_types((variables, carry, inputs)):
         return (
             "does not support arrays with mesh types, as in explicit sharding or "
             "`shard_map` with `check_vma`."
@@ -203,15 +209,19 @@ def take_apart(
     """
     step = step_of if step is None else step
     state, inputs = carry[0], xs[0]
-    if reason := _why_not_fast(rnn, state, inputs):
+    cell = unbound(rnn.cell)
+    if reason := _why_not_fast(rnn, cell.variables, state, inputs):
         return None, reason
     name = type(rnn.cell).__name__
     streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
-    given = (rnn.cell.unbind()[1], streams.fixed), reset_carry
+    given = (cell.variables, streams.fixed), reset_carry
     now = xs, streams.stepwise
     try:
-        counters, after = _counters(rnn, step, state, inputs, streams)
-        function = _pure_step(rnn, step, body, streams, counters)
+        counters, after = _counters(rnn, cell, step, state, inputs, streams)
+        if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
+            # Their keys would depend on their place in the cell.
+            return None, _OTHERS_DRAW.format(name)
+        function = _pure_step(rnn, cell.module, step, body, streams, counters)
         policy = memory.policy_of(rnn.memory)
         pure = Step(function, given, carry, structs(now, drop_axis=0), policy)
     # The plain loop has the missing random stream or variable, or raises, too.
@@ -238,13 +248,17 @@ def take_apart(
 
 
 def _pure_step(
-    rnn: nn.Module, step: Callable, body: Callable, streams: RngStreams, counters: dict
+    rnn: nn.Module,
+    cell: nn.Module,
+    step: Callable,
+    body: Callable,
+    streams: RngStreams,
+    counters: dict,
 ) -> Callable:
     """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
 
     The output is a pair: that of the body, and the collections that the cell writes to.
     """
-    cell, _ = rnn.cell.unbind()
     mutable = DenyList("params") if rnn.cell.scope.root.mutable else ()
 
     def call(cell, carry, inputs):
@@ -266,8 +280,16 @@ def _pure_step(
     return pure
 
 
+def _draws(counters: dict) -> int:
+    """Returns the number of random draws that counters have counted."""
+    # The keys cannot be sorted, so the dictionary is no pytree.
+    values = counters.values()
+    return sum(_draws(v) if isinstance(v, dict) else v for v in values)
+
+
 def _counters(
     rnn: nn.Module,
+    cell: UnboundCell,
     step: Callable,
     carry: Carry,
     inputs: chex.ArrayTree,
@@ -276,10 +298,9 @@ def _counters(
     """Returns counters of random draws: before a step, and after the loop."""
     if not streams.like:
         return {}, {}
-    cell, variables = rnn.cell.unbind()
     x_t = structs(inputs, drop_axis=0)
-    count = partial(count_draws, cell, step)
+    count = partial(count_draws, cell.module, step)
     own = rnn.cell.scope.rng_counters
-    counters = count(own, variables, carry, x_t, streams.like)
+    counters = count(own, cell.variables, carry, x_t, streams.like)
     # Later draws continue with the counters that flax.linen.scan leaves.
-    return counters, count(counters, variables, carry, x_t, streams.like)
+    return counters, count(counters, cell.variables, carry, x_t, streams.like)
