@@ -18,6 +18,7 @@ from experiments.settings.reading import (
     config_names,
     config_path,
     nearest,
+    paper_names,
     read_config,
     readings,
     to_dict,
@@ -38,7 +39,7 @@ usage: python -m experiments VERB ...
   run NAME --reading R  train and test with another reading of the paper; `show NAME`
                         lists the readings
   run-all [ROW ...]     run many rows in parallel; ROW is NAME or NAME:R, and can
-                        contain `*`; default: all rows as written
+                        contain `*`; default: all rows of 1997 as written
   report [RUN ...]      print Markdown tables of finished runs (default: all in runs/)
   report paper1997      compare the committed results with the paper; write README.md,
                         docs/paper1997.md and docs/paper1997/*.svg
@@ -225,7 +226,7 @@ def run_rows(arguments: list[str]) -> None:
     if not processes.isdecimal() or int(processes) < 1:
         raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
     runs = RUNS if out is None else Path(out)
-    if not run_all(chosen(words or ["*"]), options, int(processes), runs):
+    if not run_all(chosen(words or paper_names()), options, int(processes), runs):
         raise ConfigError("some runs failed; see their .log files.")
 
 

@@ -240,7 +240,7 @@ def test_dropout_in_decoding_draws_what_the_plain_loop_draws(rng):
         for options in ({"memory": "recompute"}, {"implementation": "scan"})
     )
     assert_close(fast, plain)
-    off = rnn.apply(params, x[:, 0], STEPS, deterministic=True, method="decode")
+    off = rnn.apply(params, x[:, 0], **arguments | {"deterministic": True})
     assert not np.allclose(fast, off)
 
 
