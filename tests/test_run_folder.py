@@ -17,7 +17,9 @@ from experiments.folder import (
     ENVIRONMENT,
     METRICS,
     RESULT,
+    check,
     to_json,
+    write,
 )
 from experiments.paper1997.run import run
 from experiments.paper1997.training import loop
@@ -121,6 +123,28 @@ def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, co
     assert not (folder / RESULT).exists()
     run(config, folder, NAME, None, overwrite=True)
     assert result_in(folder)["presented"] == 6
+
+
+def test_half_a_file_of_a_killed_process_is_no_other_content(tmp_path, config):
+    for name in (CONFIG, ENVIRONMENT):
+        (tmp_path / f"{name}.new").write_text("{")
+    check(tmp_path, config)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not empty"):
+        check(tmp_path, config)
+
+
+def test_file_that_cannot_be_written_is_named_and_kept(tmp_path, monkeypatch):
+    def fsync(file):
+        raise OSError(28, "No space left on device")
+
+    write(tmp_path / CONFIG, "old")
+    monkeypatch.setattr(os, "fsync", fsync)
+    message = rf"cannot write {tmp_path / CONFIG}: No space left on device\. Repeat"
+    with pytest.raises(ConfigError, match=message):
+        write(tmp_path / CONFIG, "new")
+    assert os.listdir(tmp_path) == [CONFIG]
+    assert (tmp_path / CONFIG).read_text() == "old"
 
 
 def test_unreadable_curves_are_named(folder, config):
