@@ -5,6 +5,8 @@ RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
 RUN/result.json       each trial, versions, seed, commits, seconds; written last
 RUN/weights.npz       weights of the published network, at the last stopping points
 RUN/learning_curve.png
+RUN/tensorboard/      metrics for TensorBoard, with --tensorboard
+RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
 RUN/environment.json  versions, device and commits so far; removed when it has finished
@@ -249,7 +251,7 @@ def begin(
         return
     # The config first: without it, no run would be resumed.
     remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS)
-    remove(folder, CURVE, WEIGHTS, "film.png", "film.gif")
+    remove(folder, CURVE, WEIGHTS, "film.png", "film.gif", "tensorboard", "profile")
     write(folder / CONFIG, to_json(to_dict(experiment)))
 
 

@@ -18,6 +18,7 @@ import optax
 import pytest
 from PIL import Image
 
+from experiments import cli
 from experiments.checkpoint import Checkpoints
 from experiments.folder import CHECKPOINTS, METRICS, RESULT
 from experiments.interruption import Interrupted, Interruption
@@ -442,6 +443,64 @@ def test_film_shows_the_truth_and_the_forecast(tmp_path):
     assert (tmp_path / "film.png").is_file()
 
 
+SMALL = {
+    "char-lm": {"task.window": 3},
+    "copying-1000": {"task.lag": 2},
+    "japanese-vowels": {},
+    "moving-digits": {"task.given": 2, "task.asked": 1, "task.size": 24},
+    "pixels": {"task.order": "rows"},
+}
+
+
+@pytest.mark.parametrize("name", data_names())
+def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
+    options = {"model.features": 2, "training.updates": 1, "seeds": 1} | SMALL[name]
+    if name == "char-lm":
+        options["task.file"] = text
+    words = [f"--{key}={value}" for key, value in options.items()]
+    folder = tmp_path / "run"
+    assert cli.main(["run", name, *words, "--out", str(folder), "--traceback"]) == 0
+    result = json.loads((folder / RESULT).read_text())
+    metrics = result["metrics"]
+    assert np.isfinite([metrics["validation"]["loss"], metrics["test"]["loss"]]).all()
+    assert result["best_updates"] == [1]
+    capsys.readouterr()
+    drawing = ["sample", str(folder), "--characters", "7", "--prompt", "ab"]
+    if name == "char-lm":
+        assert cli.main(drawing) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("ab") and len(said) == 2 + 7 + 1
+    else:
+        assert cli.main(drawing) == 2
+        assert "`sample` needs a language model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("char-lm --model.cell GRUcell", "unknown cell `GRUcell`; did you mean"),
+        ("char-lm --model.cell ConvLSTMCell", "unknown cell `ConvLSTMCell`"),
+        ("moving-digits --model.cell LSTMCell", "expected one of|did you mean `Conv"),
+        ("moving-digits --model.dropout 0.5", "`model.dropout` must be 0.0 for films"),
+        ("pixels --training.batch 5000", "`training.batch` must be at most 1147"),
+        (
+            "pixels --optimizer.accumulate 9999",
+            "`optimizer.accumulate` must be at most",
+        ),
+        ("char-lm --processes 0", "`--processes` must be at least 1, got 0"),
+        ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),
+        ("char-lm --task.file nowhere.txt", "nowhere.txt cannot be read"),
+    ],
+)
+def test_mistake_ends_before_the_folder_is_made(options, message, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert cli.main(["run", *options.split(), "--out", str(folder)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and re.search(message, lines[0]), lines
+    assert not folder.exists()
+
+
 def test_names_of_cells_are_those_of_the_library():
-    assert {"LSTMCell", "GRUCell", "ConvLSTMCell", "MGUCell"} <= set(cell_names())
-    assert "LSTM1997Cell" in cell_names() and "ZoneoutCell" not in cell_names()
+    assert {"LSTMCell", "GRUCell", "MGUCell", "LSTM1997Cell"} <= set(cell_names())
+    assert not {"ZoneoutCell", "ConvGRUCell", "ProjectedLSTMCell"} & set(cell_names())
+    assert cell_names(is_conv=True) == ["ConvGRUCell", "ConvLSTMCell"]

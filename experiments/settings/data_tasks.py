@@ -22,7 +22,7 @@ class DataTask:
 
 @dataclass(frozen=True, kw_only=True)
 class CharLM(DataTask):
-    """Predicting the next character of a text, without end."""
+    """Predicting the next character of a text."""
 
     name: Literal["char-lm"] = "char-lm"
     """The task; only the config file chooses it."""
@@ -66,6 +66,13 @@ class JapaneseVowels(DataTask):
         super().__post_init__()
         check_share(self, "noise")
 
+    def check_network(self, network: Any) -> None:
+        require(
+            network.library == "rnncells" or self.layout != "packed",
+            "`task.layout` must not be 'packed' if `model.library` is 'flax', because "
+            "flax.linen.RNN has no resets.",
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pixels(DataTask):
@@ -102,9 +109,9 @@ class MovingDigits(DataTask):
     name: Literal["moving-digits"] = "moving-digits"
     """The task; only the config file chooses it."""
     size: int = 32
-    """Height and width of a frame in pixels, at least 24."""
+    """Height and width of a frame in pixels, a multiple of 4, at least 24."""
     given: int = 10
-    """Number of frames that the network sees, at least 1."""
+    """Number of frames that the network sees, at least 2."""
     asked: int = 10
     """Number of frames to forecast, at least 1."""
     teacher_forcing: float = 0.0
@@ -114,11 +121,22 @@ class MovingDigits(DataTask):
 
     def __post_init__(self):
         check_counts(self, "size", least=24)
-        check_counts(self, "given", "asked")
+        check_counts(self, "given", least=2)
+        check_counts(self, "asked")
+        require(self.size % 4 == 0, f"`size` must be a multiple of 4, got {self.size}.")
         require(
             0 <= self.teacher_forcing <= 1,
             f"`teacher_forcing` must be in [0, 1], got {self.teacher_forcing}.",
         )
+
+    def check_network(self, network: Any) -> None:
+        unused = ("dropout", 0.0), ("bidirectional", False), ("library", "rnncells")
+        for name, value in unused:
+            require(
+                getattr(network, name) == value,
+                f"`model.{name}` must be {value} for films, got "
+                f"{getattr(network, name)}.",
+            )
 
 
 DATA_TASKS = {

@@ -51,6 +51,10 @@ class DataFlags(Flags):
     """Number of this process, in [0, processes)."""
 
     def __post_init__(self):
+        require(
+            self.processes >= 1,
+            f"`--processes` must be at least 1, got {self.processes}.",
+        )
         has_address = self.coordinator is not None
         require(
             not has_address or re.fullmatch(r".+:\d+", self.coordinator) is not None,

@@ -27,7 +27,7 @@ class Network:
     """Recurrent layers, and a dense layer for their outputs."""
 
     cell: str = "LSTMCell"
-    """Class of the cell: a name in rnncells with the field `features`."""
+    """Class of the cell in rnncells, such as GRUCell or, for films, ConvLSTMCell."""
     features: int
     """Number of units of each layer, at least 1."""
     layers: int = 1
@@ -59,7 +59,7 @@ class Optimizer:
     schedule: Literal["constant", "cosine"] = "cosine"
     """cosine: the rate falls to `final` times `rate` at the last update."""
     warmup: int = 0
-    """Updates in which the rate rises from 0, at least 0."""
+    """Changes of the weights in which the rate rises from 0, at least 0."""
     final: float = 0.0
     """Share of the rate that is left at the end of the schedule, in [0, 1)."""
     b2: float = 0.999
@@ -92,8 +92,8 @@ class Training:
     evaluate_every: int
     """Updates between two evaluations on the validation split, at least 1."""
     patience: int = 0
-    """Training ends after this number of evaluations without a smaller validation loss;
-    0: after the last update."""
+    """Training ends after this number of evaluations without a smaller validation loss
+    of any network; 0: after the last update."""
     chunk: int = 50
     """Updates in one compiled call, at least 1. Between two calls, a run can stop."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -140,5 +140,10 @@ class Supervised:
         check_counts(self, "seeds")
         require(
             0 <= self.seed < 2**32, f"`seed` must be in [0, 2**32), got {self.seed}."
+        )
+        require(
+            self.optimizer.accumulate <= self.training.updates,
+            "`optimizer.accumulate` must be at most `training.updates` "
+            f"{self.training.updates}, got {self.optimizer.accumulate}.",
         )
         self.task.check_network(self.model)

@@ -1,4 +1,4 @@
-"""What tasks share that name the class of a sequence."""
+"""Shared parts of the classification tasks."""
 
 from typing import Any, NamedTuple
 
@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.settings.rules import require
 from experiments.supervised.task import Array
 
 
@@ -22,6 +23,19 @@ class Labelled(NamedTuple):
     inputs: Any
     lengths: Any
     labels: Any
+
+
+def check_batch(batch: int, count: int) -> None:
+    """Checks that a batch is not larger than the training split.
+
+    Raises:
+      ConfigError: it is.
+    """
+    require(
+        batch <= count,
+        f"`training.batch` must be at most {count}, the number of training sequences, "
+        f"got {batch}.",
+    )
 
 
 def drawn(data: Labelled, key: Array, update: Array, batch: int) -> Labelled:

@@ -1,27 +1,23 @@
-"""The training loop around the compiled programs, which can stop and go on.
+"""The training loop around the compiled programs; it can be interrupted and resumed.
 
 Calls start and end at the same updates, whether a run was interrupted or not, so a
 resumed run is bit-identical to an uninterrupted one.
 """
 
-import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
-from experiments.checkpoint import Checkpoints
+from experiments.checkpoint import Checkpoints, agreed
 from experiments.folder import CHECKPOINTS
 from experiments.interruption import Interrupted, Interruption
 from experiments.progress import Progress
 from experiments.settings.rules import ConfigError
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.trainer import State, Trainer
-
-SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 class Run:
@@ -58,7 +54,7 @@ class Run:
         """
         with Checkpoints(self.folder / CHECKPOINTS) as checkpoints:
             self._resume(checkpoints)
-            started = saved = time.monotonic()
+            started = time.monotonic()
             before = self.seconds
             progress = Progress(
                 self.training.updates,
@@ -69,19 +65,14 @@ class Run:
                 while not self._is_over():
                     self._advance(progress)
                     self.seconds = before + time.monotonic() - started
-                    is_requested = _on_any_process(interruption.requested is not None)
-                    is_due = time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS
-                    if is_requested or _on_any_process(is_due):
+                    number = agreed(interruption.requested)
+                    if checkpoints.are_due() or number is not None:
                         self._save(checkpoints)
-                        saved = time.monotonic()
-                    if is_requested:
+                    if number is not None:
                         checkpoints.wait()
-                        raise Interrupted(
-                            # Another process can have received the signal.
-                            interruption.requested or signal.SIGTERM,
-                            f"saved at update {self.update:,} in {self.folder}",
-                        )
-            self._save(checkpoints)
+                        saved = f"saved at update {self.update:,} in {self.folder}"
+                        raise Interrupted(number, saved)
+                self._save(checkpoints)
 
     def _is_over(self) -> bool:
         patience = self.training.patience
@@ -178,10 +169,3 @@ class Run:
 def _host(array: Any) -> np.ndarray:
     """Returns an array that every process can read."""
     return np.asarray(jax.device_get(array))
-
-
-def _on_any_process(flag: bool) -> bool:
-    """Says whether a flag is set in any process, so that all processes act alike."""
-    if jax.process_count() == 1:
-        return flag
-    return bool(np.any(multihost_utils.process_allgather(np.array(flag))))

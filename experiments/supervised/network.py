@@ -18,24 +18,44 @@ Array = jax.Array
 LIBRARIES = {"rnncells": rnncells, "flax": nn}
 
 
-def cell_names(library: str = "rnncells") -> list[str]:
-    """Returns the names of the cells that a config can choose."""
+def cell_names(library: str = "rnncells", is_conv: bool = False) -> list[str]:
+    """Returns the names of the cells that a config can choose.
+
+    Args:
+      library: a name in `LIBRARIES`.
+      is_conv: whether to return convolutional cells in place of the others.
+    """
     module = LIBRARIES[library]
-    return sorted(
-        name
-        for name in dir(module)
-        if name.endswith("Cell")
-        and "features" in getattr(module, name).__dataclass_fields__
-    )
+    needed = {"features", "kernel_size"} if is_conv else {"features"}
+    found = []
+    for name in dir(module):
+        kind = getattr(module, name)
+        if not name.endswith("Cell") or not dataclasses.is_dataclass(kind):
+            continue
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        required = {
+            name
+            for name, field in fields.items()
+            if field.init and field.default is dataclasses.MISSING
+        }
+        has_kernel = "kernel_size" in fields
+        if needed <= fields.keys() and required <= needed and has_kernel == is_conv:
+            found.append(name)
+    return sorted(found)
 
 
 def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
     """Returns a new cell of the class and width of a config.
 
+    Args:
+      config: the section `[model]` of a config.
+      dtype: type of the computation; None: float32.
+      **fields: other fields; with `kernel_size`, the cell must be convolutional.
+
     Raises:
-      ConfigError: the library has no cell of this name.
+      ConfigError: the library has no such cell of this name.
     """
-    known = cell_names(config.library)
+    known = cell_names(config.library, "kernel_size" in fields)
     if config.cell not in known:
         raise ConfigError(f"unknown cell `{config.cell}`{nearest(config.cell, known)}")
     kind = getattr(LIBRARIES[config.library], config.cell)

@@ -1,5 +1,6 @@
 """Trains and tests on a data set, and writes the run's folder; see `folder.py`."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def _write(folder: Path, training: Run, result: dict[str, Any]) -> None:
         np.savez(file, **traverse_util.flatten_dict(params, sep="/"))
     with writing(folder):
         first = jax.tree.map(lambda leaf: leaf[0], params)
-        trainer.task.draw(first, trainer.data, folder)
+        trainer.task.save_pictures(first, jax.device_get(trainer.data), folder)
     # Written last, so that a folder with a result is complete.
     write(folder / RESULT, to_json(result))
     remove(folder, CHECKPOINTS, ENVIRONMENT)
@@ -153,4 +154,4 @@ def _train(
 
 def count(params: Any) -> int:
     """Returns the number of parameters of one network."""
-    return sum(leaf[0].size for leaf in jax.tree.leaves(params))
+    return sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(params))

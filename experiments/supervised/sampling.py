@@ -4,6 +4,7 @@ The prompt runs through the sequence call of the network. Then one compiled loop
 character, feeds it to `step`, and so on, with the same parameters.
 """
 
+import dataclasses
 import zipfile
 from collections.abc import Iterator
 from functools import partial
@@ -136,6 +137,9 @@ def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
             flat = {name: array[network] for name, array in arrays.items()}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    # Flax's layers have no `step`; the parameters are the same.
+    model = dataclasses.replace(experiment.model, library="rnncells")
+    experiment = dataclasses.replace(experiment, model=model)
     return CharLMTask(experiment), traverse_util.unflatten_dict(flat, sep="/")
 
 

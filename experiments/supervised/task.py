@@ -1,4 +1,4 @@
-"""What a task on a data set gives to the trainer."""
+"""The base class of the tasks on data sets."""
 
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class Task:
         """
         raise NotImplementedError
 
-    def draw(self, params: Any, data: Any, folder: Path) -> None:
+    def save_pictures(self, params: Any, data: Any, folder: Path) -> None:
         """Writes pictures of what a trained network does, if the task has any.
 
         Args:

@@ -75,6 +75,8 @@ class Trainer:
                 f"all processes, got {experiment.training.batch}."
             )
         self.mesh = jax.sharding.Mesh(np.array(devices[:count]), ("data",))
+        # Raises an error if the network cannot be built.
+        self.shapes: State = jax.eval_shape(self._init)
 
     @cached_property
     def data(self) -> Any:
@@ -97,8 +99,7 @@ class Trainer:
 
     def init(self) -> State:
         """Returns the state before the first update."""
-        state = jax.eval_shape(self._init)
-        return jax.jit(self._init, out_shardings=self.shardings(state))()
+        return jax.jit(self._init, out_shardings=self.shardings(self.shapes))()
 
     def _init(self) -> State:
         def one(seed: Array) -> State:

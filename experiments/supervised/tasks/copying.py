@@ -9,7 +9,7 @@ from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of
 from experiments.supervised.task import Array, Task
 
-# Sequences of each evaluation; their keys are those of no update.
+# Sequences of each evaluation; no update uses these keys.
 TESTED = 1000
 KEYS = {"validation": 1, "test": 2}
 

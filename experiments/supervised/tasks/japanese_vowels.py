@@ -15,7 +15,12 @@ import numpy as np
 
 from experiments.datasets import vowels
 from experiments.settings.supervised import Supervised
-from experiments.supervised.classification import Labelled, mean_loss, scores
+from experiments.supervised.classification import (
+    Labelled,
+    check_batch,
+    mean_loss,
+    scores,
+)
 from experiments.supervised.network import (
     SequenceNetwork,
     dtype_of,
@@ -48,6 +53,7 @@ class JapaneseVowelsTask(Task):
         }
         data: dict[str, Any] = {s: Labelled(*part) for s, part in parts.items()}
         lengths = parts["train"].lengths
+        check_batch(size, len(lengths))
         random = np.random.RandomState(experiment.seed)
         if self.layout == "bucketed":
             order, bucket, self.padded_lengths = bucketed(lengths, size, random)

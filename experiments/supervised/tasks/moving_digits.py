@@ -18,7 +18,6 @@ import optax
 import rnncells
 from experiments.datasets import moving_digits
 from experiments.datasets.digits import digits8x8
-from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Network, Supervised
 from experiments.supervised.network import cell_of, dtype_of
 from experiments.supervised.task import Array, Task
@@ -88,10 +87,6 @@ class MovingDigitsTask(Task):
         self.options, self.seed = experiment.task, experiment.seed
         self.batch_size = experiment.training.batch
         self.updates = experiment.training.updates
-        if self.options.size % PATCH:
-            raise ConfigError(
-                f"`task.size` must be a multiple of {PATCH}, got {self.options.size}."
-            )
         # Each split draws from its own digits.
         digits = digits8x8()._asdict()
         self.data = {split: images.images for split, images in digits.items()}
@@ -141,7 +136,7 @@ class MovingDigitsTask(Task):
 
         Returns:
           `loss`; `mse`, the mean squared error of a pixel; `mse_last_frame`, that of
-          the last given frame; `mse_mean_frame`, that of the mean of the given frames;
+          the last given frame; `mse_mean_given`, that of the mean of the given frames;
           `mse_constant`, that of the mean of all pixels.
         """
         key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
@@ -156,11 +151,11 @@ class MovingDigitsTask(Task):
             "loss": optax.sigmoid_binary_cross_entropy(logits, targets).mean(),
             "mse": error(nn.sigmoid(logits)),
             "mse_last_frame": error(given[:, -1:]),
-            "mse_mean_frame": error(given.mean(1, keepdims=True)),
+            "mse_mean_given": error(given.mean(1, keepdims=True)),
             "mse_constant": error(targets.mean()),
         }
 
-    def draw(self, params: Any, data: Any, folder: Path) -> None:
+    def save_pictures(self, params: Any, data: Any, folder: Path) -> None:
         """Writes a strip of frames and an animation of one test film."""
         # Imported here because training does not need matplotlib.
         from experiments.reports.film import save_film

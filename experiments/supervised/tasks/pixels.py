@@ -1,13 +1,17 @@
 """Naming a handwritten digit, pixel by pixel (Le, Jaitly and Hinton, 2015)."""
 
-from functools import partial
-
 import jax.numpy as jnp
 
 from experiments.datasets import digits
 from experiments.settings.data_tasks import Pixels
 from experiments.settings.supervised import Supervised
-from experiments.supervised.classification import Labelled, drawn, mean_loss, scores
+from experiments.supervised.classification import (
+    Labelled,
+    check_batch,
+    drawn,
+    mean_loss,
+    scores,
+)
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
 from experiments.supervised.task import Array, Task
 
@@ -26,7 +30,8 @@ class PixelsTask(Task):
             )
             for split, images in images_of(experiment.task)._asdict().items()
         }
-        self.draw = partial(drawn, batch=experiment.training.batch)
+        self.batch_size = experiment.training.batch
+        check_batch(self.batch_size, len(self.data["train"].labels))
         self.model = SequenceNetwork(
             experiment.model,
             digits.CLASSES,
@@ -37,7 +42,7 @@ class PixelsTask(Task):
 
     def batch(self, data: dict, key: Array, update: Array) -> Labelled:
         """Returns random images, `(batch, time, inputs)`."""
-        return self.draw(data["train"], key, update)
+        return drawn(data["train"], key, update, self.batch_size)
 
     def loss(self, params, batch: Labelled, carry: tuple, key: Array, update: Array):
         """Returns the mean cross-entropy of a batch."""
@@ -60,7 +65,7 @@ def images_of(options: Pixels) -> digits.Digits:
 def sequences(images, options: Pixels):
     """Returns images as sequences, `(count, time, inputs)`."""
     if options.order == "rows":
-        return digits.by_rows(images)
+        return images
     count = images[0].size
     is_permuted = options.order == "permuted"
     return digits.by_pixels(images, digits.permutation(count) if is_permuted else None)
