@@ -151,6 +151,12 @@ def show_config(arguments: list[str]) -> None:
 
 def run_config(arguments: list[str]) -> None:
     """Trains and tests a config; options override the values of the file."""
+    # Until training starts, there is nothing to save.
+    with Interruption(at_once=True):
+        _run_config(arguments)
+
+
+def _run_config(arguments: list[str]) -> None:
     name, rest = _config_name("run", arguments)
     path = config_path(name)
     reading, rest = _option("--reading", rest)
@@ -163,14 +169,12 @@ def run_config(arguments: list[str]) -> None:
     folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
     check(folder, experiment, flags.overwrite)
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
-    # Until training starts, there is nothing to save.
-    with Interruption(at_once=True):
-        try:
-            start(command, folder, path.stem, reading)
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"`run` needs the package {error.name}: {INSTALL}."
-            ) from error
+    try:
+        start(command, folder, path.stem, reading)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`run` needs the package {error.name}: {INSTALL}."
+        ) from error
 
 
 def _run_of_paper(command: Run, folder: Path, name: str, reading: str | None) -> None:

@@ -325,6 +325,9 @@ def test_several_processes_save_and_restore_together(tmp_path):
         address = f"localhost:{free.getsockname()[1]}"
     words = [sys.executable, "-c", PROCESS, tmp_path / "c", address]
     options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Two devices in each process.
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    options["env"] = os.environ | flags
     processes = [
         subprocess.Popen([*words, str(number)], text=True, **options)
         for number in range(2)

@@ -137,11 +137,15 @@ def test_gradients_are_reduced_once_an_update(trainer):
     program = Trainer.advance.lower(*given).compile()
     computations = re.split(r"\n(?=\S.*\{\n)", program.as_text())
     collectives = r"= .* (all-reduce|all-gather|reduce-scatter|all-to-all)(-start)?\("
-    counts = [len(re.findall(collectives, text)) for text in computations]
-    assert sum(counts) == 1
-    [body] = [text for text, count in zip(computations, counts) if count]
-    # The loops over time are calls in the loop over updates.
-    assert body.count(" while(") >= 2
+    counts = {
+        text.split()[0]: len(re.findall(collectives, text)) for text in computations
+    }
+    assert sum(counts.values()) == 1
+    # The loop over updates, and two loops over time inside.
+    [entry] = [text for text in computations if text.startswith("ENTRY")]
+    [updates] = re.findall(r"body=(%[\w.-]+)", entry)
+    assert counts[updates] == 1
+    assert program.as_text().count(" while(") == 3
 
 
 def test_networks_train_independently(config, advanced):
