@@ -4,6 +4,7 @@ Calls start and end at the same updates, whether a run was interrupted or not, s
 resumed run is bit-identical to an uninterrupted one.
 """
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -122,19 +123,15 @@ class Run:
     def _advance(self, progress: Progress) -> None:
         """Makes one compiled call of updates, and an evaluation if it is due."""
         count, data = self._count(), self.trainer.data
+        trace = contextlib.nullcontext()
         # The first call also compiles; the second one is more typical.
         if self.profile is not None and self.update > 0:
-            with jax.profiler.trace(str(self.profile)):
-                self.state, losses = self.trainer.advance(
-                    self.state, data, self.update, count
-                )
-                losses.block_until_ready()
-            self.profile = None
-        else:
+            trace, self.profile = jax.profiler.trace(str(self.profile)), None
+        with trace:
             self.state, losses = self.trainer.advance(
                 self.state, data, self.update, count
             )
-        losses = _host(losses)
+            losses = _host(losses)
         self._check(losses)
         self.update += count
         mean = losses.mean(0)
