@@ -3,6 +3,7 @@
 A file becomes a frozen `Supervised`. Nothing here imports jax.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +39,8 @@ class Network:
     """Size of the vectors of symbols, at least 0; 0: one-hot vectors."""
     dropout: float = 0.0
     """Rate of dropout on the outputs of each layer, in [0, 1)."""
+    forget_bias: float = 0.0
+    """Initial bias of the forget gate of an LSTM (Gers et al., 2000), at least 0."""
     kernel: int = 3
     """Size of the kernels of a convolutional cell, at least 1."""
     library: Literal["rnncells", "flax"] = "rnncells"
@@ -48,6 +51,15 @@ class Network:
         check_counts(self, "features", "layers", "kernel")
         check_counts(self, "embedding", least=0)
         check_share(self, "dropout")
+        require(
+            0 <= self.forget_bias < math.inf,
+            f"`forget_bias` must be at least 0, got {self.forget_bias}.",
+        )
+        require(
+            self.library == "rnncells" or not self.forget_bias,
+            "`forget_bias` must be 0 if `library` is 'flax', whose cells initialize "
+            f"all gates alike, got {self.forget_bias}.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,12 +53,17 @@ def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
       **fields: other fields; with `kernel_size`, the cell must be convolutional.
 
     Raises:
-      ConfigError: the library has no such cell of this name.
+      ConfigError: the library has no such cell of this name, or the cell has no forget
+        gate for `forget_bias`.
     """
     known = cell_names(config.library, "kernel_size" in fields)
     if config.cell not in known:
         raise ConfigError(f"unknown cell `{config.cell}`{nearest(config.cell, known)}")
     kind = getattr(LIBRARIES[config.library], config.cell)
+    if config.forget_bias:
+        if not hasattr(kind, "bias_init"):
+            raise ConfigError(f"`model.forget_bias` must be 0 for {config.cell}.")
+        fields["bias_init"] = rnncells.initializers.forget_gate(config.forget_bias)
     return kind(features=config.features, dtype=dtype, **fields)
 
 

@@ -54,6 +54,10 @@ class Trainer:
       task: the task; default: that of the config.
       devices: the devices to train on; default: all. The largest number of them that
         divides the batch is used.
+
+    Raises:
+      ConfigError: the network cannot be built, or several processes cannot share the
+        batch.
     """
 
     def __init__(
@@ -75,8 +79,10 @@ class Trainer:
                 f"all processes, got {experiment.training.batch}."
             )
         self.mesh = jax.sharding.Mesh(np.array(devices[:count]), ("data",))
-        # Raises an error if the network cannot be built.
-        self.shapes: State = jax.eval_shape(self._init)
+        try:
+            self.shapes: State = jax.eval_shape(self._init)
+        except ValueError as error:
+            raise ConfigError(f"the network cannot be built: {error}") from error
 
     @cached_property
     def data(self) -> Any:
