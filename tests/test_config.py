@@ -193,13 +193,13 @@ def test_header_ends_at_the_first_other_line(file):
 
 def test_task_is_chosen_by_its_name(file, monkeypatch):
     @dataclasses.dataclass(frozen=True)
-    class Adding:
+    class Counting:
         length: int
-        name: Literal["adding"] = "adding"
+        name: Literal["counting"] = "counting"
 
-    monkeypatch.setitem(reading.TASK_OPTIONS, "adding", Adding)
-    text = TEXT.replace('name = "temporal-order"', 'name = "adding"\nlength = 50')
-    assert read_config(file(text)).task == Adding(length=50)
+    monkeypatch.setitem(reading.TASK_OPTIONS, "counting", Counting)
+    text = TEXT.replace('name = "temporal-order"', 'name = "counting"\nlength = 50')
+    assert read_config(file(text)).task == Counting(length=50)
 
 
 TYPES = [

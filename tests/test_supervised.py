@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -32,6 +33,7 @@ from experiments.supervised.network import cell_names
 from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.sampling import Sampler
 from experiments.supervised.tasks import TASKS
+from experiments.supervised.tasks.adding import AddingTask
 from experiments.supervised.tasks.char_lm import nats
 from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
 from experiments.supervised.tasks.moving_digits import (
@@ -388,6 +390,28 @@ def test_epoch_of_vowels_has_every_utterance(layout):
     assert not np.array_equal(epochs[0], epochs[1])
 
 
+def test_error_of_adding_is_that_of_the_last_step():
+    """Compares with NumPy, for a network whose output is the last number."""
+    config = changed(
+        read_config(config_path("adding-100")), {"length": 4}, training={"batch": 3}
+    )
+    task = AddingTask(config)
+    last = SimpleNamespace(apply=lambda _, inputs, **options: (None, inputs[:, -1, :1]))
+    task.model = last
+    batch = task.batch(task.data, jax.random.key(1), 2)
+    assert batch.inputs.shape == (3, 4, 2)
+    other = task.batch(task.data, jax.random.key(1), 3)
+    assert not np.array_equal(batch.inputs, other.inputs)
+    loss, _ = task.loss(None, batch, (), jax.random.key(2), 2)
+    numbers, markers = np.moveaxis(np.asarray(batch.inputs, float), -1, 0)
+    errors = numbers[:, -1] - (numbers * markers).sum(1)
+    np.testing.assert_allclose(loss, (errors**2).mean(), rtol=1e-5)
+    # The last number is in the sum with probability 1/2: the mean of 1/3 and 1/2.
+    tested = [task.evaluate(None, (), split)["loss"] for split in task.splits]
+    assert tested[0] != tested[1]
+    np.testing.assert_allclose(tested, 5 / 12, atol=0.05)
+
+
 def test_patches_are_those_of_numpy():
     films = np.random.RandomState(0).rand(2, 3, 8, 12, 1).astype("float32")
     patches = np.asarray(to_patches(films))
@@ -448,6 +472,7 @@ def test_film_shows_the_truth_and_the_forecast(tmp_path):
 
 
 SMALL = {
+    "adding-100": {"task.length": 3},
     "char-lm": {"task.window": 3},
     "copying-1000": {"task.lag": 2},
     "japanese-vowels": {},

@@ -103,6 +103,19 @@ class Copying(DataTask):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Adding(DataTask):
+    """Adding the two marked numbers of a sequence."""
+
+    name: Literal["adding"] = "adding"
+    """The task; only the config file chooses it."""
+    length: int = 100
+    """Number of steps, T, at least 2."""
+
+    def __post_init__(self):
+        check_counts(self, "length", least=2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
 
@@ -140,6 +153,7 @@ class MovingDigits(DataTask):
 
 
 DATA_TASKS = {
+    "adding": Adding,
     "char-lm": CharLM,
     "japanese-vowels": JapaneseVowels,
     "pixels": Pixels,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from experiments.settings.data_tasks import (
+    Adding,
     CharLM,
     Copying,
     JapaneseVowels,
@@ -143,7 +144,7 @@ class Supervised:
     """Number of networks to train at once, each with its own random stream, at least
     1."""
     published: Published
-    task: CharLM | JapaneseVowels | Pixels | Copying | MovingDigits
+    task: CharLM | JapaneseVowels | Pixels | Copying | Adding | MovingDigits
     model: Network
     optimizer: Optimizer
     training: Training

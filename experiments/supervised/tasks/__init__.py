@@ -1,5 +1,6 @@
 """The tasks on data sets, by their names in configs."""
 
+from experiments.supervised.tasks.adding import AddingTask
 from experiments.supervised.tasks.char_lm import CharLMTask
 from experiments.supervised.tasks.copying import CopyingTask
 from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
@@ -7,6 +8,7 @@ from experiments.supervised.tasks.moving_digits import MovingDigitsTask
 from experiments.supervised.tasks.pixels import PixelsTask
 
 TASKS = {
+    "adding": AddingTask,
     "char-lm": CharLMTask,
     "copying": CopyingTask,
     "japanese-vowels": JapaneseVowelsTask,
