@@ -17,9 +17,11 @@ from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
+    league_names,
     nearest,
     paper_names,
     read_config,
+    read_league,
     readings,
     to_dict,
     toml_lines,
@@ -40,6 +42,8 @@ usage: python -m experiments VERB ...
                         lists the readings
   run-all [ROW ...]     run many rows in parallel; ROW is NAME or NAME:R, and can
                         contain `*`; default: all rows of 1997 as written
+  league [OPTION ...]   train every cell on the tasks of configs/league, with equal
+                        numbers of parameters; see below
   report [RUN ...]      print Markdown tables of finished runs (default: all in runs/)
   report paper1997      compare the committed results with the paper; write README.md,
                         docs/paper1997.md and docs/paper1997/*.svg
@@ -59,6 +63,10 @@ go to runs/NAME-seedSEED, or to the folder that --out names:
 After the rows, `run-all` takes `--processes N` (default: one per core), `--out FOLDER`,
 which contains the folders of the runs (default: runs), and options for all runs.
 Finished runs are not repeated, interrupted runs are resumed.
+
+`league` takes `--tasks TASK,...` and `--cells CELL,...` (default: all), `--out FOLDER`
+(default: runs/league) and `--overwrite`, which trains finished cells again. Finished
+cells are not repeated, an interrupted cell is resumed.
 
 --traceback, with any verb, prints the traceback of an error."""
 
@@ -234,6 +242,34 @@ def run_rows(arguments: list[str]) -> None:
         raise ConfigError("some runs failed; see their .log files.")
 
 
+def run_league(arguments: list[str]) -> None:
+    """Trains every cell on every task of the league."""
+    if HELP & set(arguments):
+        print(USAGE)
+        return
+    out, arguments = _option("--out", arguments)
+    tasks, arguments = _option("--tasks", arguments)
+    cells, arguments = _option("--cells", arguments)
+    overwrite = "--overwrite" in arguments
+    others = [word for word in arguments if word != "--overwrite"]
+    if others:
+        options = ("--tasks", "--cells", "--out", "--overwrite")
+        raise ConfigError(
+            f"unknown option `{others[0]}` of `league`{nearest(others[0], options)}"
+        )
+    chosen = league_names() if tasks is None else _names("--tasks", tasks)
+    of_tasks = [read_league(name) for name in chosen]
+    # Until training starts, there is nothing to save.
+    with Interruption(at_once=True):
+        # Imported here because it imports jax.
+        from experiments.supervised import league
+
+        named = [] if cells is None else _names("--cells", cells)
+        folder = RUNS / "league" if out is None else Path(out)
+        entries = league.entries(of_tasks, named, folder)
+        league.run_league(entries, overwrite)
+
+
 def report_runs(arguments: list[str]) -> None:
     """Prints Markdown tables of the given runs, or of all runs in `runs`."""
     if arguments in (["paper1997"], ["data"]):
@@ -289,6 +325,7 @@ VERBS = {
     "show": show_config,
     "run": run_config,
     "run-all": run_rows,
+    "league": run_league,
     "sample": sample_text,
     "report": report_runs,
     "keep": keep_runs,
@@ -321,6 +358,14 @@ def _option(option: str, arguments: list[str]) -> tuple[str | None, list[str]]:
     if option in rest:
         raise ConfigError(f"`{option}` must be given once, got it more than once.")
     return arguments[at + 1], rest
+
+
+def _names(option: str, value: str) -> list[str]:
+    """Returns the names in a list with commas, each once."""
+    names = [name.strip() for name in value.split(",")]
+    if not all(names):
+        raise ConfigError(f"`{option}` must be names with commas, got `{value}`.")
+    return list(dict.fromkeys(names))
 
 
 def _config_name(verb: str, arguments: list[str]) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from experiments.settings.config import Experiment
 from experiments.settings.data_tasks import DATA_TASKS
+from experiments.settings.league import Budget, LeagueTask
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TASK_OPTIONS
@@ -25,6 +26,8 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # One file for each published number of Hochreiter and Schmidhuber (1997) is in
 # `CONFIGS` itself, one for each experiment on a data set is in this folder.
 ON_DATA = CONFIGS / "data"
+# One file for each task of the league.
+LEAGUE = CONFIGS / "league"
 BASELINES = Path(__file__).resolve().parent / "baselines.toml"
 
 
@@ -137,6 +140,31 @@ def read_config(
                 inner = inner.setdefault(section, {})
             inner[key] = value
     return from_dict(table, where)
+
+
+def league_names() -> list[str]:
+    """Returns the names of the tasks of the league, sorted."""
+    return sorted(path.stem for path in LEAGUE.glob("*.toml"))
+
+
+def read_league(name: str) -> LeagueTask:
+    """Reads and checks the file of a task of the league.
+
+    The file is a config on a data set without `model.cell` and `model.features`, and
+    with a section `[league]`.
+
+    Raises:
+      ConfigError: there is no such task; else as `read_config`.
+    """
+    if name not in league_names():
+        raise ConfigError(f"no task `{name}`{nearest(name, league_names())}")
+    path = LEAGUE / f"{name}.toml"
+    where, table = _shown(path), _load(path)
+    if "league" not in table:
+        raise ConfigError(f"{where}: missing section `league`.")
+    budget = _build(Budget, table.pop("league"), f"{where} [league]")
+    table["model"] = {"features": 1} | table.get("model", {})
+    return LeagueTask(name=name, budget=budget, experiment=from_dict(table, where))
 
 
 def from_dict(table: dict[str, Any], where: str) -> Experiment | Supervised:

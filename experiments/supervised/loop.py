@@ -21,6 +21,10 @@ from experiments.supervised.metrics import Metrics
 from experiments.supervised.trainer import State, Trainer
 
 
+class LossNotFinite(ConfigError):
+    """A loss is NaN or infinite."""
+
+
 class Run:
     """The training of all networks of an experiment.
 
@@ -50,7 +54,8 @@ class Run:
         """Trains until the last update, or until no network gets better.
 
         Raises:
-          ConfigError: a loss is not finite, or a checkpoint cannot be read or written.
+          LossNotFinite: a loss is NaN or infinite.
+          ConfigError: a checkpoint cannot be read or written.
           Interrupted: after SIGINT or SIGTERM; the state is saved.
         """
         with Checkpoints(self.folder / CHECKPOINTS) as checkpoints:
@@ -157,7 +162,7 @@ class Run:
             kept = f"The checkpoint at update {self.last_saved:,} is kept."
         else:
             kept = "No checkpoint was written before."
-        raise ConfigError(
+        raise LossNotFinite(
             f"the loss of network {seed} must be finite, got {losses[at, seed]} at "
             f"update {self.update + at + 1:,}. {kept} Try a smaller `optimizer.rate`."
         )

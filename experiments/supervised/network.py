@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -16,6 +17,31 @@ from experiments.settings.supervised import Network, Supervised
 Array = jax.Array
 # The library that runs the layers; cells are looked up in it by name.
 LIBRARIES = {"rnncells": rnncells, "flax": nn}
+# Rates of the random cells, in training.
+ZONEOUT, VARIATIONAL = 0.1, 0.1
+
+
+def _variational(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
+    rates = {"input_rate": VARIATIONAL, "recurrent_rate": VARIATIONAL}
+    return kind(features, **rates, **fields)
+
+
+# Cells of rnncells that need more than a width, as functions of the width.
+MADE: dict[str, Callable[..., nn.Module]] = {
+    # The width is that of the outputs.
+    "ProjectedLSTMCell": lambda features, **fields: rnncells.ProjectedLSTMCell(
+        2 * features, features, **fields
+    ),
+    # Two layers in one loop.
+    "StackedCell": lambda features, **fields: rnncells.StackedCell(
+        [rnncells.LSTMCell(features, **fields) for _ in range(2)]
+    ),
+    "VariationalGRUCell": partial(_variational, rnncells.VariationalGRUCell),
+    "VariationalLSTMCell": partial(_variational, rnncells.VariationalLSTMCell),
+    "ZoneoutCell": lambda features, **fields: rnncells.ZoneoutCell(
+        rnncells.LSTMCell(features, **fields), ZONEOUT
+    ),
+}
 
 
 def cell_names(library: str = "rnncells", is_conv: bool = False) -> list[str]:
@@ -27,7 +53,7 @@ def cell_names(library: str = "rnncells", is_conv: bool = False) -> list[str]:
     """
     module = LIBRARIES[library]
     needed = {"features", "kernel_size"} if is_conv else {"features"}
-    found = []
+    found = [] if is_conv or library != "rnncells" else list(MADE)
     for name in dir(module):
         kind = getattr(module, name)
         if not name.endswith("Cell") or not dataclasses.is_dataclass(kind):
@@ -41,7 +67,7 @@ def cell_names(library: str = "rnncells", is_conv: bool = False) -> list[str]:
         has_kernel = "kernel_size" in fields
         if needed <= fields.keys() and required <= needed and has_kernel == is_conv:
             found.append(name)
-    return sorted(found)
+    return sorted({*found})
 
 
 def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
@@ -64,6 +90,8 @@ def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
         if not hasattr(kind, "bias_init"):
             raise ConfigError(f"`model.forget_bias` must be 0 for {config.cell}.")
         fields["bias_init"] = rnncells.initializers.forget_gate(config.forget_bias)
+    if config.library == "rnncells" and config.cell in MADE:
+        kind = MADE[config.cell]
     return kind(features=config.features, dtype=dtype, **fields)
 
 

@@ -57,14 +57,34 @@ def run(
       flags: what else to write.
 
     Raises:
+      LossNotFinite: a loss is NaN or infinite.
       ConfigError: the folder has other contents, or another process uses it; a data
-        file is missing or damaged; a loss is not finite.
+        file is missing or damaged.
+      Interrupted: a signal has ended the run; its state was saved.
+    """
+    result = train(experiment, folder, name, reading, flags)
+    if result is not None:
+        print_data_table(result)
+        print(f"wrote {folder}")
+
+
+def train(
+    experiment: Supervised,
+    folder: Path,
+    name: str,
+    reading: str | None,
+    flags: DataFlags = DataFlags(),
+) -> dict[str, Any] | None:
+    """Trains and tests all networks, writes the folder and returns the result.
+
+    Arguments and errors are those of `run`. Only the first of several processes
+    returns a result; the others return None.
     """
     trainer = Trainer(experiment)
     if jax.process_index() > 0:
         _wait_for_folder()
         _train(trainer, folder, Metrics(None), None)
-        return
+        return None
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -91,8 +111,7 @@ def run(
         }
         result = of_run | result_of(training, splits)
         _write(folder, training, result)
-        print_data_table(result)
-        print(f"wrote {folder}")
+    return result
 
 
 def _wait_for_folder() -> None:

@@ -1,0 +1,49 @@
+"""The league: every cell of the library on a few tasks, with equal parameter budgets.
+
+Nothing here imports jax.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from experiments.settings.rules import check_counts
+from experiments.settings.supervised import Supervised
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The section `[league]` of a file in `configs/league`."""
+
+    parameters: int
+    """Largest number of parameters of a network, at least 1."""
+    cells: tuple[str, ...] = ()
+    """Classes of the cells; empty: all cells of the league."""
+
+    def __post_init__(self):
+        check_counts(self, "parameters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeagueTask:
+    """A task of the league.
+
+    Attributes:
+      name: name of its file.
+      budget: the section `[league]`.
+      experiment: the other sections. `model.cell` and `model.features` are those of one
+        of the networks; see `of`.
+    """
+
+    name: str
+    budget: Budget
+    experiment: Supervised
+
+    def of(self, cell: str, features: int) -> Supervised:
+        """Returns the experiment of one cell.
+
+        Args:
+          cell: class of the cell.
+          features: number of units.
+        """
+        model = dataclasses.replace(self.experiment.model, cell=cell, features=features)
+        return dataclasses.replace(self.experiment, model=model)
