@@ -49,9 +49,12 @@ usage: python -m experiments VERB ...
                         docs/paper1997.md and docs/paper1997/*.svg
   report data           compare the committed results on data sets with published
                         figures; write docs/results.md and docs/results/*.svg
+  report league         compare the cells of the league by the committed results; write
+                        docs/league.md and docs/league/*.svg
   sample RUN [OPTION ...]  print text that a language model writes; `sample RUN --help`
                         lists the options
   keep RUN ...          copy results to experiments/results, so that you can commit them
+                        (RUN: the folder of a run, or of a league)
 
 NAME is a name that `list` prints, or a path to a .toml file. Every value of a config is
 an option of `run`, except the title, the task's name and the published results. Results
@@ -272,7 +275,7 @@ def run_league(arguments: list[str]) -> None:
 
 def report_runs(arguments: list[str]) -> None:
     """Prints Markdown tables of the given runs, or of all runs in `runs`."""
-    if arguments in (["paper1997"], ["data"]):
+    if arguments in (["paper1997"], ["data"], ["league"]):
         report_kept(arguments[0])
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
@@ -288,12 +291,15 @@ def report_kept(what: str) -> None:
     """Prints the tables of the committed results, and writes tables and figures.
 
     Args:
-      what: `"paper1997"` or `"data"`.
+      what: `"paper1997"`, `"data"` or `"league"`.
     """
     try:
         if what == "data":
             from experiments.reports import data_figures as figures
             from experiments.reports import data_page as page
+        elif what == "league":
+            from experiments.reports import league_figures as figures
+            from experiments.reports import league_page as page
         else:
             from experiments.reports import figures
             from experiments.reports import paper1997 as page
@@ -311,10 +317,13 @@ def keep_runs(arguments: list[str]) -> None:
     """Copies the results of runs to the committed results."""
     if not arguments:
         raise ConfigError("`keep` needs at least one folder of a run, got nothing.")
-    from experiments.reports import data_kept, kept
+    from experiments.reports import data_kept, kept, league_kept
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     for word in arguments:
+        if league_kept.is_league(Path(word)):
+            print(f"wrote {league_kept.keep(Path(word))}")
+            continue
         folder = _finished(word, finished)
         is_on_data = is_of_data(read_result(folder / RESULT))
         print(f"wrote {(data_kept if is_on_data else kept).keep(folder)}")

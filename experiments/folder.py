@@ -9,6 +9,7 @@ RUN/tensorboard/      metrics for TensorBoard, with --tensorboard
 RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
+RUN/failure.json      why a cell of the league has no result
 RUN/environment.json  versions, device and commits so far; removed when it has finished
 
 Files are written atomically, beside themselves with the suffix `.new`. Only
@@ -32,6 +33,7 @@ from experiments.settings.supervised import Supervised
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
+FAILURE = "failure.json"
 NEW = ".new"
 # Required fields as dotted names: of all results, of results of the paper, of its
 # trials, and of results on data sets.

@@ -220,6 +220,7 @@ ALLOWED = {
         "matplotlib",
         "numpy",
     ],
+    "experiments/reports/league_figures.py": ["experiments.reports", "matplotlib"],
     "experiments/reports": [
         "experiments.folder",
         "experiments.reports",

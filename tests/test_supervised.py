@@ -29,7 +29,7 @@ from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics
-from experiments.supervised.network import cell_names
+from experiments.supervised.network import MADE, cell_names
 from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.sampling import Sampler
 from experiments.supervised.tasks import TASKS
@@ -531,5 +531,8 @@ def test_mistake_ends_before_the_folder_is_made(options, message, tmp_path, caps
 
 def test_names_of_cells_are_those_of_the_library():
     assert {"LSTMCell", "GRUCell", "MGUCell", "LSTM1997Cell"} <= set(cell_names())
-    assert not {"ZoneoutCell", "ConvGRUCell", "ProjectedLSTMCell"} & set(cell_names())
+    assert MADE.keys() <= set(cell_names()) and "ConvGRUCell" not in cell_names()
+    assert cell_names("flax") == [
+        name for name in dir(nn) if name in cell_names() and name not in MADE
+    ]
     assert cell_names(is_conv=True) == ["ConvGRUCell", "ConvLSTMCell"]

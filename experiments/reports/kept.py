@@ -200,6 +200,15 @@ def check_origin(folder: Path, result: dict[str, Any], free: str) -> None:
         raise ConfigError(
             f"`{folder}` must have the values of its config, got {', '.join(changed)}."
         )
+    check_commits(folder, result)
+
+
+def check_commits(folder: Path, result: dict[str, Any]) -> None:
+    """Checks that a result was computed by committed code.
+
+    Raises:
+      ConfigError: it was not.
+    """
     for commit in commits(result):
         if commit is None or commit.endswith("-dirty"):
             raise ConfigError(

@@ -4,7 +4,9 @@ Nothing here imports jax.
 """
 
 import dataclasses
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.settings.rules import check_counts
 from experiments.settings.supervised import Supervised
@@ -47,3 +49,23 @@ class LeagueTask:
         """
         model = dataclasses.replace(self.experiment.model, cell=cell, features=features)
         return dataclasses.replace(self.experiment, model=model)
+
+    def is_of(self, cell: str, config: dict[str, Any]) -> bool:
+        """Says whether a run has the settings of this task.
+
+        Args:
+          cell: class of the cell.
+          config: the config of the run, as JSON types. The width and the published
+            figure can differ: the other settings decide the width.
+        """
+        expected = dataclasses.asdict(self.of(cell, config["model"]["features"]))
+        expected["published"] = config["published"]
+        return config == json.loads(json.dumps(expected))
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the budget and all settings that the cells share, as JSON types."""
+        table = {"league": dataclasses.asdict(self.budget)}
+        table |= dataclasses.asdict(self.experiment)
+        for name in ("cell", "features"):
+            del table["model"][name]
+        return json.loads(json.dumps(table))

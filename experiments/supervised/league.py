@@ -16,8 +16,8 @@ import jax
 
 from experiments.environment import describe_environment
 from experiments.folder import (
+    FAILURE,
     RESULT,
-    is_of,
     read_json,
     read_result,
     remove,
@@ -35,7 +35,6 @@ from experiments.supervised.network import cell_names
 from experiments.supervised.run import train
 from experiments.supervised.tasks import TASKS
 
-FAILURE = "failure.json"
 # Cells that would repeat the run of another cell.
 SAME = {"OptimizedLSTMCell": "LSTMCell"}
 
@@ -125,17 +124,12 @@ def has_ended(entry: Entry) -> bool:
     """
     if (entry.folder / RESULT).is_file():
         found = read_result(entry.folder / RESULT)
-        # The width follows from the other settings.
-        features = found["config"]["model"]["features"]
-        is_same = is_of(found, entry.task.of(entry.cell, features))
     elif (entry.folder / FAILURE).is_file():
         found = read_json(entry.folder / FAILURE)
-        features = found["config"]["model"]["features"]
-        is_same = found["config"] == to_dict(entry.task.of(entry.cell, features))
     else:
         return False
     require(
-        is_same,
+        entry.task.is_of(entry.cell, found["config"]),
         f"the run in `{entry.folder}` had other settings. Pass --overwrite, or another "
         "folder with --out.",
     )
