@@ -44,9 +44,10 @@ finished_tests = itertools.count(1)
 # codemod depends on Python's version.)
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_datasets"),
-    *("test_experiments", "test_interruption", "test_layout", "test_mutants"),
-    *("test_old_programs", "test_paper1997", "test_progress", "test_readme"),
-    *("test_results", "test_run_folder", "test_scaling", "test_sweep", "test_tasks"),
+    *("test_experiments", "test_interruption", "test_layout", "test_league"),
+    *("test_mutants", "test_old_programs", "test_paper1997", "test_progress"),
+    *("test_readme", "test_results", "test_run_folder", "test_scaling"),
+    *("test_sweep", "test_tasks"),
 ]
 
 
