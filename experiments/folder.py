@@ -126,6 +126,19 @@ def read_result(path: Path) -> dict[str, Any]:
     return result
 
 
+def read_failure(path: Path) -> dict[str, Any]:
+    """Reads a `failure.json`: `reason`, `config` and `environment`.
+
+    Raises:
+      ConfigError: the file is damaged.
+    """
+    failure = read_json(path)
+    for name in ("reason", "config.model", "environment.commit"):
+        if _at(failure, name) is _NOTHING:
+            raise ConfigError(f"{path} is damaged: it must have `{name}`.")
+    return failure
+
+
 def check_result(result: Any, path: Path) -> None:
     """Checks that the contents of a `result.json` are complete.
 

@@ -153,8 +153,14 @@ def test_cell_that_cannot_be_built_is_noted(capsys):
     assert run("--tasks", "tiny", "--cells", "GRUCell,SimpleCell") == 0
     reason = "the network cannot be built: a network of width 1 must have at most 3"
     assert capsys.readouterr().out.count(reason) == 2
-    assert run("--tasks", "tiny", "--cells", "GRUCell") == 0
+    again = "--tasks", "tiny", "--cells", "GRUCell"
+    assert run(*again) == 0
     assert capsys.readouterr().out == "1 of 1 runs already finished\n"
+    Path("runs/league/tiny/GRUCell", FAILURE).write_text('{"reason": "x"}')
+    assert run(*again) == 2
+    assert "failure.json is damaged: it must have `config" in capsys.readouterr().err
+    assert run(*again, "--overwrite") == 0
+    assert reason in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 from experiments.folder import (
     FAILURE,
     RESULT,
+    read_failure,
     read_json,
     read_result,
     to_json,
@@ -82,7 +83,7 @@ def _ended(task: LeagueTask, folder: Path) -> dict[str, Any]:
             result = read_result(inner / RESULT)
             cell = _of_result(result)
         elif (inner / FAILURE).is_file():
-            result = read_json(inner / FAILURE)
+            result = read_failure(inner / FAILURE)
             cell = {"failure": result["reason"], "commits": commits(result)}
         else:
             continue

@@ -58,7 +58,10 @@ class LeagueTask:
           config: the config of the run, as JSON types. The width and the published
             figure can differ: the other settings decide the width.
         """
-        expected = dataclasses.asdict(self.of(cell, config["model"]["features"]))
+        features = config["model"].get("features")
+        if type(features) is not int:
+            return False
+        expected = dataclasses.asdict(self.of(cell, features))
         expected["published"] = config["published"]
         return config == json.loads(json.dumps(expected))
 

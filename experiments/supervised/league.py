@@ -18,7 +18,7 @@ from experiments.environment import describe_environment
 from experiments.folder import (
     FAILURE,
     RESULT,
-    read_json,
+    read_failure,
     read_result,
     remove,
     to_json,
@@ -125,7 +125,7 @@ def has_ended(entry: Entry) -> bool:
     if (entry.folder / RESULT).is_file():
         found = read_result(entry.folder / RESULT)
     elif (entry.folder / FAILURE).is_file():
-        found = read_json(entry.folder / FAILURE)
+        found = read_failure(entry.folder / FAILURE)
     else:
         return False
     require(
