@@ -188,12 +188,13 @@ MISTAKES = [
     ("shw x", "did you mean `show`?"),
     (
         "qqq",
-        "expected one of `list`, `show`, `run`, `run-all`, `sample`, `report`, `keep`.",
+        "expected one of `list`, `show`, `run`, `run-all`, `sample`, `league`, "
+        "`report`, `keep`.",
     ),
     ("keep", "`keep` needs at least one folder of a run, got nothing."),
     ("keep runs/x", "no finished run `runs/x`"),
     ("list all", "`list` takes no arguments, got `all`."),
-    ("show", "`show` needs a config, one of `char-lm`, "),
+    ("show", "`show` needs a config, one of `adding-100`, "),
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
     (f"show {NAME} more", "`show` takes one config, also got `more`."),
     ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
