@@ -188,7 +188,7 @@ MISTAKES = [
     ("shw x", "did you mean `show`?"),
     (
         "qqq",
-        "expected one of `list`, `show`, `run`, `run-all`, `sample`, `league`, "
+        "expected one of `list`, `show`, `run`, `run-all`, `league`, `sample`, "
         "`report`, `keep`.",
     ),
     ("keep", "`keep` needs at least one folder of a run, got nothing."),

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from experiments.settings import reading
 from experiments.settings.reading import league_names, read_league
 from experiments.settings.rules import ConfigError
 from experiments.supervised import league
+from experiments.supervised.network import MADE
 from experiments.supervised.tasks import TASKS
 
 # A small task; with one sequence in a batch, one device is used.
@@ -95,6 +97,26 @@ def test_network_has_the_most_parameters_of_the_budget(cell):
     size = league.sizes_of(task)
     width = league.largest_width(lambda width: size(cell, width), budget)
     assert count(width) <= budget < count(width + 1)
+
+
+@pytest.mark.parametrize("cell", MADE)
+def test_cells_with_more_than_a_width_train(cell):
+    """A gradient can be traced; random cells draw in training only."""
+    task = read_league("adding")
+    network = TASKS["adding"](task.of(cell, 2))
+    params = network.init(jax.random.key(0))
+    batch = network.batch((), jax.random.key(1), 0)
+
+    def loss(params, key):
+        return network.loss(params, batch, (), key, 0)[0]
+
+    shapes = jax.eval_shape(jax.grad(loss), params, jax.random.key(2))
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+    if cell in ("ProjectedLSTMCell", "StackedCell"):
+        return
+    # At a rate of 0.1, the masks of ten keys are unlikely to be equal.
+    losses = jax.vmap(loss, (None, 0))(params, jax.random.split(jax.random.key(3), 10))
+    assert len(set(losses.tolist())) > 1
 
 
 @pytest.mark.parametrize("budget", [14, 260, 261, 10_000])
