@@ -192,6 +192,9 @@ class Window(NamedTuple):
 def windows(length: int, streams: int, steps: int) -> int:
     """Returns the number of windows in an epoch of `window`, at least 1.
 
+    Several streams overlap so that every character is read; one stream leaves up to
+    `steps` characters at the end of the text.
+
     Args:
       length: number of characters.
       streams: number of parallel streams, at least 1.
@@ -201,7 +204,9 @@ def windows(length: int, streams: int, steps: int) -> int:
       ConfigError: the text is shorter than one window of every stream.
     """
     _check(length, streams, steps, streams * steps + 1)
-    return (length - 1) // (streams * steps)
+    return (
+        -(-(length - 1) // (streams * steps)) if streams > 1 else (length - 1) // steps
+    )
 
 
 def window(
@@ -213,10 +218,10 @@ def window(
 ) -> Window:
     """Returns window `n` of every stream, for training.
 
-    Each stream reads `windows(length, streams, steps) * steps` characters, from where
-    the previous stream stops. Up to `streams * steps` characters at the end of the text
-    are not read. After the last window, all streams restart at their first one. The
-    function also works under `jax.jit`, with traced `codes` and `n`.
+    Each stream reads `windows(length, streams, steps) * steps` characters. The first
+    stream starts at the start of the text, the last one ends at its end, and the others
+    are evenly spaced between them. After the last window, all streams restart at their
+    first one. The function also works under `jax.jit`, with traced `codes` and `n`.
 
     Args:
       codes: `(length,)`, integers. Put them on the device once, with `jnp.asarray`.
@@ -230,10 +235,12 @@ def window(
 
     >>> inputs, targets, resets = window(np.arange(100, 114), 1, streams=2, steps=3)
     >>> inputs.tolist(), targets.tolist()
-    ([[103, 104, 105], [109, 110, 111]], [[104, 105, 106], [110, 111, 112]])
+    ([[103, 104, 105], [107, 108, 109]], [[104, 105, 106], [108, 109, 110]])
     """
     count = windows(len(codes), streams, steps)
-    return _slices(codes, n % count, count * steps, streams, steps, documents)
+    last = len(codes) - 1 - count * steps
+    starts = last * np.arange(streams) // max(streams - 1, 1)
+    return _slices(codes, n % count, starts, steps, documents)
 
 
 def evaluation_windows(length: int, streams: int, steps: int) -> int:
@@ -284,7 +291,7 @@ def evaluation_window(
     within = n * steps + jnp.arange(steps)
     target = 1 + share * jnp.arange(streams)[:, None] + within
     mask = (within < share) & (target < length)
-    return _slices(codes, n, share, streams, steps, documents), mask
+    return _slices(codes, n, share * np.arange(streams), steps, documents), mask
 
 
 def _share(length: int, streams: int) -> int:
@@ -295,13 +302,12 @@ def _share(length: int, streams: int) -> int:
 def _slices(
     codes: Array,
     n: int | Array,
-    share: int,
-    streams: int,
+    starts: np.ndarray,
     steps: int,
     documents: tuple[int, ...],
 ) -> Window:
-    """Returns window `n` of streams that start `share` characters apart."""
-    first = share * jnp.arange(streams)[:, None] + n * steps
+    """Returns window `n` of streams that start at `starts`, `(streams,)`."""
+    first = jnp.asarray(starts, jnp.int32)[:, None] + n * steps
     positions = first + jnp.arange(steps + 1)  # (streams, steps + 1)
     found = jnp.asarray(codes).at[positions].get(mode="clip").astype(jnp.int32)
     resets = jnp.isin(positions[:, :-1], jnp.asarray(documents, jnp.int32))
