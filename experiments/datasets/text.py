@@ -204,9 +204,9 @@ def windows(length: int, streams: int, steps: int) -> int:
       ConfigError: the text is shorter than one window of every stream.
     """
     _check(length, streams, steps, streams * steps + 1)
-    return (
-        -(-(length - 1) // (streams * steps)) if streams > 1 else (length - 1) // steps
-    )
+    if streams == 1:
+        return (length - 1) // steps
+    return -(-(length - 1) // (streams * steps))
 
 
 def window(
