@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import re
 import socket
@@ -102,9 +103,12 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
     optimizer = optimizer_of(config.optimizer, config.training.updates)
     params = jax.tree.map(lambda leaf: leaf[0], trainer.init().params)
     state, carry = optimizer.init(params), task.initial_carry()
-    part = 1079 // (BATCH * WINDOW) * WINDOW  # of each stream
+    last = (
+        1079 - math.ceil(1079 / (BATCH * WINDOW)) * WINDOW
+    )  # first of the last stream
     for n in range(CHUNK):
-        starts = [stream * part + n * WINDOW for stream in range(BATCH)]
+        firsts = [stream * last // (BATCH - 1) for stream in range(BATCH)]
+        starts = [first + n * WINDOW for first in firsts]
         x = jnp.array([text[at : at + WINDOW] for at in starts])
         y = jnp.array([text[at + 1 : at + 1 + WINDOW] for at in starts])
 
@@ -203,6 +207,13 @@ def test_evaluation_keeps_the_best_parameters(trainer, advanced):
     assert metrics["loss"] > state.best_loss
     assert (state.best_update, state.waited) == (3, 1)
     jax.tree.map(np.testing.assert_array_equal, state.best, tested)
+
+
+def test_last_parameters_can_be_tested(config, advanced):
+    last = Trainer(changed(config, training={"tested": "last"}))
+    state, _ = last.validate(advanced[0]._replace(best_loss=jnp.zeros(1)), last.data, 6)
+    assert (state.best_loss, state.best_update, state.waited) == (0, 6, 1)
+    jax.tree.map(np.testing.assert_array_equal, state.best, state.average)
 
 
 def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
@@ -348,14 +359,14 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):
         run_in(tmp_path / "run", Trainer(config))
 
 
-VOWELS = {"updates": 1, "batch": 12, "evaluate_every": 1}
+VOWELS = {"updates": 1, "batch": 27, "evaluate_every": 1}
 
 
 def test_layouts_of_vowels_have_equal_losses():
     """Padded, packed and bucketed batches of the same utterances."""
     config = changed(
         read_config(config_path("japanese-vowels")),
-        {"noise": 0.0},
+        {"noise": 0.0, "offset": 0.0},
         model={"features": 5, "dropout": 0.0},
         training=VOWELS,
     )
@@ -376,16 +387,31 @@ def test_layouts_of_vowels_have_equal_losses():
     np.testing.assert_allclose(losses["bucketed"], same, rtol=1e-5)
 
 
+@pytest.mark.parametrize("held_out, count", [(True, 216), (False, 270)])
 @pytest.mark.parametrize("layout", ["padded", "packed", "bucketed"])
-def test_epoch_of_vowels_has_every_utterance(layout):
+def test_epoch_of_vowels_has_every_utterance(layout, held_out, count):
     config = read_config(config_path("japanese-vowels"))
-    config = changed(config, {"layout": layout}, training=VOWELS)
+    options = {"layout": layout, "held_out": held_out}
+    config = changed(config, options, training=VOWELS)
     task = JapaneseVowelsTask(config)
+    assert len(task.data["train"].labels) == count
+    assert task.splits == (("validation", "test") if held_out else ("test",))
     order = task.data["order"]
     epochs = np.split(order, 50)
     for epoch in (epochs[0], epochs[-1]):
-        assert set(epoch.ravel()) == set(range(216))
+        assert set(epoch.ravel()) == set(range(count))
     assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_frames_of_an_utterance_share_an_offset():
+    config = read_config(config_path("japanese-vowels"))
+    config = changed(config, {"noise": 0.0, "offset": 0.5}, training=VOWELS)
+    task = JapaneseVowelsTask(config)
+    batch, _ = task.batch(task.data, jax.random.key(1), 2)
+    rows = task.data["order"][2]
+    offsets = batch.inputs - task.data["train"].inputs[rows]
+    np.testing.assert_allclose(offsets, offsets[:, :1] + 0 * offsets, atol=1e-5)
+    assert 0.4 < offsets[:, 0].std() < 0.6
 
 
 def test_patches_are_those_of_numpy():
@@ -465,8 +491,8 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     folder = tmp_path / "run"
     assert cli.main(["run", name, *words, "--out", str(folder), "--traceback"]) == 0
     result = json.loads((folder / RESULT).read_text())
-    metrics = result["metrics"]
-    assert np.isfinite([metrics["validation"]["loss"], metrics["test"]["loss"]]).all()
+    assert np.isfinite([split["loss"] for split in result["metrics"].values()]).all()
+    assert "test" in result["metrics"]
     assert result["best_updates"] == [1]
     capsys.readouterr()
     drawing = ["sample", str(folder), "--characters", "7", "--prompt", "ab"]
@@ -490,6 +516,10 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
         (
             "pixels --optimizer.accumulate 9999",
             "`optimizer.accumulate` must be at most",
+        ),
+        (
+            "japanese-vowels --training.tested best",
+            "`training.tested` must be 'last' if `task.held_out` is false",
         ),
         ("char-lm --processes 0", "`--processes` must be at least 1, got 0"),
         ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),

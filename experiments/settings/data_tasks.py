@@ -61,10 +61,17 @@ class JapaneseVowels(DataTask):
     similar lengths."""
     noise: float = 0.0
     """Standard deviation of the noise on training inputs, in [0, 1)."""
+    offset: float = 0.0
+    """Standard deviation of the noise that all frames of a training utterance share, in
+    [0, 1)."""
+    held_out: bool = True
+    """Whether 54 of the 270 utterances for training are kept for validation. False: all
+    are trained on, so validation only shows the fit, and `training.tested` must be
+    'last'."""
 
     def __post_init__(self):
         super().__post_init__()
-        check_share(self, "noise")
+        check_share(self, "noise", "offset")
 
     def check_network(self, network: Any) -> None:
         require(

@@ -106,6 +106,9 @@ class Training:
     patience: int = 0
     """Training ends after this number of evaluations without a smaller validation loss
     of any network; 0: after the last update."""
+    tested: Literal["best", "last"] = "best"
+    """Which weights are tested. best: those with the smallest validation loss. last:
+    those after the last update."""
     chunk: int = 50
     """Updates in one compiled call, at least 1. Between two calls, a run can stop."""
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -157,5 +160,9 @@ class Supervised:
             self.optimizer.accumulate <= self.training.updates,
             "`optimizer.accumulate` must be at most `training.updates` "
             f"{self.training.updates}, got {self.optimizer.accumulate}.",
+        )
+        require(
+            getattr(self.task, "held_out", True) or self.training.tested == "last",
+            "`training.tested` must be 'last' if `task.held_out` is false, got 'best'.",
         )
         self.task.check_network(self.model)

@@ -30,10 +30,10 @@ class State(NamedTuple):
       optimizer: the state of the optimizer.
       average: moving average of the parameters, which is tested; None without one.
       carry: what one batch hands to the next, see `Task.initial_carry`.
-      best: the tested parameters with the smallest validation loss.
-      best_loss: their validation loss.
-      best_update: number of updates before them.
-      waited: number of evaluations since then.
+      best: the parameters to test after training, see `training.tested`.
+      best_loss: the smallest validation loss.
+      best_update: number of updates before `best`.
+      waited: number of evaluations since `best_loss`.
     """
 
     params: Any
@@ -69,6 +69,7 @@ class Trainer:
         self.experiment = experiment
         self.task = TASKS[experiment.task.name](experiment) if task is None else task
         self.optimizer = optimizer_of(experiment.optimizer, experiment.training.updates)
+        self.keeps_last = experiment.training.tested == "last"
         self.root = jax.random.key(experiment.seed)
         devices = jax.devices() if devices is None else devices
         sizes = range(1, len(devices) + 1)
@@ -213,10 +214,11 @@ class Trainer:
             metrics = self.task.evaluate(tested, data, "validation")
             is_best = metrics["loss"] < state.best_loss
             choose = partial(jnp.where, is_best)
+            keep = partial(jnp.where, is_best | self.keeps_last)
             new = state._replace(
-                best=jax.tree.map(choose, tested, state.best),
+                best=jax.tree.map(keep, tested, state.best),
                 best_loss=choose(metrics["loss"], state.best_loss),
-                best_update=choose(update, state.best_update),
+                best_update=keep(update, state.best_update),
                 waited=choose(0, state.waited + 1),
             )
             return new, metrics
