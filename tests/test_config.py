@@ -1,7 +1,11 @@
 """The reader of configs: what it accepts, what it refuses, and in which words."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
+import re
 import subprocess
 import sys
 from functools import partial
@@ -11,7 +15,14 @@ import pytest
 
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
-from experiments.settings import reading
+from experiments.settings import (
+    config,
+    data_tasks,
+    options,
+    reading,
+    supervised,
+    tasks,
+)
 from experiments.settings.config import Paper, Stopping
 from experiments.settings.reading import (
     config_header,
@@ -24,6 +35,7 @@ from experiments.settings.reading import (
 )
 from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import TemporalOrder, TwoClasses
+from experiments.settings.wording import describe
 
 KEY = jax.random.key(0)
 ROOT = reading.CONFIGS.parent
@@ -443,6 +455,35 @@ def test_mistake_is_refused_with_file_section_and_rule(file, old, new, message):
         read_config(path)
     assert message in str(caught.value)
     assert str(caught.value).startswith("a.toml")
+
+
+CLASSES = [
+    value
+    for module in (config, data_tasks, options, supervised, tasks)
+    for value in vars(module).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+    if value not in (options.Flags, options.DataFlags, options.Run)
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_types_have_the_ranges_of_their_docstrings(kind):
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    docs = {
+        field.target.id: " ".join(doc.value.value.split())
+        for field, doc in itertools.pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
+    }
+    found = {}
+    for name, doc in docs.items():
+        for start in re.findall(r"at least (\d+)", doc):
+            found[name] = f" in [{start}, "
+        if "> 0" in doc:
+            found[name] = " in (0, "
+        for interval in re.findall(r"in ([\[(]0, (?:1|2\*\*32)[\])])", doc):
+            found[name] = f" in {interval}"
+    shown = {field.name: describe(field.type) for field in dataclasses.fields(kind)}
+    assert {name: text for name, text in found.items() if text not in shown[name]} == {}
 
 
 def test_positions_may_equal_their_bounds():
