@@ -2,7 +2,7 @@
 
 import functools
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -29,6 +29,7 @@ def require(rule: bool, text: str) -> None:
         raise ConfigError(text)
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(kind: type[Kind]) -> type[Kind]:
     """Makes a class a frozen dataclass that checks the types and ranges of its fields.
 
