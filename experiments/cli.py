@@ -12,12 +12,11 @@ from typing import Any
 
 from experiments.folder import RESULT, check, is_of_data, read_result
 from experiments.interruption import Interrupted, Interruption
-from experiments.settings.options import HELP, INSTALL, Run, parse_run, parse_sample
+from experiments.settings.options import HELP, Run, parse_run, parse_sample
 from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
-    nearest,
     paper_names,
     read_config,
     readings,
@@ -26,6 +25,7 @@ from experiments.settings.reading import (
 )
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
+from experiments.settings.wording import INSTALL, nearest
 
 RUNS = Path("runs")
 

@@ -148,8 +148,9 @@ ALLOWED = {
     "benchmarks/online.py": ["benchmarks", "experiments", "jax", "numpy", "rnncells"]
     + ["torch"],
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
-    "experiments/settings/options.py": ["experiments.settings", "tyro"],
-    "experiments/settings": ["experiments.settings"],
+    "experiments/settings/options.py": ["experiments.settings", "pydantic", "tyro"],
+    "experiments/settings/wording.py": [],
+    "experiments/settings": ["experiments.settings", "pydantic"],
     # Files are read and checked without jax.
     "experiments/datasets/files.py": ["experiments.settings.rules"],
     "experiments/datasets/idx.py": ["experiments.settings.rules", "numpy"],
