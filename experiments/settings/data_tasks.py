@@ -1,13 +1,21 @@
 """The options of the tasks on data sets: the section `[task]` of a config."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from experiments.settings.rules import check_choices, check_counts, check_share, require
 
 
 class DataTask:
-    """Base of the options."""
+    """Base of the options.
+
+    Attributes:
+      has_symbols: whether inputs are symbols, which can have an embedding.
+      has_films: whether inputs are films, which convolutional cells read.
+    """
+
+    has_symbols: ClassVar[bool] = False
+    has_films: ClassVar[bool] = False
 
     def __post_init__(self):
         check_choices(self)
@@ -16,13 +24,27 @@ class DataTask:
         """Checks that the task can use a network.
 
         Raises:
-          ConfigError: it cannot.
+          ConfigError: it cannot, or it ignores an option that is not the default.
         """
+        default, got = type(network).embedding, network.embedding
+        require(
+            self.has_symbols or got == default,
+            f"`model.embedding` must be {default} for {self.name}, whose inputs are "
+            f"not symbols, got {got}.",
+        )
+        default, got = type(network).kernel, network.kernel
+        require(
+            self.has_films or got == default,
+            f"`model.kernel` must be {default}, the default, for {self.name}, which "
+            f"has no convolutional cells, got {got}.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CharLM(DataTask):
     """Predicting the next character of a text."""
+
+    has_symbols: ClassVar[bool] = True
 
     name: Literal["char-lm"] = "char-lm"
     """The task; only the config file chooses it."""
@@ -38,6 +60,7 @@ class CharLM(DataTask):
         check_counts(self, "window")
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             not network.bidirectional,
             "`model.bidirectional` must be false in a language model, got true.",
@@ -67,6 +90,7 @@ class JapaneseVowels(DataTask):
         check_share(self, "noise")
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             network.library == "rnncells" or self.layout != "packed",
             "`task.layout` must not be 'packed' if `model.library` is 'flax', because "
@@ -88,10 +112,20 @@ class Pixels(DataTask):
     """pixels: one pixel a step. permuted: in a fixed random order. rows: one row a
     step."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.data == "mnist" or self.folder == Pixels.folder,
+            "`folder` is read only if `data` is 'mnist'; with 'digits', it must be "
+            f"{Pixels.folder}, the default, got {self.folder}.",
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Copying(DataTask):
     """Copying ten symbols after a number of blanks."""
+
+    has_symbols: ClassVar[bool] = True
 
     name: Literal["copying"] = "copying"
     """The task; only the config file chooses it."""
@@ -105,6 +139,8 @@ class Copying(DataTask):
 @dataclass(frozen=True, kw_only=True)
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
+
+    has_films: ClassVar[bool] = True
 
     name: Literal["moving-digits"] = "moving-digits"
     """The task; only the config file chooses it."""
@@ -130,6 +166,7 @@ class MovingDigits(DataTask):
         )
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         unused = ("dropout", 0.0), ("bidirectional", False), ("library", "rnncells")
         for name, value in unused:
             require(

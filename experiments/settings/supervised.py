@@ -71,7 +71,8 @@ class Optimizer:
     schedule: Literal["constant", "cosine"] = "cosine"
     """cosine: the rate falls to `final` times `rate` at the last update."""
     warmup: int = 0
-    """Changes of the weights in which the rate rises from 0, at least 0."""
+    """Changes of the weights in which the rate rises from 0, at least 0, and at most
+    all changes: `updates` divided by `accumulate`."""
     final: float = 0.0
     """Share of the rate that is left at the end of the schedule, in [0, 1)."""
     b2: float = 0.999
@@ -91,6 +92,11 @@ class Optimizer:
         check_counts(self, "accumulate")
         check_counts(self, "warmup", least=0)
         check_share(self, "final", "b2", "weight_decay", "ema")
+        require(
+            self.schedule == "cosine" or not self.final,
+            "`final` must be 0 if `schedule` is 'constant', whose rate does not fall, "
+            f"got {self.final}.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,5 +163,11 @@ class Supervised:
             self.optimizer.accumulate <= self.training.updates,
             "`optimizer.accumulate` must be at most `training.updates` "
             f"{self.training.updates}, got {self.optimizer.accumulate}.",
+        )
+        changes = self.training.updates // self.optimizer.accumulate
+        require(
+            self.optimizer.warmup <= changes,
+            f"`optimizer.warmup` must be at most {changes}, the number of changes of "
+            f"the weights, got {self.optimizer.warmup}.",
         )
         self.task.check_network(self.model)
