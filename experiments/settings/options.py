@@ -172,8 +172,9 @@ def _tyro() -> types.ModuleType:
 class Sample:
     """Options of `sample`."""
 
-    prompt: str = "\n"
-    """The text before the drawn characters, at least one character."""
+    prompt: str = ""
+    """The text before the drawn characters; empty: a newline, or the first symbol of
+    the alphabet if the text of the run has no newline."""
     characters: int = 500
     """Number of characters to draw, at least 1."""
     temperature: float = 1.0
@@ -187,9 +188,6 @@ class Sample:
     """Number of the network, if the run trained several."""
 
     def __post_init__(self):
-        require(
-            bool(self.prompt), "`--prompt` must have at least one character, got none."
-        )
         check_counts(self, "characters")
         require(
             0 <= self.temperature < math.inf,
