@@ -238,6 +238,7 @@ ALLOWED = {
         "experiments.settings",
         "experiments.supervised.classification",
         "experiments.supervised.network",
+        "experiments.supervised.parts",
         "experiments.supervised.task",
         "experiments.supervised.tasks",
         "flax.linen",

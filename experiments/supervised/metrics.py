@@ -64,8 +64,11 @@ class Metrics:
         self.close()
         if self.tensorboard is not None:
             with writing(self.tensorboard):
+                # A suffix, because names have seconds only: none replaces another.
                 self.writer = _tensorboard().SummaryWriter(
-                    str(self.tensorboard), purge_step=update + 1
+                    str(self.tensorboard),
+                    purge_step=update + 1,
+                    filename_suffix=f".{update:010}",
                 )
 
     def write(self, update: int, split: str, metrics: dict[str, np.ndarray]) -> None:

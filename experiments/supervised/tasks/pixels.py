@@ -55,9 +55,11 @@ class PixelsTask(Task):
 
     def evaluate(self, params, data: dict, split: str) -> dict[str, Array]:
         """Returns loss, accuracy and confusion matrix."""
-        of_split = data[split]
-        _, logits = self.model.apply({"params": params}, of_split.inputs)
-        return scores(logits, of_split.labels, digits.CLASSES)
+
+        def logits_of(part: Labelled) -> Array:
+            return self.model.apply({"params": params}, part.inputs)[1]
+
+        return scores(logits_of, data[split], digits.CLASSES)
 
 
 def images_of(options: Pixels) -> digits.Digits:
