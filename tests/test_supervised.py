@@ -16,13 +16,14 @@ from PIL import Image
 
 from experiments import cli
 from experiments.checkpoint import Checkpoints
+from experiments.datasets.digits import Digits, Images
 from experiments.folder import CHECKPOINTS, METRICS, RESULT
 from experiments.interruption import Interrupted, Interruption
 from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling
-from experiments.supervised.classification import Labelled, scores
+from experiments.supervised.classification import Labelled, drawn, scores
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.network import cell_names
@@ -36,6 +37,7 @@ from experiments.supervised.tasks.moving_digits import (
     from_patches,
     to_patches,
 )
+from experiments.supervised.tasks.pixels import sha256_of
 from experiments.supervised.trainer import Trainer
 
 BATCH, WINDOW, CHUNK = 8, 5, 3
@@ -164,6 +166,25 @@ def test_layers_of_flax_have_the_same_losses(config):
     theirs = changed(ours, model={"library": "flax"})
     losses = [advance_one_device(each)[1] for each in (ours, theirs)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_optimizer_follows_its_equations(config):
+    """AdamW on clipped gradients; the rate rises, and then follows a cosine."""
+    given = {"rate": 0.1, "warmup": 2, "final": 0.2, "b2": 0.9, "clip": 2.0}
+    config = changed(config, optimizer=given | {"weight_decay": 0.3}).optimizer
+    optimizer = optimizer_of(config, 6)
+    params = {"w": jnp.array([1.0, -2.0])}
+    state, w, m, v = optimizer.init(params), np.array([1.0, -2.0]), 0.0, 0.0
+    for n in range(5):
+        g = np.array([3.0, -4.0]) if n % 2 else np.array([0.3, 0.5])
+        updates, state = optimizer.update({"w": jnp.array(g)}, state, params)
+        params = optax.apply_updates(params, updates)
+        g = g / max(1, np.linalg.norm(g) / 2)
+        m, v = 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g**2
+        step = m / (1 - 0.9 ** (n + 1)) / (np.sqrt(v / (1 - 0.9 ** (n + 1))) + 1e-8)
+        cosine = 0.2 + 0.8 * (1 + np.cos(np.pi * (n - 2) / 4)) / 2
+        w = w - 0.1 * (n / 2 if n < 2 else cosine) * (step + 0.3 * w)
+        np.testing.assert_allclose(params["w"], w, rtol=1e-5)
 
 
 def test_accumulated_gradients_equal_those_of_a_large_batch(config):
@@ -335,6 +356,32 @@ def test_scores_in_parts_are_those_of_the_whole(size, rng):
     np.testing.assert_array_equal(got["confusion"], confusion)
 
 
+def test_epoch_has_every_sequence_once():
+    """Eight sequences in batches of three: two are left out of each epoch."""
+    data = Labelled(jnp.arange(8), None, jnp.arange(8))
+    draw = jax.jit(partial(drawn, data, jax.random.key(0), batch=3))
+    epochs = np.array([draw(update=n).labels for n in range(8)]).reshape(4, 6)
+    assert all(len(set(epoch)) == 6 for epoch in epochs.tolist())
+    assert len(set(map(tuple, epochs.tolist()))) == 4
+
+
+def test_checksum_of_images_sees_every_array():
+    sets = [Images(np.full((2, 3, 3), n), np.arange(2)) for n in range(3)]
+    found = {sha256_of(Digits(*sets))}
+    for at in range(3):
+        for field in Images._fields:
+            new = getattr(sets[at], field).copy()
+            new.flat[-1] += 1
+            found.add(
+                sha256_of(
+                    Digits(*sets)._replace(
+                        **{Digits._fields[at]: sets[at]._replace(**{field: new})}
+                    )
+                )
+            )
+    assert len(found) == 7
+
+
 VOWELS = {"updates": 1, "batch": 12, "evaluate_every": 1}
 
 
@@ -480,6 +527,14 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
         (
             "pixels --optimizer.accumulate 9999",
             "`optimizer.accumulate` must be at most",
+        ),
+        ("copying-1000 --model.kernel 5", "`model.kernel` must be 3, .* got 5"),
+        ("pixels --model.embedding 4", "`model.embedding` must be 0 for pixels"),
+        ("copying-1000 --optimizer.final 0.1", "`final` must be 0 if `schedule` is 'c"),
+        ("pixels --task.folder mine", "`folder` is read only if .* got mine"),
+        (
+            "pixels --optimizer.accumulate 50 --optimizer.warmup 41",
+            "`optimizer.warmup` must be at most 40, .* got 41",
         ),
         ("char-lm --processes 0", "`--processes` must be at least 1, got 0"),
         ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),
