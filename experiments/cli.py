@@ -167,7 +167,9 @@ def _run_config(arguments: list[str]) -> None:
     run_name = path.stem if reading is None else f"{path.stem}-{reading}"
     flags, experiment = command.flags, command.experiment
     folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
-    check(folder, experiment, flags.overwrite)
+    # Several processes check it together, so that none waits for one that has ended.
+    if getattr(flags, "coordinator", None) is None:
+        check(folder, experiment, flags.overwrite)
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
     try:
         start(command, folder, path.stem, reading)

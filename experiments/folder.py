@@ -1,6 +1,7 @@
 """The files of a run's folder, and the checks before a run writes to it.
 
 RUN/config.json       the resolved config
+RUN/data.json         sha256 of your data files, and the alphabet of a text
 RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
 RUN/result.json       each trial, versions, seed, commits, seconds; written last
 RUN/weights.npz       weights of the published network, at the last stopping points
@@ -9,7 +10,7 @@ RUN/tensorboard/      metrics for TensorBoard, with --tensorboard
 RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
-RUN/environment.json  versions, device and commits so far; removed when it has finished
+RUN/environment.json  versions, devices and commits so far; removed when it has finished
 
 Files are written atomically, beside themselves with the suffix `.new`. Only
 `metrics.jsonl` grows: a checkpoint has its size, and a resumed run shortens it to that.
@@ -31,6 +32,9 @@ from experiments.settings.supervised import Supervised
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
+TENSORBOARD, PROFILE = "tensorboard", "profile"
+DATA = "data.json"
+FILM_STRIP, FILM_ANIMATION = "film.png", "film.gif"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
 NEW = ".new"
 # Required fields as dotted names: of all results, of results of the paper, of its
@@ -250,8 +254,8 @@ def begin(
     if not overwrite and (folder / CONFIG).is_file():
         return
     # The config first: without it, no run would be resumed.
-    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS)
-    remove(folder, CURVE, WEIGHTS, "film.png", "film.gif", "tensorboard", "profile")
+    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS, DATA)
+    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION, TENSORBOARD, PROFILE)
     write(folder / CONFIG, to_json(to_dict(experiment)))
 
 

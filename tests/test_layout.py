@@ -185,6 +185,7 @@ ALLOWED = {
     "experiments/checkpoint.py": [
         "experiments.checksums",
         "experiments.leaves",
+        "experiments.processes",
         "experiments.settings",
         "jax",
         "numpy",
@@ -193,6 +194,7 @@ ALLOWED = {
     "experiments/checksums.py": [],
     "experiments/leaves.py": ["jax", "numpy"],
     "experiments/interruption.py": [],
+    "experiments/processes.py": ["experiments.settings", "jax", "numpy"],
     "experiments/progress.py": ["rich"],
     "experiments/paper1997/training": [
         "experiments.checkpoint",
@@ -208,7 +210,8 @@ ALLOWED = {
     ],
     # Of the reports, all but the figures is made without jax.
     "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
-    "experiments/reports/film.py": ["PIL", "matplotlib", "numpy"],
+    "experiments/reports/film.py": ["PIL", "experiments.folder", "matplotlib"]
+    + ["numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
     + ["numpy"],
     "experiments/reports/svg.py": ["matplotlib"],
@@ -236,6 +239,7 @@ ALLOWED = {
         "experiments.settings",
         "experiments.supervised.classification",
         "experiments.supervised.network",
+        "experiments.supervised.parts",
         "experiments.supervised.task",
         "experiments.supervised.tasks",
         "flax.linen",

@@ -5,6 +5,7 @@ b reads its own contiguous part of the text; each window continues where the pre
 window of the stream ended, so a network keeps its carry from window to window.
 """
 
+import hashlib
 import lzma
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,14 @@ class Text:
       codes: `(length,)`, the codes of the text, in the smallest unsigned type.
       ranges: `(start, stop)` of each split, in characters.
       documents: positions where a document (a play) begins, in increasing order.
+      sha256: of the text in UTF-8, with newlines as line ends.
     """
 
     symbols: str
     codes: np.ndarray
     ranges: dict[Split, tuple[int, int]]
     documents: tuple[int, ...]
+    sha256: str
 
     def encode(self, text: str) -> np.ndarray:
         """Returns the codes of characters, `(len(text),)`.
@@ -73,11 +76,11 @@ class Text:
         Raises:
           ConfigError: a character is not in the alphabet.
         """
-        return _encode(text, self.symbols)
+        return encode(text, self.symbols)
 
     def decode(self, codes: Array) -> str:
         """Returns the characters of codes `(length,)`, each in [0, len(symbols))."""
-        return "".join(self.symbols[code] for code in np.asarray(codes).tolist())
+        return decode(codes, self.symbols)
 
     def part(self, split: Split) -> Part:
         """Returns a split, preceded by the character before it if there is one.
@@ -152,10 +155,23 @@ def _text(text: str, stops: tuple[int, int, int], documents: tuple[int, ...]) ->
         "validation": (train, validation),
         "test": (validation, test),
     }
-    return Text(symbols, _encode(text, symbols), ranges, documents)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return Text(symbols, encode(text, symbols), ranges, documents, sha256)
 
 
-def _encode(text: str, symbols: str) -> np.ndarray:
+def encode(text: str, symbols: str) -> np.ndarray:
+    """Returns the codes of characters, `(len(text),)`.
+
+    Args:
+      text: the characters.
+      symbols: the alphabet, sorted.
+
+    Raises:
+      ConfigError: a character is not in the alphabet.
+
+    >>> encode("cab", "abc").tolist()
+    [2, 0, 1]
+    """
     points = _code_points(text)
     alphabet = _code_points(symbols)
     codes = np.minimum(np.searchsorted(alphabet, points), len(symbols) - 1)
@@ -167,6 +183,11 @@ def _encode(text: str, symbols: str) -> np.ndarray:
             f"text; use only these {len(symbols)} characters: {symbols!r}."
         )
     return codes.astype(np.min_scalar_type(len(symbols) - 1))
+
+
+def decode(codes: Array, symbols: str) -> str:
+    """Returns the characters of codes `(length,)`, each in [0, len(symbols))."""
+    return "".join(symbols[code] for code in np.asarray(codes).tolist())
 
 
 def _code_points(text: str) -> np.ndarray:

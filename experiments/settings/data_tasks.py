@@ -1,6 +1,6 @@
 """The options of the tasks on data sets: the section `[task]` of a config."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -8,19 +8,41 @@ from experiments.settings.rules import Count, Share, require, settings
 
 
 class DataTask:
-    """Base of the options."""
+    """Base of the options.
+
+    Attributes:
+      has_symbols: whether inputs are symbols, which can have an embedding.
+      has_films: whether inputs are films, which convolutional cells read.
+    """
+
+    has_symbols: ClassVar[bool] = False
+    has_films: ClassVar[bool] = False
 
     def check_network(self, network: Any) -> None:
         """Checks that the task can use a network.
 
         Raises:
-          ConfigError: it cannot.
+          ConfigError: it cannot, or it ignores an option that is not the default.
         """
+        default, got = type(network).embedding, network.embedding
+        require(
+            self.has_symbols or got == default,
+            f"`model.embedding` must be {default} for {self.name}, whose inputs are "
+            f"not symbols, got {got}.",
+        )
+        default, got = type(network).kernel, network.kernel
+        require(
+            self.has_films or got == default,
+            f"`model.kernel` must be {default}, the default, for {self.name}, which "
+            f"has no convolutional cells, got {got}.",
+        )
 
 
 @settings
 class CharLM(DataTask):
     """Predicting the next character of a text."""
+
+    has_symbols: ClassVar[bool] = True
 
     name: Literal["char-lm"] = "char-lm"
     """The task; only the config file chooses it."""
@@ -33,6 +55,7 @@ class CharLM(DataTask):
     """Whether the carry is reset where a document begins."""
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             not network.bidirectional,
             "`model.bidirectional` must be false in a language model, got true.",
@@ -65,6 +88,7 @@ class JapaneseVowels(DataTask):
     'last'."""
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             network.library == "rnncells" or self.layout != "packed",
             "`task.layout` must not be 'packed' if `model.library` is 'flax', because "
@@ -86,10 +110,19 @@ class Pixels(DataTask):
     """pixels: one pixel a step. permuted: in a fixed random order. rows: one row a
     step."""
 
+    def __post_init__(self):
+        require(
+            self.data == "mnist" or self.folder == Pixels.folder,
+            "`folder` is read only if `data` is 'mnist'; with 'digits', it must be "
+            f"{Pixels.folder}, the default, got {self.folder}.",
+        )
+
 
 @settings
 class Copying(DataTask):
     """Copying ten symbols after a number of blanks."""
+
+    has_symbols: ClassVar[bool] = True
 
     name: Literal["copying"] = "copying"
     """The task; only the config file chooses it."""
@@ -100,6 +133,8 @@ class Copying(DataTask):
 @settings
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
+
+    has_films: ClassVar[bool] = True
 
     name: Literal["moving-digits"] = "moving-digits"
     """The task; only the config file chooses it."""
@@ -118,6 +153,7 @@ class MovingDigits(DataTask):
         require(self.size % 4 == 0, f"`size` must be a multiple of 4, got {self.size}.")
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         unused = ("dropout", 0.0), ("bidirectional", False), ("library", "rnncells")
         for name, value in unused:
             require(

@@ -180,8 +180,9 @@ def _tyro() -> types.ModuleType:
 class Sample:
     """Options of `sample`."""
 
-    prompt: str = "\n"
-    """The text before the drawn characters, at least one character."""
+    prompt: str = ""
+    """The text before the drawn characters; empty: a newline, or the first symbol of
+    the alphabet if the text of the run has no newline."""
     characters: Count = 500
     """Number of characters to draw, at least 1."""
     temperature: NotNegative = 1.0
@@ -193,11 +194,6 @@ class Sample:
     """Random seed, in [0, 2**32)."""
     network: CountOrZero = 0
     """Number of the network, if the run trained several."""
-
-    def __post_init__(self):
-        require(
-            bool(self.prompt), "`--prompt` must have at least one character, got none."
-        )
 
 
 def parse_sample(arguments: list[str], prog: str) -> Sample | None:

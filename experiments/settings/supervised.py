@@ -74,6 +74,13 @@ class Optimizer:
     ema: Share = 0.0
     """Decay of the moving average of the weights that is tested, in [0, 1); 0: none."""
 
+    def __post_init__(self):
+        require(
+            self.schedule == "cosine" or not self.final,
+            "`final` must be 0 if `schedule` is 'constant', whose rate does not fall, "
+            f"got {self.final}.",
+        )
+
 
 @settings
 class Training:

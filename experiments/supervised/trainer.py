@@ -176,7 +176,7 @@ class Trainer:
         new = state._replace(
             params=params,
             optimizer=optimizer,
-            average=self._averaged(state.average, params, number),
+            average=self._averaged(state.average, params, number + 1),
             carry=jax.lax.stop_gradient(carry),
         )
         return new, value
@@ -187,11 +187,23 @@ class Trainer:
             return leaf
         return jax.lax.with_sharding_constraint(leaf, self._sharding("data"))
 
-    def _averaged(self, average: Any, params: Any, number: Array) -> Any:
-        """Returns the moving average of the parameters, which follows fast at first."""
+    def _averaged(self, average: Any, params: Any, updates: Array) -> Any:
+        """Returns the moving average of the parameters, which follows fast at first.
+
+        It moves when the parameters change: at every `accumulate`-th update.
+
+        Args:
+          average: the average before; None without one.
+          params: the parameters after the update.
+          updates: number of updates, with this one.
+        """
         if average is None:
             return None
-        decay = jnp.minimum(self.experiment.optimizer.ema, (1 + number) / (10 + number))
+        optimizer = self.experiment.optimizer
+        changes = updates // optimizer.accumulate
+        # 1/10 at the first change.
+        decay = jnp.minimum(optimizer.ema, changes / (9 + changes))
+        decay = jnp.where(updates % optimizer.accumulate == 0, decay, 1.0)
         return optax.incremental_update(params, average, 1 - decay)
 
     @partial(jax.jit, static_argnums=0)
