@@ -18,27 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-from jax.experimental import multihost_utils
-
 from experiments.checksums import MANIFEST, Damaged, is_sealed, seal, verified
 from experiments.leaves import PyTree, described, restored, stored, template
+from experiments.processes import is_first, meet, of_first, raise_together
 from experiments.settings.rules import ConfigError
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 AGAIN = "Pass --overwrite to start again."
-
-
-def agreed(number: int | None) -> int | None:
-    """Returns the largest number that a process has, such as that of a signal.
-
-    A signal reaches the processes of a run at different times, but all of them must
-    save the same step.
-    """
-    if jax.process_count() == 1:
-        return number
-    return int(multihost_utils.process_allgather(np.int32(number or 0)).max()) or None
 
 
 def saved_steps(folder: Path) -> list[int]:
@@ -94,7 +80,7 @@ class Checkpoints:
         of steps. With several processes, the first one decides.
         """
         seconds = time.monotonic() - self._last
-        return bool(_of_first(seconds > SECONDS_BETWEEN_CHECKPOINTS))
+        return bool(of_first(seconds > SECONDS_BETWEEN_CHECKPOINTS))
 
     def save(self, step: int, state: PyTree) -> None:
         """Saves a state in the background; the caller may change it afterwards.
@@ -185,10 +171,8 @@ class Checkpoints:
             return
         self._saving.join()
         self._saving = None
-        _meet("saved")
         failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        raise_together(failure)
 
     def close(self) -> None:
         """Waits for the last checkpoint, and ends the threads of Orbax.
@@ -233,7 +217,7 @@ class Checkpoints:
         try:
             with self._named(step):
                 self._manager.wait_until_finished()
-                if jax.process_index() == 0:
+                if is_first():
                     seal(self.folder / str(step), notes)
                     self._remove_old()
         except Exception as failure:  # Raised by the next call of the main thread.
@@ -250,13 +234,13 @@ class Checkpoints:
         """Removes damaged checkpoints, and what killed processes have left."""
         steps = set(_steps(self.folder))
         found = (steps - set(saved_steps(self.folder))) | (steps & self._damaged)
-        _meet("listed")
-        if jax.process_index() == 0:
+        meet("checkpoints are listed")
+        if is_first():
             for step in found:
                 _remove(self.folder / str(step))
             for left in self.folder.glob("*.orbax-checkpoint-tmp*"):
                 shutil.rmtree(left, ignore_errors=True)
-        _meet("removed")
+        meet("checkpoints are removed")
         self._damaged.clear()
         if found:
             self._manager.reload()
@@ -303,21 +287,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _meet(place: str) -> None:
-    """Waits until all processes are here."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices(f"checkpoint {place}")
-
-
-def _of_first(value: Any) -> Any:
-    """Returns the value that the first process has."""
-    if jax.process_count() == 1:
-        return value
-    return multihost_utils.broadcast_one_to_all(np.asarray(value))
-
-
 def _say(text: str) -> None:
-    if jax.process_index() == 0:
+    if is_first():
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from experiments.folder import RESULT, check, is_of_data, read_result
 from experiments.interruption import Interrupted, Interruption
-from experiments.settings.options import HELP, INSTALL, Run, parse_run, parse_sample
+from experiments.settings.options import HELP, Run, parse_run, parse_sample
 from experiments.settings.reading import (
     config_header,
     config_names,
     config_path,
     league_names,
-    nearest,
     paper_names,
     read_config,
     read_league,
@@ -28,6 +27,7 @@ from experiments.settings.reading import (
 )
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
+from experiments.settings.wording import INSTALL, nearest
 
 RUNS = Path("runs")
 
@@ -178,7 +178,9 @@ def _run_config(arguments: list[str]) -> None:
     run_name = path.stem if reading is None else f"{path.stem}-{reading}"
     flags, experiment = command.flags, command.experiment
     folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
-    check(folder, experiment, flags.overwrite)
+    # Several processes check it together, so that none waits for one that has ended.
+    if getattr(flags, "coordinator", None) is None:
+        check(folder, experiment, flags.overwrite)
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
     try:
         start(command, folder, path.stem, reading)

@@ -1,4 +1,4 @@
-"""The environment of a result: versions, device, processor and commit."""
+"""The environment of a result: versions, devices, processor and commit."""
 
 import importlib.metadata
 import platform
@@ -15,19 +15,22 @@ from experiments.folder import CHECKPOINTS, ENVIRONMENT, read_json, to_json, wri
 from experiments.settings.rules import ConfigError
 
 # Differences that do not stop a run from resuming. The Python version does not affect
-# numbers, and few commits do; the result lists all commits.
-MAY_CHANGE = "commit", "python"
+# numbers, few commits do, and the number of devices does by rounding only; the result
+# lists all of them.
+MAY_CHANGE = "commit", "python", "devices", "processes"
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns the versions, device, processor and commit of this process."""
+    """Returns the versions, devices, processes, processor and commit of a run."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
         "python": platform.python_version(),
         **versions,
         "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "processes": jax.process_count(),
         "processor": _processor(),
         "commit": _commit(),
     }

@@ -1,6 +1,7 @@
 """The files of a run's folder, and the checks before a run writes to it.
 
 RUN/config.json       the resolved config
+RUN/data.json         sha256 of your data files, and the alphabet of a text
 RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
 RUN/result.json       each trial, versions, seed, commits, seconds; written last
 RUN/weights.npz       weights of the published network, at the last stopping points
@@ -10,7 +11,7 @@ RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
 RUN/failure.json      why a cell of the league has no result
-RUN/environment.json  versions, device and commits so far; removed when it has finished
+RUN/environment.json  versions, devices and commits so far; removed when it has finished
 
 Files are written atomically, beside themselves with the suffix `.new`. Only
 `metrics.jsonl` grows: a checkpoint has its size, and a resumed run shortens it to that.
@@ -32,6 +33,9 @@ from experiments.settings.supervised import Supervised
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
+TENSORBOARD, PROFILE = "tensorboard", "profile"
+DATA = "data.json"
+FILM_STRIP, FILM_ANIMATION = "film.png", "film.gif"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
 FAILURE = "failure.json"
 NEW = ".new"
@@ -265,8 +269,8 @@ def begin(
     if not overwrite and (folder / CONFIG).is_file():
         return
     # The config first: without it, no run would be resumed.
-    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS)
-    remove(folder, CURVE, WEIGHTS, "film.png", "film.gif", "tensorboard", "profile")
+    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS, DATA)
+    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION, TENSORBOARD, PROFILE)
     write(folder / CONFIG, to_json(to_dict(experiment)))
 
 

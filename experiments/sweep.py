@@ -19,11 +19,11 @@ from experiments.settings.options import parse_run
 from experiments.settings.reading import (
     config_names,
     config_path,
-    nearest,
     read_config,
     readings,
 )
 from experiments.settings.rules import ConfigError
+from experiments.settings.wording import nearest
 
 # `experiments` is not installed: Python finds it only from this folder.
 CLONE = Path(__file__).resolve().parent.parent

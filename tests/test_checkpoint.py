@@ -282,7 +282,7 @@ import jax
 import numpy as np
 from pathlib import Path
 from jax.sharding import NamedSharding, PartitionSpec
-from experiments import checkpoint
+from experiments import checkpoint, processes
 from experiments.checkpoint import Checkpoints
 
 folder, address, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -305,14 +305,14 @@ with Checkpoints(folder) as checkpoints:
     for a, b in zip(found["a"].addressable_shards, state_at(3)["a"].addressable_shards):
         np.testing.assert_array_equal(a.data, b.data)
     assert (step, found["step"], found["host"][0]) == (3, 3, 3.0)
-    assert checkpoint.agreed(15 if number else None) == 15
-    assert checkpoint.agreed(None) is None
+    assert processes.largest(15 if number else None) == 15
+    assert processes.largest(None) is None
     assert not checkpoints.are_due()
     checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 1000.0 * number
     assert checkpoints.are_due()
     if number == 0:
         (folder / "3" / "default" / "_METADATA").unlink()
-    checkpoint._meet("test")
+    processes.meet("test")
     assert checkpoints.restore(state_at(0))[0] == 2
     checkpoints.save(3, state_at(4))
     assert checkpoints.restore(state_at(0))[1]["step"] == 4

@@ -1,6 +1,7 @@
 """The command line: its answers, its one-line errors, and what it passes on."""
 
 import dataclasses
+import os
 import re
 import signal
 import subprocess
@@ -221,11 +222,17 @@ MISTAKES = [
     (RUN + "--zzz 3", "unknown option `--zzz`; expected one of `--seed`, `--trials`,"),
     (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
     (RUN + "--no-trials", "unknown option `--no-trials`; did you mean `--trials`?"),
-    (RUN + "--trials ten", "`--trials` must be an integer, got `ten`."),
-    (RUN + "--seed 1 --trials=1e3", "`--trials` must be an integer, got `1e3`."),
-    (RUN + "--trials 4 5", "`--trials` must be an integer, got `4 5`."),
-    (RUN + "--trials", "`--trials` must be an integer, got nothing."),
-    (RUN + "--learning.rate fast", "`--learning.rate` must be a number, got `fast`."),
+    (RUN + "--trials ten", "`--trials` must be an integer in [1, 2**31), got `ten`."),
+    (
+        RUN + "--seed 1 --trials=1e3",
+        "`--trials` must be an integer in [1, 2**31), got `1e3`.",
+    ),
+    (RUN + "--trials 4 5", "`--trials` must be an integer in [1, 2**31), got `4 5`."),
+    (RUN + "--trials", "`--trials` must be an integer in [1, 2**31), got nothing."),
+    (
+        RUN + "--learning.rate fast",
+        "`--learning.rate` must be a number in (0, 3.4e+38), got `fast`.",
+    ),
     (
         RUN + "--model.biases",
         "`--model.biases` must be a list of strings, got nothing.",
@@ -250,15 +257,21 @@ MISTAKES = [
         "`--task.positions` must be a list of lists of 2 integers, got `1 2 3`.",
     ),
     (RUN + "trials=5", "an option must start with `--`, got `trials=5`."),
-    (RUN + "--learning.rate -1", "`rate` must be > 0, got -1.0."),
-    (RUN + "--trials 0", "`trials` must be in [1, 2**31), got 0."),
+    (RUN + "--learning.rate -1", "`rate` must be a number in (0, 3.4e+38), got -1.0."),
+    (RUN + "--trials 0", "`trials` must be an integer in [1, 2**31), got 0."),
     (RUN + "--model.blocks 3", "one finite number for each of 3 blocks"),
     (RUN + "--task.lengths 7 8", "`positions` must lie in [1, 5]"),
-    (RUN + "--stopping.streak 3000000000", "`streak` must be in [0, 2**31), got 3"),
-    (RUN + "--task.lengths 100 3000000000", "`lengths` must be below 2**31, got (1"),
+    (
+        RUN + "--stopping.streak 3000000000",
+        "`streak` must be an integer in [0, 2**31), got 3",
+    ),
+    (
+        RUN + "--task.lengths 100 3000000000",
+        "`lengths` must be a list of 2 integers in [1, 2**31), got (1",
+    ),
     (
         "run long-lag-2a --growth.window 3000000000",
-        "`window` must be in [0, 2**31), got 3000000000.",
+        "`window` must be an integer in [0, 2**31), got 3000000000.",
     ),
     (
         "run reber-1-5 --task.strings 600 --test-sequences 10000",
@@ -385,6 +398,21 @@ def test_without_tyro_the_error_names_the_extra(monkeypatch, runs, capsys):
     monkeypatch.setitem(sys.modules, "tyro", None)
     assert main(["run", NAME]) == 2
     assert "pip install -e '.[experiments]'" in capsys.readouterr().err
+
+
+def test_without_pydantic_the_error_names_the_extra(tmp_path):
+    (tmp_path / "pydantic.py").write_text("raise ModuleNotFoundError(name='pydantic')")
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "list"],
+        cwd=CONFIGS.parent,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    text = "`experiments` needs the package pydantic: in a clone, pip install -e"
+    assert done.stderr.startswith(f"error: {text}")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_report_takes_all_finished_runs(reports, capsys):

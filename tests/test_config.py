@@ -1,18 +1,28 @@
 """The reader of configs: what it accepts, what it refuses, and in which words."""
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
+import re
 import subprocess
 import sys
 from functools import partial
-from typing import Literal
 
 import jax
 import pytest
 
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
-from experiments.settings import reading
+from experiments.settings import (
+    config,
+    data_tasks,
+    options,
+    reading,
+    supervised,
+    tasks,
+)
 from experiments.settings.config import Paper, Stopping
 from experiments.settings.reading import (
     config_header,
@@ -24,7 +34,8 @@ from experiments.settings.reading import (
     to_dict,
 )
 from experiments.settings.rules import ConfigError
-from experiments.settings.tasks import TemporalOrder
+from experiments.settings.tasks import TemporalOrder, TwoClasses
+from experiments.settings.wording import describe
 
 KEY = jax.random.key(0)
 ROOT = reading.CONFIGS.parent
@@ -191,30 +202,55 @@ def test_header_ends_at_the_first_other_line(file):
     assert config_header(file("")) == ""
 
 
-def test_task_is_chosen_by_its_name(file, monkeypatch):
-    @dataclasses.dataclass(frozen=True)
-    class Counting:
-        length: int
-        name: Literal["counting"] = "counting"
+def test_task_is_chosen_by_its_name(file):
+    text = TEXT.replace('name = "temporal-order"', 'name = "two-classes"\nlength = 50')
+    assert read_config(file(text)).task == TwoClasses(length=50)
 
-    monkeypatch.setitem(reading.TASK_OPTIONS, "counting", Counting)
-    text = TEXT.replace('name = "temporal-order"', 'name = "counting"\nlength = 50')
-    assert read_config(file(text)).task == Counting(length=50)
+
+def test_made_settings_are_checked_as_those_of_files_are():
+    with pytest.raises(ConfigError) as caught:
+        TwoClasses(length="50")
+    expected = "`length` must be an integer in [1, 2**31), got '50'."
+    assert str(caught.value) == expected
+    with pytest.raises(ConfigError, match="^`information` must be at most `length` 50"):
+        dataclasses.replace(TwoClasses(length=50), information=51)
+    with pytest.raises(
+        ConfigError, match="^unknown key `lenth`; did you mean `length`"
+    ):
+        TwoClasses(lenth=50)
 
 
 TYPES = [
-    ("trials = 3", "trials = 3.0", "a.toml: `trials` must be an integer, got 3.0."),
-    ("trials = 3", "trials = true", "a.toml: `trials` must be an integer, got True."),
+    (
+        "trials = 3",
+        "trials = 3.0",
+        "a.toml: `trials` must be an integer in [1, 2**31), got 3.0.",
+    ),
+    (
+        "trials = 3",
+        "trials = true",
+        "a.toml: `trials` must be an integer in [1, 2**31), got True.",
+    ),
+    (
+        "trials = 3",
+        "trials = 2026-01-01",
+        "a.toml: `trials` must be an integer in [1, 2**31), got datetime.date(2026, ",
+    ),
+    (
+        '"A title"',
+        "2026-01-01",
+        "a.toml: `title` must be a string, got datetime.date(2026, 1, 1).",
+    ),
     ('"A title"', "3", "a.toml: `title` must be a string, got 3."),
     (
         "rate = 1",
         'rate = "fast"',
-        "a.toml [learning]: `rate` must be a number, got 'fast'.",
+        "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got 'fast'.",
     ),
     (
         "rate = 1",
         "rate = true",
-        "a.toml [learning]: `rate` must be a number, got True.",
+        "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got True.",
     ),
     (
         "blocks = 2",
@@ -240,9 +276,14 @@ TYPES = [
     (
         "[model]",
         "lengths = [100, 110.0]\n[model]",
-        "a.toml [task]: `lengths` must be a list of 2 integers, got [100, 110.0].",
+        "a.toml [task]: `lengths` must be a list of 2 integers in [1, 2**31), got "
+        "[100, 110.0].",
     ),
-    ('"temporal-order"', "[1]", "a.toml [task]: `name` must be a string, got [1]."),
+    (
+        '"temporal-order"',
+        "[1]",
+        "a.toml [task]: unknown task `[1]`; expected one of `embedded-reber`, ",
+    ),
 ]
 
 KEYS = [
@@ -279,32 +320,52 @@ KEYS = [
 ]
 
 RULES = [
-    ("rate = 1", "rate = -1.0", "a.toml [learning]: `rate` must be > 0, got -1.0."),
-    ("rate = 1", "rate = nan", "a.toml [learning]: `rate` must be > 0, got nan."),
-    ("rate = 1", "rate = inf", "a.toml [learning]: `rate` must be > 0, got inf."),
-    ("trials = 3", "trials = 0", "a.toml: `trials` must be in [1, 2**31), got 0."),
+    (
+        "rate = 1",
+        "rate = -1.0",
+        "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got -1.0.",
+    ),
+    ("rate = 1", "rate = 0", "`rate` must be a number in (0, 3.4e+38), got 0."),
+    ("rate = 1", "rate = nan", "`rate` must be a number in (0, 3.4e+38), got nan."),
+    ("rate = 1", "rate = inf", "`rate` must be a number in (0, 3.4e+38), got inf."),
+    (
+        "trials = 3",
+        "trials = 0",
+        "a.toml: `trials` must be an integer in [1, 2**31), got 0.",
+    ),
     (
         "trials = 3",
         "trials = 3\nseed = -1",
-        "a.toml: `seed` must be in [0, 2**32), got -1.",
+        "a.toml: `seed` must be an integer in [0, 2**32), got -1.",
     ),
     ("wrong = 1", "wrong = 9999", "a.toml [paper]: `wrong` must be in [0, "),
     (
         "[31_390]",
         "[]",
-        "a.toml [paper]: `sequences` must be counts of at least 1, got [].",
+        "a.toml: `paper.sequences` and `stopping.wrong` must have one number for each "
+        "stopping point, got 0 and 1.",
+    ),
+    (
+        "[31_390]",
+        "[0]",
+        "[paper]: `sequences` must be a list of integers in [1, 2**31), got [0].",
     ),
     ("[31_390]", "[5, 6]", "a.toml: `paper.sequences` and `stopping.wrong` must have"),
-    ("wrong = 1", "percent = 101", "`percent` must be in [0, 100], got 101.0"),
+    ("wrong = 1", "percent = 101", "`percent` must be a number in [0, 100], got 101."),
     ("blocks = 2", "blocks = 2\noutput_gates = false", "must not contain 'out' if"),
     (
         "blocks = 2",
         "blocks = 2\ninput_gate_offset = [1]",
         "`input_gate_offset` must be empty or have one",
     ),
-    ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty or have a bound > 0"),
+    ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty or have a bound for"),
+    ("= [0.1]", "= [0.0]", "`mean_error` must be a list of numbers in (0, 3.4e+38), "),
     ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
-    ("= [0.1]", "= [0.1]\nstreak = -1", "`streak` must be in [0, 2**31), got -1."),
+    (
+        "= [0.1]",
+        "= [0.1]\nstreak = -1",
+        "`streak` must be an integer in [0, 2**31), got -1.",
+    ),
     (
         "rate = 1",
         'rate = 1\nupdate = "step"\ngradient = "full"',
@@ -325,13 +386,21 @@ RULES = [
         '[baseline]\ncell = "gru"\nbatch = 10\n[growth]\nwindow = 5\n[stopping]',
         "a.toml: `growth.window` must be 0 with a baseline, got 5.",
     ),
-    ("[stopping]", "[baseline]\nclip = 0\n[stopping]", "`clip` must be > 0, got 0.0"),
+    (
+        "[stopping]",
+        "[baseline]\nclip = 0\n[stopping]",
+        "`clip` must be a number in (0, 3.4e+38), got 0.",
+    ),
     (
         "[stopping]",
         "[growth]\nwindow = -1\n[stopping]",
-        "must be in [0, 2**31), got -1.",
+        "must be an integer in [0, 2**31), got -1.",
     ),
-    ("[stopping]", "[growth]\ngain = 1\n[stopping]", "`gain` must be in [0, 1)"),
+    (
+        "[stopping]",
+        "[growth]\ngain = 1\n[stopping]",
+        "`gain` must be a number in [0, 1), got 1.",
+    ),
     (
         "blocks = 2",
         "blocks = 3",
@@ -366,13 +435,14 @@ RULES = [
     (
         "[model]",
         "lengths = [100, 3_000_000_000]\n[model]",
-        "a.toml [task]: `lengths` must be below 2**31, got (100, 3000000000).",
+        "a.toml [task]: `lengths` must be a list of 2 integers in [1, 2**31), got "
+        "[100, 3000000000].",
     ),
-    ("= [0.1]", "= [0.1]\nstreak = 3_000_000_000", "must be in [0, 2**31), got 30000"),
+    ("= [0.1]", "= [0.1]\nstreak = 3_000_000_000", "in [0, 2**31), got 3000000000."),
     (
         "[stopping]",
         "[growth]\nwindow = 3_000_000_000\n[stopping]",
-        "a.toml [growth]: `window` must be in [0, 2**31), got 3000000000.",
+        "a.toml [growth]: `window` must be an integer in [0, 2**31), got 3000000000.",
     ),
 ]
 
@@ -385,6 +455,35 @@ def test_mistake_is_refused_with_file_section_and_rule(file, old, new, message):
         read_config(path)
     assert message in str(caught.value)
     assert str(caught.value).startswith("a.toml")
+
+
+CLASSES = [
+    value
+    for module in (config, data_tasks, options, supervised, tasks)
+    for value in vars(module).values()
+    if dataclasses.is_dataclass(value) and value.__module__ == module.__name__
+    if value not in (options.Flags, options.DataFlags, options.Run)
+]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_types_have_the_ranges_of_their_docstrings(kind):
+    (body,) = ast.parse(inspect.getsource(kind)).body
+    docs = {
+        field.target.id: " ".join(doc.value.value.split())
+        for field, doc in itertools.pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr)
+    }
+    found = {}
+    for name, doc in docs.items():
+        for start in re.findall(r"at least (\d+)", doc):
+            found[name] = f" in [{start}, "
+        if "> 0" in doc:
+            found[name] = " in (0, "
+        for interval in re.findall(r"in ([\[(]0, (?:1|2\*\*32)[\])])", doc):
+            found[name] = f" in {interval}"
+    shown = {field.name: describe(field.type) for field in dataclasses.fields(kind)}
+    assert {name: text for name, text in found.items() if text not in shown[name]} == {}
 
 
 def test_positions_may_equal_their_bounds():

@@ -177,19 +177,30 @@ def resets_by_hand(first, start, steps):
 
 def test_windows_equal_slices_of_each_stream(rng):
     streams, steps = 3, 4
-    codes = rng.integers(0, 256, 3 * 4 * 2 + 9, np.uint8)
+    codes = rng.integers(0, 256, 3 * 4 * 2 + 8, np.uint8)
     count = windows(len(codes), streams, steps)
-    assert count == 2
+    assert count == 3
+    starts = 0, 9, 19  # The last stream ends at character 31.
     in_program = jax.jit(lambda c, n: window(c, n, streams, steps, DOCUMENTS))
     for n in range(5):
         inputs, targets, resets = in_program(codes, n)
         assert inputs.dtype == targets.dtype == jnp.int32
         for b in range(streams):
-            start = b * count * steps
+            start = starts[b]
             first = start + n % count * steps
             assert inputs[b].tolist() == codes[first : first + steps].tolist()
             assert targets[b].tolist() == codes[first + 1 : first + steps + 1].tolist()
             assert resets[b].tolist() == resets_by_hand(first, start, steps)
+
+
+@pytest.mark.parametrize("length", [13, 25, 26, 36, 37])
+def test_training_windows_of_several_streams_cover_every_character(length):
+    codes, read = np.arange(length), set()
+    for n in range(windows(length, 3, 4)):
+        inputs, targets, _ = window(codes, n, 3, 4)
+        np.testing.assert_array_equal(targets, inputs + 1)
+        read |= {*inputs.ravel().tolist(), *targets.ravel().tolist()}
+    assert read == set(range(length))
 
 
 @pytest.mark.parametrize("length", [5, 25, 28])

@@ -148,8 +148,9 @@ ALLOWED = {
     "benchmarks/online.py": ["benchmarks", "experiments", "jax", "numpy", "rnncells"]
     + ["torch"],
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
-    "experiments/settings/options.py": ["experiments.settings", "tyro"],
-    "experiments/settings": ["experiments.settings"],
+    "experiments/settings/options.py": ["experiments.settings", "pydantic", "tyro"],
+    "experiments/settings/wording.py": [],
+    "experiments/settings": ["experiments.settings", "pydantic"],
     # Files are read and checked without jax.
     "experiments/datasets/files.py": ["experiments.settings.rules"],
     "experiments/datasets/idx.py": ["experiments.settings.rules", "numpy"],
@@ -184,6 +185,7 @@ ALLOWED = {
     "experiments/checkpoint.py": [
         "experiments.checksums",
         "experiments.leaves",
+        "experiments.processes",
         "experiments.settings",
         "jax",
         "numpy",
@@ -192,6 +194,7 @@ ALLOWED = {
     "experiments/checksums.py": [],
     "experiments/leaves.py": ["jax", "numpy"],
     "experiments/interruption.py": [],
+    "experiments/processes.py": ["experiments.settings", "jax", "numpy"],
     "experiments/progress.py": ["rich"],
     "experiments/paper1997/training": [
         "experiments.checkpoint",
@@ -207,7 +210,8 @@ ALLOWED = {
     ],
     # Of the reports, all but the figures is made without jax.
     "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
-    "experiments/reports/film.py": ["PIL", "matplotlib", "numpy"],
+    "experiments/reports/film.py": ["PIL", "experiments.folder", "matplotlib"]
+    + ["numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
     + ["numpy"],
     "experiments/reports/svg.py": ["matplotlib"],
@@ -236,6 +240,7 @@ ALLOWED = {
         "experiments.settings",
         "experiments.supervised.classification",
         "experiments.supervised.network",
+        "experiments.supervised.parts",
         "experiments.supervised.task",
         "experiments.supervised.tasks",
         "flax.linen",

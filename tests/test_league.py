@@ -208,9 +208,18 @@ def test_mistakes_end_before_any_run(words, message, capsys):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("[league]\nparameters = 20\n", "", "adding.toml: missing section `league`."),
-        ("parameters = 20", "parameters = 0", "[league]: `parameters` must be in [1,"),
+        (
+            "[league]\nparameters = 20\n",
+            "",
+            "adding.toml [league]: missing key `parameters`.",
+        ),
+        (
+            "parameters = 20",
+            "parameters = 0",
+            "[league]: `parameters` must be an integer in [1,",
+        ),
         ("parameters = 20", "size = 20", "[league]: unknown key `size`"),
+        ("seeds", "model = 3\nseeds", "adding.toml: `model` must be a section, got 3."),
         ("rate = 0.1", "rte = 0.1", "[optimizer]: unknown key `rte`"),
     ],
 )

@@ -347,11 +347,17 @@ def test_page_without_results_has_every_config_and_no_pictures(tmp_path):
     assert f"```sh\npython -m experiments run {NAME}\n```" in text
 
 
-def test_page_links_the_pictures_that_are_drawn(tmp_path, found):
+def test_page_links_the_pictures_that_are_drawn(tmp_path):
+    for reading in (None, "packed"):
+        folder = write_run(tmp_path / "run", result_of(reading=reading))
+        (folder / "film.gif").write_text(f"the film of {reading}")
+        data_kept.keep(folder)
     page = page_in(tmp_path)
     data_page.write(data_page.tables(), tmp_path)
     drawn = data_figures.write(tmp_path / "docs" / "results")
-    assert [path.stem for path in drawn] == [NAME, f"{NAME}-confusion"]
+    names = [f"{NAME}.svg", f"{NAME}-confusion.svg", f"{NAME}-film.gif"]
+    assert [path.name for path in drawn] == names
+    assert drawn[-1].read_text() == "the film of None"
     assert [page.parent / link for link in linked(page)] == drawn
     before = [path.read_bytes() for path in drawn]
     data_figures.write(tmp_path / "docs" / "results")

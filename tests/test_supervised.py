@@ -2,13 +2,9 @@
 
 import dataclasses
 import json
-import os
+import math
 import re
-import socket
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import flax.linen as nn
@@ -17,16 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from data_configs import changed, language_model, write_text
 from PIL import Image
 
 from experiments import cli
 from experiments.checkpoint import Checkpoints
+from experiments.datasets.digits import Digits, Images
 from experiments.folder import CHECKPOINTS, METRICS, RESULT
 from experiments.interruption import Interrupted, Interruption
 from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling
+from experiments.supervised.classification import Labelled, drawn, scores
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.network import MADE, cell_names
@@ -41,39 +40,21 @@ from experiments.supervised.tasks.moving_digits import (
     from_patches,
     to_patches,
 )
+from experiments.supervised.tasks.pixels import sha256_of
 from experiments.supervised.trainer import Trainer
 
-ROOT = Path(__file__).resolve().parent.parent
 BATCH, WINDOW, CHUNK = 8, 5, 3
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     """A file of 1,200 characters with 7 symbols."""
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text("".join(np.random.RandomState(0).choice(list("abcdef\n"), 1200)))
-    return path
+    return write_text(tmp_path_factory.mktemp("text") / "text.txt")
 
 
 @pytest.fixture(scope="module")
 def config(text):
-    return changed(
-        read_config(config_path("char-lm")),
-        {"file": str(text), "window": WINDOW},
-        model={"features": 6, "embedding": 4, "dropout": 0.0},
-        training={"updates": 9, "batch": BATCH, "evaluate_every": 6, "chunk": CHUNK},
-        optimizer={"warmup": 2},
-    )
-
-
-def changed(config, task=None, **sections):
-    """Returns a config with other values."""
-    sections["task"] = task or {}
-    new = {
-        name: dataclasses.replace(getattr(config, name), **values)
-        for name, values in sections.items()
-    }
-    return dataclasses.replace(config, **new)
+    return language_model(text, WINDOW, CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +85,12 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
     optimizer = optimizer_of(config.optimizer, config.training.updates)
     params = jax.tree.map(lambda leaf: leaf[0], trainer.init().params)
     state, carry = optimizer.init(params), task.initial_carry()
-    part = 1079 // (BATCH * WINDOW) * WINDOW  # of each stream
+    last = (
+        1079 - math.ceil(1079 / (BATCH * WINDOW)) * WINDOW
+    )  # first of the last stream
     for n in range(CHUNK):
-        starts = [stream * part + n * WINDOW for stream in range(BATCH)]
+        firsts = [stream * last // (BATCH - 1) for stream in range(BATCH)]
+        starts = [first + n * WINDOW for first in firsts]
         x = jnp.array([text[at : at + WINDOW] for at in starts])
         y = jnp.array([text[at + 1 : at + 1 + WINDOW] for at in starts])
 
@@ -151,21 +135,62 @@ def test_gradients_are_reduced_once_an_update(trainer):
 
 
 def test_networks_train_independently(config, advanced):
-    """Network 0 of several has the losses that it has alone; others have their own."""
+    """Network 0 of several has the losses that it has alone; others have their own.
+
+    Several networks on several devices have the losses that they have on one.
+    """
     two = dataclasses.replace(config, seeds=2)
     state, losses = advance_one_device(two)
+    everywhere = Trainer(two)
+    given = everywhere.init(), everywhere.data, 0, CHUNK
+    sharded, same = everywhere.advance(*given)
+    carry = jax.tree.leaves(sharded.carry)[0]
+    shard = carry.sharding.shard_shape(carry.shape)
+    assert shard[:2] == (2, BATCH // everywhere.mesh.size) and everywhere.mesh.size > 1
+    np.testing.assert_allclose(same, losses, rtol=1e-5)
     np.testing.assert_allclose(losses[:, 0], advanced[1][:, 0], rtol=1e-5)
     assert np.all(losses[:, 0] != losses[:, 1])
     kernels = state.params["dense"]["kernel"]
     assert not np.allclose(kernels[0], kernels[1])
 
 
+def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
+    state, losses = advance_one_device(
+        changed(config, training={"precision": "bfloat16"})
+    )
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"float32"}
+    assert losses.dtype == np.float32
+    of_float32 = np.asarray(advanced[1])
+    # bfloat16 has 8 bits: each number has an error of up to 0.4 %.
+    np.testing.assert_allclose(losses, of_float32, rtol=4e-3)
+    assert np.abs(losses / of_float32 - 1).max() > 1e-5
+
+
 def test_layers_of_flax_have_the_same_losses(config):
-    cell = {"cell": "LSTMCell"}
+    cell = {"cell": "LSTMCell", "forget_bias": 0.0}
     ours = changed(config, {"documents": False}, model=cell)
     theirs = changed(ours, model={"library": "flax"})
     losses = [advance_one_device(each)[1] for each in (ours, theirs)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_optimizer_follows_its_equations(config):
+    """AdamW on clipped gradients; the rate rises, and then follows a cosine."""
+    given = {"rate": 0.1, "warmup": 2, "final": 0.2, "b2": 0.9, "clip": 2.0}
+    config = changed(config, optimizer=given | {"weight_decay": 0.3}).optimizer
+    optimizer = optimizer_of(config, 6)
+    params = {"w": jnp.array([1.0, -2.0])}
+    state, w, m, v = optimizer.init(params), np.array([1.0, -2.0]), 0.0, 0.0
+    for n in range(5):
+        g = np.array([3.0, -4.0]) if n % 2 else np.array([0.3, 0.5])
+        updates, state = optimizer.update({"w": jnp.array(g)}, state, params)
+        params = optax.apply_updates(params, updates)
+        g = g / max(1, np.linalg.norm(g) / 2)
+        m, v = 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g**2
+        step = m / (1 - 0.9 ** (n + 1)) / (np.sqrt(v / (1 - 0.9 ** (n + 1))) + 1e-8)
+        cosine = 0.2 + 0.8 * (1 + np.cos(np.pi * (n - 2) / 4)) / 2
+        w = w - 0.1 * (n / 2 if n < 2 else cosine) * (step + 0.3 * w)
+        np.testing.assert_allclose(params["w"], w, rtol=1e-5)
 
 
 def test_accumulated_gradients_equal_those_of_a_large_batch(config):
@@ -185,9 +210,9 @@ def test_accumulated_gradients_equal_those_of_a_large_batch(config):
 
 
 def test_average_of_weights_follows_its_equation(trainer, config):
-    """The decay is that of the config, or (1 + n) / (10 + n) while that is smaller."""
+    """The decay is that of the config, or n / (9 + n) while that is smaller."""
     assert config.optimizer.ema == 0.998
-    first = trainer._averaged(jnp.array(5.0), jnp.array(2.0), jnp.array(3))
+    first = trainer._averaged(jnp.array(5.0), jnp.array(2.0), jnp.array(4))
     np.testing.assert_allclose(first, 4 / 13 * 5 + 9 / 13 * 2, rtol=1e-6)
     late = trainer._averaged(jnp.array(5.0), jnp.array(2.0), jnp.array(10**6))
     np.testing.assert_allclose(late, 0.998 * 5 + 0.002 * 2, rtol=1e-6)
@@ -205,6 +230,13 @@ def test_evaluation_keeps_the_best_parameters(trainer, advanced):
     assert metrics["loss"] > state.best_loss
     assert (state.best_update, state.waited) == (3, 1)
     jax.tree.map(np.testing.assert_array_equal, state.best, tested)
+
+
+def test_last_parameters_can_be_tested(config, advanced):
+    last = Trainer(changed(config, training={"tested": "last"}))
+    state, _ = last.validate(advanced[0]._replace(best_loss=jnp.zeros(1)), last.data, 6)
+    assert (state.best_loss, state.best_update, state.waited) == (0, 6, 1)
+    jax.tree.map(np.testing.assert_array_equal, state.best, state.average)
 
 
 def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
@@ -242,6 +274,17 @@ def test_samples_have_the_probabilities_of_the_nucleus(top_p, kept):
     wanted = np.where(np.isin(np.arange(4), kept), p, 0)
     got = np.bincount(draws, minlength=4) / 4000
     np.testing.assert_allclose(got, wanted / wanted.sum(), atol=0.04)
+
+
+@pytest.mark.parametrize(
+    "temperature, top_p", [(0, 1.0), (1e-45, 0.9), (1e-30, 1.0), (1.0, 1e-50)]
+)
+def test_extreme_options_take_the_likeliest_character(temperature, top_p):
+    sampler = Sampler(None, None, temperature, top_p)
+    logits = jnp.array([3.0, -1e30, 5.0, 4.999])
+    keys = jax.random.split(jax.random.key(0), 50)
+    draws = jax.jit(jax.vmap(lambda key: sampler.choose(key, logits)))(keys)
+    np.testing.assert_array_equal(draws, 2)
 
 
 class Stop(Interruption):
@@ -296,53 +339,6 @@ def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, traine
     assert len(leaf.sharding.device_set) == count
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path, text):
-    command = [sys.executable, "-m", "experiments", "run", "char-lm"]
-    command += ["--task.file", str(text), "--task.window", "5", "--model.features", "6"]
-    command += ["--training.batch", "8", "--training.updates", "4"]
-    command += ["--training.chunk", "2", "--training.evaluate-every", "4"]
-    start = partial(
-        subprocess.Popen,
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    together = ["--coordinator", address, "--processes", "2", "--process"]
-    folders = tmp_path / "one", tmp_path / "two"
-    two = [*command, "--out", str(folders[1]), *together]
-    processes = [start([*two, "0"]), start([*two, "1"])]
-    said = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    one = start([*command, "--out", str(folders[0])])
-    assert one.communicate() and one.returncode == 0
-    losses = [
-        [
-            json.loads(line)["loss"]
-            for line in (folder / METRICS).read_text().splitlines()
-        ]
-        for folder in folders
-    ]
-    assert len(losses[0]) == 5
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-    results = [json.loads((folder / RESULT).read_text()) for folder in folders]
-    assert [result["devices"] for result in results] == [1, 2]
-
-
-def test_patience_ends_the_training(tmp_path, config, trainer, monkeypatch):
-    config = changed(config, training={"patience": 1, "evaluate_every": 3})
-    trainer = Trainer(config)
-    init = trainer.init
-    # No evaluation is better than the state at the start.
-    best = {"best_loss": jnp.zeros(1)}
-    monkeypatch.setattr(trainer, "init", lambda: init()._replace(**best))
-    assert run_in(tmp_path / "run", trainer).update == 3
-
-
 def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):
     config = changed(config, optimizer={"rate": 1e30, "warmup": 0, "clip": 1e30})
     message = "loss of network 0 must be finite, got (nan|inf) at update [23].*smaller"
@@ -350,14 +346,63 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):
         run_in(tmp_path / "run", Trainer(config))
 
 
-VOWELS = {"updates": 1, "batch": 12, "evaluate_every": 1}
+@pytest.mark.parametrize("size", [3, 7, 20])
+def test_scores_in_parts_are_those_of_the_whole(size, rng):
+    """Seven sequences; the last of three parts has one."""
+    data = Labelled(
+        rng.normal(size=(7, 4, 3)).astype("float32"),
+        rng.integers(1, 5, 7),
+        np.array([0, 2, 1, 1, 2, 0, 2]),
+    )
+
+    def logits_of(part):
+        assert part.inputs.shape == (min(size, 7), 4, 3)
+        return part.inputs.sum(1) * part.lengths[:, None]
+
+    logits = data.inputs.astype(float).sum(1) * data.lengths[:, None]
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    confusion = np.zeros((3, 3))
+    np.add.at(confusion, (data.labels, logits.argmax(1)), 1)
+    got = scores(logits_of, data, 3, size)
+    np.testing.assert_allclose(got["loss"], -log_p[range(7), data.labels].mean(), 1e-5)
+    np.testing.assert_allclose(got["accuracy"], 100 * confusion.trace() / 7, 1e-6)
+    np.testing.assert_array_equal(got["confusion"], confusion)
+
+
+def test_epoch_has_every_sequence_once():
+    """Eight sequences in batches of three: two are left out of each epoch."""
+    data = Labelled(jnp.arange(8), None, jnp.arange(8))
+    draw = jax.jit(partial(drawn, data, jax.random.key(0), batch=3))
+    epochs = np.array([draw(update=n).labels for n in range(8)]).reshape(4, 6)
+    assert all(len(set(epoch)) == 6 for epoch in epochs.tolist())
+    assert len(set(map(tuple, epochs.tolist()))) == 4
+
+
+def test_checksum_of_images_sees_every_array():
+    sets = [Images(np.full((2, 3, 3), n), np.arange(2)) for n in range(3)]
+    found = {sha256_of(Digits(*sets))}
+    for at in range(3):
+        for field in Images._fields:
+            new = getattr(sets[at], field).copy()
+            new.flat[-1] += 1
+            found.add(
+                sha256_of(
+                    Digits(*sets)._replace(
+                        **{Digits._fields[at]: sets[at]._replace(**{field: new})}
+                    )
+                )
+            )
+    assert len(found) == 7
+
+
+VOWELS = {"updates": 1, "batch": 27, "evaluate_every": 1}
 
 
 def test_layouts_of_vowels_have_equal_losses():
     """Padded, packed and bucketed batches of the same utterances."""
     config = changed(
         read_config(config_path("japanese-vowels")),
-        {"noise": 0.0},
+        {"noise": 0.0, "offset": 0.0},
         model={"features": 5, "dropout": 0.0},
         training=VOWELS,
     )
@@ -378,15 +423,19 @@ def test_layouts_of_vowels_have_equal_losses():
     np.testing.assert_allclose(losses["bucketed"], same, rtol=1e-5)
 
 
+@pytest.mark.parametrize("held_out, count", [(True, 216), (False, 270)])
 @pytest.mark.parametrize("layout", ["padded", "packed", "bucketed"])
-def test_epoch_of_vowels_has_every_utterance(layout):
+def test_epoch_of_vowels_has_every_utterance(layout, held_out, count):
     config = read_config(config_path("japanese-vowels"))
-    config = changed(config, {"layout": layout}, training=VOWELS)
+    options = {"layout": layout, "held_out": held_out}
+    config = changed(config, options, training=VOWELS)
     task = JapaneseVowelsTask(config)
+    assert len(task.data["train"].labels) == count
+    assert task.splits == (("validation", "test") if held_out else ("test",))
     order = task.data["order"]
     epochs = np.split(order, 50)
     for epoch in (epochs[0], epochs[-1]):
-        assert set(epoch.ravel()) == set(range(216))
+        assert set(epoch.ravel()) == set(range(count))
     assert not np.array_equal(epochs[0], epochs[1])
 
 
@@ -410,6 +459,17 @@ def test_error_of_adding_is_that_of_the_last_step():
     tested = [task.evaluate(None, (), split)["loss"] for split in task.splits]
     assert tested[0] != tested[1]
     np.testing.assert_allclose(tested, 5 / 12, atol=0.05)
+
+
+def test_frames_of_an_utterance_share_an_offset():
+    config = read_config(config_path("japanese-vowels"))
+    config = changed(config, {"noise": 0.0, "offset": 0.5}, training=VOWELS)
+    task = JapaneseVowelsTask(config)
+    batch, _ = task.batch(task.data, jax.random.key(1), 2)
+    rows = task.data["order"][2]
+    offsets = batch.inputs - task.data["train"].inputs[rows]
+    np.testing.assert_allclose(offsets, offsets[:, :1] + 0 * offsets, atol=1e-5)
+    assert 0.4 < offsets[:, 0].std() < 0.6
 
 
 def test_patches_are_those_of_numpy():
@@ -490,8 +550,8 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     folder = tmp_path / "run"
     assert cli.main(["run", name, *words, "--out", str(folder), "--traceback"]) == 0
     result = json.loads((folder / RESULT).read_text())
-    metrics = result["metrics"]
-    assert np.isfinite([metrics["validation"]["loss"], metrics["test"]["loss"]]).all()
+    assert np.isfinite([split["loss"] for split in result["metrics"].values()]).all()
+    assert "test" in result["metrics"]
     assert result["best_updates"] == [1]
     capsys.readouterr()
     drawing = ["sample", str(folder), "--characters", "7", "--prompt", "ab"]
@@ -516,6 +576,14 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
             "pixels --optimizer.accumulate 9999",
             "`optimizer.accumulate` must be at most",
         ),
+        (
+            "japanese-vowels --training.tested best",
+            "`training.tested` must be 'last' if `task.held_out` is false",
+        ),
+        ("copying-1000 --model.kernel 5", "`model.kernel` must be 3, .* got 5"),
+        ("pixels --model.embedding 4", "`model.embedding` must be 0 for pixels"),
+        ("copying-1000 --optimizer.final 0.1", "`final` must be 0 if `schedule` is 'c"),
+        ("pixels --task.folder mine", "`folder` is read only if .* got mine"),
         ("char-lm --processes 0", "`--processes` must be at least 1, got 0"),
         ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),
         ("char-lm --task.file nowhere.txt", "nowhere.txt cannot be read"),

@@ -90,7 +90,7 @@ def test_run_that_fails_is_named(capsys):
         ([SIX_A, "--reading", "gru"], "Write readings as ROW:READING."),
         ([SIX_A, "--processes", "0"], "`--processes` must be at least 1, got `0`."),
         ([SIX_A, "--processes", "00"], "`--processes` must be at least 1, got `00`."),
-        ([SIX_A, "--trials", "0"], "`trials` must be in [1, 2**31), got 0."),
+        ([SIX_A, "--trials", "0"], "`trials` must be an integer in [1, 2**31), got 0."),
         ([SIX_A, "--trails", "1"], "did you mean `--trials`?"),
     ],
 )

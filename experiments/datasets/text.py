@@ -5,6 +5,7 @@ b reads its own contiguous part of the text; each window continues where the pre
 window of the stream ended, so a network keeps its carry from window to window.
 """
 
+import hashlib
 import lzma
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,14 @@ class Text:
       codes: `(length,)`, the codes of the text, in the smallest unsigned type.
       ranges: `(start, stop)` of each split, in characters.
       documents: positions where a document (a play) begins, in increasing order.
+      sha256: of the text in UTF-8, with newlines as line ends.
     """
 
     symbols: str
     codes: np.ndarray
     ranges: dict[Split, tuple[int, int]]
     documents: tuple[int, ...]
+    sha256: str
 
     def encode(self, text: str) -> np.ndarray:
         """Returns the codes of characters, `(len(text),)`.
@@ -73,11 +76,11 @@ class Text:
         Raises:
           ConfigError: a character is not in the alphabet.
         """
-        return _encode(text, self.symbols)
+        return encode(text, self.symbols)
 
     def decode(self, codes: Array) -> str:
         """Returns the characters of codes `(length,)`, each in [0, len(symbols))."""
-        return "".join(self.symbols[code] for code in np.asarray(codes).tolist())
+        return decode(codes, self.symbols)
 
     def part(self, split: Split) -> Part:
         """Returns a split, preceded by the character before it if there is one.
@@ -152,10 +155,23 @@ def _text(text: str, stops: tuple[int, int, int], documents: tuple[int, ...]) ->
         "validation": (train, validation),
         "test": (validation, test),
     }
-    return Text(symbols, _encode(text, symbols), ranges, documents)
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    return Text(symbols, encode(text, symbols), ranges, documents, sha256)
 
 
-def _encode(text: str, symbols: str) -> np.ndarray:
+def encode(text: str, symbols: str) -> np.ndarray:
+    """Returns the codes of characters, `(len(text),)`.
+
+    Args:
+      text: the characters.
+      symbols: the alphabet, sorted.
+
+    Raises:
+      ConfigError: a character is not in the alphabet.
+
+    >>> encode("cab", "abc").tolist()
+    [2, 0, 1]
+    """
     points = _code_points(text)
     alphabet = _code_points(symbols)
     codes = np.minimum(np.searchsorted(alphabet, points), len(symbols) - 1)
@@ -167,6 +183,11 @@ def _encode(text: str, symbols: str) -> np.ndarray:
             f"text; use only these {len(symbols)} characters: {symbols!r}."
         )
     return codes.astype(np.min_scalar_type(len(symbols) - 1))
+
+
+def decode(codes: Array, symbols: str) -> str:
+    """Returns the characters of codes `(length,)`, each in [0, len(symbols))."""
+    return "".join(symbols[code] for code in np.asarray(codes).tolist())
 
 
 def _code_points(text: str) -> np.ndarray:
@@ -192,6 +213,9 @@ class Window(NamedTuple):
 def windows(length: int, streams: int, steps: int) -> int:
     """Returns the number of windows in an epoch of `window`, at least 1.
 
+    Several streams overlap so that every character is read; one stream leaves up to
+    `steps` characters at the end of the text.
+
     Args:
       length: number of characters.
       streams: number of parallel streams, at least 1.
@@ -201,7 +225,9 @@ def windows(length: int, streams: int, steps: int) -> int:
       ConfigError: the text is shorter than one window of every stream.
     """
     _check(length, streams, steps, streams * steps + 1)
-    return (length - 1) // (streams * steps)
+    if streams == 1:
+        return (length - 1) // steps
+    return -(-(length - 1) // (streams * steps))
 
 
 def window(
@@ -213,10 +239,10 @@ def window(
 ) -> Window:
     """Returns window `n` of every stream, for training.
 
-    Each stream reads `windows(length, streams, steps) * steps` characters, from where
-    the previous stream stops. Up to `streams * steps` characters at the end of the text
-    are not read. After the last window, all streams restart at their first one. The
-    function also works under `jax.jit`, with traced `codes` and `n`.
+    Each stream reads `windows(length, streams, steps) * steps` characters. The first
+    stream starts at the start of the text, the last one ends at its end, and the others
+    are evenly spaced between them. After the last window, all streams restart at their
+    first one. The function also works under `jax.jit`, with traced `codes` and `n`.
 
     Args:
       codes: `(length,)`, integers. Put them on the device once, with `jnp.asarray`.
@@ -230,10 +256,12 @@ def window(
 
     >>> inputs, targets, resets = window(np.arange(100, 114), 1, streams=2, steps=3)
     >>> inputs.tolist(), targets.tolist()
-    ([[103, 104, 105], [109, 110, 111]], [[104, 105, 106], [110, 111, 112]])
+    ([[103, 104, 105], [107, 108, 109]], [[104, 105, 106], [108, 109, 110]])
     """
     count = windows(len(codes), streams, steps)
-    return _slices(codes, n % count, count * steps, streams, steps, documents)
+    last = len(codes) - 1 - count * steps
+    starts = last * np.arange(streams) // max(streams - 1, 1)
+    return _slices(codes, n % count, starts, steps, documents)
 
 
 def evaluation_windows(length: int, streams: int, steps: int) -> int:
@@ -284,7 +312,7 @@ def evaluation_window(
     within = n * steps + jnp.arange(steps)
     target = 1 + share * jnp.arange(streams)[:, None] + within
     mask = (within < share) & (target < length)
-    return _slices(codes, n, share, streams, steps, documents), mask
+    return _slices(codes, n, share * np.arange(streams), steps, documents), mask
 
 
 def _share(length: int, streams: int) -> int:
@@ -295,13 +323,12 @@ def _share(length: int, streams: int) -> int:
 def _slices(
     codes: Array,
     n: int | Array,
-    share: int,
-    streams: int,
+    starts: np.ndarray,
     steps: int,
     documents: tuple[int, ...],
 ) -> Window:
-    """Returns window `n` of streams that start `share` characters apart."""
-    first = share * jnp.arange(streams)[:, None] + n * steps
+    """Returns window `n` of streams that start at `starts`, `(streams,)`."""
+    first = jnp.asarray(starts, jnp.int32)[:, None] + n * steps
     positions = first + jnp.arange(steps + 1)  # (streams, steps + 1)
     found = jnp.asarray(codes).at[positions].get(mode="clip").astype(jnp.int32)
     resets = jnp.isin(positions[:, :-1], jnp.asarray(documents, jnp.int32))

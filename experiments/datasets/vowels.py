@@ -81,6 +81,20 @@ def _utterances(
     )
 
 
+def joined(*parts: Utterances) -> Utterances:
+    """Returns the utterances of several parts, padded to the longest of all."""
+    time = max(part.inputs.shape[1] for part in parts)
+    padded = [
+        np.pad(part.inputs, ((0, 0), (0, time - part.inputs.shape[1]), (0, 0)))
+        for part in parts
+    ]
+    return Utterances(
+        np.concatenate(padded),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
 def mask(utterances: Utterances) -> np.ndarray:
     """Returns where frames are not padding, `(count, time)`."""
     time = utterances.inputs.shape[1]

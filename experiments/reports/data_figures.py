@@ -2,15 +2,17 @@
 
 NAME            learning curves: losses of all readings of a config
 NAME-confusion  confusion matrix of the test split, for one reading
+NAME-film       forecast of one test film: a strip of its frames, and an animation
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.reports.data_kept import results_of
+from experiments.reports.data_kept import films_of, results_of
 from experiments.reports.data_page import confused
 from experiments.reports.pages import ROOT
 from experiments.reports.svg import save
@@ -19,7 +21,7 @@ from experiments.settings.reading import data_names
 
 def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
     """Draws the figures of all configs that have results, and returns their files."""
-    drawn = {}
+    drawn, films = {}, {}
     for name in data_names():
         found = results_of(name)
         reading = confused(found)
@@ -27,7 +29,9 @@ def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
             drawn[name] = draw_curves(found)
         if reading is not None:
             drawn[f"{name}-confusion"] = draw_confusion(reading, found[reading])
-    return save(drawn, folder)
+        films |= {folder / f"{name}-{path.name}": path for path in films_of(name)}
+    written = save(drawn, folder)
+    return written + [shutil.copy(path, new) for new, path in films.items()]
 
 
 def draw_curves(found: dict[str, dict[str, Any]]) -> Figure:

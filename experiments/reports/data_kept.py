@@ -1,11 +1,17 @@
-"""Committed results on data sets: `results/data/NAME/READING.json` for each reading."""
+"""Committed results on data sets: `results/data/NAME/READING.json` for each reading.
 
+Beside the result of the literal reading are its pictures, if the task draws any.
+"""
+
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.folder import (
+    FILM_ANIMATION,
+    FILM_STRIP,
     LINE_OF_DATA,
     METRICS,
     RESULT,
@@ -44,7 +50,9 @@ def results_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 def keep(folder: Path) -> Path:
-    """Copies a run's result and learning curve to the committed results.
+    """Copies a run's result, learning curve and film to the committed results.
+
+    The film is copied only for the literal reading.
 
     Args:
       folder: folder of the run.
@@ -69,7 +77,16 @@ def keep(folder: Path) -> Path:
     path = kept_path(RESULTS, result)
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, to_json(result) + "\n")
+    for picture in FILM_STRIP, FILM_ANIMATION:
+        if result["reading"] is None and (folder / picture).is_file():
+            shutil.copy(folder / picture, path.parent)
     return path
+
+
+def films_of(name: str) -> list[Path]:
+    """Returns the files of the committed film of a config: a strip, an animation."""
+    paths = [RESULTS / name / picture for picture in (FILM_STRIP, FILM_ANIMATION)]
+    return [path for path in paths if path.is_file()]
 
 
 def curve(metrics: Path, networks: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from experiments.reports.data_kept import results_of
+from experiments.reports.data_kept import films_of, results_of
 from experiments.reports.data_tables import data_table
 from experiments.reports.pages import ROOT, fill
 from experiments.settings.reading import (
@@ -66,13 +66,15 @@ def _section(name: str, found: dict[str, Any]) -> str:
 
 
 def _pictures(name: str, found: dict[str, Any]) -> list[str]:
-    """Returns the links to the pictures that `data_figures.write` draws."""
+    """Returns the links to the pictures that `data_figures.write` makes."""
     pictures = []
     if found:
         pictures.append(f"![Learning curves of {name}](results/{name}.svg)")
     if confused(found) is not None:
         shown = f"results/{name}-confusion.svg"
         pictures.append(f"![Confusion matrix of {name}]({shown})")
+    for path in films_of(name):
+        pictures.append(f"![Forecast of {name}](results/{name}-{path.name})")
     return pictures
 
 

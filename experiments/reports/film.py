@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-STRIP, ANIMATION = "film.png", "film.gif"
+from experiments.folder import FILM_ANIMATION, FILM_STRIP
+
 # Pixels of the animation for each pixel of a frame, and milliseconds for each frame.
 SCALE, DURATION = 4, 200
 
@@ -19,7 +20,7 @@ def save_film(folder: Path, film: np.ndarray, forecast: np.ndarray) -> None:
       film: all true frames, `(time, height, width)`, in [0, 1].
       forecast: the frames after the given ones, `(asked, height, width)`.
     """
-    draw_film(film, forecast).savefig(folder / STRIP, dpi=150)
+    draw_film(film, forecast).savefig(folder / FILM_STRIP, dpi=150)
     frames = [
         Image.fromarray(np.uint8(255 * frame)).resize(
             (SCALE * frame.shape[1], SCALE * frame.shape[0]), Image.Resampling.NEAREST
@@ -27,7 +28,7 @@ def save_film(folder: Path, film: np.ndarray, forecast: np.ndarray) -> None:
         for frame in side_by_side(film, forecast)
     ]
     frames[0].save(
-        folder / ANIMATION,
+        folder / FILM_ANIMATION,
         save_all=True,
         append_images=frames[1:],
         duration=DURATION,

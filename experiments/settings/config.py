@@ -1,22 +1,26 @@
 """The fields of the files in `configs`.
 
-A file becomes a frozen `Experiment`. `__post_init__` checks rules between values, for
-files and for the command line. Nothing here imports jax.
+A file becomes a frozen `Experiment`. The type of a field states its range;
+`__post_init__` checks the rules between fields. Both hold for files and for the command
+line. Nothing here imports jax.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from experiments.settings.rules import check_counts, check_positive, require
-from experiments.settings.tasks import (
-    EmbeddedReber,
-    LongLags,
-    MarkedPairs,
-    TemporalOrder,
-    TwoClasses,
-    VeryLongLags,
+from pydantic import Field
+
+from experiments.settings.rules import (
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+    require,
+    settings,
 )
+from experiments.settings.tasks import AnyTask, EmbeddedReber
 
 # Sequences trained on by one call. Large enough to hide the overhead of the host, small
 # enough for a smooth progress bar and for the memory of their data.
@@ -27,7 +31,7 @@ HIDDEN_UNITS = ("in", "cell", "out")
 Squashing = Literal["logistic", "identity", "1", "2", "4"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Paper:
     """The published numbers that an experiment is compared with."""
 
@@ -35,47 +39,37 @@ class Paper:
     """Number of the table in the paper."""
     row: str
     """Row of that table."""
-    sequences: tuple[int, ...]
+    sequences: tuple[Count, ...]
     """Mean training sequences until each stopping point, at least 1."""
-    weights: int
+    weights: Count
     """Number of trainable weights, at least 1."""
-    trials: int
+    trials: Count
     """Number of trials in the mean, at least 1."""
-    percent: float | None = None
+    percent: Annotated[float, Field(ge=0, le=100)] | None = None
     """Percentage of successful trials, from 0 to 100; None: not printed."""
-    wrong: float | None = None
+    wrong: NotNegative | None = None
     """Wrong test sequences, from 0 to paper.test_sequences; None: not printed."""
     test_sequences: int | None = None
     """Number of test sequences for `wrong`."""
 
     def __post_init__(self):
-        check_counts(self, "weights", "trials")
-        require(
-            bool(self.sequences) and min(self.sequences) >= 1,
-            f"`sequences` must be counts of at least 1, got {list(self.sequences)}.",
-        )
-        require(
-            self.percent is None or 0 <= self.percent <= 100,
-            f"`percent` must be in [0, 100], got {self.percent}.",
-        )
         if self.wrong is not None:
             require(
-                self.test_sequences is not None
-                and 0 <= self.wrong <= self.test_sequences,
+                self.test_sequences is not None and self.wrong <= self.test_sequences,
                 f"`wrong` must be in [0, `test_sequences`], got {self.wrong} of "
                 f"{self.test_sequences}.",
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Model:
     """The network: a hidden layer of memory cell blocks, and output units."""
 
-    blocks: int
+    blocks: Count
     """Number of memory cell blocks, at least 1."""
-    block_size: int
+    block_size: Count
     """Cells of each block, at least 1."""
-    weight_range: float
+    weight_range: Positive
     """Initial weights are uniform in [-weight_range, weight_range), > 0."""
     input_gate_bias: tuple[float, ...] | None = None
     """Initial bias of each block's input gate; None draws it like a weight."""
@@ -105,8 +99,6 @@ class Model:
     """Whether input units are connected to output units."""
 
     def __post_init__(self):
-        check_counts(self, "blocks", "block_size")
-        check_positive(self, "weight_range")
         require(
             set(self.biases) <= set(HIDDEN_UNITS)
             and len(set(self.biases)) == len(self.biases),
@@ -143,29 +135,27 @@ class Model:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Learning:
     """Online gradient descent on half the squared error."""
 
-    rate: float
+    rate: Positive
     """Learning rate of gradient descent, > 0."""
     update: Literal["sequence", "step"] = "sequence"
     """When to update the weights; step: only in tasks with an error at every step."""
     gradient: Literal["truncated", "full"] = "truncated"
     """truncated: errors flow back in time only through the cells' states."""
-    max_sequences: int
+    max_sequences: Count
     """Training sequences after which a trial fails, at least 1."""
 
     def __post_init__(self):
-        check_positive(self, "rate")
-        check_counts(self, "max_sequences")
         require(
             self.gradient == "truncated" or self.update == "sequence",
             "`update` must be 'sequence' if `gradient` is 'full', got 'step'.",
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Stopping:
     """When a trial has succeeded. There can be several stopping points in order.
 
@@ -175,92 +165,73 @@ class Stopping:
 
     on: Literal["training", "test"]
     """Sequences to check: the most recent training sequences, or test sequences."""
-    tolerance: float
+    tolerance: Positive
     """A sequence is right if all measured absolute errors are below this, > 0."""
-    window: int = 2000
+    window: Count = 2000
     """Number of sequences to check, at least 1."""
-    wrong: tuple[int, ...] = (0,)
+    wrong: tuple[CountOrZero, ...] = (0,)
     """Largest number of wrong sequences among them, for each point."""
-    mean_error: tuple[float, ...] = ()
+    mean_error: tuple[Positive, ...] = ()
     """Upper bound of their mean absolute error, for each point, > 0; empty: none."""
-    every: int = 100
+    every: Count = 100
     """Training sequences between tests, at least 1."""
-    streak: int = 0
+    streak: CountOrZero = 0
     """Number of consecutive right training sequences that a test requires."""
 
     def __post_init__(self):
-        check_positive(self, "tolerance")
-        check_counts(self, "window", "every")
         require(
-            bool(self.wrong) and all(0 <= n < self.window for n in self.wrong),
+            bool(self.wrong) and max(self.wrong) < self.window,
             f"`wrong` must be counts in [0, {self.window}), got {list(self.wrong)}.",
         )
         require(
-            len(self.mean_error) in (0, len(self.wrong))
-            and all(bound > 0 for bound in self.mean_error),
-            "`mean_error` must be empty or have a bound > 0 for each of "
+            len(self.mean_error) in (0, len(self.wrong)),
+            "`mean_error` must be empty or have a bound for each of "
             f"{len(self.wrong)} points, got {list(self.mean_error)}.",
         )
-        check_counts(self, "streak", least=0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Growth:
     """When to add hidden units to a network that starts without them (2a, 2b)."""
 
-    window: int = 0
+    window: CountOrZero = 0
     """Number of sequences over which the measured error is averaged; 0: hidden units
     from the start."""
-    gain: float = 0.01
+    gain: Share = 0.01
     """Units are added when the average falls by less than this share, in [0, 1)."""
 
-    def __post_init__(self):
-        check_counts(self, "window", least=0)
-        require(0 <= self.gain < 1, f"`gain` must be in [0, 1), got {self.gain}.")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Baseline:
     """A modern network. It replaces [model] except `output_unit`, and [learning] except
     `max_sequences`."""
 
     cell: Literal["", "elman", "lstm", "gru", "chrono-lstm", "chrono-gru"] = ""
     """The recurrent cell; empty: no baseline."""
-    features: int = 32
+    features: Count = 32
     """Number of hidden units, at least 1."""
-    rate: float = 0.003
+    rate: Positive = 0.003
     """Learning rate of Adam, > 0."""
-    clip: float = 1.0
+    clip: Positive = 1.0
     """Gradients with a larger norm are clipped to this norm, > 0."""
-    batch: int = 20
+    batch: Count = 20
     """Sequences per update, at least 1."""
 
-    def __post_init__(self):
-        check_counts(self, "features", "batch")
-        check_positive(self, "rate", "clip")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Experiment:
     """One published number, and the experiment that reproduces it."""
 
     title: str
     """Short title of the experiment."""
-    seed: int = 0
+    seed: Seed = 0
     """Random seed of all trials, in [0, 2**32)."""
-    trials: int
+    trials: Count
     """Number of networks to train, each with its own random stream, at least 1."""
-    test_sequences: int = 2560
+    test_sequences: Count = 2560
     """Number of test sequences for each trained network, at least 1."""
     paper: Paper
-    task: (
-        EmbeddedReber
-        | LongLags
-        | VeryLongLags
-        | TwoClasses
-        | MarkedPairs
-        | TemporalOrder
-    )
+    task: Annotated[AnyTask, Field(discriminator="name")]
     model: Model
     learning: Learning
     stopping: Stopping
@@ -268,10 +239,6 @@ class Experiment:
     baseline: Baseline = Baseline()
 
     def __post_init__(self):
-        check_counts(self, "trials", "test_sequences")
-        require(
-            0 <= self.seed < 2**32, f"`seed` must be in [0, 2**32), got {self.seed}."
-        )
         require(
             len(self.paper.sequences) == len(self.stopping.wrong),
             "`paper.sequences` and `stopping.wrong` must have one number for each "

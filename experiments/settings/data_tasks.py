@@ -1,43 +1,61 @@
 """The options of the tasks on data sets: the section `[task]` of a config."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from experiments.settings.rules import check_choices, check_counts, check_share, require
+from pydantic import Field
+
+from experiments.settings.rules import Count, Share, require, settings
 
 
 class DataTask:
-    """Base of the options."""
+    """Base of the options.
 
-    def __post_init__(self):
-        check_choices(self)
+    Attributes:
+      has_symbols: whether inputs are symbols, which can have an embedding.
+      has_films: whether inputs are films, which convolutional cells read.
+    """
+
+    has_symbols: ClassVar[bool] = False
+    has_films: ClassVar[bool] = False
 
     def check_network(self, network: Any) -> None:
         """Checks that the task can use a network.
 
         Raises:
-          ConfigError: it cannot.
+          ConfigError: it cannot, or it ignores an option that is not the default.
         """
+        default, got = type(network).embedding, network.embedding
+        require(
+            self.has_symbols or got == default,
+            f"`model.embedding` must be {default} for {self.name}, whose inputs are "
+            f"not symbols, got {got}.",
+        )
+        default, got = type(network).kernel, network.kernel
+        require(
+            self.has_films or got == default,
+            f"`model.kernel` must be {default}, the default, for {self.name}, which "
+            f"has no convolutional cells, got {got}.",
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class CharLM(DataTask):
     """Predicting the next character of a text."""
+
+    has_symbols: ClassVar[bool] = True
 
     name: Literal["char-lm"] = "char-lm"
     """The task; only the config file chooses it."""
     file: str = ""
     """A text file in UTF-8; empty: the plays of Shakespeare in experiments/data."""
-    window: int = 128
+    window: Count = 128
     """Steps of truncated backpropagation through time, at least 1. The carry goes on to
     the next window."""
     documents: bool = True
     """Whether the carry is reset where a document begins."""
 
-    def __post_init__(self):
-        check_counts(self, "window")
-
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             not network.bidirectional,
             "`model.bidirectional` must be false in a language model, got true.",
@@ -49,7 +67,7 @@ class CharLM(DataTask):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class JapaneseVowels(DataTask):
     """Naming the speaker of a vowel, from sequences of 7 to 29 frames."""
 
@@ -59,14 +77,18 @@ class JapaneseVowels(DataTask):
     """How sequences of different lengths share an array. padded: a row for each, as
     long as the longest. packed: several in a row, with resets. bucketed: batches of
     similar lengths."""
-    noise: float = 0.0
+    noise: Share = 0.0
     """Standard deviation of the noise on training inputs, in [0, 1)."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_share(self, "noise")
+    offset: Share = 0.0
+    """Standard deviation of the noise that all frames of a training utterance share, in
+    [0, 1)."""
+    held_out: bool = True
+    """Whether 54 of the 270 utterances for training are kept for validation. False: all
+    are trained on, so validation only shows the fit, and `training.tested` must be
+    'last'."""
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         require(
             network.library == "rnncells" or self.layout != "packed",
             "`task.layout` must not be 'packed' if `model.library` is 'flax', because "
@@ -74,7 +96,7 @@ class JapaneseVowels(DataTask):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Pixels(DataTask):
     """Naming a handwritten digit, pixel by pixel."""
 
@@ -88,61 +110,60 @@ class Pixels(DataTask):
     """pixels: one pixel a step. permuted: in a fixed random order. rows: one row a
     step."""
 
+    def __post_init__(self):
+        require(
+            self.data == "mnist" or self.folder == Pixels.folder,
+            "`folder` is read only if `data` is 'mnist'; with 'digits', it must be "
+            f"{Pixels.folder}, the default, got {self.folder}.",
+        )
 
-@dataclass(frozen=True, kw_only=True)
+
+@settings
 class Copying(DataTask):
     """Copying ten symbols after a number of blanks."""
 
+    has_symbols: ClassVar[bool] = True
+
     name: Literal["copying"] = "copying"
     """The task; only the config file chooses it."""
-    lag: int = 1000
+    lag: Count = 1000
     """Number of blanks, T, at least 1."""
 
-    def __post_init__(self):
-        check_counts(self, "lag")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Adding(DataTask):
     """Adding the two marked numbers of a sequence."""
 
     name: Literal["adding"] = "adding"
     """The task; only the config file chooses it."""
-    length: int = 100
+    length: Annotated[int, Field(ge=2, lt=2**31)] = 100
     """Number of steps, T, at least 2."""
 
-    def __post_init__(self):
-        check_counts(self, "length", least=2)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
 
+    has_films: ClassVar[bool] = True
+
     name: Literal["moving-digits"] = "moving-digits"
     """The task; only the config file chooses it."""
-    size: int = 32
+    size: Annotated[int, Field(ge=24, lt=2**31)] = 32
     """Height and width of a frame in pixels, a multiple of 4, at least 24."""
-    given: int = 10
+    given: Annotated[int, Field(ge=2, lt=2**31)] = 10
     """Number of frames that the network sees, at least 2."""
-    asked: int = 10
+    asked: Count = 10
     """Number of frames to forecast, at least 1."""
-    teacher_forcing: float = 0.0
+    teacher_forcing: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the training steps at which the forecaster sees the true frame in place
     of its own, at the start of training, in [0, 1]; it falls to 0 at half of the
     updates."""
 
     def __post_init__(self):
-        check_counts(self, "size", least=24)
-        check_counts(self, "given", least=2)
-        check_counts(self, "asked")
         require(self.size % 4 == 0, f"`size` must be a multiple of 4, got {self.size}.")
-        require(
-            0 <= self.teacher_forcing <= 1,
-            f"`teacher_forcing` must be in [0, 1], got {self.teacher_forcing}.",
-        )
 
     def check_network(self, network: Any) -> None:
+        super().check_network(network)
         unused = ("dropout", 0.0), ("bidirectional", False), ("library", "rnncells")
         for name, value in unused:
             require(
@@ -152,11 +173,5 @@ class MovingDigits(DataTask):
             )
 
 
-DATA_TASKS = {
-    "adding": Adding,
-    "char-lm": CharLM,
-    "japanese-vowels": JapaneseVowels,
-    "pixels": Pixels,
-    "copying": Copying,
-    "moving-digits": MovingDigits,
-}
+AnyDataTask = CharLM | JapaneseVowels | Pixels | Copying | Adding | MovingDigits
+DATA_TASKS = {task.name: task for task in get_args(AnyDataTask)}

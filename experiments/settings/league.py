@@ -8,21 +8,18 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.settings.rules import check_counts
+from experiments.settings.rules import Count, settings
 from experiments.settings.supervised import Supervised
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Budget:
     """The section `[league]` of a file in `configs/league`."""
 
-    parameters: int
+    parameters: Count
     """Largest number of parameters of a network, at least 1."""
     cells: tuple[str, ...] = ()
     """Classes of the cells; empty: all cells of the league."""
-
-    def __post_init__(self):
-        check_counts(self, "parameters")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ Only this file imports tyro.
 import contextlib
 import dataclasses
 import io
-import math
 import re
 import types
 import typing
@@ -14,13 +13,22 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from experiments.settings.config import Experiment
-from experiments.settings.reading import describe, nearest
-from experiments.settings.rules import ConfigError, check_counts, require
+from experiments.settings.rules import (
+    ConfigError,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Seed,
+    require,
+    settings,
+)
 from experiments.settings.supervised import Supervised
+from experiments.settings.wording import INSTALL, describe, nearest
 
 HELP = {"-h", "--help"}
-INSTALL = "in a clone, pip install -e '.[experiments]'"
 # Not options: the published numbers, the task, and the title.
 FIXED = ("--paper.", "--published.", "--task.name", "--title")
 
@@ -168,37 +176,24 @@ def _tyro() -> types.ModuleType:
     return tyro
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@settings
 class Sample:
     """Options of `sample`."""
 
-    prompt: str = "\n"
-    """The text before the drawn characters, at least one character."""
-    characters: int = 500
+    prompt: str = ""
+    """The text before the drawn characters; empty: a newline, or the first symbol of
+    the alphabet if the text of the run has no newline."""
+    characters: Count = 500
     """Number of characters to draw, at least 1."""
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     """Divides the logits, at least 0; 0 always takes the likeliest character."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Draws from the smallest set of characters with at least this probability, in
     (0, 1]."""
-    seed: int = 0
+    seed: Seed = 0
     """Random seed, in [0, 2**32)."""
-    network: int = 0
+    network: CountOrZero = 0
     """Number of the network, if the run trained several."""
-
-    def __post_init__(self):
-        require(
-            bool(self.prompt), "`--prompt` must have at least one character, got none."
-        )
-        check_counts(self, "characters")
-        require(
-            0 <= self.temperature < math.inf,
-            f"`--temperature` must be at least 0, got {self.temperature}.",
-        )
-        require(0 < self.top_p <= 1, f"`--top-p` must be in (0, 1], got {self.top_p}.")
-        require(
-            0 <= self.seed < 2**32, f"`--seed` must be in [0, 2**32), got {self.seed}."
-        )
 
 
 def parse_sample(arguments: list[str], prog: str) -> Sample | None:

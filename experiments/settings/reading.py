@@ -1,26 +1,21 @@
 """Reads the files in `configs`.
 
-Checks types, unknown keys and missing keys first; `config.py` then checks the rules
-between values. Nothing here imports jax, so the command line answers immediately.
+Nothing here imports jax, so the command line answers immediately.
 """
 
 import dataclasses
-import difflib
 import json
-import re
 import tomllib
-import types
-import typing
-from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from experiments.settings.config import Experiment
 from experiments.settings.data_tasks import DATA_TASKS
 from experiments.settings.league import Budget, LeagueTask
-from experiments.settings.rules import ConfigError
+from experiments.settings.rules import ConfigError, from_table
 from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TASK_OPTIONS
+from experiments.settings.wording import nearest
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # One file for each published number of Hochreiter and Schmidhuber (1997) is in
@@ -160,10 +155,14 @@ def read_league(name: str) -> LeagueTask:
         raise ConfigError(f"no task `{name}`{nearest(name, league_names())}")
     path = LEAGUE / f"{name}.toml"
     where, table = _shown(path), _load(path)
-    if "league" not in table:
-        raise ConfigError(f"{where}: missing section `league`.")
-    budget = _build(Budget, table.pop("league"), f"{where} [league]")
-    table["model"] = {"features": 1} | table.get("model", {})
+    for section in ("league", "model"):
+        if not isinstance(table.setdefault(section, {}), dict):
+            raise ConfigError(
+                f"{where}: `{section}` must be a section, got {table[section]!r}."
+            )
+    budget = from_table(Budget, table.pop("league"), f"{where} [league]")
+    # `LeagueTask.of` sets the cell and the width.
+    table["model"].setdefault("features", 1)
     return LeagueTask(name=name, budget=budget, experiment=from_dict(table, where))
 
 
@@ -177,8 +176,16 @@ def from_dict(table: dict[str, Any], where: str) -> Experiment | Supervised:
     Raises:
       ConfigError: as `read_config`.
     """
+    task, known = table.get("task"), TASK_OPTIONS | DATA_TASKS
+    if isinstance(task, dict):
+        name = task.get("name")
+        if name is None:
+            raise ConfigError(f"{where} [task]: missing key `name`.")
+        if str(name) not in known:
+            suggestion = nearest(str(name), known)
+            raise ConfigError(f"{where} [task]: unknown task `{name}`{suggestion}")
     kind = Supervised if is_on_data(table) else Experiment
-    return _build(kind, table, where, sections=where + " [{}]")
+    return from_table(kind, table, where)
 
 
 def _load(path: str | Path) -> dict[str, Any]:
@@ -211,144 +218,6 @@ def toml_lines(table: dict[str, Any]) -> list[str]:
         else:
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
     return lines + sections
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Returns the end of an error message, which suggests known names.
-
-    These are the names that contain the most words of `name`, or words that start with
-    them, ignoring case; else the name with the nearest spelling; else all names.
-
-    >>> nearest("task 6A", ["reber-1-1", "temporal-order-6a", "temporal-order-6b"])
-    '; did you mean `temporal-order-6a`?'
-    >>> nearest("rat", ["--seed", "--learning.rate", "--baseline.rate"])
-    '; did you mean `--learning.rate` or `--baseline.rate`?'
-    """
-    if not known:
-        return "."
-    words = [re.escape(word) for word in name.lstrip("-").split()]
-    patterns = [re.compile(f"(?<![a-z0-9]){word}", re.IGNORECASE) for word in words]
-    counts = {x: sum(bool(p.search(x)) for p in patterns) for x in known}
-    most = max(counts.values())
-    found = [x for x, count in counts.items() if count == most > 0]
-    found = found or difflib.get_close_matches(name, known, n=1)
-    if not found:
-        return f"; expected one of {_listed(known, ', ')}."
-    return f"; did you mean {_listed(found, ' or ')}?"
-
-
-def _listed(names: Collection[str], last: str) -> str:
-    """Returns quoted names, separated by commas and, before the last, by `last`."""
-    *others, end = (f"`{x}`" for x in names)
-    return last.join([", ".join(others)] * bool(others) + [end])
-
-
-def describe(kind: Any, *, plural: bool = False) -> str:
-    """Describes the annotation of a field in words, such as "an integer"."""
-    arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is Literal:
-        return f"one of {list(arguments)}"
-    if isinstance(kind, types.UnionType):
-        return describe(arguments[0], plural=plural)
-    if typing.get_origin(kind) is tuple:
-        count = "" if Ellipsis in arguments else f"{len(arguments)} "
-        items = describe(arguments[0], plural=True)
-        return f"{'lists' if plural else 'a list'} of {count}{items}"
-    return _WORDS[kind][plural]
-
-
-_WORDS = {
-    bool: ("true or false", "true or false"),
-    int: ("an integer", "integers"),
-    float: ("a number", "numbers"),
-    str: ("a string", "strings"),
-    Path: ("a path", "paths"),
-}
-
-
-def _build(kind: type, table: dict[str, Any], where: str, sections: str = "{}") -> Any:
-    """Converts a TOML table to a dataclass.
-
-    Args:
-      kind: the dataclass.
-      table: the values in the file.
-      where: file and section, the prefix of error messages.
-      sections: format of `where` for nested tables.
-    """
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    _check_keys(fields, table, where)
-    values = {}
-    for key, value in table.items():
-        annotation = fields[key].type
-        if not _is_section(fields[key]):
-            values[key] = _checked(key, value, annotation, where)
-        elif isinstance(value, dict):
-            inner = sections.format(key)
-            if key == "task":
-                annotation = _task_kind(value, inner)
-            values[key] = _build(annotation, value, inner)
-        else:
-            raise ConfigError(f"{where}: `{key}` must be a section, got {value!r}.")
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def _is_section(field: dataclasses.Field) -> bool:
-    # The annotation of `task` is a union of dataclasses.
-    return field.name == "task" or dataclasses.is_dataclass(field.type)
-
-
-def _check_keys(
-    fields: dict[str, dataclasses.Field], table: dict[str, Any], where: str
-) -> None:
-    for key in table:
-        if key not in fields:
-            raise ConfigError(f"{where}: unknown key `{key}`{nearest(key, fields)}")
-    for name, field in fields.items():
-        if name not in table and field.default is dataclasses.MISSING:
-            what = "section" if _is_section(field) else "key"
-            raise ConfigError(f"{where}: missing {what} `{name}`.")
-
-
-def _task_kind(table: dict[str, Any], where: str) -> type:
-    if "name" not in table:
-        raise ConfigError(f"{where}: missing key `name`.")
-    name = _checked("name", table["name"], str, where)
-    known = TASK_OPTIONS | DATA_TASKS
-    if name not in known:
-        raise ConfigError(f"{where}: unknown task `{name}`{nearest(name, known)}")
-    return known[name]
-
-
-def _checked(key: str, value: Any, annotation: Any, where: str) -> Any:
-    try:
-        return _converted(value, annotation)
-    except (TypeError, OverflowError) as error:
-        raise ConfigError(
-            f"{where}: `{key}` must be {describe(annotation)}, got {value!r}."
-        ) from error
-
-
-def _converted(value: Any, kind: Any) -> Any:
-    """Converts `value` to `kind`: accepts integers for floats, lists for tuples."""
-    arguments = typing.get_args(kind)
-    if isinstance(kind, types.UnionType):
-        return _converted(value, arguments[0])
-    if typing.get_origin(kind) is tuple and type(value) is list:
-        variadic = Ellipsis in arguments
-        kinds = arguments[:1] * len(value) if variadic else arguments
-        if len(kinds) == len(value):
-            return tuple(map(_converted, value, kinds))
-    if typing.get_origin(kind) is Literal and value in arguments:
-        return arguments[arguments.index(value)]
-    # Not `isinstance`, for which a bool is an int.
-    if type(value) is kind:
-        return value
-    if kind is float and type(value) is int:
-        return float(value)
-    raise TypeError(f"{value!r} is not {describe(kind)}")
 
 
 def _shown(path: Path) -> str:

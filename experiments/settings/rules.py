@@ -1,12 +1,23 @@
-"""Checks of the values of a config, and the error that they raise."""
+"""The types and checks of the values in configs, and the error that they raise."""
 
-import dataclasses
-import math
-import typing
-from typing import Any
+import functools
+import json
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from experiments.settings.wording import explain
+
+Kind = TypeVar("Kind")
+# Counts are 32-bit integers on the device.
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+CountOrZero = Annotated[int, Field(ge=0, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Numbers are float32 on the device.
-FLOAT32_MAX = 3.4e38
+Positive = Annotated[float, Field(gt=0, lt=3.4e38)]
+NotNegative = Annotated[float, Field(ge=0, lt=3.4e38)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ConfigError(ValueError):
@@ -18,35 +29,43 @@ def require(rule: bool, text: str) -> None:
         raise ConfigError(text)
 
 
-def check_counts(options: Any, *names: str, least: int = 1) -> None:
-    for name in names:
-        value = getattr(options, name)
-        # Counts are 32-bit integers on the device.
-        rule = f"`{name}` must be in [{least}, 2**31), got {value}."
-        require(least <= value < 2**31, rule)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def settings(kind: type[Kind]) -> type[Kind]:
+    """Makes a class a frozen dataclass that checks the types and ranges of its fields.
+
+    Its constructor takes keywords, and raises a `ConfigError` for a wrong value. Only
+    integers are converted, to floats.
+    """
+    config = {"extra": "forbid", "strict": True}
+    made = dataclass(kind, frozen=True, kw_only=True, config=config)
+    validate = made.__init__
+
+    @functools.wraps(validate)
+    def __init__(self, **values):
+        try:
+            validate(self, **values)
+        except ValidationError as error:
+            raise ConfigError(explain(kind, values, error.errors())) from error
+
+    made.__init__ = __init__
+    return made
 
 
-def check_choices(options: Any) -> None:
-    for field in dataclasses.fields(options):
-        value, choices = getattr(options, field.name), typing.get_args(field.type)
-        if typing.get_origin(field.type) is typing.Literal:
-            require(
-                value in choices,
-                f"`{field.name}` must be one of {list(choices)}, got {value!r}.",
-            )
+def from_table(kind: type[Kind], table: dict[str, Any], where: str) -> Kind:
+    """Converts a TOML table to a class made by `settings`.
 
+    Args:
+      kind: the class.
+      table: sections and values.
+      where: the file, for error messages.
 
-def check_positive(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        # Also rejects NaN.
-        require(0 < value < math.inf, f"`{name}` must be > 0, got {value}.")
-        require(
-            value < FLOAT32_MAX, f"`{name}` must be below {FLOAT32_MAX:g}, got {value}."
-        )
-
-
-def check_share(options: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(options, name)
-        require(0 <= value < 1, f"`{name}` must be in [0, 1), got {value}.")
+    Raises:
+      ConfigError: a key is unknown or missing, or a value is wrong.
+    """
+    # pydantic takes lists as tuples, and tables as classes, only from JSON. A date
+    # becomes a section with an unknown key, because no field can be a date.
+    text = json.dumps(table, default=lambda date: {"date": str(date)})
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        raise ConfigError(explain(kind, table, error.errors(), where)) from error

@@ -3,59 +3,47 @@
 A file becomes a frozen `Supervised`. Nothing here imports jax.
 """
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from experiments.settings.data_tasks import (
-    Adding,
-    CharLM,
-    Copying,
-    JapaneseVowels,
-    MovingDigits,
-    Pixels,
-)
+from pydantic import Field
+
+from experiments.settings.data_tasks import AnyDataTask
 from experiments.settings.rules import (
-    check_choices,
-    check_counts,
-    check_positive,
-    check_share,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
     require,
+    settings,
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Network:
     """Recurrent layers, and a dense layer for their outputs."""
 
     cell: str = "LSTMCell"
     """Class of the cell in rnncells, such as GRUCell or, for films, ConvLSTMCell."""
-    features: int
+    features: Count
     """Number of units of each layer, at least 1."""
-    layers: int = 1
+    layers: Count = 1
     """Number of recurrent layers, at least 1."""
     bidirectional: bool = False
     """Whether each layer also runs from the last step to the first."""
-    embedding: int = 0
+    embedding: CountOrZero = 0
     """Size of the vectors of symbols, at least 0; 0: one-hot vectors."""
-    dropout: float = 0.0
+    dropout: Share = 0.0
     """Rate of dropout on the outputs of each layer, in [0, 1)."""
-    forget_bias: float = 0.0
+    forget_bias: NotNegative = 0.0
     """Initial bias of the forget gate of an LSTM (Gers et al., 2000), at least 0."""
-    kernel: int = 3
+    kernel: Count = 3
     """Size of the kernels of a convolutional cell, at least 1."""
     library: Literal["rnncells", "flax"] = "rnncells"
     """The library of the layers and cells. The parameters are the same."""
 
     def __post_init__(self):
-        check_choices(self)
-        check_counts(self, "features", "layers", "kernel")
-        check_counts(self, "embedding", least=0)
-        check_share(self, "dropout")
-        require(
-            0 <= self.forget_bias < math.inf,
-            f"`forget_bias` must be at least 0, got {self.forget_bias}.",
-        )
         require(
             self.library == "rnncells" or not self.forget_bias,
             "`forget_bias` must be 0 if `library` is 'flax', whose cells initialize "
@@ -63,62 +51,60 @@ class Network:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Optimizer:
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
-    rate: float
+    rate: Positive
     """Largest learning rate, > 0."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """cosine: the rate falls to `final` times `rate` at the last update."""
-    warmup: int = 0
+    warmup: CountOrZero = 0
     """Changes of the weights in which the rate rises from 0, at least 0."""
-    final: float = 0.0
+    final: Share = 0.0
     """Share of the rate that is left at the end of the schedule, in [0, 1)."""
-    b2: float = 0.999
+    b2: Share = 0.999
     """Decay of Adam's mean of squared gradients, in [0, 1)."""
-    weight_decay: float = 0.0
+    weight_decay: Share = 0.0
     """Weight decay, in [0, 1)."""
-    clip: float = 1.0
+    clip: Positive = 1.0
     """Gradients with a larger norm are clipped to this norm, > 0."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Batches whose mean gradient makes one change of the weights, at least 1."""
-    ema: float = 0.0
+    ema: Share = 0.0
     """Decay of the moving average of the weights that is tested, in [0, 1); 0: none."""
 
     def __post_init__(self):
-        check_choices(self)
-        check_positive(self, "rate", "clip")
-        check_counts(self, "accumulate")
-        check_counts(self, "warmup", least=0)
-        check_share(self, "final", "b2", "weight_decay", "ema")
+        require(
+            self.schedule == "cosine" or not self.final,
+            "`final` must be 0 if `schedule` is 'constant', whose rate does not fall, "
+            f"got {self.final}.",
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Training:
     """How long to train, and when to test."""
 
-    updates: int
+    updates: Count
     """Number of batches to train on, at least 1."""
-    batch: int
+    batch: Count
     """Sequences in a batch, at least 1."""
-    evaluate_every: int
+    evaluate_every: Count
     """Updates between two evaluations on the validation split, at least 1."""
-    patience: int = 0
+    patience: CountOrZero = 0
     """Training ends after this number of evaluations without a smaller validation loss
     of any network; 0: after the last update."""
-    chunk: int = 50
+    tested: Literal["best", "last"] = "best"
+    """Which weights are tested. best: those with the smallest validation loss. last:
+    those after the last update."""
+    chunk: Count = 50
     """Updates in one compiled call, at least 1. Between two calls, a run can stop."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Type of the computation. Weights and the loss are float32."""
 
-    def __post_init__(self):
-        check_choices(self)
-        check_counts(self, "updates", "batch", "evaluate_every", "chunk")
-        check_counts(self, "patience", least=0)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Published:
     """A figure to compare with."""
 
@@ -132,31 +118,31 @@ class Published:
     """Where the figure was published, or how it was computed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Supervised:
     """A network that is trained on a data set."""
 
     title: str
     """Short title of the experiment."""
-    seed: int = 0
+    seed: Seed = 0
     """Random seed of all networks, in [0, 2**32)."""
-    seeds: int = 1
+    seeds: Count = 1
     """Number of networks to train at once, each with its own random stream, at least
     1."""
     published: Published
-    task: CharLM | JapaneseVowels | Pixels | Copying | Adding | MovingDigits
+    task: Annotated[AnyDataTask, Field(discriminator="name")]
     model: Network
     optimizer: Optimizer
     training: Training
 
     def __post_init__(self):
-        check_counts(self, "seeds")
-        require(
-            0 <= self.seed < 2**32, f"`seed` must be in [0, 2**32), got {self.seed}."
-        )
         require(
             self.optimizer.accumulate <= self.training.updates,
             "`optimizer.accumulate` must be at most `training.updates` "
             f"{self.training.updates}, got {self.optimizer.accumulate}.",
+        )
+        require(
+            getattr(self.task, "held_out", True) or self.training.tested == "last",
+            "`training.tested` must be 'last' if `task.held_out` is false, got 'best'.",
         )
         self.task.check_network(self.model)

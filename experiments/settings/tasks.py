@@ -5,14 +5,14 @@ step, not only at the end. `asked_from_end`: for `is_along`, the position of the
 prediction that needs the first symbols, counted from the end; 1 is the last step.
 """
 
-import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
-from experiments.settings.rules import check_choices, check_counts, require
+from pydantic import Field
+
+from experiments.settings.rules import Count, NotNegative, require, settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EmbeddedReber:
     """Predicting the next symbols of the embedded Reber grammar (Experiment 1)."""
 
@@ -22,18 +22,15 @@ class EmbeddedReber:
 
     name: Literal["embedded-reber"] = "embedded-reber"
     """The task; only the config file chooses it."""
-    strings: int = 256
+    strings: Count = 256
     """Number of strings of the training set, and of the test set, at least 1."""
-    pairs: int = 3
+    pairs: Count = 3
     """Pairs of training and test sets; trials use them in turn; at least 1."""
     distinct: bool = False
     """Whether the strings of a training set are all different."""
 
-    def __post_init__(self):
-        check_counts(self, "strings", "pairs")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class LongLags:
     """Predicting every next symbol; the last equals the first (2a, 2b)."""
 
@@ -43,7 +40,7 @@ class LongLags:
 
     name: Literal["long-lags"] = "long-lags"
     """The task; only the config file chooses it."""
-    lag: int = 100
+    lag: Annotated[int, Field(ge=2, lt=2**31)] = 100
     """Steps from the first symbol to the last, p, at least 2."""
     is_random: bool = False
     """Whether the symbols in between are random (2b) or in a fixed order (2a)."""
@@ -51,12 +48,8 @@ class LongLags:
     """Steps whose error is measured, for success and for growth: all, or only the last
     symbol."""
 
-    def __post_init__(self):
-        check_choices(self)
-        check_counts(self, "lag", least=2)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VeryLongLags:
     """Remembering the second symbol until a trigger (2c)."""
 
@@ -65,19 +58,15 @@ class VeryLongLags:
 
     name: Literal["very-long-lags"] = "very-long-lags"
     """The task; only the config file chooses it."""
-    lag: int = 50
+    lag: Count = 50
     """Minimum number of distractors, q, at least 1."""
-    distractors: int = 50
+    distractors: Count = 50
     """Number of different distractors, p, at least 1."""
-    go_on: float = 0.9
+    go_on: Annotated[float, Field(gt=0, lt=1)] = 0.9
     """Probability of each further distractor, in (0, 1)."""
 
-    def __post_init__(self):
-        check_counts(self, "lag", "distractors")
-        require(0 < self.go_on < 1, f"`go_on` must be in (0, 1), got {self.go_on}.")
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TwoClasses:
     """Classifying a noisy sequence by its first numbers (3)."""
 
@@ -86,32 +75,28 @@ class TwoClasses:
 
     name: Literal["two-classes"] = "two-classes"
     """The task; only the config file chooses it."""
-    length: int = 100
+    length: Count = 100
     """Minimum length, T; the maximum is T + T/10; at least 1."""
-    information: int = 3
+    information: Count = 3
     """Number of first values that encode the class, N, in [1, length]."""
-    variance: float = 0.2
+    variance: NotNegative = 0.2
     """Variance of the noise, at least 0."""
     noisy_signal: bool = False
     """Whether the first values have noise too (3b)."""
     targets: tuple[float, float] = (1.0, 0.0)
     """Targets of the two classes."""
-    target_variance: float = 0.0
+    target_variance: NotNegative = 0.0
     """Variance of the noise on training targets, at least 0 (3c)."""
 
     def __post_init__(self):
-        check_counts(self, "length", "information")
         require(
             self.information <= self.length,
             f"`information` must be at most `length` {self.length}, got "
             f"{self.information}.",
         )
-        for name in ("variance", "target_variance"):
-            value = getattr(self, name)
-            require(0 <= value < math.inf, f"`{name}` must be >= 0, got {value}.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class MarkedPairs:
     """Adding or multiplying two marked numbers (4, 5)."""
 
@@ -120,7 +105,7 @@ class MarkedPairs:
 
     name: Literal["marked-pairs"] = "marked-pairs"
     """The task; only the config file chooses it."""
-    length: int = 100
+    length: Annotated[int, Field(ge=24, lt=2**31)] = 100
     """Minimum length, T; the maximum is T + T/10; at least 24."""
     operation: Literal["sum", "product"] = "sum"
     """Operation on the two numbers."""
@@ -128,12 +113,8 @@ class MarkedPairs:
     """Marked numbers that count as neutral (0 in sums, 1 in products) in the first
     pair: only the one picked first, or both."""
 
-    def __post_init__(self):
-        check_choices(self)
-        check_counts(self, "length", least=24)
 
-
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TemporalOrder:
     """Classifying the order of symbols that are far apart (6)."""
 
@@ -144,7 +125,7 @@ class TemporalOrder:
     """The task; only the config file chooses it."""
     positions: tuple[tuple[int, int], ...] = ((10, 20), (50, 60))
     """First and last possible step of each X or Y, counted from 0."""
-    lengths: tuple[int, int] = (100, 110)
+    lengths: tuple[Count, Count] = (100, 110)
     """Minimum and maximum length of a sequence, in steps, inclusive."""
 
     def __post_init__(self):
@@ -167,17 +148,9 @@ class TemporalOrder:
             f"`positions` must lie in [1, {last}], between the first and the last step "
             f"of the shortest sequence, got {self.positions}.",
         )
-        require(
-            self.lengths[1] < 2**31,
-            f"`lengths` must be below 2**31, got {self.lengths}.",
-        )
 
 
-TASK_OPTIONS = {
-    "embedded-reber": EmbeddedReber,
-    "long-lags": LongLags,
-    "very-long-lags": VeryLongLags,
-    "two-classes": TwoClasses,
-    "marked-pairs": MarkedPairs,
-    "temporal-order": TemporalOrder,
-}
+AnyTask = (
+    EmbeddedReber | LongLags | VeryLongLags | TwoClasses | MarkedPairs | TemporalOrder
+)
+TASK_OPTIONS = {task.name: task for task in get_args(AnyTask)}

@@ -1,5 +1,6 @@
 """Shared parts of the classification tasks."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.settings.rules import require
+from experiments.supervised.parts import SIZE, sum_over_parts
 from experiments.supervised.task import Array
 
 
@@ -54,24 +56,37 @@ def drawn(data: Labelled, key: Array, update: Array, batch: int) -> Labelled:
     return jax.tree.map(lambda leaf: leaf[chosen], data)
 
 
-def scores(logits: Array, labels: Array, classes: int) -> dict[str, Array]:
+def scores(
+    logits_of: Callable[[Labelled], Array],
+    data: Labelled,
+    classes: int,
+    size: int = SIZE,
+) -> dict[str, Array]:
     """Returns the mean loss, the accuracy and the confusion matrix.
 
     Args:
-      logits: `(count, classes)`.
-      labels: `(count,)`.
+      logits_of: function of some sequences; returns their logits, `(count, classes)`.
+      data: the sequences and their labels.
       classes: number of classes.
+      size: number of sequences in one call of `logits_of`, at least 1.
 
     Returns:
       `loss` in nats; `accuracy` in percent; `confusion`, `(classes, classes)`: the
       number of sequences of each class (row) that were given each class (column).
     """
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    answers = logits.argmax(-1)
-    confusion = jnp.zeros((classes, classes), jnp.int32).at[labels, answers].add(1)
+
+    def sums(part: Labelled, mask: Array) -> tuple[Array, Array]:
+        logits, labels = logits_of(part), part.labels
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        confusion = jnp.zeros((classes, classes), jnp.int32)
+        confusion = confusion.at[labels, logits.argmax(-1)].add(mask)
+        return jnp.sum(losses, where=mask), confusion
+
+    loss, confusion = sum_over_parts(sums, data, size)
+    count = len(data.labels)
     return {
-        "loss": losses.mean(),
-        "accuracy": 100 * jnp.mean(answers == labels),
+        "loss": loss / count,
+        "accuracy": 100 * jnp.trace(confusion) / count,
         "confusion": confusion,
     }
 

@@ -28,8 +28,9 @@ from experiments.folder import (
 from experiments.reports.data_tables import spread
 from experiments.settings.league import LeagueTask
 from experiments.settings.options import DataFlags
-from experiments.settings.reading import nearest, to_dict
+from experiments.settings.reading import to_dict
 from experiments.settings.rules import ConfigError, require
+from experiments.settings.wording import nearest
 from experiments.supervised.loop import LossNotFinite
 from experiments.supervised.network import cell_names
 from experiments.supervised.run import train

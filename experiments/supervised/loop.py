@@ -5,6 +5,7 @@ resumed run is bit-identical to an uninterrupted one.
 """
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.checkpoint import Checkpoints, agreed
+from experiments.checkpoint import Checkpoints
 from experiments.folder import CHECKPOINTS
 from experiments.interruption import Interrupted, Interruption
+from experiments.processes import ending_together, largest
 from experiments.progress import Progress
 from experiments.settings.rules import ConfigError
 from experiments.supervised.metrics import Metrics
@@ -32,7 +34,8 @@ class Run:
       trainer: the trainer of the experiment.
       folder: folder of the run.
       metrics: writer of the metrics.
-      profile: folder for a trace of one call; None: no trace.
+      profile: folder for a trace of the second call, or of the first one if it is also
+        the last; None: no trace.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Run:
         self.update = 0
         self.seconds = 0.0
         self.last_saved = 0
+        self.calls = 0
 
     def train(self) -> None:
         """Trains until the last update, or until no network gets better.
@@ -71,7 +75,7 @@ class Run:
                 while not self._is_over():
                     self._advance(progress)
                     self.seconds = before + time.monotonic() - started
-                    number = agreed(interruption.requested)
+                    number = largest(interruption.requested)
                     if checkpoints.are_due() or number is not None:
                         self._save(checkpoints)
                     if number is not None:
@@ -79,6 +83,12 @@ class Run:
                         saved = f"saved at update {self.update:,} in {self.folder}"
                         raise Interrupted(number, saved)
                 self._save(checkpoints)
+            if self.profile is not None:
+                print(
+                    "warning: no trace was written, because this process made "
+                    f"{self.calls} compiled calls of updates.",
+                    file=sys.stderr,
+                )
 
     def _is_over(self) -> bool:
         patience = self.training.patience
@@ -96,19 +106,21 @@ class Run:
             shardings,
         )
         found = checkpoints.restore({"state": like, "seconds": 0.0, "size": 0})
-        if found is None:
-            self.metrics.restart(0)
-            return
-        self.update, saved = found
-        self.last_saved = self.update
-        self.state, self.seconds = saved["state"], float(saved["seconds"])
-        self.metrics.restart(int(saved["size"]))
+        size = 0
+        if found is not None:
+            self.update, saved = found
+            self.last_saved = self.update
+            self.state, self.seconds = saved["state"], float(saved["seconds"])
+            size = int(saved["size"])
+        with ending_together():
+            self.metrics.restart(size, self.update)
 
     def _save(self, checkpoints: Checkpoints) -> None:
         """Writes the metrics to disk, then the checkpoint that refers to them."""
         if self.update == self.last_saved:
             return
-        size = self.metrics.sync()
+        with ending_together():
+            size = self.metrics.sync()
         state = {"state": self.state, "seconds": self.seconds, "size": size}
         checkpoints.save(self.update, state)
         self.last_saved = self.update
@@ -128,26 +140,37 @@ class Run:
     def _advance(self, progress: Progress) -> None:
         """Makes one compiled call of updates, and an evaluation if it is due."""
         count, data = self._count(), self.trainer.data
-        trace = contextlib.nullcontext()
-        # The first call also compiles; the second one is more typical.
-        if self.profile is not None and self.update > 0:
-            trace, self.profile = jax.profiler.trace(str(self.profile)), None
-        with trace:
+        with self._trace(count):
             self.state, losses = self.trainer.advance(
                 self.state, data, self.update, count
             )
             losses = _host(losses)
+        self.calls += 1
         self._check(losses)
         self.update += count
-        mean = losses.mean(0)
-        self.metrics.write(self.update, "train", {"loss": mean})
-        text = f"loss {mean.mean():.3f}"
+        found = {"train": {"loss": losses.mean(0)}}
         is_last = self.update == self.training.updates
         if self.update % self.training.evaluate_every == 0 or is_last:
             self.state, metrics = self.trainer.validate(self.state, data, self.update)
-            metrics = jax.tree.map(_host, metrics)
-            self.metrics.write(self.update, "validation", metrics)
-        best = _host(self.state.best_loss).mean()
+            found["validation"] = jax.tree.map(_host, metrics)
+        # After the compiled calls, which wait for the other processes.
+        with ending_together():
+            for split, metrics in found.items():
+                self.metrics.write(self.update, split, metrics)
+        self._show(progress, losses.mean())
+
+    def _trace(self, count: int) -> contextlib.AbstractContextManager:
+        """Returns a context manager that writes the trace, if the next call has one."""
+        is_only = self.update + count == self.training.updates
+        # The first call also compiles; the second one is more typical.
+        if self.profile is None or not (self.calls or is_only):
+            return contextlib.nullcontext()
+        folder, self.profile = self.profile, None
+        return jax.profiler.trace(str(folder))
+
+    def _show(self, progress: Progress, loss: float) -> None:
+        """Reports the mean loss, and the best validation loss if there is one."""
+        text, best = f"loss {loss:.3f}", _host(self.state.best_loss).mean()
         if np.isfinite(best):
             text += f", best validation {best:.3f}"
         progress.show(self.update, text)

@@ -15,6 +15,8 @@ from experiments.settings.rules import ConfigError
 class Metrics:
     """Appends to `metrics.jsonl`, one line for each call of `write`.
 
+    A context manager, which closes the files.
+
     Args:
       path: the file; None writes nothing, as in all processes but the first.
       tensorboard: folder for TensorBoard; None: no such files.
@@ -25,18 +27,28 @@ class Metrics:
 
     def __init__(self, path: Path | None, tensorboard: Path | None = None):
         self.path = path
-        self.writer = None
-        if tensorboard is not None and path is not None:
-            self.writer = _tensorboard().SummaryWriter(str(tensorboard))
+        self.tensorboard = None if path is None else tensorboard
+        self.writer: Any = None
+        if self.tensorboard is not None:
+            _tensorboard()
 
-    def restart(self, size: int) -> None:
+    def __enter__(self) -> "Metrics":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def restart(self, size: int, update: int = 0) -> None:
         """Continues after the first bytes of the file, whose other lines are dropped.
+
+        TensorBoard hides what earlier processes wrote after that update.
 
         Args:
           size: number of bytes to keep.
+          update: number of updates before.
 
         Raises:
-          ConfigError: the file is shorter.
+          ConfigError: the file is shorter, or cannot be written.
         """
         if self.path is None:
             return
@@ -49,6 +61,15 @@ class Metrics:
         with writing(self.path):
             self.path.touch()
             os.truncate(self.path, size)
+        self.close()
+        if self.tensorboard is not None:
+            with writing(self.tensorboard):
+                # A suffix, because names have seconds only: none replaces another.
+                self.writer = _tensorboard().SummaryWriter(
+                    str(self.tensorboard),
+                    purge_step=update + 1,
+                    filename_suffix=f".{update:010}",
+                )
 
     def write(self, update: int, split: str, metrics: dict[str, np.ndarray]) -> None:
         """Writes the metrics of all networks after an update.
@@ -82,9 +103,10 @@ class Metrics:
             return file.tell()
 
     def close(self) -> None:
-        """Closes the files."""
-        if self.writer is not None:
-            self.writer.close()
+        """Closes the files of TensorBoard."""
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            writer.close()
 
 
 def to_numbers(array: np.ndarray) -> Any:

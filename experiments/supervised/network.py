@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 import rnncells
-from experiments.settings.reading import nearest
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Network, Supervised
+from experiments.settings.wording import nearest
 
 Array = jax.Array
 # The library that runs the layers; cells are looked up in it by name.

@@ -1,20 +1,24 @@
 """Trains and tests on a data set, and writes the run's folder; see `folder.py`."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from flax import traverse_util
-from jax.experimental import multihost_utils
 
 from experiments.environment import note_environment
 from experiments.folder import (
     CHECKPOINTS,
+    CONFIG,
     ENVIRONMENT,
     METRICS,
+    PROFILE,
     RESULT,
+    TENSORBOARD,
     WEIGHTS,
     begin,
     check,
@@ -25,15 +29,16 @@ from experiments.folder import (
     writing,
     written,
 )
+from experiments.processes import check_same, ending_together, is_first
 from experiments.reports.data_tables import print_data_table
 from experiments.settings.options import DataFlags
 from experiments.settings.reading import to_dict
+from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
+from experiments.supervised.identity import note_identity
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics, to_numbers
 from experiments.supervised.trainer import Trainer
-
-TENSORBOARD, PROFILE = "tensorboard", "profile"
 
 
 def run(
@@ -45,8 +50,8 @@ def run(
 ) -> None:
     """Trains and tests all networks, writes the folder and prints the table.
 
-    With several processes, every process calls this function with the same arguments
-    and folder; the first one writes.
+    With several processes, every process calls this function with the same config and
+    folder; the first one writes. An error in one of them ends all of them.
 
     Args:
       experiment: the config.
@@ -59,7 +64,8 @@ def run(
     Raises:
       LossNotFinite: a loss is NaN or infinite.
       ConfigError: the folder has other contents, or another process uses it; a data
-        file is missing or damaged.
+        file is missing, damaged, or has changed since the run was started; the
+        processes have different configs or folders.
       Interrupted: a signal has ended the run; its state was saved.
     """
     result = train(experiment, folder, name, reading, flags)
@@ -80,44 +86,63 @@ def train(
     Arguments and errors are those of `run`. Only the first of several processes
     returns a result; the others return None.
     """
-    trainer = Trainer(experiment)
-    if jax.process_index() > 0:
-        _wait_for_folder()
-        _train(trainer, folder, Metrics(None), None)
-        return None
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        # Checked again: the folder can have changed since the command line checked it.
-        check(folder, experiment, flags.overwrite)
-        begin(folder, experiment, flags.overwrite)
-        environment, *resumed = note_environment(folder)
-        _wait_for_folder()
-        tensorboard = folder / TENSORBOARD if flags.tensorboard else None
-        metrics = Metrics(folder / METRICS, tensorboard)
-        profile = folder / PROFILE if flags.profile else None
+    result = None
+    check_same(to_json(to_dict(experiment)), "config")
+    with contextlib.ExitStack() as opened:
+        metrics, environments = Metrics(None), []
+        with ending_together():
+            trainer = Trainer(experiment)
+            if is_first():
+                opened.enter_context(_locked(folder))
+                environments = _begin(trainer, folder, flags)
+                metrics = opened.enter_context(_metrics(folder, flags))
+        with ending_together():
+            _check_visible(folder)
+        profile = folder / PROFILE if flags.profile and is_first() else None
         training, splits = _train(trainer, folder, metrics, profile)
-        for split, found in splits.items():
-            # The curve has the validation losses already.
-            if split != "validation":
-                metrics.write(training.update, split, found)
-        metrics.close()
-        of_run = {
-            "name": name,
-            "reading": reading,
-            # At the start, and each time the run was resumed in another environment.
-            "environment": environment,
-            "resumed": resumed,
-        }
-        result = of_run | result_of(training, splits)
-        _write(folder, training, result)
+        with ending_together():
+            if is_first():
+                _write_tests(metrics, training.update, splits)
+                # At the start, and each time the run resumed in another environment.
+                environment, *resumed = environments
+                of_run = {"name": name, "reading": reading, "environment": environment}
+                result = of_run | {"resumed": resumed} | result_of(training, splits)
+                _write(folder, training, result)
     return result
 
 
-def _wait_for_folder() -> None:
-    """Lets other processes continue when the first one has prepared the folder."""
-    if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("the folder is ready")
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Makes the folder, and locks it against other runs."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        yield
+
+
+def _begin(trainer: Trainer, folder: Path, flags: DataFlags) -> list[dict[str, Any]]:
+    """Prepares the folder; returns the environments of the run so far."""
+    # Checked again: the folder can have changed since the command line checked it.
+    check(folder, trainer.experiment, flags.overwrite)
+    begin(folder, trainer.experiment, flags.overwrite)
+    note_identity(folder, trainer.task)
+    return note_environment(folder)
+
+
+def _metrics(folder: Path, flags: DataFlags) -> Metrics:
+    return Metrics(
+        folder / METRICS, folder / TENSORBOARD if flags.tensorboard else None
+    )
+
+
+def _check_visible(folder: Path) -> None:
+    """Checks that this process sees the files of the first one."""
+    if not (folder / CONFIG).is_file():
+        raise ConfigError(
+            f"process {jax.process_index()} must see the files of process 0 in "
+            f"`{folder}`, but {CONFIG} is missing there. Pass a shared folder with "
+            "--out."
+        )
 
 
 def result_of(
@@ -141,6 +166,15 @@ def result_of(
         "seconds": training.seconds,
         "devices": training.trainer.mesh.size,
     }
+
+
+def _write_tests(metrics: Metrics, update: int, splits: dict[str, Any]) -> None:
+    """Adds the metrics of the test to the curves, and closes them."""
+    for split, found in splits.items():
+        # The curves have the validation losses already.
+        if split != "validation":
+            metrics.write(update, split, found)
+    metrics.close()
 
 
 def _write(folder: Path, training: Run, result: dict[str, Any]) -> None:

@@ -16,17 +16,35 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from experiments.folder import CONFIG, WEIGHTS, read_json
+from experiments.datasets.text import decode, encode
+from experiments.folder import CONFIG, DATA, WEIGHTS, read_json
 from experiments.settings.data_tasks import CharLM
 from experiments.settings.options import Sample
 from experiments.settings.reading import from_dict
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
+from experiments.supervised.network import SequenceNetwork
 from experiments.supervised.task import Array
-from experiments.supervised.tasks.char_lm import CharLMTask
+from experiments.supervised.tasks.char_lm import network_of, text_of
 
 # Characters of one compiled call, which are printed together.
 CHUNK = 32
+# Smaller temperatures are 0 on the device: the smallest normal number of float32.
+SMALLEST = float(jnp.finfo(jnp.float32).tiny)
+
+
+class LanguageModel(NamedTuple):
+    """A trained language model.
+
+    Attributes:
+      network: the network.
+      params: its parameters.
+      symbols: the alphabet of the text that it was trained on.
+    """
+
+    network: SequenceNetwork
+    params: Any
+    symbols: str
 
 
 class Drawn(NamedTuple):
@@ -85,10 +103,11 @@ class Sampler:
 
     def choose(self, key: Array, logits: Array) -> Array:
         """Draws the code of one character from logits `(symbols,)`."""
-        if self.temperature == 0:
+        if self.temperature < SMALLEST:
             return logits.argmax()
-        logits = nucleus(logits / self.temperature, self.top_p)
-        return jax.random.categorical(key, logits)
+        # The largest becomes 0: a small temperature must not make it infinite.
+        logits = (logits - logits.max()) / self.temperature
+        return jax.random.categorical(key, nucleus(logits, self.top_p))
 
 
 def nucleus(logits: Array, top_p: float) -> Array:
@@ -97,16 +116,19 @@ def nucleus(logits: Array, top_p: float) -> Array:
     >>> nucleus(jnp.log(jnp.array([0.1, 0.6, 0.3])), 0.8)[0]
     Array(-inf, dtype=float32)
     """
+    if top_p == 1:
+        return logits
     order = jnp.argsort(-logits)
     probabilities = jax.nn.softmax(logits)[order]
-    # The likeliest symbol is always in the set.
     before = jnp.cumsum(probabilities) - probabilities
-    is_in = jnp.zeros(logits.shape, bool).at[order].set(before < top_p)
+    # The likeliest symbol is in the set, also if `top_p` is 0 in float32.
+    is_among = (before < top_p).at[0].set(True)
+    is_in = jnp.zeros(logits.shape, bool).at[order].set(is_among)
     return jnp.where(is_in, logits, -jnp.inf)
 
 
-def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
-    """Returns the task and the parameters of one network of a finished run.
+def load(folder: Path, network: int = 0) -> LanguageModel:
+    """Returns one network of a finished run.
 
     Args:
       folder: folder of the run.
@@ -116,6 +138,31 @@ def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
       ConfigError: the folder has no finished run of a language model, a file is
         damaged, or there is no network of this number.
     """
+    experiment = _experiment(folder)
+    if not 0 <= network < experiment.seeds:
+        raise ConfigError(
+            f"`--network` must be in [0, {experiment.seeds}), got {network}."
+        )
+    try:
+        with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
+            flat = {name: array[network] for name, array in arrays.items()}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    params, symbols = traverse_util.unflatten_dict(flat, sep="/"), _symbols(folder)
+    if symbols is None:
+        symbols = text_of(experiment.task.file).symbols
+    outputs = len(params["dense"]["bias"])
+    if len(symbols) != outputs:
+        raise ConfigError(
+            f"the network in `{folder}` has {outputs} symbols, but its alphabet has "
+            f"{len(symbols)}: {folder / DATA} is missing or damaged, or the text has "
+            "changed."
+        )
+    return LanguageModel(network_of(experiment, outputs), params, symbols)
+
+
+def _experiment(folder: Path) -> Supervised:
+    """Returns the config of a finished run of a language model."""
     if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
         raise ConfigError(
             f"`sample` needs the folder of a finished run of a language model, got "
@@ -128,19 +175,21 @@ def load(folder: Path, network: int = 0) -> tuple[CharLMTask, Any]:
             f"`sample` needs a language model, got a run of `{experiment.task.name}` "
             f"in `{folder}`."
         )
-    if not 0 <= network < experiment.seeds:
-        raise ConfigError(
-            f"`--network` must be in [0, {experiment.seeds}), got {network}."
-        )
-    try:
-        with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
-            flat = {name: array[network] for name, array in arrays.items()}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
     # Flax's layers have no `step`; the parameters are the same.
     model = dataclasses.replace(experiment.model, library="rnncells")
-    experiment = dataclasses.replace(experiment, model=model)
-    return CharLMTask(experiment), traverse_util.unflatten_dict(flat, sep="/")
+    return dataclasses.replace(experiment, model=model)
+
+
+def _symbols(folder: Path) -> str | None:
+    """Returns the alphabet of a run; None for runs that did not store it."""
+    path = folder / DATA
+    if not path.is_file():
+        return None
+    found = read_json(path)
+    symbols = found.get("symbols") if isinstance(found, dict) else None
+    if not isinstance(symbols, str):
+        raise ConfigError(f"{path} is damaged: `symbols` must be a string.")
+    return symbols
 
 
 def print_sample(folder: Path, options: Sample) -> None:
@@ -154,12 +203,13 @@ def print_sample(folder: Path, options: Sample) -> None:
       ConfigError: see `load`; or the prompt has a character that the text of the run
         does not have.
     """
-    task, params = load(folder, options.network)
-    prompt = task.text.encode(options.prompt)
-    sampler = Sampler(task.model, params, options.temperature, options.top_p)
-    print(options.prompt, end="", flush=True)
-    for codes in stream(sampler, prompt, options.characters, options.seed):
-        print(task.text.decode(codes), end="", flush=True)
+    network, params, symbols = load(folder, options.network)
+    prompt = options.prompt or ("\n" if "\n" in symbols else symbols[0])
+    codes = encode(prompt, symbols)
+    sampler = Sampler(network, params, options.temperature, options.top_p)
+    print(prompt, end="", flush=True)
+    for drawn in stream(sampler, codes, options.characters, options.seed):
+        print(decode(drawn, symbols), end="", flush=True)
     print()
 
 

@@ -1,6 +1,8 @@
 """The base class of the tasks on data sets."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import flax.linen as nn
@@ -23,9 +25,14 @@ class Task:
       model: the network, a Flax module.
       sample: one batch of inputs, to initialize the model.
       splits: names of the splits to evaluate after training.
+      identity: what identifies data that come from files: `sha256`, and other JSON
+        values. A resumed run must have the same. Default: empty.
+      origin: name of these files, for errors.
     """
 
     data: Any = ()
+    identity: Mapping[str, Any] = MappingProxyType({})
+    origin: str = ""
     model: nn.Module
     sample: Any
     splits: tuple[str, ...] = ("validation", "test")

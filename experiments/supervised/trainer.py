@@ -30,10 +30,10 @@ class State(NamedTuple):
       optimizer: the state of the optimizer.
       average: moving average of the parameters, which is tested; None without one.
       carry: what one batch hands to the next, see `Task.initial_carry`.
-      best: the tested parameters with the smallest validation loss.
-      best_loss: their validation loss.
-      best_update: number of updates before them.
-      waited: number of evaluations since then.
+      best: the parameters to test after training, see `training.tested`.
+      best_loss: the smallest validation loss.
+      best_update: number of updates before `best`.
+      waited: number of evaluations since `best_loss`.
     """
 
     params: Any
@@ -69,6 +69,7 @@ class Trainer:
         self.experiment = experiment
         self.task = TASKS[experiment.task.name](experiment) if task is None else task
         self.optimizer = optimizer_of(experiment.optimizer, experiment.training.updates)
+        self.keeps_last = experiment.training.tested == "last"
         self.root = jax.random.key(experiment.seed)
         devices = jax.devices() if devices is None else devices
         sizes = range(1, len(devices) + 1)
@@ -175,7 +176,7 @@ class Trainer:
         new = state._replace(
             params=params,
             optimizer=optimizer,
-            average=self._averaged(state.average, params, number),
+            average=self._averaged(state.average, params, number + 1),
             carry=jax.lax.stop_gradient(carry),
         )
         return new, value
@@ -186,11 +187,23 @@ class Trainer:
             return leaf
         return jax.lax.with_sharding_constraint(leaf, self._sharding("data"))
 
-    def _averaged(self, average: Any, params: Any, number: Array) -> Any:
-        """Returns the moving average of the parameters, which follows fast at first."""
+    def _averaged(self, average: Any, params: Any, updates: Array) -> Any:
+        """Returns the moving average of the parameters, which follows fast at first.
+
+        It moves when the parameters change: at every `accumulate`-th update.
+
+        Args:
+          average: the average before; None without one.
+          params: the parameters after the update.
+          updates: number of updates, with this one.
+        """
         if average is None:
             return None
-        decay = jnp.minimum(self.experiment.optimizer.ema, (1 + number) / (10 + number))
+        optimizer = self.experiment.optimizer
+        changes = updates // optimizer.accumulate
+        # 1/10 at the first change.
+        decay = jnp.minimum(optimizer.ema, changes / (9 + changes))
+        decay = jnp.where(updates % optimizer.accumulate == 0, decay, 1.0)
         return optax.incremental_update(params, average, 1 - decay)
 
     @partial(jax.jit, static_argnums=0)
@@ -213,10 +226,11 @@ class Trainer:
             metrics = self.task.evaluate(tested, data, "validation")
             is_best = metrics["loss"] < state.best_loss
             choose = partial(jnp.where, is_best)
+            keep = partial(jnp.where, is_best | self.keeps_last)
             new = state._replace(
-                best=jax.tree.map(choose, tested, state.best),
+                best=jax.tree.map(keep, tested, state.best),
                 best_loss=choose(metrics["loss"], state.best_loss),
-                best_update=choose(update, state.best_update),
+                best_update=keep(update, state.best_update),
                 waited=choose(0, state.waited + 1),
             )
             return new, metrics

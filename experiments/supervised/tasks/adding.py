@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from experiments.datasets import adding
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
+from experiments.supervised.parts import sum_over_parts
 from experiments.supervised.task import Array, Task
 
 # Sequences of each evaluation; no update uses these keys.
@@ -44,7 +45,11 @@ class AddingTask(Task):
         """Returns the mean squared error."""
         key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
         batch = adding.sample(key, TESTED, self.length)
-        return {"loss": jnp.mean(self._errors(params, batch) ** 2)}
+
+        def total(part: adding.Adding, mask: Array) -> Array:
+            return jnp.sum(self._errors(params, part) ** 2, where=mask)
+
+        return {"loss": sum_over_parts(total, batch) / TESTED}
 
     def _errors(self, params, batch: adding.Adding, **options) -> Array:
         """Returns the differences of outputs and targets, `(count,)`."""

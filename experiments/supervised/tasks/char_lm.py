@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.datasets import text
+from experiments.settings.rules import require
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of, initial_carry
 from experiments.supervised.task import Array, Task
@@ -27,11 +28,16 @@ class CharLMTask(Task):
 
     Args:
       experiment: the config.
+
+    Raises:
+      ConfigError: the text cannot be read, or is too short.
     """
 
     def __init__(self, experiment: Supervised):
         self.options, self.batch_size = experiment.task, experiment.training.batch
-        self.text = text_of(self.options.file)
+        self.text, file = text_of(self.options.file), self.options.file
+        self.origin = f"the text file {file}" if file else "the text of Shakespeare"
+        self.identity = {"symbols": self.text.symbols, "sha256": self.text.sha256}
         parts = {split: self.text.part(split) for split in self.text.ranges}
         self.data = {split: part.codes for split, part in parts.items()}
         self.documents = {
@@ -39,15 +45,24 @@ class CharLMTask(Task):
             for split, part in parts.items()
         }
         symbols = len(self.text.symbols)
-        self.model = SequenceNetwork(
-            experiment.model, symbols, symbols, dtype=dtype_of(experiment)
-        )
+        self.model = network_of(experiment, symbols)
         self.carry_of = lambda batch: initial_carry(
             self.model, batch, experiment.model.embedding or symbols
         )
-        # Raises an error if the text is too short.
-        text.windows(len(self.data["train"]), self.batch_size, self.options.window)
+        self._check_lengths()
         self.sample = jnp.zeros((self.batch_size, 1), jnp.int32)
+
+    def _check_lengths(self) -> None:
+        """Checks that each split is long enough for its streams."""
+        text.windows(len(self.data["train"]), self.batch_size, self.options.window)
+        for split, streams in STREAMS.items():
+            # Each split also has the character before it.
+            found = len(self.data[split]) - 1
+            require(
+                found >= streams,
+                f"{self.origin} is too short: its last tenth is for validation and "
+                f"test, and {split} needs at least {streams} characters, got {found}.",
+            )
 
     def initial_carry(self) -> Any:
         """Returns the carry of every stream before its first character."""
@@ -115,6 +130,13 @@ class CharLMTask(Task):
         total = sum(counts.values())
         loss = sum(of["loss"] * counts[split] for split, of in splits.items()) / total
         return {"both": {"loss": loss, "characters": total}}
+
+
+def network_of(experiment: Supervised, symbols: int) -> SequenceNetwork:
+    """Returns the network of a config, for an alphabet of so many symbols."""
+    return SequenceNetwork(
+        experiment.model, symbols, symbols, dtype=dtype_of(experiment)
+    )
 
 
 def text_of(file: str) -> text.Text:

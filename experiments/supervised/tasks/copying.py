@@ -7,6 +7,7 @@ import optax
 from experiments.datasets import copying
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of
+from experiments.supervised.parts import sum_over_parts
 from experiments.supervised.task import Array, Task
 
 # Sequences of each evaluation; no update uses these keys.
@@ -48,12 +49,15 @@ class CopyingTask(Task):
         """Returns the loss, and the share of copied symbols that are right."""
         key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
         batch = copying.sample(key, TESTED, self.lag)
-        logits = self._logits(params, batch)
-        is_right = logits.argmax(-1) == batch.targets
-        return {
-            "loss": self._losses(logits, batch).mean(),
-            "accuracy": 100 * is_right[:, -copying.COPIED :].mean(),
-        }
+
+        def sums(part: copying.Copying, mask: Array) -> tuple[Array, Array]:
+            logits = self._logits(params, part)
+            is_right = (logits.argmax(-1) == part.targets)[:, -copying.COPIED :]
+            loss = self._losses(logits, part).mean(1)
+            return jnp.sum(loss, where=mask), jnp.sum(is_right.mean(1), where=mask)
+
+        loss, share = sum_over_parts(sums, batch)
+        return {"loss": loss / TESTED, "accuracy": 100 * share / TESTED}
 
     def _logits(self, params, batch: copying.Copying, **options) -> Array:
         _, logits = self.model.apply({"params": params}, batch.inputs, **options)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from experiments.datasets import vowels
 from experiments.settings.supervised import Supervised
@@ -43,9 +44,13 @@ class JapaneseVowelsTask(Task):
     """
 
     def __init__(self, experiment: Supervised):
-        self.layout, self.noise = experiment.task.layout, experiment.task.noise
-        size = experiment.training.batch
+        options = experiment.task
+        self.layout, self.noise = options.layout, options.noise
+        self.offset, size = options.offset, experiment.training.batch
         recorded = vowels.japanese_vowels()
+        if not options.held_out:
+            recorded = recorded._replace(train=vowels.joined(*recorded[:2]))
+            self.splits = ("test",)
         measured = vowels.statistics(recorded.train)
         parts = {
             split: vowels.normalize(utterances, *measured)
@@ -75,13 +80,18 @@ class JapaneseVowelsTask(Task):
         """Returns utterances, and the plan or the bucket of the batch."""
         at = update % len(data["order"])
         batch = jax.tree.map(lambda leaf: leaf[data["order"][at]], data["train"])
-        if self.noise:
-            key = jax.random.fold_in(key, update)
-            noise = self.noise * jax.random.normal(key, batch.inputs.shape)
-            batch = batch._replace(inputs=batch.inputs + noise)
+        batch = batch._replace(inputs=batch.inputs + self._noise(key, update, batch))
         if self.layout == "packed":
             return batch, jax.tree.map(lambda leaf: leaf[at], data["plan"])
         return batch, data["bucket"][at] if self.layout == "bucketed" else None
+
+    def _noise(self, key: Array, update: Array, batch: Labelled) -> Array:
+        """Returns noise of each frame, plus an offset of each utterance."""
+        of_frame, of_utterance = jax.random.split(jax.random.fold_in(key, update))
+        count, _, coefficients = batch.inputs.shape
+        offsets = jax.random.normal(of_utterance, (count, 1, coefficients))
+        noise = jax.random.normal(of_frame, batch.inputs.shape)
+        return self.noise * noise + self.offset * offsets
 
     def loss(
         self, params: Any, batch: tuple, carry: tuple, key: Array, update: Array
@@ -113,15 +123,20 @@ class JapaneseVowelsTask(Task):
             deterministic=False,
             rngs={"dropout": key},
         )
-        return scores(logits, utterances.labels, vowels.SPEAKERS)["loss"]
+        losses = optax.softmax_cross_entropy_with_integer_labels(
+            logits, utterances.labels
+        )
+        return losses.mean()
 
     def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
         """Returns loss, accuracy and confusion matrix."""
-        utterances = data[split]
-        _, logits = self.model.apply(
-            {"params": params}, utterances.inputs, lengths=utterances.lengths
-        )
-        return scores(logits, utterances.labels, vowels.SPEAKERS)
+
+        def logits_of(part: Labelled) -> Array:
+            return self.model.apply(
+                {"params": params}, part.inputs, lengths=part.lengths
+            )[1]
+
+        return scores(logits_of, data[split], vowels.SPEAKERS)
 
 
 def orders(count: int, size: int, random: np.random.RandomState) -> np.ndarray:

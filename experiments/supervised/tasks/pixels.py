@@ -1,6 +1,9 @@
 """Naming a handwritten digit, pixel by pixel (Le, Jaitly and Hinton, 2015)."""
 
+import hashlib
+
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.datasets import digits
 from experiments.settings.data_tasks import Pixels
@@ -24,11 +27,13 @@ class PixelsTask(Task):
     """
 
     def __init__(self, experiment: Supervised):
+        options, found = experiment.task, images_of(experiment.task)
+        if options.data == "mnist":
+            self.origin = f"the data in {options.folder}"
+            self.identity = {"sha256": sha256_of(found)}
         self.data = {
-            split: Labelled(
-                sequences(images.images, experiment.task), None, images.labels
-            )
-            for split, images in images_of(experiment.task)._asdict().items()
+            split: Labelled(sequences(images.images, options), None, images.labels)
+            for split, images in found._asdict().items()
         }
         self.batch_size = experiment.training.batch
         check_batch(self.batch_size, len(self.data["train"].labels))
@@ -50,9 +55,11 @@ class PixelsTask(Task):
 
     def evaluate(self, params, data: dict, split: str) -> dict[str, Array]:
         """Returns loss, accuracy and confusion matrix."""
-        of_split = data[split]
-        _, logits = self.model.apply({"params": params}, of_split.inputs)
-        return scores(logits, of_split.labels, digits.CLASSES)
+
+        def logits_of(part: Labelled) -> Array:
+            return self.model.apply({"params": params}, part.inputs)[1]
+
+        return scores(logits_of, data[split], digits.CLASSES)
 
 
 def images_of(options: Pixels) -> digits.Digits:
@@ -60,6 +67,15 @@ def images_of(options: Pixels) -> digits.Digits:
     return (
         digits.mnist(options.folder) if options.data == "mnist" else digits.digits8x8()
     )
+
+
+def sha256_of(found: digits.Digits) -> str:
+    """Returns the SHA-256 of all images and labels."""
+    sha256 = hashlib.sha256()
+    for images in found:
+        for array in images:
+            sha256.update(np.ascontiguousarray(array))
+    return sha256.hexdigest()
 
 
 def sequences(images, options: Pixels):

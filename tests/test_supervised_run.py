@@ -1,0 +1,245 @@
+"""Runs on data sets: their folders, texts that change, samples, several processes."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from data_configs import language_model, write_text
+from flax import traverse_util
+
+from experiments import cli
+from experiments.checkpoint import Checkpoints
+from experiments.folder import (
+    CHECKPOINTS,
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    to_json,
+)
+from experiments.settings.reading import to_dict
+from experiments.settings.rules import ConfigError
+from experiments.supervised import run as of_run
+from experiments.supervised.identity import note_identity
+from experiments.supervised.loop import Run
+from experiments.supervised.run import run
+from experiments.supervised.sampling import load
+from experiments.supervised.tasks.char_lm import CharLMTask
+from experiments.supervised.trainer import Trainer
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Stopped(Run):
+    """Ends after a checkpoint at update 3, as a process that is killed there."""
+
+    def train(self):
+        with Checkpoints(self.folder / CHECKPOINTS) as checkpoints:
+            self._resume(checkpoints)
+            self.update = 3
+            self._save(checkpoints)
+        raise KeyboardInterrupt
+
+
+def start_and_kill(config, folder, monkeypatch):
+    """Leaves an unfinished run in a folder."""
+    with monkeypatch.context() as patch:
+        patch.setattr(of_run, "Run", Stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, folder, "char-lm", None)
+
+
+@pytest.fixture
+def text(tmp_path):
+    return write_text(tmp_path / "text.txt")
+
+
+@pytest.fixture
+def folder(tmp_path, text, monkeypatch):
+    """The folder of an unfinished run."""
+    folder = tmp_path / "run"
+    start_and_kill(language_model(text), folder, monkeypatch)
+    return folder
+
+
+def test_run_does_not_resume_on_another_text(folder, text):
+    config, before = language_model(text), (folder / DATA).read_bytes()
+    # One character is another one of the same alphabet.
+    old = text.read_text()
+    text.write_text(("b" if old[0] == "a" else "a") + old[1:])
+    message = rf"text file {re.escape(str(text))} has changed since the run in .*sha256"
+    with pytest.raises(ConfigError, match=message):
+        run(config, folder, "char-lm", None)
+    assert (folder / DATA).read_bytes() == before
+    (folder / DATA).unlink()
+    with pytest.raises(ConfigError, match="data.json is missing or damaged"):
+        run(config, folder, "char-lm", None)
+
+
+def test_environment_has_the_numbers_of_devices_and_processes(folder):
+    [found] = json.loads((folder / ENVIRONMENT).read_text())
+    assert (found["devices"], found["processes"]) == (len(jax.devices()), 1)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A text without newlines, and the files that a run on it has left."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    text = write_text(folder.with_name("text.txt"), "bcde ")
+    config = language_model(text)
+    task = CharLMTask(config)
+    folder.mkdir()
+    (folder / CONFIG).write_text(to_json(to_dict(config)))
+    note_identity(folder, task)
+    params = traverse_util.flatten_dict(task.init(jax.random.key(0)), sep="/")
+    np.savez(folder / WEIGHTS, **{name: leaf[None] for name, leaf in params.items()})
+    return text, folder
+
+
+def test_sample_needs_the_text_no_more(finished, capsys):
+    text, folder = finished
+    assert json.loads((folder / DATA).read_text())["symbols"] == " bcde"
+    # Another alphabet of the same size.
+    text.write_text(text.read_text().replace("b", "x"))
+    assert load(folder).symbols == " bcde"
+    text.unlink()
+    drawing = ["sample", str(folder), "--characters", "9"]
+    assert cli.main([*drawing, "--temperature", "1e-30", "--top-p", "0.5"]) == 0
+    said = capsys.readouterr().out
+    # The text has no newline, so its first symbol is the prompt.
+    assert len(said) == 1 + 9 + 1 and said[0] == " " and set(said) <= set(" bcde\n")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ("--prompt bcx", "Character 'x' at position 2 is not in the alphabet"),
+        ("--temperature -1", "`--temperature` must be at least 0, got -1.0"),
+        ("--temperature nan", "`--temperature` must be at least 0, got nan"),
+        ("--top-p 0", r"`--top-p` must be in \(0, 1\], got 0.0"),
+        ("--top-p 1.01", r"`--top-p` must be in \(0, 1\], got 1.01"),
+        ("--network 1", r"`--network` must be in \[0, 1\), got 1"),
+    ],
+)
+def test_wrong_option_of_sample_is_one_line(options, message, finished, capsys):
+    assert cli.main(["sample", str(finished[1]), *options.split()]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and re.search(message, lines[0]), lines
+
+
+@pytest.mark.parametrize("count", [330, 300])
+def test_text_too_short_for_validation_is_refused(count, tmp_path):
+    """Validation has 16 streams; it is a twentieth of the text."""
+    text = write_text(tmp_path / "text.txt", count=count)
+    if count == 330:
+        CharLMTask(language_model(text))
+        return
+    message = "text.txt is too short: .* validation needs at least 16 .*, got 15"
+    with pytest.raises(ConfigError, match=message):
+        Trainer(language_model(text))
+
+
+# Runs command lines one after the other, in one of two processes that join once.
+PROCESS = """
+import json
+import sys
+from experiments import cli
+from experiments.supervised import distributed
+from experiments.supervised.metrics import Metrics
+
+for words, is_full in json.loads(sys.argv[1]):
+    write = Metrics.write
+
+    def fail(self, update, split, metrics):
+        if self.path is not None and split == "validation":
+            raise OSError(28, "No space left on device")
+        write(self, update, split, metrics)
+
+    Metrics.write = fail if is_full else write
+    print("status", cli.main(words), file=sys.stderr, flush=True)
+    Metrics.write = write
+    distributed.join = lambda flags: None
+"""
+
+
+def test_two_processes_train_and_fail_as_one(tmp_path, text):
+    command = ["run", "char-lm", "--task.file", str(text), "--task.window", "5"]
+    command += ["--training.batch", "8", "--training.updates", "4"]
+    command += ["--training.chunk", "2", "--training.evaluate-every", "4"]
+    command += ["--optimizer.warmup", "2", "--model.features", "6"]
+    start = partial(
+        subprocess.Popen,
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    one, two, other = tmp_path / "one", tmp_path / "two", tmp_path / "other"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    # For each process: options, and whether the disk of process 0 is full. After that
+    # error, the run is resumed.
+    cases = [
+        ([["--out", two], ["--out", two, "--seed", "1"]], False),
+        ([["--out", tmp_path / "mine"]] * 2, False),
+        ([["--out", two], ["--out", other]], False),
+        ([["--out", two]] * 2, True),
+        ([["--out", two]] * 2, False),
+    ]
+    processes = []
+    for number in range(2):
+        together = ["--coordinator", address, "--processes", "2"]
+        together += ["--process", str(number)]
+        lines = [
+            ([*command, *map(str, options[number]), *together], is_full)
+            for options, is_full in cases
+        ]
+        processes.append(start([sys.executable, "-c", PROCESS, json.dumps(lines)]))
+    said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    errors, statuses = zip(*map(outcome, said))
+    assert statuses == ([2, 2, 2, 2, 0],) * 2, said
+    ended = "process 0 has ended: "
+    wanted = [
+        ("same config, but process 1 has", "same config, but process 1 has"),
+        ("mine` is not empty", f"{ended}the folder .*mine` is not empty"),
+        ("process 1 has ended: .*shared", "process 1 must see .*other`.*shared"),
+        ("No space left on device", f"{ended}.*No space left on device"),
+    ]
+    for got, patterns in zip(zip(*errors), wanted, strict=True):
+        assert all(map(re.search, patterns, got)), got
+    assert not other.exists() and os.listdir(tmp_path / "mine") == ["notes.txt"]
+    alone = start([sys.executable, "-m", "experiments", *command, "--out", str(one)])
+    assert alone.communicate() and alone.returncode == 0
+    losses = [
+        [
+            json.loads(line)["loss"]
+            for line in (folder / METRICS).read_text().splitlines()
+        ]
+        for folder in (one, two)
+    ]
+    assert len(losses[0]) == 5
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    results = [json.loads((folder / RESULT).read_text()) for folder in (one, two)]
+    assert [result["devices"] for result in results] == [1, 2]
+    assert [result["environment"]["processes"] for result in results] == [1, 2]
+
+
+def outcome(said):
+    """Returns the errors and the exit statuses of the command lines of a process."""
+    errors = re.findall(r"^error: (.*)$", said, re.MULTILINE)
+    return errors, [int(status) for status in re.findall(r"^status (\d+)$", said, re.M)]
