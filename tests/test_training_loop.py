@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import struct
 
 import jax
@@ -46,12 +47,12 @@ class Falling(Task):
 class Changing(Falling):
     """The gradient depends on the update, so that Adam's steps differ."""
 
-    def loss(self, params, batch, carry, key, update):
-        return params["w"] * jnp.cos(1.0 + update), carry
+    def batch(self, data, key, update):
+        return jnp.full(8, jnp.cos(1.0 + update))
 
 
-def trainer_of(task=Falling, optimizer=None, seeds=1, **training):
-    """Returns a trainer with steps of 1 on one device."""
+def trainer_of(task=Falling, optimizer=None, seeds=1, devices=1, **training):
+    """Returns a trainer with steps of 1."""
     given = {"updates": 10, "batch": 8, "evaluate_every": 4, "chunk": 3}
     config = changed(
         read_config(config_path("copying-1000")),
@@ -59,7 +60,7 @@ def trainer_of(task=Falling, optimizer=None, seeds=1, **training):
         training=given | training,
     )
     config = dataclasses.replace(config, seeds=seeds)
-    return Trainer(config, task(), jax.devices()[:1])
+    return Trainer(config, task(), jax.devices()[:devices])
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,17 @@ def test_average_follows_changes_of_the_weights():
     got, _ = trainer.advance(trainer.init(), (), 0, 8)
     np.testing.assert_allclose(got.params["w"], [params["w"]], rtol=1e-5)
     np.testing.assert_allclose(got.average["w"], [average], rtol=1e-5)
+
+
+def test_each_device_computes_a_part_of_a_batch():
+    """Only then must the devices add their parts of the gradient."""
+    counts = []
+    for devices in (1, 4):
+        trainer = trainer_of(Changing, devices=devices)
+        given = trainer, trainer.init(), (), 0, 3
+        program = Trainer.advance.lower(*given).compile().as_text()
+        counts.append(len(re.findall(r" all-reduce(-start)?\(", program)))
+    assert counts == [0, 1]
 
 
 def events_in(folder):

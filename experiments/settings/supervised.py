@@ -72,7 +72,8 @@ class Optimizer:
     accumulate: Count = 1
     """Batches whose mean gradient makes one change of the weights, at least 1."""
     ema: Share = 0.0
-    """Decay of the moving average of the weights that is tested, in [0, 1); 0: none."""
+    """Decay of the moving average of the weights that is tested, in [0, 1); 0: none. It
+    moves with each change of the weights, and faster at first."""
 
     def __post_init__(self):
         require(

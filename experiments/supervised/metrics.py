@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,11 @@ class Metrics:
         self.close()
         if self.tensorboard is not None:
             with writing(self.tensorboard):
-                # A suffix, because names have seconds only: none replaces another.
+                # Names have the time in seconds only, and one must not replace another.
                 self.writer = _tensorboard().SummaryWriter(
                     str(self.tensorboard),
                     purge_step=update + 1,
-                    filename_suffix=f".{update:010}",
+                    filename_suffix=f".{time.time_ns()}",
                 )
 
     def write(self, update: int, split: str, metrics: dict[str, np.ndarray]) -> None:
