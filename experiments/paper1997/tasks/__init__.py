@@ -3,7 +3,7 @@
 A task is a module. `inputs(options)` and `outputs(options)` return the numbers of
 units. `sample(options, key)` is a pure JAX function that returns one `Sequence`, padded
 to `longest(options)` steps. The options of a task are a dataclass in
-`experiments/settings/tasks.py`, listed in `TASK_OPTIONS`.
+`experiments/settings/tasks.py`, listed in `AnyTask`.
 
 Use `jax.vmap` to draw many sequences and to judge a network's outputs. Everything after
 a sequence's `length` is padding, which can look like symbols. To get the options of a
