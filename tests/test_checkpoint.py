@@ -1,5 +1,6 @@
 """Checkpoints: what comes back, what is refused, and what damage does."""
 
+import logging
 import os
 import shutil
 import socket
@@ -336,3 +337,17 @@ def test_several_processes_save_and_restore_together(tmp_path):
     assert [process.returncode for process in processes] == [0, 0], outputs
     # Only the first process prints.
     assert ["_METADATA is missing" in error for _, error in outputs] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "name, text, is_shown",
+    [
+        ("asyncio", "Future exception was never retrieved", False),
+        ("asyncio", "Task exception was never retrieved", False),
+        ("absl", "Future exception was never retrieved", True),
+        ("asyncio", "another message", True),
+    ],
+)
+def test_errors_that_are_raised_as_well_are_not_logged(name, text, is_shown):
+    record = logging.makeLogRecord({"name": name, "pathname": "events.py", "msg": text})
+    assert checkpoint._is_of_others(record) == is_shown

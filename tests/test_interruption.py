@@ -28,6 +28,7 @@ COMMANDS = {
     "--learning.max-sequences 6_000 --task.positions 1 2 4 5 --task.lengths 7 8",
     "pixels": "run pixels --seeds 2 --model.features 3 --task.order rows "
     "--training.updates 40 --training.chunk 2 --training.evaluate-every 20 "
+    "--optimizer.warmup 10 "
     "--training.batch 8",
 }
 # What differs between equal runs.
