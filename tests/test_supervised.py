@@ -582,7 +582,10 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
         ),
         ("copying-1000 --model.kernel 5", "`model.kernel` must be 3, .* got 5"),
         ("pixels --model.embedding 4", "`model.embedding` must be 0 for pixels"),
-        ("copying-1000 --optimizer.final 0.1", "`final` must be 0 if `schedule` is 'c"),
+        (
+            "copying-1000 --optimizer.schedule constant --optimizer.final 0.1",
+            "`final` must be 0 if `schedule` is 'c",
+        ),
         ("pixels --task.folder mine", "`folder` is read only if .* got mine"),
         ("char-lm --processes 0", "`--processes` must be at least 1, got 0"),
         ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),

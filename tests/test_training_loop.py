@@ -56,7 +56,8 @@ def trainer_of(task=Falling, optimizer=None, seeds=1, devices=1, **training):
     given = {"updates": 10, "batch": 8, "evaluate_every": 4, "chunk": 3}
     config = changed(
         read_config(config_path("copying-1000")),
-        optimizer={"rate": 1.0} | (optimizer or {}),
+        optimizer={"rate": 1.0, "schedule": "constant", "warmup": 0}
+        | (optimizer or {}),
         training=given | training,
     )
     config = dataclasses.replace(config, seeds=seeds)
