@@ -49,7 +49,7 @@ def verified(folder: Path) -> Any:
     try:
         contents = json.loads(path.read_bytes())
         is_whole = contents.pop("sha256") == _hash(contents)
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, AttributeError, TypeError):
         is_whole = False
     if not is_whole:
         raise Damaged(f"{path} is damaged: it is not as it was written")

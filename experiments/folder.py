@@ -258,6 +258,8 @@ def check(
                 f"the folder `{folder}` has an unfinished run with other options, or a "
                 f"damaged {CONFIG}. {other}"
             )
+    elif {CONFIG, RESULT} <= names:
+        raise ConfigError(f"the run in the folder `{folder}` is finished. {other}")
     elif names:
         raise ConfigError(f"the folder `{folder}` is not empty. {other}")
 
@@ -268,10 +270,15 @@ def begin(
     """Removes the files of earlier runs and writes the config, if a run starts."""
     if not overwrite and (folder / CONFIG).is_file():
         return
-    # The config first: without it, no run would be resumed.
-    remove(folder, CONFIG, RESULT, CHECKPOINTS, ENVIRONMENT, METRICS, DATA)
-    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION, TENSORBOARD, PROFILE)
+    clear(folder)
     write(folder / CONFIG, to_json(to_dict(experiment)))
+
+
+def clear(folder: Path) -> None:
+    """Removes the files of a run from its folder."""
+    # The config first: without it, no run would be resumed.
+    remove(folder, CONFIG, RESULT, FAILURE, CHECKPOINTS, ENVIRONMENT, METRICS, DATA)
+    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION, TENSORBOARD, PROFILE)
 
 
 def remove(folder: Path, *names: str) -> None:

@@ -199,6 +199,7 @@ MISTAKES = [
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
     (f"show {NAME} more", "`show` takes one config, also got `more`."),
     ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
+    ("show data.toml", "data.toml: unknown key `tsk`; did you mean `task`?"),
     ("show typo.toml", "typo.toml: unknown key `trails`; did you mean `trials`?"),
     ("run", "`run` needs a config"),
     ("run --trials 5", "`run` needs a config"),
@@ -290,6 +291,7 @@ MISTAKES = [
 def test_mistake_ends_with_one_line_and_status_2(words, message, runs, capsys):
     Path("bad.toml").write_text("trials = \n")
     Path("typo.toml").write_text("trails = 3\n")
+    Path("data.toml").write_text("[tsk]\n[optimizer]\n")
     Path("full").mkdir()
     Path("full/notes.txt").write_text("kept")
 

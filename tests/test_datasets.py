@@ -140,11 +140,11 @@ def test_characters_outside_the_alphabet_are_shown(plays, text):
 def test_text_files_of_users_are_split_by_shares(tmp_path):
     path = tmp_path / "own.txt"
     # More than 256 symbols need two bytes; the text begins with a byte order mark.
-    symbols = "".join(map(chr, range(200, 507)))
+    symbols = "".join(map(chr, range(200, 527)))
     path.write_bytes(b"\xef\xbb\xbf" + symbols.encode())
     text = text_file(path)
     assert text.symbols == symbols and text.codes.dtype == np.uint16
-    assert list(text.ranges.values()) == [(0, 276), (276, 291), (291, 307)]
+    assert list(text.ranges.values()) == [(0, 294), (294, 310), (310, 327)]
     assert text.decode(text.codes) == symbols and text.documents == (0,)
 
 
@@ -152,8 +152,8 @@ def test_text_files_of_users_are_split_by_shares(tmp_path):
     "contents, expected",
     [
         (b"x" * 120 + b"\xff", "must be UTF-8, got byte 0xff at position 120"),
-        (b"x" * 99, "must have at least 100 characters, got 99"),
-        (b"", "must have at least 100 characters, got 0"),
+        (b"x" * 319, "must have at least 320 characters, got 319"),
+        (b"", "must have at least 320 characters, got 0"),
         (None, "cannot be read: No such file"),
     ],
 )

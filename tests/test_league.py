@@ -165,10 +165,10 @@ def test_interrupted_cell_continues_and_ended_cells_are_skipped(capsys, monkeypa
 
     assert run(*both) == 0
     assert capsys.readouterr().out == "2 of 2 runs already finished\n"
-    changed = TEXT.format(parameters=20, rate=0.2)
-    (reading.LEAGUE / "adding.toml").write_text(changed)
-    assert run(*both) == 2
-    assert "SimpleCell` had other settings" in capsys.readouterr().err
+    for changed in {"parameters": 20, "rate": 0.2}, {"parameters": 40, "rate": 0.1}:
+        (reading.LEAGUE / "adding.toml").write_text(TEXT.format(**changed))
+        assert run(*both) == 2
+        assert "SimpleCell` had other settings" in capsys.readouterr().err
 
 
 def test_cell_that_cannot_be_built_is_noted(capsys):
@@ -249,7 +249,7 @@ def write_runs(out, commit="abc"):
         result = {
             "name": "league-adding",
             "config": reading.to_dict(task.of(cell, 2)),
-            "parameters": 1234,
+            "parameters": 12,
             "updates": 2,
             "best_updates": [1, 2],
             "metrics": {"test": {"loss": values}},
@@ -277,6 +277,14 @@ def found(folder):
     return league_kept.league_results()
 
 
+def test_results_above_the_budget_are_refused(folder, capsys):
+    out = write_runs(folder / "made-up")
+    tasks = folder / "configs" / "adding.toml"
+    tasks.write_text(tasks.read_text().replace("parameters = 20", "parameters = 11"))
+    assert cli.main(["keep", str(out)]) == 2
+    assert "must have the settings of configs/league" in capsys.readouterr().err
+
+
 def test_results_are_kept_and_added(folder, capsys):
     assert cli.main(["keep", str(write_runs(folder / "made-up"))]) == 0
     path = folder / "league.json"
@@ -285,7 +293,7 @@ def test_results_are_kept_and_added(folder, capsys):
     assert list(cells) == ["GRUCell", "LSTMCell", "MGUCell", "SimpleCell"]
     assert cells["GRUCell"] == {
         "features": 2,
-        "parameters": 1234,
+        "parameters": 12,
         "values": [0.25, 0.75],
         "updates": 2,
         "best_updates": [1, 2],
@@ -334,7 +342,7 @@ def test_tables_have_means_deviations_and_ranks(found):
     ]
     assert "Sums: squared error, smaller is better" in tables["league"]
     assert tables["failures"] == "* `MGUCell` on `adding`: the loss is nan"
-    assert "| `GRUCell` | 2, 1,234, 61 s | abc |" in tables["widths"]
+    assert "| `GRUCell` | 2, 12, 61 s | abc |" in tables["widths"]
     assert "| `MGUCell` | - | abc |" in tables["widths"]
     row = "| `adding` | 20 | 2 | 2 | 1 | 0.1, cosine | 0.5 (by hand) | 3.1 min |"
     assert tables["tasks"].splitlines()[2] == row

@@ -158,7 +158,7 @@ def test_result_is_not_lost_without_overwrite(folder, config):
     run(config, folder, NAME, None)
     before = (folder / RESULT).read_bytes()
     other = dataclasses.replace(config, seed=1)
-    with pytest.raises(ConfigError, match="is not empty. Pass --overwrite"):
+    with pytest.raises(ConfigError, match="is finished. Pass --overwrite"):
         run(other, folder, NAME, None)
     assert (folder / RESULT).read_bytes() == before
     run(other, folder, NAME, None, overwrite=True)

@@ -18,6 +18,11 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
       result: the contents of `result.json`.
     """
     published = result["config"]["published"]
+    changed = changes(result)
+    compared = [(f"published: {published['what']}", f"{published['value']:g}")]
+    # On other data, the figure is not comparable.
+    if not published["what"] or any(option.startswith("task.") for option in changed):
+        compared = []
     found = [
         (f"{split} {name}", spread(values))
         for split, metrics in result["metrics"].items()
@@ -25,8 +30,9 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         if name != "characters" and not isinstance(values[0], list)
     ]
     return [
-        (f"published: {published['what']}", f"{published['value']:g}"),
+        *compared,
         *found,
+        *[("changed", ", ".join(changed))] * bool(changed),
         ("networks", str(len(result["best_updates"]))),
         ("parameters", f"{result['parameters']:,}"),
         ("updates", f"{result['updates']:,}"),
@@ -74,8 +80,8 @@ def _cells(result: dict[str, Any]) -> tuple[str, ...]:
     return (
         result["name"],
         result.get("reading") or "as written",
-        published["what"],
-        f"{published['value']:g} ({published['source']})",
+        published["what"] or published["metric"],
+        f"{published['value']:g} ({published['source']})" if published["what"] else "-",
         spread(result["metrics"][split][metric]),
         str(result["config"]["seeds"]),
         f"{result['parameters']:,}",

@@ -87,7 +87,8 @@ def _ended(task: LeagueTask, folder: Path) -> dict[str, Any]:
             cell = {"failure": result["reason"], "commits": commits(result)}
         else:
             continue
-        if not task.is_of(inner.name, result["config"]):
+        is_within = result.get("parameters", 0) <= task.budget.parameters
+        if not (is_within and task.is_of(inner.name, result["config"])):
             raise ConfigError(
                 f"`{inner}` must have the settings of configs/league/{task.name}.toml, "
                 "got others."

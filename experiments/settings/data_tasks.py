@@ -13,10 +13,14 @@ class DataTask:
     Attributes:
       has_symbols: whether inputs are symbols, which can have an embedding.
       has_films: whether inputs are films, which convolutional cells read.
+      metrics: names of the metrics of each split.
+      other_metrics: other metrics, each with the name of its union of splits.
     """
 
     has_symbols: ClassVar[bool] = False
     has_films: ClassVar[bool] = False
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    other_metrics: ClassVar[tuple[str, ...]] = ()
 
     def check_network(self, network: Any) -> None:
         """Checks that the task can use a network.
@@ -43,16 +47,27 @@ class CharLM(DataTask):
     """Predicting the next character of a text."""
 
     has_symbols: ClassVar[bool] = True
+    metrics: ClassVar[tuple[str, ...]] = ("loss",)
+    other_metrics: ClassVar[tuple[str, ...]] = ("both.loss",)
 
     name: Literal["char-lm"] = "char-lm"
     """The task; only the config file chooses it."""
     file: str = ""
-    """A text file in UTF-8; empty: the plays of Shakespeare in experiments/data."""
+    """A text file in UTF-8 with 320 characters or more, relative to the working
+    directory. The first 90 % are for training, 5 % for validation, 5 % for the test.
+    Empty: the plays of Shakespeare in experiments/data."""
     window: Count = 128
     """Steps of truncated backpropagation through time, at least 1. The carry goes on to
     the next window."""
     documents: bool = True
-    """Whether the carry is reset where a document begins."""
+    """Whether the carry is reset where a document, here a play, begins. A text file is
+    one document."""
+
+    def __post_init__(self):
+        require(
+            self.file.isprintable(),
+            f"`file` must be a path of printable characters, got {ascii(self.file)}.",
+        )
 
     def check_network(self, network: Any) -> None:
         super().check_network(network)
@@ -134,6 +149,8 @@ class Copying(DataTask):
 class Adding(DataTask):
     """Adding the two marked numbers of a sequence."""
 
+    metrics: ClassVar[tuple[str, ...]] = ("loss",)
+
     name: Literal["adding"] = "adding"
     """The task; only the config file chooses it."""
     length: Annotated[int, Field(ge=2, lt=2**31)] = 100
@@ -145,6 +162,7 @@ class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
 
     has_films: ClassVar[bool] = True
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "mse")
 
     name: Literal["moving-digits"] = "moving-digits"
     """The task; only the config file chooses it."""

@@ -118,7 +118,7 @@ def parse_run(
     for option, *values in groups:
         _check_option(option, values, known)
     try:
-        return _parse(experiment, sum(groups, []), prog)
+        return _parse(experiment, sum(groups, []))
     except SystemExit as stop:
         text = _broken_rule(stop) or _misused(experiment, groups, known)
         raise ConfigError(text) from stop
@@ -216,7 +216,9 @@ def parse_sample(arguments: list[str], prog: str) -> Sample | None:
                 tyro.cli(Sample, args=[option, *values], prog=prog)
         except SystemExit as stop:
             text = _broken_rule(stop) or _misuse(option, values, known[option])
-            raise ConfigError(text) from stop
+            # The error names the field, such as `top_p`.
+            name = option.removeprefix("--").replace("-", "_")
+            raise ConfigError(text.replace(f"`{name}`", f"`{option}`")) from stop
     return tyro.cli(Sample, args=sum(groups, []), prog=prog)
 
 

@@ -95,9 +95,14 @@ def is_on_data(table: dict[str, Any]) -> bool:
 def readings_of(path: str | Path, section: str | None = None) -> dict[str, Reading]:
     """Returns the readings of one file, or of one section of it."""
     where, table, found = _shown(Path(path)), _load(path), {}
-    kinds = DATA_KINDS if is_on_data(table) else KINDS
-    for name, changes in (table.get(section, {}) if section else table).items():
-        kind = changes.pop("kind", None)
+    kinds, default = (DATA_KINDS, "variant") if is_on_data(table) else (KINDS, None)
+    section_of = table.get(section, {}) if section else table
+    if not isinstance(section_of, dict):
+        raise ConfigError(f"{where}: `{section}` must be a section.")
+    for name, changes in section_of.items():
+        if not isinstance(changes, dict):
+            raise ConfigError(f"{where}: the reading `{name}` must be a section.")
+        kind = changes.pop("kind", default)
         if kind not in kinds:
             raise ConfigError(
                 f"{where} [{f'{section}.' if section else ''}{name}]: `kind` must be "
@@ -133,6 +138,11 @@ def read_config(
             inner = table
             for section in sections:
                 inner = inner.setdefault(section, {})
+                if not isinstance(inner, dict):
+                    raise ConfigError(
+                        f"{where}: `{name}` of the reading `{reading}` must be a key "
+                        f"in a section, but `{section}` is a value."
+                    )
             inner[key] = value
     return from_dict(table, where)
 
@@ -184,7 +194,8 @@ def from_dict(table: dict[str, Any], where: str) -> Experiment | Supervised:
         if str(name) not in known:
             suggestion = nearest(str(name), known)
             raise ConfigError(f"{where} [task]: unknown task `{name}`{suggestion}")
-    kind = Supervised if is_on_data(table) else Experiment
+    # Without a task, the section of the optimizer tells which kind was meant.
+    kind = Supervised if is_on_data(table) or "optimizer" in table else Experiment
     return from_table(kind, table, where)
 
 

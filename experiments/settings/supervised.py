@@ -18,6 +18,9 @@ from experiments.settings.rules import (
     require,
     settings,
 )
+from experiments.settings.wording import nearest
+
+SPLITS = "validation", "test"
 
 
 @settings
@@ -27,7 +30,7 @@ class Network:
     cell: str = "LSTMCell"
     """Class of the cell in rnncells, such as GRUCell or, for films, ConvLSTMCell."""
     features: Count
-    """Number of units of each layer, at least 1."""
+    """Number of outputs of each layer, at least 1."""
     layers: Count = 1
     """Number of recurrent layers, at least 1."""
     bidirectional: bool = False
@@ -109,13 +112,14 @@ class Training:
 class Published:
     """A figure to compare with."""
 
-    what: str
-    """Name of the figure, for example: test accuracy in percent."""
-    metric: str
+    what: str = ""
+    """Name of the figure, for example: test accuracy in percent; empty: there is
+    none."""
+    metric: str = "test.loss"
     """The metric of the result: its split and name, for example `test.accuracy`."""
-    value: float
+    value: Annotated[float, Field(gt=-3.4e38, lt=3.4e38)] = 0.0
     """The figure."""
-    source: str
+    source: str = ""
     """Where the figure was published, or how it was computed."""
 
 
@@ -130,7 +134,7 @@ class Supervised:
     seeds: Count = 1
     """Number of networks to train at once, each with its own random stream, at least
     1."""
-    published: Published
+    published: Published = Published()
     task: Annotated[AnyDataTask, Field(discriminator="name")]
     model: Network
     optimizer: Optimizer
@@ -145,5 +149,13 @@ class Supervised:
         require(
             getattr(self.task, "held_out", True) or self.training.tested == "last",
             "`training.tested` must be 'last' if `task.held_out` is false, got 'best'.",
+        )
+        known = [f"{split}.{name}" for split in SPLITS for name in self.task.metrics]
+        known += self.task.other_metrics
+        metric = self.published.metric
+        require(
+            metric in known,
+            f"`published.metric` must be a metric of the task, got {metric!r}"
+            f"{nearest(metric, known)}",
         )
         self.task.check_network(self.model)

@@ -104,6 +104,8 @@ def explain(
     # Unknown keys come first, because a misspelled key is also missing.
     unknown = "unexpected_keyword_argument"
     error = min(errors, key=lambda error: error["type"] != unknown)
+    if not error["loc"] and error["type"] != "value_error":
+        return f"{where}: {error['msg']}" if where else error["msg"]
     problem, (key, *rest) = error["type"], error["loc"] or [None]
     if isinstance(values.get(key), dict) and (rest or problem == "value_error"):
         section = fields[key]

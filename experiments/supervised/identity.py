@@ -28,6 +28,8 @@ def note_identity(folder: Path, task: Task) -> None:
             raise ConfigError(
                 f"{path} is missing or damaged. Pass --overwrite to start again."
             )
+        if before != now and before["sha256"] == now["sha256"]:
+            raise ConfigError(f"{path} is damaged. Pass --overwrite to start again.")
         if before != now:
             raise ConfigError(
                 f"{task.origin} has changed since the run in `{folder}` was started: "

@@ -18,18 +18,17 @@ from experiments.environment import describe_environment
 from experiments.folder import (
     FAILURE,
     RESULT,
+    clear,
     read_failure,
     read_result,
-    remove,
     to_json,
     write,
     writing,
 )
 from experiments.reports.data_tables import spread
 from experiments.settings.league import LeagueTask
-from experiments.settings.options import DataFlags
 from experiments.settings.reading import to_dict
-from experiments.settings.rules import ConfigError, require
+from experiments.settings.rules import require
 from experiments.settings.wording import nearest
 from experiments.supervised.loop import LossNotFinite
 from experiments.supervised.network import cell_names
@@ -82,7 +81,7 @@ def entries(tasks: list[LeagueTask], cells: list[str], out: Path) -> list[Entry]
     found = [
         Entry(task, cell, out / task.name / cell)
         for task in tasks
-        for cell in task.budget.cells or known
+        for cell in dict.fromkeys(task.budget.cells) or known
         if not cells or cell in cells
     ]
     require(bool(found), f"none of the tasks has the cells {', '.join(cells)}.")
@@ -103,13 +102,15 @@ def run_league(chosen: list[Entry], overwrite: bool = False) -> None:
       Interrupted: a signal has ended the run; its state was saved.
     """
     started = time.monotonic()
-    left = [entry for entry in chosen if overwrite or not has_ended(entry)]
+    sizes = {entry.task.name: sizes_of(entry.task) for entry in chosen}
+    if overwrite:
+        # All at once: a run that is interrupted goes on without --overwrite.
+        for entry in chosen:
+            clear(entry.folder)
+    left = [entry for entry in chosen if not has_ended(entry, sizes[entry.task.name])]
     print(f"{len(chosen) - len(left)} of {len(chosen)} runs already finished")
-    sizes: dict[str, Callable[[str, int], int]] = {}
     for number, entry in enumerate(left, len(chosen) - len(left) + 1):
-        if entry.task.name not in sizes:
-            sizes[entry.task.name] = sizes_of(entry.task)
-        said = run_entry(entry, sizes[entry.task.name], overwrite)
+        said = run_entry(entry, sizes[entry.task.name])
         seconds = time.monotonic() - started
         place = f"{entry.task.name}/{entry.cell}"
         print(f"{seconds:7.0f} s  {number}/{len(chosen)} {place}: {said}", flush=True)
@@ -117,8 +118,12 @@ def run_league(chosen: list[Entry], overwrite: bool = False) -> None:
         jax.clear_caches()
 
 
-def has_ended(entry: Entry) -> bool:
+def has_ended(entry: Entry, size: Callable[[str, int], int]) -> bool:
     """Says whether an entry has a result or a failure.
+
+    Args:
+      entry: the entry.
+      size: the function of `sizes_of`.
 
     Raises:
       ConfigError: the run had other settings, or a file is damaged.
@@ -129,23 +134,26 @@ def has_ended(entry: Entry) -> bool:
         found = read_failure(entry.folder / FAILURE)
     else:
         return False
+    budget = entry.task.budget.parameters
     require(
-        entry.task.is_of(entry.cell, found["config"]),
+        entry.task.is_of(entry.cell, found["config"])
+        and is_largest(
+            lambda width: size(entry.cell, width),
+            budget,
+            found["config"]["model"]["features"],
+        ),
         f"the run in `{entry.folder}` had other settings. Pass --overwrite, or another "
         "folder with --out.",
     )
     return True
 
 
-def run_entry(
-    entry: Entry, size: Callable[[str, int], int], overwrite: bool = False
-) -> str:
+def run_entry(entry: Entry, size: Callable[[str, int], int]) -> str:
     """Trains the networks of one entry, and returns a summary of one line.
 
     Args:
       entry: the entry.
       size: the function of `sizes_of`.
-      overwrite: whether to start again.
     """
     budget = entry.task.budget.parameters
     try:
@@ -153,19 +161,10 @@ def run_entry(
     except (TypeError, ValueError) as error:
         return note_failure(entry, 1, f"the network cannot be built: {error}")
     experiment = entry.task.of(entry.cell, features)
-    if overwrite:
-        remove(entry.folder, FAILURE)
     try:
-        result = train(
-            experiment, entry.folder, entry.name, None, DataFlags(overwrite=overwrite)
-        )
+        result = train(experiment, entry.folder, entry.name, None)
     except LossNotFinite as error:
         return note_failure(entry, features, str(error).partition(".")[0])
-    except ConfigError:
-        # The folder, not the cell.
-        raise
-    except (TypeError, ValueError) as error:
-        return note_failure(entry, features, f"the network cannot be trained: {error}")
     split, _, metric = experiment.published.metric.partition(".")
     return (
         f"{spread(result['metrics'][split][metric])}, {features} units, "
@@ -202,6 +201,13 @@ def sizes_of(task: LeagueTask) -> Callable[[str, int], int]:
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables))
 
     return size
+
+
+def is_largest(size: Callable[[int], int], budget: int, width: int) -> bool:
+    """Says whether a width is that of `largest_width`, or 1 if there is none."""
+    if size(width) > budget:
+        return width == 1
+    return size(width + 1) > budget
 
 
 def largest_width(size: Callable[[int], int], budget: int) -> int:

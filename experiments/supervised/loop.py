@@ -146,13 +146,15 @@ class Run:
             )
             losses = _host(losses)
         self.calls += 1
-        self._check(losses)
+        self._check(losses, "loss")
         self.update += count
         found = {"train": {"loss": losses.mean(0)}}
         is_last = self.update == self.training.updates
         if self.update % self.training.evaluate_every == 0 or is_last:
             self.state, metrics = self.trainer.validate(self.state, data, self.update)
             found["validation"] = jax.tree.map(_host, metrics)
+            loss = found["validation"]["loss"][None]
+            self._check(loss, "validation loss", before=1)
         # After the compiled calls, which wait for the other processes.
         with ending_together():
             for split, metrics in found.items():
@@ -175,8 +177,14 @@ class Run:
             text += f", best validation {best:.3f}"
         progress.show(self.update, text)
 
-    def _check(self, losses: np.ndarray) -> None:
-        """Checks that all losses `(count, seeds)` are finite."""
+    def _check(self, losses: np.ndarray, name: str, before: int = 0) -> None:
+        """Checks that the losses of the next updates `(count, seeds)` are finite.
+
+        Args:
+          losses: the losses.
+          name: their name.
+          before: how many updates the first loss is before the next update.
+        """
         wrong = np.argwhere(~np.isfinite(losses))
         if not len(wrong):
             return
@@ -186,8 +194,9 @@ class Run:
         else:
             kept = "No checkpoint was written before."
         raise LossNotFinite(
-            f"the loss of network {seed} must be finite, got {losses[at, seed]} at "
-            f"update {self.update + at + 1:,}. {kept} Try a smaller `optimizer.rate`."
+            f"the {name} of network {seed} must be finite, got {losses[at, seed]} at "
+            f"update {self.update + at + 1 - before:,}. {kept} Try a smaller "
+            "`optimizer.rate`."
         )
 
 

@@ -88,7 +88,10 @@ def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
     kind = getattr(LIBRARIES[config.library], config.cell)
     if config.forget_bias:
         if not hasattr(kind, "bias_init"):
-            raise ConfigError(f"`model.forget_bias` must be 0 for {config.cell}.")
+            raise ConfigError(
+                f"`model.forget_bias` must be 0 for {config.cell}, which has no forget "
+                f"gate with a bias, got {config.forget_bias}."
+            )
         fields["bias_init"] = rnncells.initializers.forget_gate(config.forget_bias)
     if config.library == "rnncells" and config.cell in MADE:
         kind = MADE[config.cell]

@@ -6,6 +6,7 @@ character, feeds it to `step`, and so on, with the same parameters.
 
 import dataclasses
 import zipfile
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -146,19 +147,37 @@ def load(folder: Path, network: int = 0) -> LanguageModel:
     try:
         with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
             flat = {name: array[network] for name, array in arrays.items()}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    # `zipfile` and NumPy raise all of these for flipped bits.
+    except (
+        *(ValueError, EOFError, OSError, RuntimeError, LookupError),
+        *(zipfile.BadZipFile, zlib.error),
+    ) as error:
         raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
     params, symbols = traverse_util.unflatten_dict(flat, sep="/"), _symbols(folder)
     if symbols is None:
         symbols = text_of(experiment.task.file).symbols
-    outputs = len(params["dense"]["bias"])
+    outputs = flat["dense/bias"].size if "dense/bias" in flat else 0
     if len(symbols) != outputs:
         raise ConfigError(
             f"the network in `{folder}` has {outputs} symbols, but its alphabet has "
             f"{len(symbols)}: {folder / DATA} is missing or damaged, or the text has "
             "changed."
         )
-    return LanguageModel(network_of(experiment, outputs), params, symbols)
+    model = network_of(experiment, outputs)
+    _check_params(folder, model, params)
+    return LanguageModel(model, params, symbols)
+
+
+def _check_params(folder: Path, model: Any, params: Any) -> None:
+    """Checks that the parameters in a folder are those of the network of its config."""
+    key, inputs = jax.random.key(0), jnp.zeros((1, 1), jnp.int32)
+    expected = jax.eval_shape(model.init, key, inputs)["params"]
+    form = partial(jax.tree.map, lambda leaf: (leaf.shape, str(leaf.dtype)))
+    if form(expected) != form(params):
+        raise ConfigError(
+            f"{folder / WEIGHTS} is damaged, or {folder / CONFIG} has changed: the "
+            "parameters are not those of the network of the config."
+        )
 
 
 def _experiment(folder: Path) -> Supervised:
@@ -187,8 +206,10 @@ def _symbols(folder: Path) -> str | None:
         return None
     found = read_json(path)
     symbols = found.get("symbols") if isinstance(found, dict) else None
-    if not isinstance(symbols, str):
-        raise ConfigError(f"{path} is damaged: `symbols` must be a string.")
+    if not isinstance(symbols, str) or sorted(set(symbols)) != list(symbols):
+        raise ConfigError(
+            f"{path} is damaged: `symbols` must be a sorted string without repetition."
+        )
     return symbols
 
 

@@ -83,7 +83,10 @@ class Trainer:
         try:
             self.shapes: State = jax.eval_shape(self._init)
         except ValueError as error:
-            raise ConfigError(f"the network cannot be built: {error}") from error
+            text = f"the network cannot be built: {error}"
+            if experiment.model.forget_bias:
+                text += " Pass --model.forget-bias 0 for a cell without a forget gate."
+            raise ConfigError(text) from error
 
     @cached_property
     def data(self) -> Any:
