@@ -28,9 +28,10 @@ def note_identity(folder: Path, task: Task) -> None:
             raise ConfigError(
                 f"{path} is missing or damaged. Pass --overwrite to start again."
             )
-        if before != now and before["sha256"] == now["sha256"]:
+        is_same = before["sha256"] == now["sha256"]
+        if is_same and before != now:
             raise ConfigError(f"{path} is damaged. Pass --overwrite to start again.")
-        if before != now:
+        if not is_same:
             raise ConfigError(
                 f"{task.origin} has changed since the run in `{folder}` was started: "
                 f"expected sha256 {before['sha256']}, got {now['sha256']}. Restore it "
