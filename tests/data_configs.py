@@ -1,9 +1,10 @@
-"""Small configs on data sets, for the tests of training."""
+"""Small configs on data sets, and a signal, for the tests of training."""
 
 import dataclasses
 
 import numpy as np
 
+from experiments.interruption import Interruption
 from experiments.settings.reading import config_path, read_config
 
 SYMBOLS = "\nabcdef"
@@ -34,3 +35,14 @@ def language_model(text, window=5, chunk=3):
         training={"updates": 9, "batch": 8, "evaluate_every": 6, "chunk": chunk},
         optimizer={"warmup": 2},
     )
+
+
+class Stop(Interruption):
+    """Requests the end of a run from the start."""
+
+    def __enter__(self):
+        self.requested = 15
+        return self
+
+    def __exit__(self, *exception):
+        pass

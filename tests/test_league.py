@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from data_configs import Stop
 
 from experiments import cli
 from experiments.folder import CONFIG, FAILURE, RESULT
-from experiments.interruption import Interruption
 from experiments.reports import league_figures, league_kept, league_page, pages
 from experiments.settings import reading
 from experiments.settings.reading import league_names, read_league
@@ -129,17 +129,6 @@ def test_width_is_that_of_trying_all(budget):
 def test_league_takes_all_cells_for_vectors():
     assert {"SimpleCell", "StackedCell", "ZoneoutCell", "LSTM1997Cell"} <= set(CELLS)
     assert not {"OptimizedLSTMCell", "ConvLSTMCell"} & set(CELLS)
-
-
-class Stop(Interruption):
-    """Requests the end of a run from the start."""
-
-    def __enter__(self):
-        self.requested = 15
-        return self
-
-    def __exit__(self, *exception):
-        pass
 
 
 def test_interrupted_cell_continues_and_ended_cells_are_skipped(capsys, monkeypatch):

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from data_configs import changed, language_model, write_text
+from data_configs import Stop, changed, language_model, write_text
 from PIL import Image
 
 from experiments import cli
 from experiments.checkpoint import Checkpoints
 from experiments.datasets.digits import Digits, Images
 from experiments.folder import CHECKPOINTS, METRICS, RESULT
-from experiments.interruption import Interrupted, Interruption
+from experiments.interruption import Interrupted
 from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
@@ -285,17 +285,6 @@ def test_extreme_options_take_the_likeliest_character(temperature, top_p):
     keys = jax.random.split(jax.random.key(0), 50)
     draws = jax.jit(jax.vmap(lambda key: sampler.choose(key, logits)))(keys)
     np.testing.assert_array_equal(draws, 3)
-
-
-class Stop(Interruption):
-    """Requests the end of a run from the start."""
-
-    def __enter__(self):
-        self.requested = 15
-        return self
-
-    def __exit__(self, *exception):
-        pass
 
 
 def run_in(folder, trainer):

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from data_configs import changed
+from data_configs import Stop, changed
 from tensorboardX.proto import event_pb2
 
 from experiments.folder import METRICS
-from experiments.interruption import Interrupted, Interruption
+from experiments.interruption import Interrupted
 from experiments.settings.reading import config_path, read_config
 from experiments.supervised import loop
 from experiments.supervised.loop import Run
@@ -67,17 +67,6 @@ def trainer_of(task=Falling, optimizer=None, seeds=1, devices=1, **training):
 @pytest.fixture(scope="module")
 def trainer():
     return trainer_of()
-
-
-class Stop(Interruption):
-    """Requests the end of a run from the start."""
-
-    def __enter__(self):
-        self.requested = 15
-        return self
-
-    def __exit__(self, *exception):
-        pass
 
 
 def interrupted(monkeypatch, train):
