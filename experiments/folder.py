@@ -2,10 +2,11 @@
 
 RUN/config.json       the resolved config
 RUN/data.json         sha256 of your data files, and the alphabet of a text
-RUN/metrics.jsonl     learning curves, a line for each chunk of sequences
-RUN/result.json       each trial, versions, seed, commits, seconds; written last
-RUN/weights.npz       weights of the published network, at the last stopping points
-RUN/learning_curve.png
+RUN/metrics.jsonl     learning curves, a line for each chunk of sequences or updates
+RUN/result.json       each trial, or the metrics of each split; versions, seed, commits,
+                      seconds; written last
+RUN/weights.npz       weights at the last stopping points, or those that were tested
+RUN/learning_curve.png  of the experiments of 1997
 RUN/tensorboard/      metrics for TensorBoard, with --tensorboard
 RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
