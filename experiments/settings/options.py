@@ -213,13 +213,13 @@ def parse_sample(arguments: list[str], prog: str) -> Sample | None:
     for option, *values in groups:
         try:
             with contextlib.redirect_stderr(io.StringIO()):
-                tyro.cli(Sample, args=[option, *values], prog=prog)
+                tyro.cli(Sample, args=_joined([[option, *values]]), prog=prog)
         except SystemExit as stop:
             text = _broken_rule(stop) or _misuse(option, values, known[option])
             # The error names the field, such as `top_p`.
             name = option.removeprefix("--").replace("-", "_")
             raise ConfigError(text.replace(f"`{name}`", f"`{option}`")) from stop
-    return tyro.cli(Sample, args=sum(groups, []), prog=prog)
+    return tyro.cli(Sample, args=_joined(groups), prog=prog)
 
 
 def _without_fixed(settings: Any, prefix: str = "--") -> Any:
@@ -274,6 +274,14 @@ def _groups(arguments: list[str]) -> list[list[str]]:
         else:
             raise ConfigError(f"an option must start with `--`, got `{word}`.")
     return groups
+
+
+def _joined(groups: list[list[str]]) -> list[str]:
+    """Returns words such as `--prompt=-x`, whose values can begin with a dash."""
+    words = []
+    for option, value, *others in groups:
+        words += [f"{option}={value}", *others]
+    return words
 
 
 def _check_option(option: str, values: list[str], known: dict[str, Any]) -> None:
