@@ -35,16 +35,17 @@ DIGITS = 5
 def results_of(name: str) -> dict[str, dict[str, Any]]:
     """Returns the committed results of a config by reading, the literal one first.
 
-    The published figure is that of the config, because it does not affect a run.
+    The published figure is that of the reading in the config, because it does not
+    affect a run.
 
     Raises:
       ConfigError: there is a result of a reading that the config does not have; a file
         is damaged, or does not have the metric of the published figure.
     """
     found = read_results(RESULTS / name)
-    published = to_dict(read_config(config_path(name)))["published"]
     for result in found.values():
-        result["config"]["published"] = published
+        experiment = read_config(config_path(name), result["reading"])
+        result["config"]["published"] = to_dict(experiment)["published"]
         check_result(result, kept_path(RESULTS, result))
     return found
 
