@@ -145,7 +145,10 @@ def catches(process, number):
     return bool(mask >> (number - 1) & 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="reads the handlers of a process from /proc, which only Linux has",
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("share", exhaustive_but([(0.0,), (0.2,), (0.4,)], [(0.2,)]))
 def test_signal_before_training_ends_the_run(number, share, command, tmp_path):

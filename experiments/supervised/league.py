@@ -19,6 +19,7 @@ from experiments.folder import (
     FAILURE,
     RESULT,
     clear,
+    locked,
     read_failure,
     read_result,
     to_json,
@@ -106,7 +107,9 @@ def run_league(chosen: list[Entry], overwrite: bool = False) -> None:
     if overwrite:
         # All at once: a run that is interrupted goes on without --overwrite.
         for entry in chosen:
-            clear(entry.folder)
+            if entry.folder.is_dir():
+                with locked(entry.folder):
+                    clear(entry.folder)
     left = [entry for entry in chosen if not has_ended(entry, sizes[entry.task.name])]
     print(f"{len(chosen) - len(left)} of {len(chosen)} runs already finished")
     for number, entry in enumerate(left, len(chosen) - len(left) + 1):

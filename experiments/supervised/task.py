@@ -99,3 +99,13 @@ class Task:
           splits: the metrics of each split, `(seeds, ...)`.
         """
         return {}
+
+
+def evaluation_key(seed: int, split: str) -> Array:
+    """Returns the key that draws the sequences of a split, the same for all networks.
+
+    The keys are also the roots of the keys of networks 1 and 2. These fold in the
+    number of each update, so no batch for training repeats these sequences.
+    """
+    number = {"validation": 1, "test": 2}[split]
+    return jax.random.fold_in(jax.random.key(seed), number)

@@ -7,11 +7,10 @@ from experiments.datasets import adding
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
 from experiments.supervised.parts import sum_over_parts
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Task, evaluation_key
 
-# Sequences of each evaluation; no update uses these keys.
+# Sequences of each evaluation.
 TESTED = 1000
-KEYS = {"validation": 1, "test": 2}
 
 
 class AddingTask(Task):
@@ -43,7 +42,7 @@ class AddingTask(Task):
 
     def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:
         """Returns the mean squared error."""
-        key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
+        key = evaluation_key(self.seed, split)
         batch = adding.sample(key, TESTED, self.length)
 
         def total(part: adding.Adding, mask: Array) -> Array:

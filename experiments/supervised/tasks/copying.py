@@ -8,11 +8,10 @@ from experiments.datasets import copying
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of
 from experiments.supervised.parts import sum_over_parts
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Task, evaluation_key
 
-# Sequences of each evaluation; no update uses these keys.
+# Sequences of each evaluation.
 TESTED = 1000
-KEYS = {"validation": 1, "test": 2}
 
 
 class CopyingTask(Task):
@@ -47,7 +46,7 @@ class CopyingTask(Task):
 
     def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:
         """Returns the loss, and the share of copied symbols that are right."""
-        key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
+        key = evaluation_key(self.seed, split)
         batch = copying.sample(key, TESTED, self.lag)
 
         def sums(part: copying.Copying, mask: Array) -> tuple[Array, Array]:

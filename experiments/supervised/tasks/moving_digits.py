@@ -20,12 +20,11 @@ from experiments.datasets import moving_digits
 from experiments.datasets.digits import digits8x8
 from experiments.settings.supervised import Network, Supervised
 from experiments.supervised.network import cell_of, dtype_of
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Task, evaluation_key
 
 PATCH = 4
-# Films of each evaluation, and the keys that draw them.
+# Films of each evaluation.
 TESTED = 500
-KEYS = {"validation": 1, "test": 2}
 
 
 class FilmNetwork(nn.Module):
@@ -139,7 +138,7 @@ class MovingDigitsTask(Task):
           the last given frame; `mse_mean_given`, that of the mean of the given frames;
           `mse_constant`, that of the mean of all pixels.
         """
-        key = jax.random.fold_in(jax.random.key(self.seed), KEYS[split])
+        key = evaluation_key(self.seed, split)
         films = self.films(key, data[split], TESTED)
         given, targets = jnp.split(films, [self.options.given], axis=1)
         logits = self.model.apply({"params": params}, given, self.options.asked)
@@ -160,7 +159,7 @@ class MovingDigitsTask(Task):
         # Imported here because training does not need matplotlib.
         from experiments.reports.film import save_film
 
-        key = jax.random.fold_in(jax.random.key(self.seed), KEYS["test"])
+        key = evaluation_key(self.seed, "test")
         films = self.films(key, data["test"], 1)
         given = films[:, : self.options.given]
         logits = self.model.apply({"params": params}, given, self.options.asked)
