@@ -55,6 +55,7 @@ Submodules, which need no import of their own:
 
   initializers          biases for long memory, PyTorch's initial values
   packing               several sequences in each row, to save padding
+  diagnostics           what a recurrence computes, and how gradients flow
   interop               weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
   reference             one LSTM step and its derivatives, for reading
@@ -72,7 +73,15 @@ __version__ = "0.1.0"
 # In rnncells/deprecated.py.
 _OLD_NAMES = ("DeepRNN", "Diagonal")
 # Submodules for users, in addition to those in rnncells/public.py.
-_SUBMODULES = ("cells", "interop", "layers", "legacy", "migrate", "testing")
+_SUBMODULES = (
+    "cells",
+    "diagnostics",
+    "interop",
+    "layers",
+    "legacy",
+    "migrate",
+    "testing",
+)
 
 # rnncells/public.py lists the public names. They are imported when one of them is first
 # used (PEP 562), so that `rnncells migrate` runs without JAX and Flax.
