@@ -1,5 +1,6 @@
 """The public names: one line imports `X`, and users write `rnncells.X`."""
 
+from rnncells import gradients as gradients
 from rnncells import initializers as initializers
 from rnncells import packing as packing
 from rnncells import reference as reference
@@ -24,8 +25,18 @@ from rnncells.cells.variational import VariationalDropout as VariationalDropout
 from rnncells.cells.variational import VariationalGRUCell as VariationalGRUCell
 from rnncells.cells.variational import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.cells.zoneout import ZoneoutCell as ZoneoutCell
+from rnncells.gradients import BlockRtrl as BlockRtrl
+from rnncells.gradients import Bptt as Bptt
+from rnncells.gradients import Rflo as Rflo
+from rnncells.gradients import Rtrl as Rtrl
+from rnncells.gradients import SnAp as SnAp
+from rnncells.gradients import Truncated1997 as Truncated1997
+from rnncells.gradients import TruncatedBptt as TruncatedBptt
+from rnncells.gradients import Uoro as Uoro
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
 from rnncells.layers.multi_layer import MultiLayerRNN as MultiLayerRNN
+from rnncells.layers.online import Online as Online
+from rnncells.layers.online import OnlineState as OnlineState
 from rnncells.layers.recurrent import GRU as GRU
 from rnncells.layers.recurrent import LSTM as LSTM
 from rnncells.layers.recurrent import ElmanRNN as ElmanRNN

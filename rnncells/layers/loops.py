@@ -106,13 +106,16 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         if pure is None or (not pure.step.products and _has_default_options(rnn)):
             return plain(body, reset_carry, carry, xs)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
-        carry, (ys, _) = _run_fast(rnn, pure, carry)
+        carry, (ys, _) = run_fast(rnn, pure, carry)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
 
 
-def _run_fast(rnn, pure, carry):
+def run_fast(
+    rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    """Runs the fast loop; returns the last carry and the outputs, time first."""
     step, weights = pure.step, pure.step.weights(pure.given)
     z = engine.projected_structs(step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
@@ -170,12 +173,14 @@ class PureStep(NamedTuple):
 
     Attributes:
       step: `(given, carry, now) -> (carry, output)`, taken apart.
+      function: the same step as a function.
       given: what is the same at each step: variables, keys, and the carry of resets.
       now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
     """
 
     step: Step
+    function: Callable
     given: chex.ArrayTree
     now: chex.ArrayTree
     counters: dict
@@ -244,7 +249,7 @@ def take_apart(
             "needs a step that `jax.vmap` can map, because it takes the derivatives of "
             f"all steps at once; {name} {limit}."
         )
-    return PureStep(pure, given, now, after), None
+    return PureStep(pure, function, given, now, after), None
 
 
 def _pure_step(

@@ -27,6 +27,7 @@ from rnncells.cells.checks import (
     check_rng,
 )
 from rnncells.cells.sample import Sample, sample_structs
+from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_bools,
@@ -36,6 +37,7 @@ from rnncells.layers.checks import (
     resolve_flags,
     warn_of_sequence,
 )
+from rnncells.layers.forward_loop import check_depth, check_gradient
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.states import (
     States,
@@ -89,6 +91,8 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
       memory: residuals that are kept for the gradient, see `RNN`. Default: `'full'`.
       implementation: see `RNN`. Default: `'auto'`.
       projection: see `RNN`. Default: `'auto'`.
+      gradient: how the gradient of each layer is formed, see `RNN`. The methods that
+        carry it forward in time need num_layers=1. Default: Bptt().
     """
 
     # The only positional argument: PyTorch's first argument is the width of the inputs.
@@ -108,6 +112,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
     memory: Memory = "full"
     implementation: Implementation = "auto"
     projection: Projection = "auto"
+    gradient: Gradient = Bptt()
 
     @classmethod
     def _check_positional(cls, args, most):
@@ -131,6 +136,9 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
             check_bools(name, deterministic=self.deterministic)
         check_dtypes(self)
         check_initializers(self)
+        check_gradient(self)
+        if self.num_layers > 1:
+            check_depth(name, self)
         super().__post_init__()
 
     @nn.nowrap
@@ -166,6 +174,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
                 memory=self.memory,
                 projection=self.projection,
                 implementation=self.implementation,
+                gradient=self.gradient,
             )
             for _ in range(self.directions)
         ]

@@ -25,6 +25,7 @@ from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry, cast_like, with_own_dtype
 from rnncells.cells.checks import check_count, check_key, check_not_states
 from rnncells.cells.sample import Sample
+from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.checks import (
     check_bools,
     check_call,
@@ -39,12 +40,9 @@ from rnncells.layers.checks import (
     warn_of_sequence,
 )
 from rnncells.layers.decoding import check_feedback, decode
+from rnncells.layers.forward_loop import check_gradient, loop_over_time
 from rnncells.layers.learned_carry import LearnedCarry
-from rnncells.layers.loops import (
-    check_default_options,
-    fast_loop,
-    single_step,
-)
+from rnncells.layers.loops import check_default_options, single_step
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import flip, select
@@ -137,6 +135,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         `memory` or `projection` is set); otherwise the plain loop, which calls the cell
         at every step. `'scan'` always takes the plain loop, which JAX differentiates.
         Default: `'auto'`.
+      gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,
+        `Truncated1997()`, or a method that carries it forward in time, with memory that
+        does not depend on time: `Rtrl()`, `BlockRtrl(steps)`, `SnAp(steps)`, `Rflo()`,
+        `Uoro()`. The values are the same for all; see `help(rnncells.gradients)`.
+        Default: Bptt().
       learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
         parameter tree, which starts with the values of the cell's `initialize_carry`
         for one row. Resets use it too. Default: False.
@@ -166,6 +169,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     projection: Projection = "auto"
     implementation: Implementation = "auto"
     learn_initial_carry: bool = False
+    gradient: Gradient = Bptt()
 
     def __post_init__(self):
         check_cell_instance("RNN", self.cell)
@@ -188,6 +192,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
+        check_gradient(self)
         check_memory(self.memory)
         check_projection(self.projection)
         if self.implementation == "scan":
@@ -271,6 +276,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             mask=mask,
             resets=resets,
         )
+        sizes = check_layout(inputs, self._feature_dims())
         x_t = structs(inputs, drop_axis=axis)
         carry, reset_carry = self._carries(
             x_t, initial_carry, init_key, resets, reset_carry
@@ -283,9 +289,10 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             resets=resets,
             reverse=flags["reverse"],
             padded_outputs=padded_outputs,
+            cuts=self.gradient.cuts(sizes, axis),
         )
         carry, carries, outputs = schedule.scan(
-            fast_loop(self, axis, partial(step_of, deterministic=deterministic)),
+            loop_over_time(self, axis, self._step(deterministic)),
             reset_carry,
             carry,
             inputs,
@@ -357,7 +364,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         one, arranged = schedule.arrange(
             one, 0, mask=mask, padded_outputs=self.padded_outputs
         )
-        loop = single_step(self.cell, partial(step_of, deterministic=deterministic))
+        loop = single_step(self.cell, self._step(deterministic))
         carry, _, output = schedule.scan(loop, None, carry, one, arranged)
         return carry, jax.tree.map(lambda leaf: leaf[0], output)
 
@@ -462,6 +469,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         check_call(self, deterministic)
         if self.reverse:
             raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
+        if self.gradient != Bptt():
+            raise ValueError(
+                f"`decode` of RNN needs gradient=Bptt(), got {self.gradient}. Decode "
+                "with RNN(cell) and the same parameters."
+            )
         flags = resolve_flags(
             self,
             return_carry=return_carry,
@@ -559,6 +571,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def _feature_dims(self) -> int:
         return feature_dims(self.cell)
+
+    @nn.nowrap
+    def _step(self, deterministic: bool | None) -> Callable:
+        """Returns the step of the cell, `(cell, carry, inputs) -> (carry, output)`."""
+        return self.gradient.of_step(partial(step_of, deterministic=deterministic))
 
     @nn.nowrap
     def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:

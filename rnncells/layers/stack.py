@@ -27,6 +27,7 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     resolve_flags,
 )
+from rnncells.layers.forward_loop import check_depth
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
@@ -66,8 +67,9 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
         final carry of each recurrent layer. Default: False.
 
     Raises:
-      ValueError: `layers` is empty, or `skip_connections` is set and a layer is not
-        recurrent.
+      ValueError: `layers` is empty; `skip_connections` is set and a layer is not
+        recurrent; or the gradient of a layer above another recurrent layer is carried
+        forward in time (see `gradient` of `RNN`).
 
     Source: `haiku.DeepRNN` and `haiku.deep_rnn_with_skip_connections`. They are cells
     and run all layers in one loop; here each layer has its own loop.
@@ -92,6 +94,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
             return_carry=self.return_carry,
         )
         check_list("Stack", self.layers)
+        for layer in list(filter(_is_recurrent, self.layers))[1:]:
+            check_depth("Stack", layer)
         for layer in self.layers:
             is_layer = callable(layer) or _is_recurrent(layer)
             if isinstance(layer, type) or not is_layer:

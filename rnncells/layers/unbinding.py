@@ -33,7 +33,7 @@ def unbound(cell: nn.Module) -> UnboundCell:
     others = list(_others(cell, module.bind(variables), cell.scope.path))
     for path, own in others:
         for collection, values in own.items():
-            variables = _placed(variables, (collection, *path), values)
+            variables = placed(variables, (collection, *path), values)
     return UnboundCell(module, variables, bool(others))
 
 
@@ -66,7 +66,7 @@ def _is_module(leaf: Any) -> bool:
     return isinstance(leaf, nn.Module)
 
 
-def _placed(tree: Mapping, path: tuple[str, ...], values: Any) -> dict:
+def placed(tree: Mapping, path: tuple[str, ...], values: Any) -> dict:
     """Returns a copy of a nested dict with `values` at a path."""
     (name, *rest), below = path, tree.get(path[0], {})
-    return {**tree, name: _placed(below, tuple(rest), values) if rest else values}
+    return {**tree, name: placed(below, tuple(rest), values) if rest else values}

@@ -34,9 +34,9 @@ def select(
     def choose(a, b):
         if jnp.shape(a)[: mask.ndim] != mask.shape:
             raise ValueError(
-                f"With lengths, masks or resets, every array of {name} must begin with "
-                f"the axes {mask.shape} of the inputs, got the shape {jnp.shape(a)}. A "
-                "cell must return arrays of (*batch, ...)."
+                "With lengths, masks, resets or TruncatedBptt, every array of "
+                f"{name} must begin with the axes {mask.shape} of the inputs, got the "
+                f"shape {jnp.shape(a)}. A cell must return arrays of (*batch, ...)."
             )
         return jnp.where(expand_right(mask, jnp.ndim(a)), a, b)
 

@@ -30,6 +30,7 @@ class Schedule(NamedTuple):
       valid: true at valid steps.
       update: true at the steps that update the state; other steps hold it.
       reset: true at the steps before which the carry is reset.
+      cut: true at the steps before which the gradient of the carry is cut.
     """
 
     axis: int
@@ -37,6 +38,7 @@ class Schedule(NamedTuple):
     valid: jax.Array | None
     update: jax.Array | None
     reset: jax.Array | None
+    cut: jax.Array | None = None
 
 
 def arrange(
@@ -48,6 +50,7 @@ def arrange(
     resets: jax.Array | None = None,
     reverse: bool = False,
     padded_outputs: str = "run",
+    cuts: jax.Array | None = None,
 ) -> tuple[chex.ArrayTree, Schedule]:
     """Returns the inputs in the order of processing, and the schedule of their steps.
 
@@ -61,6 +64,9 @@ def arrange(
       padded_outputs: `'run'`: at padded and masked steps the cell sees the inputs, with
         NaN and infinity replaced by 0, and past a row's end the state runs on.
         `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
+      cuts: booleans `(*batch, time)` in the order of processing, true at the steps
+        before which the gradient is cut; at a step that does not update the state,
+        before the row's next one that does.
     """
     unpadded = None
     if seq_lengths is not None:
@@ -77,7 +83,8 @@ def arrange(
         inputs = masks.clear_padding(inputs, valid, everything=not runs_on)
     reset = None if resets is None else masks.effective_resets(resets, valid, axis)
     update = mask if runs_on else valid
-    return inputs, Schedule(axis, padded_outputs, valid, update, reset)
+    cut = None if cuts is None else masks.effective_resets(cuts, update, axis)
+    return inputs, Schedule(axis, padded_outputs, valid, update, reset, cut)
 
 
 def scan(
@@ -112,14 +119,16 @@ def scan(
     apart = valid is not update and (keep_final or keep_all)
     body = partial(_one_step, keep_all)
     carry = carry, carry if apart else None
-    xs = inputs, schedule.reset, update, valid if apart else None
+    xs = inputs, schedule.reset, update, valid if apart else None, schedule.cut
     (state, final), (history, outputs) = loop(body, reset_carry, carry, xs)
     return final if apart else state, history, _pad(outputs, schedule)
 
 
 def _one_step(keep_all, step, reset_carry, carry, now):
     """Takes one step of `scan`; None for masks that it does not have."""
-    (state, final), (x, reset, update, valid) = carry, now
+    (state, final), (x, reset, update, valid, cut) = carry, now
+    if cut is not None:
+        state = masks.select(cut, jax.lax.stop_gradient(state), state)
     if reset is not None:
         state = masks.select(reset, reset_carry, state)
     new, output = step(state, x)

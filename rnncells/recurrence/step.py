@@ -206,6 +206,21 @@ class Step:
             used |= set(variables(equation))
         return [v in used for v in self._given]
 
+    def feeds_carry(self) -> list[bool]:
+        """Returns, for each of `taken`, whether it is a product that the carry reads.
+
+        Other products are read by the outputs alone.
+        """
+        count = len(jax.tree.leaves(self.result[0]))
+        results = self._equations.results[:count]
+        read_by_carry = needed(self._equations.equations, results)
+        made = {v for equation in read_by_carry for v in equation.outvars}
+        return [
+            isinstance(item, Joined)
+            and any(v in made for e in item.equations for v in e.outvars)
+            for item in self.taken
+        ]
+
     def _find_taken(self, policy):
         """Finds products and save points, and what each of them is."""
         self.projections, self.taken = (

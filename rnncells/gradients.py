@@ -1,0 +1,385 @@
+"""How the gradient of a recurrence is formed: `RNN(cell, gradient=...)`.
+
+The values are the same for all of these classes; only derivatives differ.
+
+================ =============================================== =====================
+class            gradient of the parameters                      memory of a row
+================ =============================================== =====================
+`Bptt`           exact                                           time x n
+`TruncatedBptt`  errors go back to the start of a window         time x n
+`Truncated1997`  errors go back only through the cell state      time x n
+`Rtrl`           exact                                           n x P
+`BlockRtrl`      exact                                           n x P + steps x n
+`SnAp`           influences that arise within some steps         about P for one step
+`Rflo`           influences that stay within a unit              about P
+`Uoro`           random; its mean is exact                       n + P
+================ =============================================== =====================
+
+n is the number of units in the carry, P that of parameters. The first three go back in
+time. The other five are forward methods: they carry the influence of the parameters on
+the carry along with it, so they can learn on line (`rnncells.Online`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.carry import Carry
+from rnncells.cells.checks import check_count
+from rnncells.cells.stacked import StackedCell
+from rnncells.recurrence.forward.blocks import Blocks
+from rnncells.recurrence.forward.influence import Influence
+from rnncells.recurrence.forward.local import local
+from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.uoro import Uoro as RankOneUpdates
+
+# From the cotangent of a carry to the one that takes its place.
+Hook = Callable[[Carry], Carry]
+
+
+class Gradient:
+    """Base of the classes for `gradient` of `RNN`."""
+
+    def cuts(self, sizes: tuple[int, ...], axis: int) -> jax.Array | None:
+        """Returns the steps before which the gradient is cut; None: no step.
+
+        Args:
+          sizes: of the batch and time axes.
+          axis: position of the time axis.
+        """
+        return None
+
+    def of_step(self, step: Callable) -> Callable:
+        """Returns a step, `(cell, carry, inputs) -> (carry, output)`, of equal values.
+
+        Args:
+          step: the step of a cell.
+        """
+        return step
+
+
+@dataclass(frozen=True)
+class Bptt(Gradient):
+    """The exact gradient by backpropagation through time: the default of `RNN`.
+
+    A hook acts on the gradient of every carry, as `Tensor.register_hook` of PyTorch:
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> def clip(d_carry):
+    ...     return jax.tree.map(lambda d: jnp.clip(d, -1, 1), d_carry)
+    >>> rnn = rnncells.RNN(
+    ...     rnncells.LSTMCell(4), gradient=rnncells.Bptt(carry_hook=clip)
+    ... )
+
+    Attributes:
+      carry_hook: function of dL/d(carry_t), in the form of the cell's carry, such as
+        (dL/dc_t, dL/dh_t) of an LSTM; it returns what takes its place, of the same
+        shapes and dtypes. It is called at each step, and must be a function of arrays.
+        dL/dh_t contains the gradient from the outputs if the cell returns one array
+        both in its carry and as output, as our cells do. None: no hook. Default: None.
+
+    References: Rumelhart, Hinton and Williams, 1986,
+    https://doi.org/10.1038/323533a0; Werbos, 1990, https://doi.org/10.1109/5.58337.
+    """
+
+    carry_hook: Hook | None = field(default=None, kw_only=True)
+
+    def __post_init__(self):
+        if self.carry_hook is not None and not callable(self.carry_hook):
+            raise TypeError(
+                f"`carry_hook` of {type(self).__name__} must be a function of the "
+                f"gradient of a carry, got {self.carry_hook!r}."
+            )
+
+    def of_step(self, step):
+        if self.carry_hook is None:
+            return step
+
+        def hooked(cell, carry, inputs):
+            new, output = step(cell, carry, inputs)
+            return _hooked(self.carry_hook, new, output)
+
+        return hooked
+
+
+@dataclass(frozen=True)
+class TruncatedBptt(Bptt):
+    """Backpropagation through time within windows.
+
+    Time is cut into windows of `steps` steps, in the order of processing. An error goes
+    back to the start of its window, so 0 to `steps` - 1 steps. With `steps` >= time,
+    the gradient is exact. With masks and lengths, a cut lies before the first step of a
+    window that updates a row's carry.
+
+    `RNN(cell, gradient=TruncatedBptt(k), memory=Chunk(k))` keeps the residuals of one
+    window at a time.
+
+    >>> import rnncells
+    >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.TruncatedBptt(20))
+
+    Attributes:
+      steps: number of steps of a window, at least 1.
+
+    Reference: Williams and Peng, 1990, https://doi.org/10.1162/neco.1990.2.4.490, who
+    call it BPTT(h; h'), with windows that do not overlap: h = h' = `steps`.
+    """
+
+    steps: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_count("TruncatedBptt", "steps", self.steps)
+
+    def cuts(self, sizes, axis):
+        step = jax.lax.broadcasted_iota(jnp.int32, sizes, axis)
+        return (step > 0) & (step % self.steps == 0)
+
+
+@dataclass(frozen=True)
+class Truncated1997(Bptt):
+    """The truncated gradient of the LSTM of 1997, for any LSTM.
+
+    No error flows back in time but through the cell state: the gradient of h_{t-1} is
+    0. So the initial h has no gradient, either. Peepholes read the cell state, and
+    errors flow back through them, too.
+
+    The cell must have a carry of two arrays, (c, h).
+
+    >>> import rnncells
+    >>> rnn = rnncells.RNN(rnncells.LSTMCell(4), gradient=rnncells.Truncated1997())
+
+    Reference: Hochreiter and Schmidhuber, 1997,
+    https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1. `LSTM1997Cell` has this
+    gradient by default; so it has with `Bptt`, too.
+    """
+
+    def of_step(self, step):
+        def truncated(cell, carry, inputs):
+            check_cell_state(cell, carry)
+            c, h = carry
+            return step(cell, (c, jax.lax.stop_gradient(h)), inputs)
+
+        return super().of_step(truncated)
+
+
+class ForwardGradient(Gradient):
+    """Base of the methods that carry an influence forward in time.
+
+    The influence of the parameters on the carry of a row is a part of the state, beside
+    the carry, so memory does not depend on time: the forward pass saves nothing, and
+    the gradient runs the sequence once more from its first step. Lengths, masks and
+    resets are respected.
+
+    The gradient is that of the parameters of one layer and of its initial carry. The
+    gradient of an input is only that of the outputs of its own step, so parameters
+    below the layer get a biased gradient. Use one such layer, the lowest one, or a
+    `StackedCell`, which is one cell. The layers `LSTM`, `GRU`, `ElmanRNN`,
+    `MultiLayerRNN` and `Stack` raise an error for more layers.
+
+    The cell must be one that the fast loop supports (see `implementation` of `RNN`),
+    treat rows alike and independently, and draw no random numbers. There are
+    derivatives of first order only, and no forward mode.
+    """
+
+    # Whether each step has an update, so that `rnncells.Online` can learn.
+    is_online: ClassVar[bool] = True
+    # Random stream that the method draws from.
+    rng_stream: ClassVar[str | None] = None
+
+    def method(self, step: RowStep) -> Any:
+        """Returns the updates of the influence of one row.
+
+        Args:
+          step: the step of a row.
+        """
+        raise NotImplementedError
+
+    def block(self) -> int:
+        """Returns the number of steps that the method takes at once."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Rtrl(ForwardGradient):
+    """Real-time recurrent learning: the exact gradient, forward in time.
+
+    With n units in the carry and P parameters, the influence J has n x P numbers for
+    each row, and a step takes n² x P multiplications. Entries of J that are always zero
+    are neither stored nor computed; the jaxpr of the step says which they are. So a
+    cell whose units see only themselves in the past (IndRNN, a diagonal linear
+    recurrence) keeps one number for each parameter of a unit.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Rtrl())
+    >>> x = jnp.ones((2, 5, 3))
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> gradient = jax.grad(lambda params: rnn.apply(params, x).sum())(params)
+
+    References: Williams and Zipser, 1989, https://doi.org/10.1162/neco.1989.1.2.270.
+    For elementwise recurrences: Irie, Gopalakrishnan and Schmidhuber, 2024,
+    https://arxiv.org/abs/2305.19044.
+    """
+
+    def method(self, step):
+        return Influence(step)
+
+
+@dataclass(frozen=True)
+class BlockRtrl(ForwardGradient):
+    """The exact gradient by backpropagation in blocks and influence at their borders.
+
+    A block takes one backward pass for the errors, and n more for the influence, so a
+    step takes about n³ multiplications if blocks have n steps. Memory is that of one
+    block and of J, n x P. It has no update within a block, so `rnncells.Online` cannot
+    use it. The gradient of an input is that of the outputs of its block.
+
+    Attributes:
+      steps: number of steps of a block. A number within a quarter of it that divides
+        the steps of the sequence is taken instead, if there is one.
+
+    Reference: Schmidhuber, 1992, https://doi.org/10.1162/neco.1992.4.2.243.
+    """
+
+    steps: int
+
+    is_online = False
+
+    def __post_init__(self):
+        check_count("BlockRtrl", "steps", self.steps)
+
+    def method(self, step):
+        return Blocks(step)
+
+    def block(self):
+        return self.steps
+
+
+@dataclass(frozen=True)
+class SnAp(ForwardGradient):
+    """The sparse n-step approximation of real-time recurrent learning.
+
+    It keeps the entries of J that a parameter reaches in `steps` steps, and drops the
+    others. With 1, a weight influences only the unit that it feeds. With as many steps
+    as the sequence has, the gradient is exact.
+
+    Attributes:
+      steps: number of steps, n in the paper's name SnAp-n, at least 1.
+
+    Reference: Menick et al., 2021, https://arxiv.org/abs/2006.07232.
+    """
+
+    steps: int
+
+    def __post_init__(self):
+        check_count("SnAp", "steps", self.steps)
+
+    def method(self, step):
+        return Influence(step, steps=self.steps)
+
+
+@dataclass(frozen=True)
+class Rflo(ForwardGradient):
+    """Local online learning: influence without the recurrent weights.
+
+    The influence passes from step to step only through what a unit keeps of itself, as
+    a leak or a forget gate. Products of the carry with weights count as inputs, except
+    those that only the output reads. For an `LSTMCell`, this is `Truncated1997`,
+    computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a
+    recurrent product, too.
+
+    The paper also replaces the weights between the units and the loss by fixed random
+    ones. They lie outside of the recurrence: stop the gradient of a readout at its
+    inputs and add the random weights there to have them.
+
+    Reference: Murray, 2019, https://doi.org/10.7554/eLife.43299, equations 5 to 8.
+    """
+
+    def method(self, step):
+        return Influence(step, local(step))
+
+
+@dataclass(frozen=True)
+class Uoro(ForwardGradient):
+    """Unbiased online recurrent optimization: an influence of rank one.
+
+    The influence is the product of two random vectors. The gradient is random; its mean
+    is the exact one. A layer draws from the random stream `'uoro'`: pass
+    `rngs={"uoro": key}` to `apply`, another key for each gradient.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Uoro())
+    >>> x, rngs = jnp.ones((2, 5, 3)), {"uoro": jax.random.key(1)}
+    >>> params = rnn.init({"params": jax.random.key(0)}, x)
+    >>> def loss(params):
+    ...     return rnn.apply(params, x, rngs=rngs).sum()
+    >>> gradient = jax.grad(loss)(params)
+
+    Reference: Tallec and Ollivier, 2017, https://arxiv.org/abs/1702.05043.
+    """
+
+    rng_stream = "uoro"
+
+    def method(self, step):
+        return RankOneUpdates(step)
+
+
+def check_cell_state(cell: nn.Module, carry: Carry) -> None:
+    """Raises ValueError unless a cell has the carry of an LSTM, (c, h)."""
+    is_pair = isinstance(carry, tuple) and len(carry) == 2
+    if isinstance(cell, StackedCell) or not is_pair or len(jax.tree.leaves(carry)) != 2:
+        raise ValueError(
+            "gradient=Truncated1997() of RNN needs an LSTM, a cell whose carry is "
+            f"(c, h), got {type(cell).__name__} with the carry "
+            f"{jax.tree.map(jnp.shape, carry)}."
+        )
+
+
+def _hooked(
+    hook: Hook, carry: Carry, output: chex.ArrayTree
+) -> tuple[Carry, chex.ArrayTree]:
+    """Returns a carry and an output whose gradient passes through a hook.
+
+    Arrays of the output that are arrays of the carry are the same arrays afterwards.
+    """
+    before = jax.tree.leaves(carry)
+    carry = _with_hook(hook, carry)
+    after = jax.tree.leaves(carry)
+
+    def same(leaf):
+        found = [new for old, new in zip(before, after, strict=True) if old is leaf]
+        return found[0] if found else leaf
+
+    return carry, jax.tree.map(same, output)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _with_hook(hook, carry):
+    return carry
+
+
+def _with_hook_forward(hook, carry):
+    return carry, None
+
+
+def _with_hook_backward(hook, _, d_carry):
+    found = hook(d_carry)
+    given, got = (jax.tree.map(_form, tree) for tree in (d_carry, found))
+    if given != got:
+        raise ValueError(
+            "`carry_hook` must return a gradient in the form of its argument, "
+            f"{given}, got {got}."
+        )
+    return (found,)
+
+
+_with_hook.defvjp(_with_hook_forward, _with_hook_backward)
+
+
+def _form(leaf):
+    return f"{jnp.result_type(leaf)}{jnp.shape(leaf)}"

@@ -1,0 +1,225 @@
+"""Learning step by step, without a sequence."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.any_cell import feature_dims
+from rnncells.cells.carry import Carry
+from rnncells.gradients import ForwardGradient
+from rnncells.layers.checks import check_layout, check_steps
+from rnncells.layers.forward_loop import (
+    Batch,
+    RowsOf,
+    by_rows,
+    marked,
+    pure_step,
+    random_keys,
+)
+from rnncells.layers.loops import PureStep
+from rnncells.layers.rnn import RNN
+from rnncells.layers.unbinding import placed
+from rnncells.recurrence.forward.rows import real_leaves
+from rnncells.recurrence.forward.run import advance_rows
+from rnncells.recurrence.masks import select
+from rnncells.recurrence.pytrees import combine, inexact, structs
+
+CotangentOf = Callable[[chex.ArrayTree], chex.ArrayTree]
+
+
+class OnlineState(NamedTuple):
+    """What `Online` carries from step to step.
+
+    Attributes:
+      carry: the carry of the cell.
+      influence: the influence of the parameters on the carry of each row, as arrays
+        `(rows, ...)` in the form of the gradient method.
+    """
+
+    carry: Carry
+    influence: chex.ArrayTree
+
+
+class Online:
+    """Learns from data that arrive one step at a time.
+
+    The gradient method of the layer carries the influence of the parameters on the
+    carry along, so each step returns the gradient of its own loss by all earlier steps,
+    and no sequence is kept. Parameters may change after every step.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Rtrl())
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> online = rnncells.Online(rnn)
+    >>> state = online.init(params, x[:, 0])
+    >>> step = jax.jit(online.step)
+    >>> for t in range(5):
+    ...     state, y, grads = step(params, state, x[:, t], jnp.ones((2, 4)))
+    ...     params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+    Args:
+      rnn: an `RNN` with a forward method as `gradient`: `Rtrl()`, `SnAp(steps)`,
+        `Rflo()` or `Uoro()`, and without `learn_initial_carry`.
+
+    Raises:
+      TypeError: `rnn` is no RNN.
+      ValueError: its `gradient` has no update at each step, or the initial carry is a
+        parameter.
+    """
+
+    def __init__(self, rnn: RNN):
+        if not isinstance(rnn, RNN):
+            raise TypeError(f"`rnn` of Online must be an RNN, got {rnn!r}.")
+        method = rnn.gradient
+        if not isinstance(method, ForwardGradient) or not method.is_online:
+            raise ValueError(
+                "`rnn` of Online needs a gradient with an update at each step: Rtrl(), "
+                f"SnAp(steps), Rflo() or Uoro(), got gradient={method}."
+            )
+        if rnn.learn_initial_carry:
+            raise ValueError("`rnn` of Online needs learn_initial_carry=False.")
+        self.rnn = rnn
+
+    def init(
+        self,
+        params: Mapping[str, Any],
+        inputs: chex.ArrayTree,
+        *,
+        initial_carry: Carry | None = None,
+        rngs: Mapping[str, chex.PRNGKey] | None = None,
+    ) -> OnlineState:
+        """Returns the state before the first step.
+
+        Args:
+          params: variables of the layer.
+          inputs: one step of input, `(*batch, *features)`; values are not read.
+          initial_carry: carry before the first step; default: the cell's
+            `initialize_carry`.
+          rngs: `{"uoro": key}` for `Uoro`.
+        """
+
+        def of(rnn):
+            x, carry = rnn._arrays(inputs), initial_carry
+            if carry is None:
+                carry = rnn.initialize_carry(None, structs(x))
+            _, rows, batch = _one_step(rnn, carry, x, None, None)
+            method, keys = rnn.gradient.method(rows.step), random_keys(rnn, batch)
+            influence = jax.vmap(method.initial)(rows.operands.s, *keys)
+            return OnlineState(carry, influence)
+
+        return self.rnn.apply(params, rngs=rngs, method=of)
+
+    def step(
+        self,
+        params: Mapping[str, Any],
+        state: OnlineState,
+        inputs: chex.ArrayTree,
+        cotangent: chex.ArrayTree | CotangentOf,
+        *,
+        resets: jax.Array | None = None,
+        deterministic: bool | None = None,
+    ) -> tuple[OnlineState, chex.ArrayTree, Mapping[str, Any]]:
+        """Takes a step, and returns the gradient of its loss.
+
+        Args:
+          params: variables of the layer.
+          state: state before the step.
+          inputs: one step of input, `(*batch, *features)`.
+          cotangent: the derivative of the loss by the output of the step, in the form
+            of the output; or a function from the output to it, as
+            `jax.grad(lambda y: loss(y, target))`.
+          resets: booleans `(*batch,)`, true for rows that start a new sequence.
+          deterministic: as in the call of `RNN`.
+
+        Returns:
+          The state after the step; the output, `(*batch, *features)`; and the gradient
+          of the parameters, in the form of `params`.
+
+        Raises:
+          ValueError: the cotangent does not have the form of the output.
+        """
+
+        def of(rnn):
+            x = rnn._arrays(inputs)
+            pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
+            now = jax.tree.map(lambda leaf: leaf[0], pure.now)
+            start = state.carry, None
+            (carry, _), ((_, y), written) = pure.function(pure.given, start, now)
+            d_y = cotangent(y) if callable(cotangent) else cotangent
+            d_outputs = (None, _as_cotangent(d_y, y)), written
+            operands, others = rows.operands, rows.others
+            (_, _, influence), (d_theta, _, _) = advance_rows(
+                rows.step,
+                rnn.gradient.method(rows.step),
+                operands,
+                others,
+                operands.s,
+                others.carry,
+                state.influence,
+                combine(operands.x, others.now),
+                batch.to_rows(jax.tree.map(lambda leaf: leaf[None], d_outputs), 1),
+            )
+            d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]
+            _, vjp = jax.vjp(real_leaves, inexact(pure.given[0]))
+            ((d_variables, _),) = vjp(d_shared)
+            grads = _in_layer(rnn, params, d_variables)
+            return OnlineState(carry, influence), y, grads
+
+        return self.rnn.apply(params, method=of)
+
+
+def _one_step(
+    rnn: RNN,
+    carry: Carry,
+    x: chex.ArrayTree,
+    resets: jax.Array | None,
+    deterministic: bool | None,
+) -> tuple[PureStep, RowsOf, Batch]:
+    """Returns the step of the layer's cell, and the same row by row."""
+
+    def by_time(tree):
+        return jax.tree.map(lambda leaf: leaf[None], tree)
+
+    sizes = check_layout(by_time(x), feature_dims(rnn.cell))
+    resets = check_steps("resets", resets, sizes[1:], "batch axes")
+    # The carry after a reset is no operand of its own, because it is not learned.
+    reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
+    xs = x, resets, None, reset_carry
+    step = marked(rnn._step(deterministic))
+    start = jax.tree.map(jnp.asarray, carry), None
+    pure = pure_step(rnn, start, by_time(xs), _body, None, step)
+    batch = Batch(sizes[1:])
+    return pure, by_rows(batch, pure, start), batch
+
+
+def _body(step, _, carry, now):
+    """The body of a loop with resets, see `schedule.scan`."""
+    (state, _), (inputs, reset, _, reset_carry) = carry, now
+    if reset is not None:
+        state = select(reset, reset_carry, state)
+    new, output = step(state, inputs)
+    return (new, None), (None, output)
+
+
+def _as_cotangent(given: Any, output: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns a cotangent as arrays in the dtypes of the output, after a check."""
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (given, output)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            "`cotangent` of Online.step must have the form of the output, "
+            f"{shapes[1]}, got {shapes[0]}. It is the derivative of the loss by the "
+            "output, or a function from the output to it."
+        )
+    return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), given, output)
+
+
+def _in_layer(rnn: RNN, params: Mapping[str, Any], of_cell: Any) -> Mapping[str, Any]:
+    """Returns the gradient of the cell's variables in the form of the layer's."""
+    grads = jax.tree.map(jnp.zeros_like, params)
+    for collection, values in of_cell.items():
+        grads = placed(grads, (collection, *rnn.cell.path), values)
+    return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))

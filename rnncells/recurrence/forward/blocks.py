@@ -1,0 +1,66 @@
+"""Backpropagation in blocks of time, and influence at their borders.
+
+An exact gradient with memory for one block (Schmidhuber, 1992, "A fixed size storage
+O(n³) time complexity learning algorithm for fully recurrent continually running
+networks"). For a block from s to s', with J the influence before it::
+
+    dE/dθ = ∂E/∂θ + (∂E/∂s) J          by one backward pass through the block
+    J' = ∂s'/∂θ + (∂s'/∂s) J           by n backward passes
+"""
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.pytrees import combine, inexact, partition
+
+
+class Blocks:
+    """The influence of one row at the border of a block: matrices of n rows.
+
+    Args:
+      step: the step of a row.
+    """
+
+    def __init__(self, step: RowStep):
+        self.step = step
+
+    def initial(self, s: jax.Array) -> list[jax.Array]:
+        """Returns the influence before the first step."""
+        sizes = [leaf.size for leaf in self.step.theta]
+        zeros = [jnp.zeros((self.step.size, size), s.dtype) for size in sizes]
+        return [*zeros, jnp.eye(self.step.size, dtype=s.dtype)]
+
+    def advance(self, influence, theta, s, rest, now, d_outputs):
+        """Takes a block; see `stepwise.advance`, with a leading time axis."""
+        x, others = partition(now)
+
+        def block(theta, s, x):
+            def one(carry, now):
+                s, rest = carry
+                s, rest, output = self.step(theta, s, rest, now)
+                return (s, rest), inexact(output)
+
+            (s, after), outputs = jax.lax.scan(one, (s, rest), combine(x, others))
+            return (s, outputs), after
+
+        (after, _), vjp, rest = jax.vjp(block, theta, s, x, has_aux=True)
+        d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
+        cotangents = self.cotangents(influence, d_s)
+        *cotangents, d_initial = cotangents
+        d_theta = [
+            d + through.reshape(d.shape)
+            for d, through in zip(d_theta, cotangents, strict=True)
+        ]
+        none = jax.tree.map(jnp.zeros_like, d_outputs)
+        by_theta, by_s, _ = jax.vmap(lambda seed: vjp((seed, none)))(
+            jnp.eye(len(s), dtype=after.dtype)
+        )
+        immediate = [leaf.reshape(len(s), -1) for leaf in by_theta]
+        influence = [by_s @ j for j in influence]
+        influence[:-1] = map(jnp.add, influence, immediate)
+        return (after, rest, influence), (d_theta, d_initial, d_x)
+
+    def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
+        """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
+        return [d_s @ j for j in influence]

@@ -1,0 +1,252 @@
+"""The influence of parameters on the carry, carried forward in time.
+
+For one row, with the carry s_t of n real numbers and parameters θ (Williams and Zipser,
+1989)::
+
+    D_t = ∂s_t / ∂s_{t-1}         n x n
+    L_t = ∂s_t / ∂θ  (immediate)  n x P
+    J_t = D_t J_{t-1} + L_t       n x P, the influence
+    dE_t / dθ = (∂E_t / ∂s_t) J_t
+
+The initial carry is one more parameter, with J_0 = 1 and no immediate influence.
+
+Where entries of D and L are zero is found from the jaxpr of the step. So the entries of
+J that can be other than zero are known. A column of J, the influence of one parameter,
+keeps only these: one number for an element-wise recurrence. `steps` keeps fewer, those
+reached in so many steps (SnAp-n, Menick et al., 2021).
+
+Derivatives are taken by VJPs. Rows of D (or L) that have no column in common are taken
+in one VJP; they have the same color.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.structure import dependencies
+
+
+class Influence:
+    """The matrices J of one row, one for each leaf of θ and one for the initial carry.
+
+    Attributes:
+      step: the step of a row.
+    """
+
+    def __init__(
+        self, step: RowStep, local: Callable | None = None, steps: int | None = None
+    ):
+        """Finds which entries to keep.
+
+        Args:
+          step: the step of a row.
+          local: `(theta, s, rest, now) -> (s, output)`, the step whose Jacobian by s is
+            D, with the values of `step`; default: `step`.
+          steps: keeps the entries that a parameter reaches in so many steps; default:
+            all.
+        """
+        self.step, self._local = step, local
+        self.linear = lambda *args: (local or step)(*args)[0]
+        # An approximate J_t is read where outputs depend on the carry after the step.
+        self.reads_after = steps is not None
+        by_theta, _ = _patterns(step, lambda *args: step(*args)[0])
+        _, by_s = _patterns(step, self.linear)
+        self.d = Jacobian.of(by_s)
+        self.l = [Jacobian.of(pattern) for pattern in by_theta]
+        initial = np.eye(step.size, dtype=bool)
+        more = None if steps is None else steps + 1
+        kept = [_reached(pattern, by_s, steps) for pattern in by_theta]
+        self.kept = [*map(Kept.of, kept), Kept.of(_reached(initial, by_s, more))]
+
+    def initial(self, s: jax.Array) -> list[jax.Array]:
+        """Returns J_0: of zeros, and for the initial carry of ones."""
+        *of_theta, own = self.kept
+        identity = own.gathered(np.eye(self.step.size))
+        return [
+            *(jnp.zeros(kept.shape, s.dtype) for kept in of_theta),
+            jnp.asarray(identity, s.dtype),
+        ]
+
+    def after(self, influence: list[jax.Array], theta, s, rest, now) -> list[jax.Array]:
+        """Returns J_t = D_t J_{t-1} + L_t."""
+        d = self.d.rows(lambda s: self.linear(theta, s, rest, now), s)
+        by_theta = _rows_by_theta(
+            self.l, lambda theta: self.step(theta, s, rest, now)[0], theta
+        )
+        *of_theta, initial = (
+            kept.product(self.d, d, j) for kept, j in zip(self.kept, influence)
+        )
+        pairs = zip(of_theta, self.kept, self.l, by_theta)
+        return [j + kept.entries(own, rows) for j, kept, own, rows in pairs] + [initial]
+
+    def output(self, theta, s, tap, rest, now):
+        """Returns the output; its derivatives reach the influence, see `readout`."""
+        if self.reads_after:
+            return self.step.readout(theta, s, tap, rest, now)
+        if self._local is None:
+            return self.step(theta, s, rest, now)[-1]
+        by_theta = self.step(theta, _constant(s), rest, now)[-1]
+        by_s = self._local(_constant(theta), s, rest, _constant(now))[-1]
+        # The values are equal; the derivatives are those by theta, and those by s.
+        return jax.tree.map(lambda a, b: a + (b - _constant(b)), by_theta, by_s)
+
+    def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
+        """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
+        pairs = zip(self.kept, influence, strict=True)
+        return [kept.vector_product(d_s, j) for kept, j in pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class Jacobian:
+    """A Jacobian of n rows whose entries outside of a pattern are zero.
+
+    Attributes:
+      pattern: where entries can be other than zero, `(n, columns)`.
+      colors: for each row, its color; rows of one color have no column in common.
+    """
+
+    pattern: np.ndarray
+    colors: np.ndarray
+
+    @classmethod
+    def of(cls, pattern: np.ndarray) -> "Jacobian":
+        return cls(pattern, _colors(pattern))
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """One cotangent for each color, `(colors, n)`."""
+        return np.equal.outer(np.arange(self.colors.max(initial=0) + 1), self.colors)
+
+    def rows(self, function: Callable, x: Any) -> jax.Array:
+        """Returns the sums of the rows of each color, `(colors, columns)`."""
+        value, vjp = jax.vjp(function, x)
+        (rows,) = jax.vmap(vjp)(jnp.asarray(self.seeds, value.dtype))
+        return rows.reshape(len(rows), -1)
+
+    def at(self, rows: jax.Array, i: np.ndarray, j: np.ndarray) -> jax.Array:
+        """Returns the entries (i, j)."""
+        return jnp.where(self.pattern[i, j], rows[self.colors[i], j], 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Which entries of an influence matrix are kept.
+
+    Attributes:
+      pattern: the entries, `(n, columns)`.
+      units: for each column, the rows that are kept, `(most rows in a column,
+        columns)`; a column with fewer repeats row 0. None: every row of each column.
+      mask: true where `units` does not repeat.
+    """
+
+    pattern: np.ndarray
+    units: np.ndarray | None
+    mask: np.ndarray | None
+
+    @classmethod
+    def of(cls, pattern: np.ndarray) -> "Kept":
+        most = int(pattern.sum(0).max(initial=0))
+        if 2 * most > len(pattern):
+            return cls(pattern, None, None)
+        units = np.argsort(~pattern, axis=0, kind="stable")[:most]
+        mask = np.take_along_axis(pattern, units, 0)
+        return cls(pattern, np.where(mask, units, 0), mask)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the array that holds the entries."""
+        return self.pattern.shape if self.units is None else self.units.shape
+
+    def gathered(self, matrix: Any) -> Any:
+        """Returns the entries of a matrix `(n, columns)` that are kept."""
+        if self.units is None:
+            return np.where(self.pattern, matrix, 0)
+        return np.where(self.mask, np.take_along_axis(matrix, self.units, 0), 0)
+
+    def entries(self, jacobian: Jacobian, rows: jax.Array) -> jax.Array:
+        """Returns the entries of a Jacobian that are kept, from its `rows`."""
+        n, columns = self.pattern.shape
+        if self.units is None:
+            return jacobian.at(rows, np.arange(n)[:, None], np.arange(columns)[None])
+        found = jacobian.at(rows, self.units, np.arange(columns)[None])
+        return jnp.where(self.mask, found, 0)
+
+    def product(self, jacobian: Jacobian, rows: jax.Array, j: jax.Array) -> jax.Array:
+        """Returns the entries of D J that are kept, from the `rows` of D."""
+        n = len(self.pattern)
+        if self.units is None:
+            full = jacobian.at(rows, np.arange(n)[:, None], np.arange(n)[None])
+            product = full @ j
+            return (
+                product if self.pattern.all() else jnp.where(self.pattern, product, 0)
+            )
+        terms = jacobian.at(rows, self.units[:, None], self.units[None])
+        return jnp.where(self.mask, jnp.sum(terms * j[None], 1), 0)
+
+    def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
+        """Returns d_s J, `(columns,)`."""
+        if self.units is None:
+            return d_s @ j
+        return jnp.sum(jnp.where(self.mask, d_s[self.units], 0) * j, 0)
+
+
+def _constant(tree):
+    return jax.tree.map(jax.lax.stop_gradient, tree)
+
+
+def _patterns(step, function):
+    """Returns where L and D can be other than zero, as matrices of n rows."""
+    s = jax.ShapeDtypeStruct((step.size,), step.dtype)
+    rest, now = step.blank
+    by_theta, by_s = dependencies(
+        lambda theta, s: function(theta, s, rest, now), step.theta, s
+    )
+    return [found.reshape(step.size, -1) for found in by_theta], by_s
+
+
+def _reached(pattern, by_s, steps):
+    """Returns the entries that are reached in `steps` steps; None: in any number."""
+    reached, transfer = pattern, by_s.astype(np.float32)
+    while steps is None or steps > 1:
+        new = reached | (transfer @ reached.astype(np.float32) > 0)
+        if (new == reached).all():
+            break
+        reached, steps = new, None if steps is None else steps - 1
+    return reached
+
+
+def _colors(pattern):
+    """Returns colors of rows such that rows of one color have no column in common."""
+    if pattern.all(0).any():
+        return np.arange(len(pattern))
+    colors, taken = np.zeros(len(pattern), int), []
+    for row, columns in enumerate(pattern):
+        for color, used in enumerate(taken):
+            if not (used & columns).any():
+                taken[color] = used | columns
+                break
+        else:
+            color = len(taken)
+            taken.append(columns.copy())
+        colors[row] = color
+    return colors
+
+
+def _rows_by_theta(jacobians, function, theta):
+    """Returns the `rows` of all L; leaves of equal colors share their VJPs."""
+    value, vjp = jax.vjp(function, theta)
+    found = [None] * len(theta)
+    groups = {}
+    for k, jacobian in enumerate(jacobians):
+        groups.setdefault(jacobian.colors.tobytes(), []).append(k)
+    for members in groups.values():
+        seeds = jnp.asarray(jacobians[members[0]].seeds, value.dtype)
+        (rows,) = jax.vmap(vjp)(seeds)
+        for k in members:
+            found[k] = rows[k].reshape(len(seeds), -1)
+    return found

@@ -1,0 +1,239 @@
+"""The step of one row of a batch, as a function of real vectors.
+
+The influence of parameters on the carry differs from row to row, so methods that carry
+it forward see one row at a time. The row keeps batch axes of size 1.
+
+An output can depend on the carry after its step, as h_t, and on the carry before it.
+`mark_carry` makes the carry after the step known in the jaxpr.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+
+from rnncells.recurrence.jaxprs import Equations, evaluate, read, traced
+from rnncells.recurrence.pytrees import (
+    StructTree,
+    Tree,
+    combine,
+    inexact,
+    partition,
+)
+from rnncells.recurrence.step import Step
+
+_MARK = "rnncells carry "
+
+
+def mark_carry(carry: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the carry after a step of a cell, marked for `RowStep.readout`."""
+    leaves, tree = jax.tree.flatten(inexact(carry))
+    marked = [checkpoint_name(leaf, f"{_MARK}{k}") for k, leaf in enumerate(leaves)]
+    return combine(jax.tree.unflatten(tree, marked), partition(carry)[1])
+
+
+class Row(NamedTuple):
+    """What a step of one row runs on, or with a leading axis, of all rows.
+
+    Attributes:
+      own: what is the same at each step and differs from row to row, as the carry after
+        a reset.
+      carry: before the step.
+      now: what differs from step to step, as inputs and masks.
+    """
+
+    own: chex.ArrayTree
+    carry: chex.ArrayTree
+    now: chex.ArrayTree
+
+
+class Rest(NamedTuple):
+    """The leaves that are neither floating nor complex; None for the others.
+
+    Attributes:
+      given: of what is the same at each step.
+      carry: of the carry.
+    """
+
+    given: chex.ArrayTree
+    carry: chex.ArrayTree
+
+
+class RowStep:
+    """A step of one row as a function of real arrays: `(theta, s, rest, now)`.
+
+    Attributes:
+      function: the step, `(shared, own, carry, now) -> (carry, output)`.
+      theta: shapes and dtypes of what is differentiated beside the carry, a list.
+      size: number of real numbers in the carry, n.
+      dtype: their dtype.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        shared: StructTree,
+        row: Row,
+        is_held: Callable | None = None,
+    ):
+        """Describes the step.
+
+        Args:
+          function: a pure function.
+          shared: shapes and dtypes of what is the same for all rows and steps, as
+            parameters.
+          row: shapes and dtypes of one row.
+          is_held: from `now` to a boolean array of one element, whether the step holds
+            the carry before it; None: never.
+        """
+        self.function, self._is_held = function, is_held
+        self.given, self._row = (shared, row.own), row
+        self.theta = real_leaves(self.given)
+        leaves = real_leaves(row.carry)
+        self._leaves = leaves
+        self.size = sum(math.prod(leaf.shape) for leaf in leaves)
+        self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
+
+    def __call__(
+        self, theta: list[jax.Array], s: jax.Array, rest: Rest, now: chex.ArrayTree
+    ) -> tuple[jax.Array, Rest, chex.ArrayTree]:
+        """Returns the carry after the step, `(n,)`, its other leaves, and the output.
+
+        Args:
+          theta: what is differentiated beside the carry.
+          s: carry before the step, `(n,)`.
+          rest: leaves that are not differentiated.
+          now: of the step.
+        """
+        given = join(theta, self.given, rest.given)
+        new, output = self.function(*given, self.carry(s, rest), now)
+        return self.vector(new), rest._replace(carry=partition(new)[1]), output
+
+    def readout(
+        self,
+        theta: list[jax.Array],
+        s: jax.Array,
+        tap: jax.Array,
+        rest: Rest,
+        now: chex.ArrayTree,
+    ) -> chex.ArrayTree:
+        """Returns the output as a function of the carry after the step, too.
+
+        The carry after the step is a constant plus `tap`, so the derivative by `tap` is
+        that by the carry after the step, and the derivatives by `theta` and `s` are
+        those of other paths. At held steps, `tap` is not used.
+
+        Args:
+          theta: as in the call.
+          s: as in the call.
+          tap: zeros, `(n,)`.
+          rest: as in the call.
+          now: as in the call.
+        """
+        given = join(theta, self.given, rest.given)
+        trees = given[0], given[1], self.carry(s, rest), now
+        equations, result = self._traced
+        arguments = (v for leaves in equations.arguments for v in leaves)
+        values = dict(zip(arguments, jax.tree.leaves(trees), strict=True))
+        values |= equations.constants
+        taps = jax.tree.leaves(inexact(self.carry(tap, rest)))
+        for equation in equations.equations:
+            evaluate([equation], values)
+            for v in equation.outvars:
+                if v in self._marked:
+                    new = jax.lax.stop_gradient(values[v]) + taps[self._marked[v]]
+                    if self._is_held is not None:
+                        new = jnp.where(self._is_held(now).reshape(()), values[v], new)
+                    values[v] = new
+        results = read(values, equations.results)
+        return jax.tree.unflatten(jax.tree.structure(result), results)[1]
+
+    @cached_property
+    def _traced(self) -> tuple[Equations, StructTree]:
+        return traced(self.function, *self.given, self._row.carry, self._row.now)
+
+    @cached_property
+    def _marked(self) -> dict[Any, int]:
+        """For each variable that is marked, the number of its leaf in the carry."""
+        equations = self._traced[0].equations
+        marks = [e for e in equations if e.primitive.name == "name"]
+        found = {}
+        for equation in marks:
+            name, (operand,) = equation.params["name"], equation.invars
+            if name.startswith(_MARK):
+                found.setdefault(operand, int(name.removeprefix(_MARK)))
+        return found
+
+    def carry(self, s: jax.Array, rest: Rest) -> chex.ArrayTree:
+        """Returns the carry whose `vector` is `s`."""
+        ends = accumulate(math.prod(leaf.shape) for leaf in self._leaves)
+        parts = jnp.split(s, list(ends)[:-1])
+        leaves = [
+            part.reshape(leaf.shape).astype(leaf.dtype)
+            for part, leaf in zip(parts, self._leaves, strict=bool(self._leaves))
+        ]
+        return join(leaves, self._row.carry, rest.carry)
+
+    def vector(self, carry: chex.ArrayTree) -> jax.Array:
+        """Returns the real numbers of a carry, `(n,)`."""
+        leaves = [leaf.ravel().astype(self.dtype) for leaf in real_leaves(carry)]
+        return jnp.concatenate(leaves) if leaves else jnp.zeros(0, self.dtype)
+
+    @cached_property
+    def parts(self) -> Step:
+        """The step taken apart into its products and the rest."""
+        row = self._row
+        return Step(
+            lambda given, carry, now: self.function(*given, carry, now),
+            (self.given[0], row.own),
+            row.carry,
+            row.now,
+        )
+
+    @property
+    def blank(self) -> tuple[Rest, chex.ArrayTree]:
+        """Zeros as `rest` and `now`."""
+        others = [partition(tree)[1] for tree in (self.given, self._row.carry)]
+        return jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype),
+            (Rest(*others), self._row.now),
+        )
+
+
+def real_leaves(tree: Tree) -> list[Any]:
+    """Returns the floating leaves, and two real leaves for each complex leaf."""
+    found = []
+    for leaf in jax.tree.leaves(inexact(tree)):
+        if not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+            found.append(leaf)
+        elif isinstance(leaf, jax.ShapeDtypeStruct):
+            real = jax.ShapeDtypeStruct(leaf.shape, jnp.finfo(leaf.dtype).dtype)
+            found += [real, real]
+        else:
+            found += [leaf.real, leaf.imag]
+    return found
+
+
+def join(leaves: list[jax.Array], like: StructTree, others: chex.ArrayTree):
+    """Returns the tree whose `real_leaves` are `leaves`.
+
+    Args:
+      leaves: real arrays.
+      like: shapes and dtypes of the tree.
+      others: the leaves that are neither floating nor complex, None for the rest.
+    """
+    given = iter(leaves)
+
+    def leaf(struct):
+        if jnp.issubdtype(struct.dtype, jnp.complexfloating):
+            return jax.lax.complex(next(given), next(given))
+        return next(given)
+
+    return combine(jax.tree.map(leaf, inexact(like)), others)

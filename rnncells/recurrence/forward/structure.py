@@ -1,0 +1,155 @@
+"""Which elements of a function's results depend on which elements of its arguments.
+
+The function is evaluated once more with other numbers: every value is 1, and every
+derivative is a count of paths. Elementwise operations become sums of their operands,
+products and sums stay, and an operation that is not listed here makes every element of
+its results depend on every element of its operands. So a derivative is zero only if
+there is no path.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.recurrence.jaxprs import (
+    evaluate,
+    inner_jaxprs,
+    is_variable,
+    read,
+    traced,
+)
+from rnncells.recurrence.pytrees import StructTree, is_inexact
+
+_ELEMENTWISE = frozenset(
+    "abs acos acosh add add_any asin asinh atan atan2 atanh cbrt ceil clamp complex "
+    "conj convert_element_type copy copy_p cos cosh digamma div erf erf_inv erfc exp "
+    "exp2 expm1 floor imag integer_pow is_finite lgamma log log1p logistic max min mul "
+    "name neg nextafter optimization_barrier pow real reduce_precision rem round rsqrt "
+    "select_n sign sin sinh sqrt square sub tan tanh".split()
+)
+# Positive linear functions of each operand.
+_LINEAR = frozenset(
+    "broadcast_in_dim concatenate conv_general_dilated cumsum dot_general expand_dims "
+    "pad reduce_sum reduce_window_sum reshape rev slice split squeeze tile "
+    "transpose".split()
+)
+_REDUCTIONS = ("reduce_max", "reduce_min", "reduce_prod")
+_CUSTOM = ("custom_jvp_call", "custom_vjp_call")
+
+
+def dependencies(function: Callable, *args: StructTree) -> list[Any]:
+    """Returns where the derivatives of a function can be other than zero.
+
+    Args:
+      function: returns one vector, `(n,)`.
+      *args: shapes and dtypes of its arguments, pytrees with floating leaves.
+
+    Returns:
+      For each argument, a pytree of booleans (NumPy), `(n, *leaf.shape)`.
+    """
+    equations, result = traced(function, *args)
+    leaves, tree = jax.tree.flatten(args)
+
+    def paths(*operands):
+        values = dict.fromkeys(equations.constants, None)
+        arguments = (v for leaves in equations.arguments for v in leaves)
+        values |= dict(zip(arguments, operands, strict=True))
+        _evaluate(equations.equations, values, cuts=True)
+        (result_,) = _read(values, equations.results)
+        return _ones(result) if result_ is None else result_
+
+    with jax.ensure_compile_time_eval():
+        _, vjp = jax.vjp(paths, *map(_ones, leaves))
+        counts = jax.vmap(vjp)(jnp.eye(*result.shape, dtype=jnp.float32))
+        found = [np.asarray(count) > 0 for count in counts]
+    return list(jax.tree.unflatten(tree, found))
+
+
+def _evaluate(equations, values, cuts):
+    """Adds values with their counts of paths; None stands for a value without paths.
+
+    Args:
+      equations: of the function.
+      values: of its variables.
+      cuts: whether `stop_gradient` ends a path.
+    """
+    for equation in equations:
+        operands = _read(values, equation.invars)
+        if all(operand is None for operand in operands):
+            results = [None] * len(equation.outvars)
+        elif equation.primitive.name in _CUSTOM:
+            results = _of_custom(equation, operands)
+        elif cuts and equation.primitive.name == "stop_gradient":
+            results = [None]
+        else:
+            results = _results(equation, operands)
+        for v, value in zip(equation.outvars, results, strict=True):
+            has_paths = value is not None and is_inexact(v.aval)
+            values[v] = _as_one(value) if has_paths else None
+
+
+def _read(values, atoms):
+    return [values[v] if is_variable(v) else None for v in atoms]
+
+
+def _of_custom(equation, operands):
+    """Returns the results of a function that has its own derivative.
+
+    That derivative can pass where the function itself stops it.
+    """
+    (inner, *_) = inner_jaxprs(equation)
+    if inner.constvars:
+        return _of_all(equation, operands)
+
+    def call(*args):
+        values = dict(zip(inner.invars, args, strict=True))
+        evaluate(inner.eqns, values)
+        return read(values, inner.outvars)
+
+    flat, _ = traced(call, *[v.aval for v in inner.invars])
+    values = dict.fromkeys(flat.constants, None)
+    arguments = (v for leaves in flat.arguments for v in leaves)
+    values |= dict(zip(arguments, operands, strict=True))
+    _evaluate(flat.equations, values, cuts=False)
+    return _read(values, flat.results)
+
+
+def _results(equation, operands):
+    name, shapes = equation.primitive.name, [v.aval.shape for v in equation.outvars]
+    if name in _ELEMENTWISE or name == "stop_gradient":
+        given = [operand for operand in operands if operand is not None]
+        if len(shapes) == len(operands) > 1:  # as optimization_barrier
+            return operands
+        return [jnp.broadcast_to(sum(given), shapes[0])]
+    if name in _REDUCTIONS:
+        return [jnp.sum(operands[0], equation.params["axes"])]
+    known = [v for v in equation.invars if not is_inexact(v.aval)]
+    if name in _LINEAR and not known:
+        filled = [
+            _ones(v.aval) if operand is None else operand
+            for v, operand in zip(equation.invars, operands, strict=True)
+        ]
+        params = dict(equation.params)
+        if "preferred_element_type" in params:
+            params["preferred_element_type"] = jnp.dtype(jnp.float32)
+        found = equation.primitive.bind(*filled, **params)
+        return found if equation.primitive.multiple_results else [found]
+    return _of_all(equation, operands)
+
+
+def _of_all(equation, operands):
+    """Returns results of which each element depends on all elements of operands."""
+    total = sum(jnp.sum(operand) for operand in operands if operand is not None)
+    return [jnp.broadcast_to(total, v.aval.shape) for v in equation.outvars]
+
+
+def _ones(struct):
+    return jnp.ones(struct.shape, jnp.float32)
+
+
+def _as_one(value):
+    """Returns ones that have the derivatives of a value, so that counts stay small."""
+    return 1 + (value - jax.lax.stop_gradient(value))

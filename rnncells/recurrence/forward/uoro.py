@@ -1,0 +1,101 @@
+"""Unbiased online recurrent optimization: a random influence of rank one.
+
+J is replaced by the product of two random vectors whose mean is J (Tallec and Ollivier,
+2017, https://arxiv.org/abs/1702.05043, equations 10 to 14). With random signs ν::
+
+    s̃_t = ρ0 D_t s̃_{t-1} + ρ1 ν
+    θ̃_t = θ̃_{t-1} / ρ0 + ν^T L_t / ρ1
+    ρ0 = sqrt(|θ̃_{t-1}| / |D_t s̃_{t-1}|),    ρ1 = sqrt(|ν^T L_t| / |ν|)
+    dE_t / dθ ≈ (∂E_t / ∂s_t · s̃_t) θ̃_t
+
+Different here: where D_t s̃_{t-1} is zero, as after a reset, θ̃_{t-1} is dropped, because
+it would only add noise. The influence of the initial carry is a second pair of vectors,
+s̃ with s̃_t = D_t s̃_{t-1} and s̃_0 = ν, and ν.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.forward.rows import RowStep
+
+_EPSILON = 1e-7  # as in the paper, for norms that are zero
+
+
+class RankOne(NamedTuple):
+    """The two vectors whose product stands for J.
+
+    Attributes:
+      s: s̃, `(n,)`.
+      theta: θ̃, a list of arrays as θ.
+      initial: the vector s̃ of the initial carry, `(n,)`.
+      signs: ν of the initial carry, `(n,)`.
+      key: raw random key of the row.
+      steps: number of steps so far.
+    """
+
+    s: jax.Array
+    theta: list[jax.Array]
+    initial: jax.Array
+    signs: jax.Array
+    key: jax.Array
+    steps: jax.Array
+
+
+class Uoro:
+    """The updates of one row's vectors, as the methods of `Influence`.
+
+    Args:
+      step: the step of a row.
+    """
+
+    reads_after = True
+
+    def __init__(self, step: RowStep):
+        self.step = step
+        self.output = step.readout
+
+    def initial(self, s: jax.Array, key: jax.Array) -> RankOne:
+        """Returns the vectors before the first step."""
+        theta = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self.step.theta]
+        signs = self._signs(key, 0)
+        return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
+
+    def after(self, influence: RankOne, theta, s, rest, now) -> RankOne:
+        """Returns the vectors after a step."""
+        nu = self._signs(influence.key, influence.steps)
+
+        def of(theta, s):
+            return self.step(theta, s, rest, now)[0]
+
+        tangents = influence.s, influence.initial
+        _, forward = jax.linearize(lambda s: of(theta, s), s)
+        d_s, initial = map(forward, tangents)
+        _, vjp = jax.vjp(lambda theta: of(theta, s), theta)
+        (immediate,) = vjp(nu)
+        size = _norm(influence.theta)
+        rho0 = jnp.sqrt(size / (_norm(d_s) + _EPSILON)) + _EPSILON
+        rho1 = jnp.sqrt(_norm(immediate) / (_norm(nu) + _EPSILON)) + _EPSILON
+        old = jnp.where(_norm(d_s) > 0, 1 / rho0, 0)
+        return influence._replace(
+            s=rho0 * d_s + rho1 * nu,
+            theta=jax.tree.map(
+                lambda a, b: old * a + b / rho1, influence.theta, immediate
+            ),
+            initial=initial,
+            steps=influence.steps + 1,
+        )
+
+    def cotangents(self, influence: RankOne, d_s: jax.Array) -> list[jax.Array]:
+        """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
+        of_theta = [(d_s @ influence.s) * leaf.ravel() for leaf in influence.theta]
+        return [*of_theta, (d_s @ influence.initial) * influence.signs]
+
+    def _signs(self, key, step):
+        key = jax.random.fold_in(jax.random.wrap_key_data(key), step)
+        return jax.random.rademacher(key, (self.step.size,), self.step.dtype)
+
+
+def _norm(tree):
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
