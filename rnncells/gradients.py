@@ -88,7 +88,7 @@ class Bptt(Gradient):
     https://doi.org/10.1038/323533a0; Werbos, 1990, https://doi.org/10.1109/5.58337.
     """
 
-    carry_hook: Hook | None = field(default=None, kw_only=True)
+    carry_hook: Hook | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self):
         if self.carry_hook is not None and not callable(self.carry_hook):

@@ -158,6 +158,16 @@ class Adding(DataTask):
 
 
 @settings
+class OrderOfTwo(DataTask):
+    """Classifying the order of two symbols in 100 to 110 steps, task 6a of 1997."""
+
+    has_symbols: ClassVar[bool] = True
+
+    name: Literal["order-of-two"] = "order-of-two"
+    """The task; only the config file chooses it."""
+
+
+@settings
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
 
@@ -183,6 +193,7 @@ class MovingDigits(DataTask):
     def check_network(self, network: Any) -> None:
         super().check_network(network)
         unused = ("dropout", 0.0), ("bidirectional", False), ("library", "rnncells")
+        unused += (("gradient", "bptt"),)
         for name, value in unused:
             require(
                 getattr(network, name) == value,
@@ -191,5 +202,7 @@ class MovingDigits(DataTask):
             )
 
 
-AnyDataTask = CharLM | JapaneseVowels | Pixels | Copying | Adding | MovingDigits
+AnyDataTask = (
+    CharLM | JapaneseVowels | Pixels | Copying | Adding | OrderOfTwo | MovingDigits
+)
 DATA_TASKS = {task.name: task for task in get_args(AnyDataTask)}

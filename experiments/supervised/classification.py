@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from experiments.settings.rules import require
+from experiments.supervised.network import rngs
 from experiments.supervised.parts import SIZE, sum_over_parts
 from experiments.supervised.task import Array
 
@@ -98,7 +99,7 @@ def mean_loss(model: nn.Module, params: Any, batch: Labelled, key: Array) -> Arr
         batch.inputs,
         lengths=batch.lengths,
         deterministic=False,
-        rngs={"dropout": key},
+        rngs=rngs(key),
     )
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.labels)
     return losses.mean()

@@ -17,6 +17,15 @@ from experiments.settings.wording import nearest
 Array = jax.Array
 # The library that runs the layers; cells are looked up in it by name.
 LIBRARIES = {"rnncells": rnncells, "flax": nn}
+GRADIENTS = {
+    "bptt": rnncells.Bptt,
+    "truncated-bptt": rnncells.TruncatedBptt,
+    "truncated-1997": rnncells.Truncated1997,
+    "rtrl": rnncells.Rtrl,
+    "snap": rnncells.SnAp,
+    "rflo": rnncells.Rflo,
+    "uoro": rnncells.Uoro,
+}
 # Rates of the random cells, in training.
 ZONEOUT, VARIATIONAL = 0.1, 0.1
 
@@ -98,14 +107,28 @@ def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
     return kind(features=config.features, dtype=dtype, **fields)
 
 
+def gradient_of(config: Network) -> rnncells.gradients.Gradient:
+    """Returns the method that forms the gradient of the recurrent layers."""
+    steps = (config.gradient_steps,) if config.gradient_steps else ()
+    return GRADIENTS[config.gradient](*steps)
+
+
+def rngs(key: Array) -> dict[str, Array]:
+    """Returns the random streams of a training step, for dropout and the gradient."""
+    return {"dropout": key, "uoro": jax.random.fold_in(key, 1)}
+
+
 def recurrent_layers(config: Network, dtype: Any = None) -> list[nn.Module]:
     """Returns the recurrent layers of a config, each followed by dropout."""
     library = LIBRARIES[config.library]
+    options = {"gradient": gradient_of(config)} if library is rnncells else {}
     layers: list[nn.Module] = []
+
+    def rnn() -> nn.Module:
+        return library.RNN(cell_of(config, dtype), **options)
+
     for _ in range(config.layers):
-        layer = library.RNN(cell_of(config, dtype))
-        if config.bidirectional:
-            layer = library.Bidirectional(layer, library.RNN(cell_of(config, dtype)))
+        layer = library.Bidirectional(rnn(), rnn()) if config.bidirectional else rnn()
         layers += [layer, nn.Dropout(config.dropout)] if config.dropout else [layer]
     return layers
 

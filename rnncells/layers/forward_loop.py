@@ -8,13 +8,12 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.gradients import ForwardGradient, Gradient
 from rnncells.layers.loops import (
+    FAST_LOOP_OPTIONS,
     PureStep,
-    check_default_options,
     fast_loop,
     plain_loop,
     run_fast,
@@ -68,14 +67,13 @@ def check_gradient(rnn: nn.Module) -> None:
         )
     if not isinstance(rnn.gradient, ForwardGradient):
         return
-    check_default_options(
-        rnn, f"but gradient={rnn.gradient} saves nothing for a gradient."
-    )
-    if rnn.implementation == "scan":
-        raise ValueError(
-            f"gradient={rnn.gradient} of {name} needs implementation='auto', got "
-            "'scan'."
-        )
+    options = FAST_LOOP_OPTIONS | {"implementation": "auto"}
+    for option, default in options.items():
+        if getattr(rnn, option) != default:
+            raise ValueError(
+                f"gradient={rnn.gradient} of {name} saves nothing for the gradient, so "
+                f"`{option}` must be {default!r}, got {getattr(rnn, option)!r}."
+            )
 
 
 def check_depth(owner: str, layer: nn.Module) -> None:
@@ -91,8 +89,8 @@ def check_depth(owner: str, layer: nn.Module) -> None:
         if isinstance(gradient, ForwardGradient):
             raise ValueError(
                 f"gradient={gradient} needs {owner} to have one recurrent layer: the "
-                "layers below would get a biased gradient. Put all cells into one cell, "
-                f"RNN(StackedCell([...]), gradient={gradient}), or use Bptt()."
+                "layers below would get a biased gradient. Put all cells into one "
+                f"cell, RNN(StackedCell([...]), gradient={gradient}), or use Bptt()."
             )
 
 
@@ -244,15 +242,13 @@ def by_rows(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowsOf:
 
 
 def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
-    """Returns a raw random key for each row, if the layer's method draws numbers."""
+    """Returns a raw random key for each row, if the layer's method draws numbers.
+
+    Values need no key, so a missing one is an error of the gradient alone.
+    """
     stream = rnn.gradient.rng_stream
-    if stream is None:
+    if stream is None or not rnn.has_rng(stream):
         return ()
-    if not rnn.has_rng(stream):
-        raise InvalidRngError(
-            f"gradient={rnn.gradient} of RNN needs a random key for `{stream}`. Pass "
-            f'rngs={{"{stream}": key}} to `apply`.'
-        )
     return (jax.random.bits(rnn.make_rng(stream), (batch.count, 2), jnp.uint32),)
 
 

@@ -5,6 +5,7 @@ from experiments.supervised.tasks.char_lm import CharLMTask
 from experiments.supervised.tasks.copying import CopyingTask
 from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
 from experiments.supervised.tasks.moving_digits import MovingDigitsTask
+from experiments.supervised.tasks.order_of_two import OrderOfTwoTask
 from experiments.supervised.tasks.pixels import PixelsTask
 
 TASKS = {
@@ -13,5 +14,6 @@ TASKS = {
     "copying": CopyingTask,
     "japanese-vowels": JapaneseVowelsTask,
     "moving-digits": MovingDigitsTask,
+    "order-of-two": OrderOfTwoTask,
     "pixels": PixelsTask,
 }

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from experiments.datasets import adding
 from experiments.settings.supervised import Supervised
-from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
+from experiments.supervised.network import SequenceNetwork, dtype_of, last_step, rngs
 from experiments.supervised.parts import sum_over_parts
 from experiments.supervised.task import Array, Task, evaluation_key
 
@@ -37,7 +37,7 @@ class AddingTask(Task):
         self, params, batch: adding.Adding, carry: tuple, key: Array, update: Array
     ) -> tuple[Array, tuple]:
         """Returns the mean squared error of the output at the last step."""
-        errors = self._errors(params, batch, deterministic=False, rngs={"dropout": key})
+        errors = self._errors(params, batch, deterministic=False, rngs=rngs(key))
         return jnp.mean(errors**2), carry
 
     def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:

@@ -13,7 +13,12 @@ import optax
 
 from experiments.datasets import text
 from experiments.settings.supervised import Supervised
-from experiments.supervised.network import SequenceNetwork, dtype_of, initial_carry
+from experiments.supervised.network import (
+    SequenceNetwork,
+    dtype_of,
+    initial_carry,
+    rngs,
+)
 from experiments.supervised.task import Array, Task
 
 # One stream has the lowest loss, because it never starts without a state; validation
@@ -74,7 +79,7 @@ class CharLMTask(Task):
             carry=carry,
             resets=resets,
             deterministic=False,
-            rngs={"dropout": key},
+            rngs=rngs(key),
         )
         return jnp.mean(nats(logits, batch.targets)), carry
 

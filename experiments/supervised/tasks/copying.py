@@ -6,7 +6,7 @@ import optax
 
 from experiments.datasets import copying
 from experiments.settings.supervised import Supervised
-from experiments.supervised.network import SequenceNetwork, dtype_of
+from experiments.supervised.network import SequenceNetwork, dtype_of, rngs
 from experiments.supervised.parts import sum_over_parts
 from experiments.supervised.task import Array, Task, evaluation_key
 
@@ -41,7 +41,7 @@ class CopyingTask(Task):
         self, params, batch: copying.Copying, carry: tuple, key: Array, update: Array
     ) -> tuple[Array, tuple]:
         """Returns the mean cross-entropy over all steps."""
-        logits = self._logits(params, batch, deterministic=False, rngs={"dropout": key})
+        logits = self._logits(params, batch, deterministic=False, rngs=rngs(key))
         return self._losses(logits, batch).mean(), carry
 
     def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:

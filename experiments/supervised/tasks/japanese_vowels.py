@@ -26,6 +26,7 @@ from experiments.supervised.network import (
     SequenceNetwork,
     dtype_of,
     mean_over_time,
+    rngs,
 )
 from experiments.supervised.task import Array, Task
 from rnncells import packing
@@ -121,7 +122,7 @@ class JapaneseVowelsTask(Task):
             resets=plan.resets,
             mask=plan.mask,
             deterministic=False,
-            rngs={"dropout": key},
+            rngs=rngs(key),
         )
         losses = optax.softmax_cross_entropy_with_integer_labels(
             logits, utterances.labels

@@ -56,8 +56,17 @@ class Uoro:
         self.step = step
         self.output = step.readout
 
-    def initial(self, s: jax.Array, key: jax.Array) -> RankOne:
-        """Returns the vectors before the first step."""
+    def initial(self, s: jax.Array, key: jax.Array | None = None) -> RankOne:
+        """Returns the vectors before the first step.
+
+        Raises:
+          ValueError: there is no key.
+        """
+        if key is None:
+            raise ValueError(
+                "The gradient of RNN with gradient=Uoro() needs a random key. Pass "
+                'rngs={"uoro": key} to `apply`.'
+            )
         theta = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self.step.theta]
         signs = self._signs(key, 0)
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
