@@ -54,8 +54,9 @@ class Influence:
         self.linear = lambda *args: (local or step)(*args)[0]
         # An approximate J_t is read where outputs depend on the carry after the step.
         self.reads_after = steps is not None
-        by_theta, _ = _patterns(step, lambda *args: step(*args)[0])
-        _, by_s = _patterns(step, self.linear)
+        by_theta, by_s = _patterns(step, step)
+        if local is not None:
+            _, by_s = _patterns(step, local)
         self.d = Jacobian.of(by_s)
         self.l = [Jacobian.of(pattern) for pattern in by_theta]
         initial = np.eye(step.size, dtype=bool)
@@ -204,7 +205,7 @@ def _patterns(step, function):
     s = jax.ShapeDtypeStruct((step.size,), step.dtype)
     rest, now = step.blank
     by_theta, by_s = dependencies(
-        lambda theta, s: function(theta, s, rest, now), step.theta, s
+        lambda theta, s: function(theta, s, rest, now)[0], step.theta, s
     )
     return [found.reshape(step.size, -1) for found in by_theta], by_s
 

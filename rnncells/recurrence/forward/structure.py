@@ -61,10 +61,14 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
         (result_,) = _read(values, equations.results)
         return _ones(result) if result_ is None else result_
 
+    @jax.jit
+    def counted(seeds, *ones):
+        _, vjp = jax.vjp(paths, *ones)
+        return [count > 0 for count in jax.vmap(vjp)(seeds)]
+
+    ones = [np.ones(leaf.shape, np.float32) for leaf in leaves]
     with jax.ensure_compile_time_eval():
-        _, vjp = jax.vjp(paths, *map(_ones, leaves))
-        counts = jax.vmap(vjp)(jnp.eye(*result.shape, dtype=jnp.float32))
-        found = [np.asarray(count) > 0 for count in counts]
+        found = map(np.asarray, counted(np.eye(*result.shape, dtype=np.float32), *ones))
     return list(jax.tree.unflatten(tree, found))
 
 
