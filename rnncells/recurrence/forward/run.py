@@ -13,9 +13,16 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.chunks import Segment, over_chunks, slice_time, write_time
+from rnncells.recurrence.chunks import Segment, slice_time, write_time
 from rnncells.recurrence.forward.rows import Rest, RowStep
-from rnncells.recurrence.pytrees import combine, inexact, partition, sum_dtype
+from rnncells.recurrence.pytrees import (
+    combine,
+    inexact,
+    partition,
+    structs,
+    sum_dtype,
+    zeros,
+)
 
 
 class Operands(NamedTuple):
@@ -106,18 +113,24 @@ def _cotangents(
     now = combine(x, others.now)
     totals = jax.tree.map(_zeros_to_sum, (shared, own, s))
 
-    def block(so_far, start, steps, _):
-        state, totals, d_x = so_far
+    def block(so_far, steps):
+        start, state, totals, d_x = so_far
         now_, d_ys = slice_time((now, d_outputs), start, steps)
         state, (d_theta, d_s, d_now) = advance_rows(
             step, method, operands, others, *state, now_, d_ys
         )
         totals = jax.tree.map(jnp.add, totals, (*_split(d_theta, operands), d_s))
-        return (state, totals, write_time(d_x, d_now, start)), None
+        return start + steps, state, totals, write_time(d_x, d_now, start)
 
-    so_far = (s, others.carry, influence), totals, jax.tree.map(jnp.zeros_like, x)
-    so_far, _ = over_chunks(block, so_far, segments)
-    (s, rest, influence), totals, d_x = so_far
+    so_far = jnp.array(0), (s, others.carry, influence), totals, zeros(structs(x))
+    for _, blocks, steps in segments:
+        # A counter in the carry: numbers of steps as an operand would grow with time.
+        so_far, _ = jax.lax.scan(
+            lambda so_far, _, steps=steps: (block(so_far, steps), None),
+            so_far,
+            length=blocks,
+        )
+    _, (s, rest, influence), totals, d_x = so_far
     d_theta, d_s = last_cotangents(step, method, s, rest, influence, d_carry)
     totals = jax.tree.map(jnp.add, totals, (*_split(d_theta, operands), d_s))
     totals = jax.tree.map(

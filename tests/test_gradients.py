@@ -1,0 +1,591 @@
+"""Methods to form a gradient: equalities with backpropagation through time."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import (
+    CELLS,
+    FEATURES,
+    assert_close,
+    assert_equal,
+    each_cell,
+    random_like,
+    random_params,
+)
+
+import rnncells
+from rnncells import (
+    BlockRtrl,
+    Bptt,
+    Online,
+    Rflo,
+    Rtrl,
+    SnAp,
+    Truncated1997,
+    TruncatedBptt,
+    Uoro,
+)
+from rnncells.recurrence.forward.structure import dependencies
+
+BATCH, TIME = 2, 5
+# One cell of each structure: dense, several products in series, convolutions.
+DIFFERENT = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-peepholes"]
+
+
+class Problem:
+    """A loss of a layer with lengths, a mask, resets and an initial carry.
+
+    Attributes:
+      params: random parameters, and an initial carry.
+    """
+
+    def __init__(self, cell, inputs, rng, scale=0.5):
+        self.cell, self.inputs = cell, inputs
+        rnn = rnncells.RNN(cell)
+        params = random_params(rng, rnn, inputs, scale=scale)
+        carry = rnn.initialize_carry(None, inputs[:, 0])
+        self.params = params, random_like(rng, carry)
+        self.options = {
+            "seq_lengths": jnp.array([TIME, 4]),
+            "mask": jnp.ones((BATCH, TIME), bool).at[0, 2].set(False),
+            "resets": jnp.zeros((BATCH, TIME), bool).at[1, 2].set(True),
+            "return_carry": True,
+        }
+
+    def value_and_grad(self, gradient, options=None, **fields):
+        """Returns the loss and its gradient, compiled, by a method."""
+        options = self.options if options is None else options
+
+        @jax.jit
+        def compute(params):
+            def loss(params):
+                variables, carry = params
+                rnn = rnncells.RNN(self.cell, gradient=gradient, **fields)
+                found = rnn.apply(
+                    variables, self.inputs, initial_carry=carry, **options
+                )
+                leaves = jax.tree.leaves(found)
+                return sum(
+                    jnp.sum(jnp.abs(jnp.sin(leaf + 0.3)) ** 2) for leaf in leaves
+                )
+
+            return jax.value_and_grad(loss)(params)
+
+        return compute(self.params)
+
+
+def problem_of(name, rng, **options):
+    case = CELLS[name]
+    cell = case.make(param_dtype=jnp.result_type(float), **options)
+    return Problem(cell, case.inputs(rng, BATCH, TIME), rng)
+
+
+def exactly(actual, expected):
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+def differs(actual, expected):
+    leaves = zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True)
+    return max(float(jnp.max(jnp.abs(a - b))) for a, b in leaves) > 1e-3
+
+
+@each_cell(always=DIFFERENT)
+def test_exact_methods_equal_bptt(name, rng, float64):
+    problem = problem_of(name, rng)
+    value, gradient = problem.value_and_grad(Bptt())
+    for method in Rtrl(), BlockRtrl(2), SnAp(TIME), TruncatedBptt(TIME):
+        found, by_method = problem.value_and_grad(method)
+        assert_equal(found, value)
+        exactly(by_method, gradient)
+
+
+def by_hand(step, cut, params, problem):
+    """Returns outputs and final carry of a Python loop over the steps.
+
+    Args:
+      step: `(params, carry, x) -> (carry, output)`.
+      cut: `(carry, t, rows)` returns the carry that a step sees; `rows`, true for
+        rows whose first valid step of a window this is.
+      params: parameters, and the initial carry.
+      problem: a `Problem`, whose lengths, mask and resets the loop follows.
+    """
+    variables, carry = params
+    options, outputs = problem.options, []
+    start = jax.tree.map(jnp.zeros_like, carry)
+    runs_on = jnp.arange(TIME) < options["seq_lengths"][:, None]
+    final, fresh = carry, jnp.ones(BATCH, bool)
+    for t in range(TIME):
+        mask, valid = options["mask"][:, t], options["mask"][:, t] & runs_on[:, t]
+        fresh = fresh | (t % problem.window == 0)
+        reset = options["resets"][:, t]
+        carry = cut(carry, fresh & mask if t else jnp.zeros(BATCH, bool))
+        fresh = fresh & ~mask
+        carry = where(reset, start, carry)
+        new, y = step(variables, carry, problem.inputs[:, t])
+        carry, final = where(mask, new, carry), where(valid, new, final)
+        outputs.append(y)
+    return final, jnp.stack(outputs, 1)
+
+
+def where(rows, a, b):
+    def choose(a, b):
+        return jnp.where(rows.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+    return jax.tree.map(choose, a, b)
+
+
+def gradient_by_hand(step, cut, problem, window=TIME):
+    problem.window = window
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        found = by_hand(step, cut, params, problem)
+        return sum(jnp.sum(jnp.sin(x + 0.3) ** 2) for x in jax.tree.leaves(found))
+
+    return gradient(problem.params)
+
+
+def step_of(cell):
+    def step(variables, carry, x):
+        return cell.apply({"params": variables["params"]["cell"]}, carry, x)
+
+    return step
+
+
+def test_truncated_bptt_cuts_at_the_borders_of_windows(rng, float64):
+    """Also where a border lies at a masked step: before the row's next valid step."""
+    problem = problem_of("GRUCell", rng)
+    stopped = partial(jax.tree.map, jax.lax.stop_gradient)
+    expected = gradient_by_hand(
+        step_of(problem.cell),
+        lambda carry, rows: where(rows, stopped(carry), carry),
+        problem,
+        window=2,
+    )
+    _, found = problem.value_and_grad(TruncatedBptt(2))
+    exactly(found, expected)
+    assert differs(found, problem.value_and_grad(Bptt())[1])
+    for options in ({"memory": rnncells.Chunk(2)}, {"implementation": "scan"}):
+        exactly(problem.value_and_grad(TruncatedBptt(2), **options)[1], expected)
+
+
+def closed_form_1997(params, carry, xs, d_ys, d_last):
+    """The third form of the truncation: no step of the backward pass has a product.
+
+    The errors of c follow a linear recurrence, element by element, so they are a scan
+    in parallel, from the last step to the first.
+    """
+    from rnncells.reference import lstm_step
+
+    c, h = carry
+    rows = []
+    for t in range(xs.shape[1]):
+        before = (c, h)
+        (c, h), _ = lstm_step(params, before, xs[:, t])
+        rows.append((*before, c, xs[:, t]))
+    c_before, h_before, c, x = (jnp.stack(leaf) for leaf in zip(*rows, strict=True))
+    a = {
+        g: x @ params[f"i{g}"]["kernel"]
+        + h_before @ params[f"h{g}"]["kernel"]
+        + params[f"h{g}"]["bias"]
+        for g in "ifgo"
+    }
+    i, f, o = (nn.sigmoid(a[g]) for g in "ifo")
+    g = jnp.tanh(a["g"])
+    d_h = jnp.moveaxis(d_ys, 1, 0).at[-1].add(d_last[1])
+    term = (d_h * o * (1 - jnp.tanh(c) ** 2)).at[-1].add(d_last[0])
+    factor = jnp.concatenate([f[1:], jnp.ones_like(f[:1])])
+
+    def combine(later, earlier):
+        return earlier[0] * later[0], earlier[1] + earlier[0] * later[1]
+
+    _, d_c = jax.lax.associative_scan(combine, (factor, term), reverse=True)
+    d_a = {
+        "i": d_c * g * i * (1 - i),
+        "f": d_c * c_before * f * (1 - f),
+        "g": d_c * i * (1 - g**2),
+        "o": d_h * jnp.tanh(c) * o * (1 - o),
+    }
+    grads = {f"i{k}": {"kernel": jnp.einsum("tbi,tbj->ij", x, d_a[k])} for k in d_a}
+    for k, d in d_a.items():
+        kernel = jnp.einsum("tbi,tbj->ij", h_before, d)
+        grads[f"h{k}"] = {"kernel": kernel, "bias": d.sum((0, 1))}
+    return grads
+
+
+def test_three_forms_of_the_truncation_of_1997_agree(rng, float64):
+    """By a cut of h in backpropagation, by traces forward in time, in closed form."""
+    problem = problem_of("LSTMCell", rng)
+
+    def cut(carry, rows):
+        return carry[0], jax.lax.stop_gradient(carry[1])
+
+    def step(variables, carry, x):
+        c, h = carry
+        return step_of(problem.cell)(variables, (c, jax.lax.stop_gradient(h)), x)
+
+    expected = gradient_by_hand(step, lambda carry, rows: carry, problem)
+    exactly(problem.value_and_grad(Truncated1997())[1], expected)
+    exactly(problem.value_and_grad(Rflo())[1], expected)
+
+    d_ys, d_last = random_like(rng, (jnp.zeros((BATCH, TIME, FEATURES)),) * 2)
+    variables, carry = problem.params
+    d_last = (d_last[:, 0], d_last[:, 1])
+    rnn = rnncells.RNN(problem.cell, gradient=Truncated1997(), return_carry=True)
+
+    @jax.jit
+    def by_layer(variables):
+        def run(variables):
+            return rnn.apply(variables, problem.inputs, initial_carry=carry)
+
+        return jax.vjp(run, variables)[1]((d_last, d_ys))[0]
+
+    params = variables["params"]["cell"]
+    closed = jax.jit(closed_form_1997)(params, carry, problem.inputs, d_ys, d_last)
+    exactly(by_layer(variables), {"params": {"cell": closed}})
+
+
+def test_truncation_of_1997_is_that_of_its_cell(rng, float64):
+    truncated = problem_of("LSTM1997Cell", rng)
+    full = problem_of("LSTM1997Cell-full-gradient", np.random.default_rng(7))
+    _, expected = truncated.value_and_grad(Bptt())
+    _, found = full.value_and_grad(Truncated1997())
+    exactly(found, expected)
+    exactly(full.value_and_grad(Rflo())[1][0], expected[0])
+    assert differs(expected, full.value_and_grad(Bptt())[1])
+
+
+def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
+    """Against the traces of Menick et al. for a simple cell, in NumPy."""
+    case = CELLS["SimpleCell"]
+    cell = case.make(param_dtype=float)
+    x = case.inputs(rng, BATCH, TIME)
+    variables = random_params(rng, rnncells.RNN(cell), x, scale=0.5)
+    d_ys = rng.standard_normal((BATCH, TIME, FEATURES))
+
+    @jax.jit
+    def by_layer(variables):
+        def run(variables):
+            return rnncells.RNN(cell, gradient=SnAp(1)).apply(variables, x)
+
+        return jax.vjp(run, variables)[1](jnp.asarray(d_ys))[0]
+
+    params = jax.tree.map(np.asarray, variables["params"]["cell"])
+    W, b, U = params["i"]["kernel"], params["i"]["bias"], params["h"]["kernel"]
+    h, sources = np.zeros((BATCH, FEATURES)), np.asarray(x)
+    traces = {"W": 0, "b": 0, "U": 0}
+    grads = dict.fromkeys(traces, 0)
+    for t in range(TIME):
+        h_new = np.tanh(sources[:, t] @ W + b + h @ U)
+        slope = 1 - h_new**2
+        local = {
+            "W": sources[:, t, :, None],
+            "b": np.ones((BATCH, 1)),
+            "U": h[..., None],
+        }
+        for k, source in local.items():
+            own = np.diag(U) if k == "b" else np.diag(U)[None]
+            by_slope = slope if k == "b" else slope[:, None]
+            traces[k] = by_slope * (own * traces[k] + source)
+            d_y = d_ys[:, t] if k == "b" else d_ys[:, t, None]
+            grads[k] = grads[k] + np.sum(d_y * traces[k], 0)
+        h = h_new
+    expected = {
+        "i": {"kernel": grads["W"], "bias": grads["b"]},
+        "h": {"kernel": grads["U"]},
+    }
+    exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
+
+
+class LeakyCell(nn.Module):
+    """The cell of Murray: h = (1 - α) h + α tanh(W x + U h)."""
+
+    features: int
+    num_feature_dims = 1
+
+    @nn.nowrap
+    def initialize_carry(self, key, sample):
+        return jnp.zeros((*sample[:-1], self.features), sample.dtype)
+
+    @nn.compact
+    def __call__(self, h, x):
+        options = {"use_bias": False, "param_dtype": jnp.result_type(float)}
+        a = nn.Dense(self.features, name="W", **options)(x)
+        a = a + nn.Dense(self.features, name="U", **options)(h)
+        h = 0.75 * h + 0.25 * jnp.tanh(a)
+        return h, h
+
+
+def test_rflo_follows_the_equations_of_its_paper(rng, float64):
+    """p = (1 - α) p + α φ'(u) h_{t-1}, in NumPy."""
+    x = CELLS["SimpleCell"].inputs(rng, BATCH, TIME)
+    rnn = rnncells.RNN(LeakyCell(FEATURES), gradient=Rflo())
+    variables = random_params(rng, rnn, x, scale=0.5)
+    d_ys = rng.standard_normal((BATCH, TIME, FEATURES))
+
+    @jax.jit
+    def by_layer(variables):
+        _, vjp = jax.vjp(lambda variables: rnn.apply(variables, x), variables)
+        return vjp(jnp.asarray(d_ys))[0]["params"]["cell"]
+
+    params = jax.tree.map(np.asarray, variables["params"]["cell"])
+    W, U, sources = params["W"]["kernel"], params["U"]["kernel"], np.asarray(x)
+    h, p, q, d_W, d_U = np.zeros((BATCH, FEATURES)), 0, 0, 0, 0
+    for t in range(TIME):
+        slope = 1 - np.tanh(sources[:, t] @ W + h @ U) ** 2
+        p = 0.75 * p + 0.25 * slope[:, None] * h[..., None]
+        q = 0.75 * q + 0.25 * slope[:, None] * sources[:, t, :, None]
+        h = 0.75 * h + 0.25 * np.tanh(sources[:, t] @ W + h @ U)
+        d_U = d_U + np.sum(d_ys[:, t, None] * p, 0)
+        d_W = d_W + np.sum(d_ys[:, t, None] * q, 0)
+    expected = {"W": {"kernel": d_W}, "U": {"kernel": d_U}}
+    exactly(by_layer(variables), jax.tree.map(jnp.asarray, expected))
+
+
+def test_mean_of_uoro_is_bptt_within_its_standard_error(rng, float64):
+    """Of 2,000 draws. Sums over all parameters by random signs give 8 numbers."""
+    problem, draws = problem_of("GRUCell", rng), 2000
+    _, exact = problem.value_and_grad(Bptt())
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(None, 0))
+    @partial(jax.grad, argnums=0)
+    def gradients(params, key):
+        variables, carry = params
+        rnn = rnncells.RNN(problem.cell, gradient=Uoro())
+        found = rnn.apply(
+            variables,
+            problem.inputs,
+            initial_carry=carry,
+            rngs={"uoro": key},
+            **problem.options,
+        )
+        return sum(jnp.sum(jnp.sin(x + 0.3) ** 2) for x in jax.tree.leaves(found))
+
+    found = gradients(problem.params, jax.random.split(jax.random.key(0), draws))
+    rows = np.concatenate(
+        [np.reshape(leaf, (draws, -1)) for leaf in jax.tree.leaves(found)], 1
+    )
+    flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(exact)])
+    signs = rng.choice([-1.0, 1.0], (rows.shape[1], 8))
+    projected, expected = rows @ signs, flat @ signs
+    error = projected.std(0) / np.sqrt(draws)
+    assert (np.abs(projected.mean(0) - expected) < 4 * error).all()
+    # Not because the error is large: it separates the mean from zero.
+    assert (np.abs(expected) > 4 * error).any()
+
+
+class IndependentCell(LeakyCell):
+    """An element-wise recurrence: h = tanh(W x + u ⊙ h)."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        dtype = jnp.result_type(float)
+        u = self.param("u", nn.initializers.normal(1.0), (self.features,), dtype)
+        h = jnp.tanh(nn.Dense(self.features, param_dtype=dtype)(x) + u * h)
+        return h, h
+
+
+class DiagonalCell(LeakyCell):
+    """A linear recurrence with complex eigenvalues: h = λ ⊙ h + B x."""
+
+    @nn.nowrap
+    def initialize_carry(self, key, sample):
+        dtype = jnp.promote_types(sample.dtype, jnp.complex64)
+        return jnp.zeros((*sample[:-1], self.features), dtype)
+
+    @nn.compact
+    def __call__(self, h, x):
+        dtype, normal = jnp.result_type(float), nn.initializers.normal(1.0)
+        phase = self.param("phase", normal, (self.features,), dtype)
+        log_rate = self.param("log_rate", normal, (self.features,), dtype)
+        shape = (x.shape[-1], self.features)
+        B = self.param("B", normal, shape, jnp.promote_types(dtype, jnp.complex64))
+        h = jnp.exp(-jnp.exp(log_rate) + 1j * phase) * h + x @ B
+        y = nn.Dense(self.features, param_dtype=dtype)(h.real)
+        return h, y + nn.Dense(self.features, param_dtype=dtype)(h.imag)
+
+
+@pytest.mark.parametrize("cell, kept", [(IndependentCell(4), 1), (DiagonalCell(4), 2)])
+def test_elementwise_recurrences_keep_a_number_for_each_weight(
+    cell, kept, rng, float64
+):
+    """Complex numbers count as two."""
+    problem = Problem(cell, CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
+    exactly(problem.value_and_grad(Rtrl())[1], problem.value_and_grad(Bptt())[1])
+    online = Online(rnncells.RNN(cell, gradient=Rtrl()))
+    state = online.init(problem.params[0], problem.inputs[:, 0])
+    numbers = max(leaf.shape[1] for leaf in state.influence)
+    assert numbers == kept
+
+
+@pytest.mark.parametrize("method", [Rtrl(), SnAp(1), Uoro()], ids=str)
+def test_learning_on_line_adds_up_to_the_gradient_of_the_layer(method, rng, float64):
+    case = CELLS["LSTMCell"]
+    rnn = rnncells.RNN(case.make(param_dtype=float), gradient=method)
+    x = case.inputs(rng, BATCH, TIME)
+    variables = random_params(rng, rnn, x, scale=0.5)
+    # The layer of Uoro also draws for the carry after a reset.
+    has_reset = not isinstance(method, Uoro)
+    resets = jnp.zeros((BATCH, TIME), bool).at[1, 2].set(has_reset)
+    rngs = {"uoro": jax.random.key(3)}
+
+    def loss(y):
+        return jnp.sum(jnp.sin(y + 0.3) ** 2)
+
+    @jax.jit
+    def by_layer(variables):
+        def of(variables):
+            options = {"resets": resets} if has_reset else {}
+            y = rnn.apply(variables, x, rngs=rngs, **options)
+            return loss(y), y
+
+        return jax.grad(of, has_aux=True)(variables)
+
+    online = Online(rnn)
+
+    @jax.jit
+    def on_line(variables):
+        def step(so_far, now):
+            state, total = so_far
+            x_t, reset = now
+            state, y, grads = online.step(
+                variables, state, x_t, jax.grad(loss), resets=reset
+            )
+            return (state, jax.tree.map(jnp.add, total, grads)), y
+
+        state = online.init(variables, x[:, 0], rngs=rngs)
+        zeros = jax.tree.map(jnp.zeros_like, variables)
+        by_time = jnp.moveaxis(x, 1, 0), resets.T
+        (_, total), ys = jax.lax.scan(step, (state, zeros), by_time)
+        return total, jnp.moveaxis(ys, 0, 1)
+
+    total, y = on_line(variables)
+    expected, by_rnn = by_layer(variables)
+    exactly(y, by_rnn)
+    exactly(total, expected)
+
+
+def clipped(d_carry):
+    return jax.tree.map(lambda d: jnp.clip(d, -0.2, 0.1), d_carry)
+
+
+def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
+    """Against backpropagation in closed form, and against PyTorch's order of hooks."""
+    from rnncells.reference import lstm_step, lstm_step_vjp
+
+    problem = problem_of("LSTMCell", rng)
+    variables, carry = problem.params
+    params, x = variables["params"]["cell"], problem.inputs
+    d_ys = random_like(rng, jnp.zeros((BATCH, TIME, FEATURES)))
+
+    @jax.jit
+    def by_hand(params):
+        carries = [carry]
+        for t in range(TIME):
+            carries.append(lstm_step(params, carries[t], x[:, t])[0])
+        zeros = jnp.zeros((BATCH, FEATURES))
+        total, (d_c, d_h) = jax.tree.map(jnp.zeros_like, params), (zeros, zeros)
+        for t in reversed(range(TIME)):
+            hooked = clipped((d_c, d_h + d_ys[:, t]))
+            grads, (d_c, d_h), _ = lstm_step_vjp(
+                params, carries[t], x[:, t], hooked, zeros
+            )
+            total = jax.tree.map(jnp.add, total, grads)
+        return total
+
+    @partial(jax.jit, static_argnums=1)
+    def by_layer(variables, implementation):
+        rnn = rnncells.RNN(
+            problem.cell,
+            gradient=Bptt(carry_hook=clipped),
+            implementation=implementation,
+        )
+
+        def run(variables):
+            return rnn.apply(variables, x, initial_carry=carry)
+
+        return jax.vjp(run, variables)[1](d_ys)[0]["params"]["cell"]
+
+    expected = by_hand(params)
+    for implementation in "auto", "scan":
+        exactly(by_layer(variables, implementation), expected)
+
+
+def test_directions_and_layers_take_a_method(rng, float64):
+    x = CELLS["LSTMCell"].inputs(rng, BATCH, TIME)
+
+    def gradient(method):
+        layer = rnncells.LSTM(
+            FEATURES, bidirectional=True, gradient=method, param_dtype=float
+        )
+        params = random_params(np.random.default_rng(1), layer, x)
+
+        def loss(params):
+            lengths = jnp.array([TIME, 3])
+            y, states = layer.apply(params, x, seq_lengths=lengths)
+            return jnp.sum(jnp.sin(y)) + sum(jnp.sum(s**2) for s in states)
+
+        return jax.jit(jax.grad(loss))(params)
+
+    exactly(gradient(Rtrl()), gradient(Bptt()))
+
+
+@pytest.mark.parametrize("method", [Rtrl(), SnAp(1), Rflo()], ids=str)
+def test_memory_does_not_depend_on_time(method):
+    """Temporaries of the compiled gradient, beside inputs and cotangents."""
+    rnn = rnncells.RNN(rnncells.GRUCell(6), gradient=method)
+    params = jax.eval_shape(rnn.init, jax.random.key(0), jnp.zeros((BATCH, 8, 3)))
+
+    def temporaries(time):
+        x = jax.ShapeDtypeStruct((time, BATCH, 3), jnp.float32)
+        d_y = jax.ShapeDtypeStruct((time, BATCH, 6), jnp.float32)
+
+        def gradient(params, x, d_y):
+            def run(params):
+                return rnn.apply(params, x, time_major=True)
+
+            return jax.vjp(run, params)[1](d_y)[0]
+
+        compiled = jax.jit(gradient).lower(params, x, d_y).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporaries(1024) == temporaries(128)
+
+
+def test_structure_of_a_function_contains_that_of_its_derivatives(rng):
+    """Of a function with reductions, products, slices, a condition and a loop."""
+
+    def function(x, w):
+        a = jnp.tanh(x) @ w
+        b = jnp.concatenate([a[:2] * x[1:3], x[::-1][:1], a[3:]])
+        c = jnp.where(x.sum() > 0, b, 2 * b) + jax.nn.relu(x)[0]
+        d = jax.lax.fori_loop(0, 2, lambda _, v: 0.5 * v, c[:2])
+        return jnp.concatenate([c, d, jax.lax.stop_gradient(x[:1]), x[3:] ** 2])
+
+    x, w = rng.standard_normal(4), rng.standard_normal((4, 4))
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), (x, w))
+    found = dependencies(function, *shapes)
+    for pattern, exact in zip(found, jax.jacobian(function, (0, 1))(x, w), strict=True):
+        assert pattern.shape == exact.shape
+        assert not (np.asarray(exact) != 0)[~pattern].any()
+    by_x, by_w = found
+    assert not by_x[6].any() and not by_w[6:].any()
+    assert (by_x[7] == [False, False, False, True]).all()
+    # Column j of w reaches only a[j].
+    assert (by_w[3] == [[False, False, False, True]] * 4).all()
+
+
+def test_random_numbers_of_uoro_are_needed_for_its_gradient_only(rng):
+    rnn = rnncells.RNN(rnncells.GRUCell(3), gradient=Uoro())
+    x = jnp.ones((2, 4, 3))
+    params = rnn.init(jax.random.key(0), x)
+    y = rnn.apply(params, x)
+    assert_equal(y, rnncells.RNN(rnncells.GRUCell(3)).apply(params, x))
+    with pytest.raises(ValueError, match='Pass rngs={"uoro": key} to `apply`'):
+        jax.grad(lambda params: rnn.apply(params, x).sum())(params)
