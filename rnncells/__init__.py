@@ -45,6 +45,19 @@ Layers for whole sequences, with lengths, masks and resets:
   Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
   feature_shardings     shards features over devices, see docs/scaling.md
 
+Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
+
+  Bptt                  exact, back in time; the default; with a hook on every carry
+  TruncatedBptt         errors stay within a window of time
+  Truncated1997         errors flow back only through the cell state of an LSTM
+  Rtrl                  exact, forward in time
+  BlockRtrl             exact, back in time within blocks
+  SnAp                  sparse approximation of Rtrl
+  Rflo                  local approximation of Rtrl
+  Uoro                  random approximation of Rtrl, of rank one
+  Online                learns from data that arrive one step at a time
+  OnlineState           what Online carries from step to step
+
 To write your own cell:
 
   RNNCellBase           base class of all cells; its help has an example
@@ -53,6 +66,7 @@ To write your own cell:
 
 Submodules, which need no import of their own:
 
+  gradients             the methods above, and how to write your own
   initializers          biases for long memory, PyTorch's initial values
   packing               several sequences in each row, to save padding
   diagnostics           what a recurrence computes, and how gradients flow

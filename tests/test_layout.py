@@ -98,7 +98,21 @@ ALLOWED = {
         "rnncells.layers.multi_layer",
         "rnncells._user_warning",
     ],
-    "rnncells/layers": [*FLAX, *CONTRACT, "rnncells.layers", "rnncells.recurrence"],
+    "rnncells/layers": [
+        *FLAX,
+        *CONTRACT,
+        "rnncells.gradients",
+        "rnncells.layers",
+        "rnncells.recurrence",
+    ],
+    # How a layer forms its gradient; layers import it.
+    "rnncells/gradients.py": [
+        *FLAX,
+        "rnncells.cells.carry",
+        "rnncells.cells.checks",
+        "rnncells.cells.stacked",
+        "rnncells.recurrence",
+    ],
     # Layers of cells that have names.
     "rnncells/layers/recurrent.py": [
         *FLAX,
@@ -238,6 +252,7 @@ ALLOWED = {
     "experiments/supervised/optimizer.py": ["experiments.settings", "optax"],
     "experiments/supervised/tasks": [
         "experiments.datasets",
+        "experiments.paper1997.tasks.temporal_order",
         "experiments.reports.film",
         "experiments.settings",
         "experiments.supervised.classification",

@@ -50,8 +50,8 @@ class Network:
     ] = "bptt"
     """How the gradient of the recurrent layers is formed, see rnncells.gradients."""
     gradient_steps: CountOrZero = 0
-    """Steps of a window of truncated-bptt, or of the influence of snap, at least 1; 0
-    for the other methods."""
+    """Steps of a window of truncated-bptt, or of the influence of snap, at least 0; 0:
+    one of the other methods."""
 
     def __post_init__(self):
         has_steps = self.gradient in ("truncated-bptt", "snap")

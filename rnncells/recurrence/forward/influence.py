@@ -61,8 +61,10 @@ class Influence:
         self.l = [Jacobian.of(pattern) for pattern in by_theta]
         initial = np.eye(step.size, dtype=bool)
         more = None if steps is None else steps + 1
-        kept = [_reached(pattern, by_s, steps) for pattern in by_theta]
-        self.kept = [*map(Kept.of, kept), Kept.of(_reached(initial, by_s, more))]
+        reached = [_reached(pattern, by_s, steps) for pattern in by_theta]
+        shapes = [*(leaf.shape for leaf in step.theta), (step.size,)]
+        reached.append(_reached(initial, by_s, more))
+        self.kept = list(map(kept, reached, shapes))
 
     def initial(self, s: jax.Array) -> list[jax.Array]:
         """Returns J_0: of zeros, and for the initial carry of ones."""
@@ -129,71 +131,119 @@ class Jacobian:
         (rows,) = jax.vmap(vjp)(jnp.asarray(self.seeds, value.dtype))
         return rows.reshape(len(rows), -1)
 
-    def at(self, rows: jax.Array, i: np.ndarray, j: np.ndarray) -> jax.Array:
-        """Returns the entries (i, j)."""
-        return jnp.where(self.pattern[i, j], rows[self.colors[i], j], 0)
+    def full(self, rows: jax.Array) -> jax.Array:
+        """Returns the whole Jacobian, `(n, columns)`."""
+        every = rows[self.colors]
+        return every if self.pattern.all() else jnp.where(self.pattern, every, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """Which entries of an influence matrix are kept.
+class Dense:
+    """An influence matrix of which every row is kept, `(n, columns)`.
 
     Attributes:
-      pattern: the entries, `(n, columns)`.
-      units: for each column, the rows that are kept, `(most rows in a column,
-        columns)`; a column with fewer repeats row 0. None: every row of each column.
-      mask: true where `units` does not repeat.
+      pattern: the entries that are kept; the others are zero.
     """
 
     pattern: np.ndarray
-    units: np.ndarray | None
-    mask: np.ndarray | None
-
-    @classmethod
-    def of(cls, pattern: np.ndarray) -> "Kept":
-        most = int(pattern.sum(0).max(initial=0))
-        if 2 * most > len(pattern):
-            return cls(pattern, None, None)
-        units = np.argsort(~pattern, axis=0, kind="stable")[:most]
-        mask = np.take_along_axis(pattern, units, 0)
-        return cls(pattern, np.where(mask, units, 0), mask)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Of the array that holds the entries."""
-        return self.pattern.shape if self.units is None else self.units.shape
+        return self.pattern.shape
 
-    def gathered(self, matrix: Any) -> Any:
+    def gathered(self, matrix: np.ndarray) -> np.ndarray:
         """Returns the entries of a matrix `(n, columns)` that are kept."""
-        if self.units is None:
-            return np.where(self.pattern, matrix, 0)
-        return np.where(self.mask, np.take_along_axis(matrix, self.units, 0), 0)
+        return np.where(self.pattern, matrix, 0)
 
     def entries(self, jacobian: Jacobian, rows: jax.Array) -> jax.Array:
         """Returns the entries of a Jacobian that are kept, from its `rows`."""
-        n, columns = self.pattern.shape
-        if self.units is None:
-            return jacobian.at(rows, np.arange(n)[:, None], np.arange(columns)[None])
-        found = jacobian.at(rows, self.units, np.arange(columns)[None])
-        return jnp.where(self.mask, found, 0)
+        return self._kept(jacobian.full(rows))
 
     def product(self, jacobian: Jacobian, rows: jax.Array, j: jax.Array) -> jax.Array:
         """Returns the entries of D J that are kept, from the `rows` of D."""
-        n = len(self.pattern)
-        if self.units is None:
-            full = jacobian.at(rows, np.arange(n)[:, None], np.arange(n)[None])
-            product = full @ j
-            return (
-                product if self.pattern.all() else jnp.where(self.pattern, product, 0)
-            )
-        terms = jacobian.at(rows, self.units[:, None], self.units[None])
-        return jnp.where(self.mask, jnp.sum(terms * j[None], 1), 0)
+        return self._kept(jacobian.full(rows) @ j)
 
     def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
         """Returns d_s J, `(columns,)`."""
-        if self.units is None:
-            return d_s @ j
-        return jnp.sum(jnp.where(self.mask, d_s[self.units], 0) * j, 0)
+        return d_s @ j
+
+    def _kept(self, matrix):
+        return matrix if self.pattern.all() else jnp.where(self.pattern, matrix, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """An influence matrix of which a column keeps few rows; methods as of `Dense`.
+
+    The columns repeat in time with a period, as those of a kernel do for each input.
+
+    Attributes:
+      columns: number of columns.
+      units: for each column of a period, the rows that are kept, `(most rows of a
+        column, period)`; a column with fewer repeats row 0.
+      mask: true where `units` does not repeat.
+    """
+
+    columns: int
+    units: np.ndarray
+    mask: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.units), self.columns
+
+    def gathered(self, matrix: np.ndarray) -> np.ndarray:
+        units, mask = self._tiled(self.units), self._tiled(self.mask)
+        return np.where(mask, np.take_along_axis(matrix, units, 0), 0)
+
+    def entries(self, jacobian: Jacobian, rows: jax.Array) -> jax.Array:
+        units, column = self._tiled(self.units), np.arange(self.columns)
+        mask = self._tiled(self.mask) & jacobian.pattern[units, column]
+        found = []
+        for own, kept in zip(jacobian.colors[units], mask, strict=True):
+            # One color is a slice, which is faster than indexing.
+            colors = np.unique(own[kept])
+            found.append(rows[colors[0]] if len(colors) == 1 else rows[own, column])
+        return jnp.where(mask, jnp.stack(found), 0) if found else rows[:0]
+
+    def product(self, jacobian: Jacobian, rows: jax.Array, j: jax.Array) -> jax.Array:
+        to, source = self.units[:, None], self.units[None]
+        is_kept = self.mask[:, None] & self.mask[None] & jacobian.pattern[to, source]
+        d = jnp.where(is_kept, rows[jacobian.colors[to], source], 0)
+        return jnp.sum(d[:, :, None] * self._by_period(j)[None], 1).reshape(j.shape)
+
+    def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
+        d = jnp.where(self.mask, d_s[self.units], 0)
+        return jnp.sum(d[:, None] * self._by_period(j), 0).ravel()
+
+    def _tiled(self, of_period):
+        return np.tile(of_period, self.columns // max(1, of_period.shape[1]))
+
+    def _by_period(self, j):
+        repeats = self.columns // self.units.shape[1]
+        return j.reshape(len(self.units), repeats, self.units.shape[1])
+
+
+def kept(pattern: np.ndarray, shape: tuple[int, ...]) -> Dense | Sparse:
+    """Returns how the entries of an influence matrix are kept.
+
+    Args:
+      pattern: the entries, `(n, columns)`.
+      shape: of the leaf whose numbers are the columns.
+    """
+    most = int(pattern.sum(0).max(initial=0))
+    if 2 * most > len(pattern) or not pattern.size:
+        return Dense(pattern)
+    period = pattern.shape[1]
+    for size in np.cumprod(shape[::-1]):
+        if (pattern.reshape(len(pattern), -1, size) == pattern[:, None, :size]).all():
+            period = size
+            break
+    one = pattern[:, :period]
+    units = np.argsort(~one, axis=0, kind="stable")[:most]
+    mask = np.take_along_axis(one, units, 0)
+    return Sparse(pattern.shape[1], np.where(mask, units, 0), mask)
 
 
 def _constant(tree):
