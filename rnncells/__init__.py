@@ -47,9 +47,9 @@ Layers for whole sequences, with lengths, masks and resets:
 
 Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
 
-  Bptt                  exact, back in time; the default; with a hook on every carry
+  Bptt                  exact, back in time: the default
   TruncatedBptt         errors stay within a window of time
-  Truncated1997         errors flow back only through the cell state of an LSTM
+  Truncated1997         errors flow back only through the cell state
   Rtrl                  exact, forward in time
   BlockRtrl             exact, back in time within blocks
   SnAp                  sparse approximation of Rtrl

@@ -45,6 +45,13 @@ def gru(**options):
     return rnncells.RNN(rnncells.GRUCell(4), **options)
 
 
+def on_line_step(cotangent):
+    rnn = gru(gradient=rnncells.Rtrl())
+    params, online = rnn.init(KEY, X), rnncells.Online(rnn)
+    state = online.init(params, X[:, 0])
+    return online.step(params, state, X[:, 0], cotangent)
+
+
 def run(x=X, **arguments):
     return gru().init(KEY, x, **arguments)
 
@@ -479,6 +486,116 @@ OWN_CELLS = {
         lambda: rnncells.RNN(OwnCell(4), memory="sqrt", implementation="scan"),
         ValueError,
         "memory='sqrt' of RNN needs the fast loop, but implementation='scan'",
+    ),
+    "gradient method not called": (
+        lambda: gru(gradient=rnncells.Rtrl),
+        TypeError,
+        r"`gradient` of RNN must be a method of rnncells.gradients, .* Call the class: "
+        r"Rtrl\(\.\.\.\)",
+    ),
+    "gradient by name": (
+        lambda: rnncells.GRU(4, gradient="rtrl"),
+        TypeError,
+        "`gradient` of GRU must be a method of rnncells.gradients, .* got 'rtrl'",
+    ),
+    "gradient forward in time with memory": (
+        lambda: gru(gradient=rnncells.SnAp(1), memory="sqrt"),
+        ValueError,
+        r"gradient=SnAp\(steps=1\) of RNN saves nothing for the gradient, so `memory` "
+        "must be 'full', got 'sqrt'",
+    ),
+    "gradient forward in time in several layers": (
+        lambda: rnncells.LSTM(4, num_layers=2, gradient=rnncells.Rtrl()),
+        ValueError,
+        r"gradient=Rtrl\(\) needs LSTM to have one recurrent layer: .*StackedCell",
+    ),
+    "gradient forward in time above another layer": (
+        lambda: rnncells.Stack([rnncells.GRUCell(4), gru(gradient=rnncells.Rflo())]),
+        ValueError,
+        r"gradient=Rflo\(\) needs Stack to have one recurrent layer",
+    ),
+    "gradient forward in time in both directions above another layer": (
+        lambda: rnncells.Stack(
+            [
+                rnncells.GRUCell(4),
+                rnncells.Bidirectional(gru(), gru(gradient=rnncells.Rflo())),
+            ]
+        ),
+        ValueError,
+        r"gradient=Rflo\(\) needs Stack to have one recurrent layer",
+    ),
+    "gradient forward in time with zoneout": (
+        lambda: rnncells.RNN(
+            rnncells.ZoneoutCell(rnncells.GRUCell(4), 0.1), gradient=rnncells.Rtrl()
+        ).apply(
+            rnncells.RNN(rnncells.ZoneoutCell(rnncells.GRUCell(4), 0.1)).init(
+                KEY, X, deterministic=True
+            ),
+            X,
+            deterministic=False,
+            rngs={"dropout": KEY},
+        ),
+        ValueError,
+        r"gradient=Rtrl\(\) of RNN needs a step that draws no random numbers, got "
+        "ZoneoutCell. Pass deterministic=True, or use Bptt",
+    ),
+    "gradient forward in time of a cell that prints": (
+        lambda: rnncells.RNN(own(recur=recur(printed)), gradient=rnncells.Rtrl()).apply(
+            rnncells.RNN(own()).init(KEY, X), X
+        ),
+        ValueError,
+        r"gradient=Rtrl\(\) of RNN needs the step as a pure function, which needs a "
+        "step that `jax.vmap` can map",
+    ),
+    "gradient of 1997 without a cell state": (
+        lambda: gru(gradient=rnncells.Truncated1997()).init(KEY, X),
+        ValueError,
+        r"gradient=Truncated1997\(\) of RNN needs an LSTM, .* got GRUCell with",
+    ),
+    "gradient method in decode": (
+        lambda: rnncells.RNN(
+            rnncells.GRUCell(3), gradient=rnncells.TruncatedBptt(2)
+        ).init(KEY, X[:, 0], steps=2, method="decode"),
+        ValueError,
+        r"`decode` of RNN needs gradient=Bptt\(\), got TruncatedBptt\(steps=2\)",
+    ),
+    "gradient window of no steps": (
+        lambda: rnncells.TruncatedBptt(0),
+        ValueError,
+        "`steps` of TruncatedBptt must be at least 1, got 0",
+    ),
+    "hook is no function": (
+        lambda: rnncells.Bptt(carry_hook=3),
+        TypeError,
+        "`carry_hook` of Bptt must be a function of the gradient of a carry, got 3",
+    ),
+    "hook returns another form": (
+        lambda: jax.grad(
+            lambda x: (
+                gru(gradient=rnncells.Bptt(carry_hook=jnp.sum))
+                .apply(gru().init(KEY, X), x)
+                .sum()
+            )
+        )(X),
+        ValueError,
+        r"`carry_hook` must return a gradient in the form of its argument, .* got",
+    ),
+    "on line without a forward method": (
+        lambda: rnncells.Online(gru()),
+        ValueError,
+        r"`rnn` of Online needs a gradient with an update at each step: .* got "
+        r"gradient=Bptt\(\)",
+    ),
+    "on line with a cell": (
+        lambda: rnncells.Online(rnncells.GRUCell(4)),
+        TypeError,
+        "`rnn` of Online must be an RNN, got",
+    ),
+    "on line with a cotangent of another shape": (
+        lambda: on_line_step(jnp.ones(4)),
+        ValueError,
+        r"`cotangent` of Online.step must have the form of the output, \(2, 4\), got "
+        r"\(4,\)",
     ),
     "memory unknown": (
         lambda: rnncells.RNN(OwnCell(4), memory="half"),
