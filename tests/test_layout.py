@@ -241,6 +241,7 @@ ALLOWED = {
         "numpy",
     ],
     "experiments/reports/league_figures.py": ["experiments.reports", "matplotlib"],
+    "experiments/reports/gradient_figure.py": ["matplotlib", "numpy"],
     "experiments/reports": [
         "experiments.folder",
         "experiments.reports",

@@ -1,8 +1,9 @@
 """Figures of the committed results on data sets.
 
-NAME            learning curves: losses of all readings of a config
-NAME-confusion  confusion matrix of the test split, for one reading
-NAME-film       forecast of one test film: a strip of its frames, and an animation
+NAME              learning curves: losses of all readings of a config
+NAME-confusion    confusion matrix of the test split, for one reading
+NAME-film         forecast of one test film: a strip of its frames, and an animation
+gradient-methods  learning curves of the configs that compare gradient methods
 """
 
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.reports import gradient_figure
 from experiments.reports.data_kept import films_of, results_of
 from experiments.reports.data_page import confused
 from experiments.reports.pages import ROOT
@@ -30,6 +32,9 @@ def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
         if reading is not None:
             drawn[f"{name}-confusion"] = draw_confusion(reading, found[reading])
         films |= {folder / f"{name}-{path.name}": path for path in films_of(name)}
+    compared = {name: results_of(name) for name in gradient_figure.CONFIGS}
+    if all(compared.values()):
+        drawn["gradient-methods"] = gradient_figure.draw(compared)
     written = save(drawn, folder)
     return written + [shutil.copy(path, new) for new, path in films.items()]
 
