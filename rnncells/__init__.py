@@ -57,6 +57,8 @@ Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
   Uoro                  random approximation of Rtrl, of rank one
   Online                learns from data that arrive one step at a time
   OnlineState           what Online carries from step to step
+  accumulate            mean loss and gradient over micro-batches or windows
+  Accumulated           what accumulate returns
 
 To write your own cell:
 

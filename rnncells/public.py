@@ -45,5 +45,7 @@ from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.layers.sharding import feature_shardings as feature_shardings
 from rnncells.layers.stack import Stack as Stack
 from rnncells.layers.states import LSTMStates as LSTMStates
+from rnncells.recurrence.accumulation import Accumulated as Accumulated
+from rnncells.recurrence.accumulation import accumulate as accumulate
 from rnncells.recurrence.chunks import Chunk as Chunk
 from rnncells.testing import check_cell as check_cell

@@ -324,7 +324,7 @@ def violations(file, source):
 
 
 def test_engine_has_no_hidden_state():
-    for path in (ROOT / "rnncells" / "recurrence").glob("*.py"):
+    for path in (ROOT / "rnncells" / "recurrence").rglob("*.py"):
         names = {
             node.id
             for node in ast.walk(ast.parse(path.read_text()))

@@ -97,7 +97,8 @@ class Optimizer:
     clip: Positive = 1.0
     """Gradients with a larger norm are clipped to this norm, > 0."""
     accumulate: Count = 1
-    """Batches whose mean gradient makes one change of the weights, at least 1."""
+    """Batches whose mean gradient makes one change of the weights, at least 1. Losses
+    of all batches have the same number of terms, so it is that of one large batch."""
     ema: Share = 0.0
     """Decay of the moving average of the weights that is tested, in [0, 1); 0: none. It
     moves with each change of the weights, and faster at first."""

@@ -1,0 +1,119 @@
+"""Gradients that are summed over micro-batches or over windows of time."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.pytrees import structs, sum_dtype
+
+
+class Accumulated(NamedTuple):
+    """A mean loss and its gradient.
+
+    Attributes:
+      loss: sum of the losses of all micro-batches, divided by `count`, a scalar.
+      gradient: of `loss`, in the form of the parameters.
+      count: sum of the counts of all micro-batches, a scalar.
+      carry: what the last window returned; None without a carry.
+    """
+
+    loss: jax.Array
+    gradient: chex.ArrayTree
+    count: jax.Array
+    carry: Any
+
+
+def accumulate(
+    losses: Callable,
+    params: chex.ArrayTree,
+    batches: chex.ArrayTree,
+    *,
+    carry: Any = None,
+    cotangent: jax.Array | None = None,
+) -> Accumulated:
+    """Returns the mean loss over micro-batches and its gradient.
+
+    The result equals that of one large batch to rounding, with the memory of one
+    micro-batch. Micro-batches are weighted by their counts of valid steps: a mean over
+    the means of micro-batches would give padding a weight.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> rnn = rnncells.RNN(rnncells.GRUCell(4))
+    >>> x, lengths = jnp.ones((6, 5, 3)), jnp.array([5, 1, 0, 2, 3, 4])
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> def losses(params, batch):
+    ...     x, lengths = batch
+    ...     y = rnn.apply(params, x, seq_lengths=lengths, padded_outputs="zero")
+    ...     return (y**2).sum(), lengths.sum()
+    >>> micro = x.reshape(3, 2, 5, 3), lengths.reshape(3, 2)  # 3 of 2 rows
+    >>> found = jax.jit(rnncells.accumulate, static_argnums=0)(losses, params, micro)
+    >>> found.count.item()
+    15
+
+    For windows of time, `losses` takes the carry before a window and returns the carry
+    after it. No gradient flows from window to window, so the result equals
+    `RNN(cell, gradient=TruncatedBptt(steps of a window))` on the whole sequence. To let
+    it flow, run the whole sequence with `RNN(cell, memory=Chunk(steps))`.
+
+    Args:
+      losses: `(params, batch) -> (sum of losses, count)`; with a carry,
+        `(params, batch, carry) -> (sum of losses, count, carry)`. The count is the
+        number of terms of the sum, such as valid steps; it can be 0.
+      params: what to differentiate by.
+      batches: arrays with a leading axis of micro-batches or windows, `(count, ...)`.
+      carry: carry before the first window; None: micro-batches.
+      cotangent: derivative of what is minimized by the sum of losses, of its shape.
+        Default: 1 for a scalar.
+
+    Raises:
+      ValueError: the sum of losses is no scalar and there is no `cotangent`, or
+        `cotangent` has another shape.
+    """
+
+    def total(params, batch, carry):
+        given = (params, batch) if carry is None else (params, batch, carry)
+        losses_, count, *rest = losses(*given)
+        return _weighted(losses_, cotangent), (count, rest[0] if rest else None)
+
+    def one(so_far, batch):
+        sums, carry = so_far
+        (loss, (count, carry)), gradient = jax.value_and_grad(total, has_aux=True)(
+            params, batch, carry
+        )
+        terms = loss, jnp.asarray(count), gradient
+        sums = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, terms)
+        return (sums, carry), None
+
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    loss, (count, _) = jax.eval_shape(total, params, first, carry)
+    sums = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, sum_dtype(leaf.dtype)),
+        (loss, structs(count), params),
+    )
+    (sums, carry), _ = jax.lax.scan(one, (sums, carry), batches)
+    loss, count, gradient = sums
+    scale = 1 / jnp.maximum(count, 1)
+    gradient = jax.tree.map(lambda g, p: (g * scale).astype(p.dtype), gradient, params)
+    return Accumulated(loss * scale, gradient, count, carry)
+
+
+def _weighted(losses: Any, cotangent: Any) -> jax.Array:
+    """Returns the scalar whose gradient is wanted."""
+    shape = jnp.shape(losses)
+    if cotangent is None:
+        if shape != ():
+            raise ValueError(
+                "The sum of losses must be a scalar to have a gradient, got the shape "
+                f"{shape}. Sum it, or pass `cotangent`, an array of this shape: the "
+                "derivative of what you minimize by each element."
+            )
+        return losses
+    if jnp.shape(cotangent) != shape:
+        raise ValueError(
+            f"`cotangent` must have the shape of the sum of losses, {shape}, got "
+            f"{jnp.shape(cotangent)}."
+        )
+    return jnp.sum(losses * cotangent)

@@ -1,0 +1,138 @@
+"""Gradients summed over micro-batches and windows equal those of one large batch."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS, assert_close, random_params
+
+import rnncells
+from rnncells import accumulate, packing
+
+ROWS, TIME, MICRO = 6, 5, 3
+LENGTHS = np.array([5, 1, 0, 0, 3, 4])
+jitted = partial(jax.jit, static_argnums=0)
+
+
+def exactly(actual, expected):
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.fixture
+def layer(rng, float64):
+    """Returns a layer, its parameters, and inputs `(rows, time, features)`."""
+    case = CELLS["GRUCell"]
+    rnn = rnncells.RNN(case.make(param_dtype=float), padded_outputs="zero")
+    x = case.inputs(rng, ROWS, TIME)
+    return rnn, random_params(rng, rnn, x), x
+
+
+def by_micro_batch(tree):
+    return jax.tree.map(lambda leaf: leaf.reshape(MICRO, -1, *leaf.shape[1:]), tree)
+
+
+def sum_of(y, mask):
+    return jnp.sum(jnp.sin(y + 0.3) ** 2, where=mask[..., None])
+
+
+def test_micro_batches_are_weighted_by_valid_steps(layer):
+    """One of them has no valid step."""
+    rnn, params, x = layer
+
+    def losses(params, batch):
+        x, lengths = batch
+        y = rnn.apply(params, x, seq_lengths=lengths)
+        return sum_of(y, jnp.arange(TIME) < lengths[:, None]), lengths.sum()
+
+    def mean(params, batch):
+        total, count = losses(params, batch)
+        return total / jnp.maximum(count, 1)
+
+    batch = x, jnp.asarray(LENGTHS)
+    found = jitted(accumulate)(losses, params, by_micro_batch(batch))
+    loss, gradient = jax.jit(jax.value_and_grad(mean))(params, batch)
+    exactly((found.loss, found.gradient), (loss, gradient))
+    assert found.count == LENGTHS.sum() and found.carry is None
+    # The mean of the means of micro-batches is another number.
+    means = jax.vmap(partial(mean, params))(by_micro_batch(batch))
+    assert abs(means.mean() - loss) > 1e-2
+
+
+def test_micro_batches_of_packed_rows_equal_the_padded_batch(layer):
+    """Each micro-batch packs two sequences into one row."""
+    rnn, params, x = layer
+    plans = [
+        packing.plan(lengths, row_length=7, rows=1) for lengths in LENGTHS.reshape(3, 2)
+    ]
+    packed = [
+        plan.pack(rows) for plan, rows in zip(plans, by_micro_batch(x), strict=True)
+    ]
+    batches = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves),
+        *[(p, plan.resets, plan.mask) for p, plan in zip(packed, plans, strict=True)],
+    )
+
+    def losses(params, batch):
+        x, resets, mask = batch
+        y = rnn.apply(params, x, resets=resets, mask=mask)
+        return sum_of(y, mask), mask.sum()
+
+    def mean(params):
+        y = rnn.apply(params, x, seq_lengths=jnp.asarray(LENGTHS))
+        mask = np.arange(TIME) < LENGTHS[:, None]
+        return sum_of(y, mask) / LENGTHS.sum()
+
+    found = jitted(accumulate)(losses, params, batches)
+    exactly((found.loss, found.gradient), jax.jit(jax.value_and_grad(mean))(params))
+
+
+def test_windows_equal_truncated_backpropagation(layer):
+    """With the carry, and with lengths that end in one of the windows."""
+    rnn, params, x = layer
+    x, lengths, window = x[:, :4], np.minimum(LENGTHS, 4), 2
+    mask = jnp.asarray(np.arange(4) < lengths[:, None])
+    windows = jax.tree.map(
+        lambda leaf: jnp.moveaxis(leaf.reshape(ROWS, 2, window, *leaf.shape[2:]), 1, 0),
+        (x, mask),
+    )
+
+    def losses(params, batch, carry):
+        x, mask = batch
+        carry, y = rnn.apply(
+            params, x, mask=mask, initial_carry=carry, return_carry=True
+        )
+        return sum_of(y, mask), mask.sum(), carry
+
+    def mean(params):
+        whole = rnn.clone(gradient=rnncells.TruncatedBptt(window))
+        carry, y = whole.apply(params, x, mask=mask, return_carry=True)
+        return sum_of(y, mask) / mask.sum(), carry
+
+    start = rnn.initialize_carry(None, x[:, 0])
+    found = jitted(accumulate)(losses, params, windows, carry=start)
+    (loss, carry), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(params)
+    exactly((found.loss, found.gradient, found.carry), (loss, gradient, carry))
+
+
+def test_cotangent_weighs_losses_that_are_no_scalar(layer):
+    rnn, params, x = layer
+    weights = jnp.arange(1.0, TIME + 1)
+
+    def of_steps(params, batch):
+        y = rnn.apply(params, batch)
+        return jnp.sum(y**2, (0, 2)), batch.shape[0] * TIME
+
+    def weighted(params):
+        total, count = of_steps(params, x)
+        return weights @ total / count
+
+    run = jitted(accumulate)
+    found = run(of_steps, params, by_micro_batch(x), cotangent=weights)
+    loss, gradient = jax.jit(jax.value_and_grad(weighted))(params)
+    exactly((found.loss, found.gradient), (loss, gradient))
+    with pytest.raises(ValueError, match=r"must be a scalar .* \(5,\).* `cotangent`"):
+        accumulate(of_steps, params, by_micro_batch(x))
+    with pytest.raises(ValueError, match=r"`cotangent` must .* \(5,\), got \(4,\)"):
+        accumulate(of_steps, params, by_micro_batch(x), cotangent=weights[1:])
