@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 # Configs whose readings are methods.
-CONFIGS = ("order-6a", "copying-30")
+CONFIGS = ("order-of-two", "copying-30")
 
 
 def draw(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
