@@ -285,7 +285,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             padded_outputs=padded_outputs,
         )
         carry, carries, outputs = schedule.scan(
-            fast_loop(self, axis, partial(step_of, deterministic=deterministic)),
+            self._loop(axis, partial(step_of, deterministic=deterministic)),
             reset_carry,
             carry,
             inputs,
@@ -550,6 +550,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         name = type(self.cell).__name__
         sample = sample_of(name, carry_of, sample_input, batch_shape)
         return self._own_carry(key, sample)
+
+    @nn.nowrap
+    def _loop(self, axis: int, step: Callable) -> Callable:
+        """Returns the loop over time; `rnncells.diagnostics` puts its own in place."""
+        return fast_loop(self, axis, step)
 
     def setup(self):
         """Creates the parameters of the initial carry."""
