@@ -92,6 +92,7 @@ ALLOWED = {
     "rnncells/testing.py": [*FLAX, "rnncells"],
     # They read everything; nothing reads them.
     "rnncells/diagnostics": [*FLAX, "rnncells"],
+    "rnncells/plots.py": ["matplotlib", "numpy"],
     "rnncells/conformance.py": ["rnncells.testing"],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",

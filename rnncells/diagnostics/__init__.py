@@ -21,10 +21,10 @@ from rnncells.diagnostics.jacobians import carry_gradients as carry_gradients
 from rnncells.diagnostics.jacobians import eigenvalues as eigenvalues
 from rnncells.diagnostics.jacobians import lyapunov_exponents as lyapunov_exponents
 from rnncells.diagnostics.jacobians import singular_values as singular_values
-from rnncells.diagnostics.recording import Recorded as Recorded
 from rnncells.diagnostics.recording import cotangents as cotangents
 from rnncells.diagnostics.recording import record as record
 from rnncells.diagnostics.recording import step_values as step_values
+from rnncells.diagnostics.recording_loop import Recorded as Recorded
 from rnncells.diagnostics.statistics import Drift as Drift
 from rnncells.diagnostics.statistics import Saturation as Saturation
 from rnncells.diagnostics.statistics import drift as drift

@@ -1,50 +1,26 @@
 """The values of all steps of all recurrent layers in a module, and their cotangents."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry
-from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
-from rnncells.layers.loops import count_from, pure_function
+from rnncells.diagnostics.named_step import NamedStep, marked
+from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence import masks
-from rnncells.recurrence.pytrees import inexact, structs
+from rnncells.recurrence.pytrees import inexact
 
 # Collections of variables, and the name of the variable in each layer.
 _RECORDS, _TAPS = "rnncells_records", "rnncells_taps"
 _VARIABLE = "of_layer"
-
-
-class Recorded(NamedTuple):
-    """What one recurrent layer computed at every step, or the cotangents of that.
-
-    All arrays have the axes `(*batch, time, ...)`, also with `time_major`, and are in
-    the order of the inputs, also with `reverse`. At steps where `mask` is false, the
-    cell ran on padding, or its result was not used: ignore the values there.
-
-    Attributes:
-      values: arrays by name, see `record`.
-      carry: the carry after each step, in the form of the cell's carry.
-      mask: true at valid steps, booleans `(*batch, time)`.
-      jacobians: derivatives of the carry after a step by the carry before it,
-        `(*batch, time, size, size)`, or None; see `record`.
-    """
-
-    values: dict[str, jax.Array]
-    carry: Carry
-    mask: jax.Array
-    jacobians: jax.Array | None = None
 
 
 def record(
@@ -73,8 +49,8 @@ def record(
     >>> found.values["f"].shape
     (2, 5, 4)
 
-    The names are those of the local variables in the code of the cell: when a method of
-    the cell returns (`recur`, `project`, `__call__` or another one), each local variable
+    The names are those of local variables in the code of the cell: when a method of the
+    cell returns (`recur`, `project`, `__call__` or another one), each local variable
     that holds an array names this array. So a name stands for the last array that was
     assigned to it; above, `i` is the input gate after the sigmoid. The rules in full:
 
@@ -84,8 +60,7 @@ def record(
       start with the batch axes.
     * Variables of the methods of other modules in a cell count if the modules are
       yours, not if they are Flax's (`nn.Dense`).
-    * Variables inside of functions for `jax.lax.scan`, `cond` or `while_loop` do not
-      count.
+    * Variables inside of functions for `jax.lax.cond` or `while_loop` do not count.
     * If several methods of a cell assign to one name, the last one to return counts.
 
     It can run under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
@@ -262,173 +237,17 @@ def _recording(jacobians: bool) -> AbstractContextManager:
 
 def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     """Calls an RNN with a loop that records, and writes the record."""
-    order = _order(rnn, *args, **kwargs)
-    number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
     taps = None
     if rnn.has_variable(_TAPS, _VARIABLE):
-        taps = order.to_steps(rnn.get_variable(_TAPS, _VARIABLE)[number])
-    found: list[Recorded] = []
+        number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
+        taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
+    loop = RecordingLoop(rnn, order_of(rnn, *args, **kwargs), taps, jacobians)
     recording = copy(rnn)  # of the same scope
-    loop = partial(_loop, rnn, found, order, taps, jacobians)
     # Flax modules are frozen.
-    object.__setattr__(recording, "_loop", loop)
+    object.__setattr__(recording, "_loop", loop.of)
     outputs = recording(*args, **kwargs)
-    rnn.sow(_RECORDS, _VARIABLE, *found)
+    rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
     return outputs
-
-
-class _Order(NamedTuple):
-    """The order of steps in the arguments of a layer, and in its loop.
-
-    Attributes:
-      batch: sizes of the batch axes.
-      mask: true at valid steps, `(*batch, time)`, in the order of the arguments.
-      reverse: whether the loop runs from the last step to the first.
-      seq_lengths: `(*batch,)`, or None.
-    """
-
-    batch: tuple[int, ...]
-    mask: jax.Array
-    reverse: bool
-    seq_lengths: jax.Array | None
-
-    def from_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
-        """Returns `(time, *batch, ...)` of the loop as `(*batch, time, ...)`."""
-        return self._flip(self._move(tree, 0, len(self.batch)))
-
-    def to_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
-        """Returns `(*batch, time, ...)` as `(time, *batch, ...)` of the loop."""
-        return self._move(self._flip(tree), len(self.batch), 0)
-
-    def _move(self, tree, source, target):
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, source, target), tree)
-
-    def _flip(self, tree):
-        if not self.reverse:
-            return tree
-        return masks.flip(tree, self.seq_lengths, len(self.batch))
-
-
-def _order(
-    rnn: RNN,
-    inputs: chex.ArrayTree,
-    *,
-    time_major: bool | None = None,
-    reverse: bool | None = None,
-    seq_lengths: jax.Array | None = None,
-    mask: jax.Array | None = None,
-    **_: Any,
-) -> _Order:
-    """Returns the order of the steps of a call of an RNN."""
-    first = jnp.asarray(jax.tree.leaves(inputs)[0])
-    sizes = first.shape[: first.ndim - feature_dims(rnn.cell)]
-    time_major = rnn.time_major if time_major is None else time_major
-    axis = 0 if time_major else len(sizes) - 1
-    batch, steps = sizes[:axis] + sizes[axis + 1 :], sizes[axis]
-    valid = jnp.ones((*batch, steps), bool)
-    if mask is not None:
-        valid &= jnp.moveaxis(jnp.asarray(mask), axis, -1)
-    if seq_lengths is not None:
-        seq_lengths = jnp.clip(jnp.asarray(seq_lengths), 0, steps)
-        valid &= masks.before_end(seq_lengths, steps, len(batch))
-    reverse = rnn.reverse if reverse is None else reverse
-    return _Order(batch, valid, reverse, seq_lengths)
-
-
-def _loop(
-    rnn: RNN,
-    found: list[Recorded],
-    order: _Order,
-    taps: Any,
-    jacobians: bool,
-    axis: int,
-    step: Callable,
-) -> Callable:
-    """Returns a loop over time that adds what it computes to `found`."""
-
-    def loop(body, reset_carry, carry, xs):
-        xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
-        pure, reason = pure_function(rnn, carry, xs, body, reset_carry, marked(step))
-        if reason is not None:
-            raise ValueError(f"Recording an RNN {reason}")
-        now, treedef = structs(pure.now, drop_axis=0), jax.tree.structure(carry[0])
-        named = NamedStep(
-            lambda given, now, carry: pure.function(given, carry, now),
-            *(pure.given, now, carry),
-        )
-
-        def one_step(carry, now):
-            now, taps = now
-            if taps is not None:
-                taps = StepValues(taps[0], taps[1])
-            result, values = named(pure.given, now, carry, taps)
-            new, (output, _) = result
-            matrices = None
-            if jacobians:
-
-                def of_state(state):
-                    return named(pure.given, now, (state, carry[1]))[0][0][0]
-
-                matrices = _jacobian(of_state, carry[0], len(order.batch))
-            return new, (output, values, matrices)
-
-        each_tap = taps
-        if taps is not None:
-            values, new = taps
-            leaves = jax.tree.leaves(new, is_leaf=lambda leaf: leaf is None)
-            each_tap = values, leaves
-        carry, (ys, values, matrices) = jax.lax.scan(
-            one_step, carry, (pure.now, each_tap)
-        )
-        count_from(pure.counters, rnn.cell.scope.rng_counters)
-        found.append(_recorded(values, treedef, matrices, order))
-        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
-
-    return loop
-
-
-def _recorded(values: StepValues, treedef, matrices, order: _Order) -> Recorded:
-    """Returns the values of all steps, `(time, *batch, ...)`, as a record."""
-    cut = len(order.batch) + 1
-    sizes = (order.mask.shape[-1], *order.batch)
-    named = {k: v for k, v in values.values.items() if v.shape[:cut] == sizes}
-    carry = jax.tree.unflatten(treedef, values.carry)
-    named, carry, matrices = order.from_steps((named, carry, matrices))
-    if matrices is not None:
-        is_valid = masks.expand_right(order.mask, matrices.ndim)
-        identity = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
-        matrices = jnp.where(is_valid, matrices, identity)
-    return Recorded(named, carry, order.mask, matrices)
-
-
-def _jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
-    """Returns the Jacobian of a function of a carry, `(*batch, size, size)`."""
-    leaves, treedef = jax.tree.flatten(carry)
-    chosen = [k for k, x in enumerate(leaves) if jnp.issubdtype(x.dtype, jnp.inexact)]
-    primals = [leaves[k] for k in chosen]
-
-    def of_chosen(primals):
-        given = dict(zip(chosen, primals, strict=True))
-        full = [given.get(k, leaf) for k, leaf in enumerate(leaves)]
-        new = jax.tree.leaves(function(jax.tree.unflatten(treedef, full)))
-        return [new[k] for k in chosen]
-
-    sizes = [leaf.shape[batch_dims:] for leaf in primals]
-    counts = [math.prod(size) for size in sizes]
-
-    def column(direction):
-        """Returns the derivative in one direction, which is the same in all rows."""
-        tangents, start = [], 0
-        for leaf, size, count in zip(primals, sizes, counts, strict=True):
-            part = direction[start : start + count].reshape(size).astype(leaf.dtype)
-            tangents.append(jnp.broadcast_to(part, leaf.shape))
-            start += count
-        _, results = jax.jvp(of_chosen, (primals,), (tangents,))
-        batch = primals[0].shape[:batch_dims]
-        return jnp.concatenate([leaf.reshape(*batch, -1) for leaf in results], -1)
-
-    dtype = jnp.result_type(*primals)
-    return jax.vmap(column, out_axes=-1)(jnp.eye(sum(counts), dtype=dtype))
 
 
 def _by_path(tree: Mapping[str, Any], path: tuple[str, ...] = ()):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.masks import expand_right
+from rnncells.recurrence.pytrees import upcast
 
 
 class Saturation(NamedTuple):
@@ -56,7 +57,7 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
       ValueError: an array has no time axis.
     """
     squares = []
-    for leaf in jax.tree.leaves(tree):
+    for leaf in jax.tree.leaves(upcast(tree)):
         if leaf.ndim <= num_feature_dims:
             raise ValueError(
                 f"`tree` must have arrays (*batch, time, *features) with "
@@ -99,7 +100,8 @@ def saturation(
 
     Reference: Karpathy, Johnson and Li, 2016, https://arxiv.org/abs/1506.02078.
     """
-    if not low < high:
+    is_known = isinstance(low, int | float) and isinstance(high, int | float)
+    if is_known and not low < high:
         raise ValueError(f"`low` must be below `high`, got {low} and {high}.")
     mask = _mask(gate, mask)
     axes = tuple(range(mask.ndim))
@@ -128,7 +130,7 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     Raises:
       ValueError: the mask does not fit.
     """
-    mask = _mask(states, mask)
+    states, mask = upcast(states), _mask(states, mask)
     rows = tuple(range(mask.ndim - 1))
     features = tuple(range(mask.ndim, states.ndim))
     where = jnp.broadcast_to(expand_right(mask, states.ndim), states.shape)
