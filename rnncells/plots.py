@@ -113,7 +113,7 @@ def gate_over_text(
     image = ax.imshow(
         gate.T,
         aspect="auto",
-        interpolation="nearest",
+        interpolation="none",  # vector formats keep one pixel for each value
         cmap=colors,
         vmin=limits[0],
         vmax=limits[1],

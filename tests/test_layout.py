@@ -252,6 +252,8 @@ ALLOWED = {
         "optax",
         "rnncells",
     ],
+    "experiments/supervised/inspection_figures.py": ["experiments.supervised.task"]
+    + ["matplotlib", "numpy", "rnncells"],
     "experiments/supervised": [
         "experiments",
         "flax.linen",
