@@ -12,7 +12,13 @@ from typing import Any
 
 from experiments.folder import RESULT, check, is_of_data, read_result
 from experiments.interruption import Interrupted, Interruption
-from experiments.settings.options import HELP, Run, parse_run, parse_sample
+from experiments.settings.options import (
+    HELP,
+    Run,
+    parse_inspect,
+    parse_run,
+    parse_sample,
+)
 from experiments.settings.reading import (
     config_header,
     config_names,
@@ -53,6 +59,9 @@ usage: python -m experiments VERB ...
                         docs/league.md and docs/league/*.svg
   sample RUN [OPTION ...]  print text that a language model writes; `sample RUN --help`
                         lists the options
+  inspect RUN [OPTION ...]  print how the trained cells work and write pictures of their
+                        gates, gradients, spectra and saturation to RUN/inspect;
+                        `inspect RUN --help` lists the options
   keep RUN ...          copy results to experiments/results, so that you can commit them
                         (RUN: the folder of a run, or of a league)
 
@@ -223,6 +232,25 @@ def sample_text(arguments: list[str]) -> None:
     print_sample(Path(folder), options)
 
 
+def inspect_run(arguments: list[str]) -> None:
+    """Prints how the cells of a trained network work, and writes pictures of it."""
+    if not arguments or arguments[0].startswith("-"):
+        raise ConfigError("`inspect` needs the folder of a run, got nothing.")
+    folder, *rest = arguments
+    options = parse_inspect(rest, f"{PROG} inspect {folder}")
+    if options is None:
+        return
+    try:
+        # Imported here because it imports jax.
+        from experiments.supervised.inspection import inspect
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"`inspect` needs the package {error.name}: {INSTALL}."
+        ) from error
+
+    inspect(Path(folder), options)
+
+
 def run_rows(arguments: list[str]) -> None:
     """Runs many rows, each in its own process."""
     # Imported here because no other verb needs it.
@@ -338,6 +366,7 @@ VERBS = {
     "run-all": run_rows,
     "league": run_league,
     "sample": sample_text,
+    "inspect": inspect_run,
     "report": report_runs,
     "keep": keep_runs,
 }

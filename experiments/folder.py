@@ -10,6 +10,7 @@ RUN/learning_curve.png  of the experiments of 1997
 RUN/tensorboard/      metrics for TensorBoard, with --tensorboard
 RUN/profile/          a trace of one compiled call, with --profile
 RUN/film.*            a forecast of moving digits, as a strip of frames and an animation
+RUN/inspect/          pictures of what the trained cells do, from `inspect`
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
 RUN/failure.json      why a cell of the league has no result
 RUN/environment.json  versions, devices and commits so far; removed when it has finished
@@ -36,6 +37,7 @@ CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
 TENSORBOARD, PROFILE = "tensorboard", "profile"
 DATA = "data.json"
+INSPECT = "inspect"
 FILM_STRIP, FILM_ANIMATION = "film.png", "film.gif"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
 FAILURE = "failure.json"
@@ -279,7 +281,8 @@ def clear(folder: Path) -> None:
     """Removes the files of a run from its folder."""
     # The config first: without it, no run would be resumed.
     remove(folder, CONFIG, RESULT, FAILURE, CHECKPOINTS, ENVIRONMENT, METRICS, DATA)
-    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION, TENSORBOARD, PROFILE)
+    remove(folder, CURVE, WEIGHTS, FILM_STRIP, FILM_ANIMATION)
+    remove(folder, TENSORBOARD, PROFILE, INSPECT)
 
 
 def remove(folder: Path, *names: str) -> None:

@@ -72,6 +72,7 @@ Submodules, which need no import of their own:
   initializers          biases for long memory, PyTorch's initial values
   packing               several sequences in each row, to save padding
   diagnostics           what a recurrence computes, and how gradients flow
+  plots                 pictures of these values; needs matplotlib
   interop               weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
   reference             one LSTM step and its derivatives, for reading
@@ -96,6 +97,7 @@ _SUBMODULES = (
     "layers",
     "legacy",
     "migrate",
+    "plots",
     "testing",
 )
 

@@ -92,6 +92,7 @@ ALLOWED = {
     "rnncells/testing.py": [*FLAX, "rnncells"],
     # They read everything; nothing reads them.
     "rnncells/diagnostics": [*FLAX, "rnncells"],
+    "rnncells/plots.py": ["matplotlib", "numpy"],
     "rnncells/conformance.py": ["rnncells.testing"],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",
@@ -267,6 +268,8 @@ ALLOWED = {
         "optax",
         "rnncells",
     ],
+    "experiments/supervised/inspection_figures.py": ["experiments.supervised.task"]
+    + ["matplotlib", "numpy", "rnncells"],
     "experiments/supervised": [
         "experiments",
         "flax.linen",

@@ -11,7 +11,7 @@ import types
 import typing
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -196,16 +196,47 @@ class Sample:
     """Number of the network, if the run trained several."""
 
 
+@settings
+class Inspect:
+    """Options of `inspect`."""
+
+    sequences: Count = 4
+    """Number of test sequences, at least 1."""
+    steps: Count = 100
+    """Number of steps whose Jacobians are computed, and length of the sequences that
+    are cut out of a text, at least 1."""
+    network: CountOrZero = 0
+    """Number of the network, if the run trained several."""
+
+
+T = TypeVar("T", Sample, Inspect)
+
+
 def parse_sample(arguments: list[str], prog: str) -> Sample | None:
-    """Parses the options of `sample`; prints the help and returns None for `--help`.
+    """Parses the options of `sample`; see `parse_options`."""
+    return parse_options(Sample, arguments, prog)
+
+
+def parse_inspect(arguments: list[str], prog: str) -> Inspect | None:
+    """Parses the options of `inspect`; see `parse_options`."""
+    return parse_options(Inspect, arguments, prog)
+
+
+def parse_options(kind: type[T], arguments: list[str], prog: str) -> T | None:
+    """Parses the options of a verb; prints the help and returns None for `--help`.
+
+    Args:
+      kind: the class of the options.
+      arguments: the options on the command line.
+      prog: the command before them, for the help.
 
     Raises:
       ConfigError: an option is unknown, or a value has a wrong type or breaks a rule.
     """
-    tyro, known = _tyro(), option_types(Sample())
+    tyro, known = _tyro(), option_types(kind())
     if HELP & set(arguments):
         with contextlib.suppress(SystemExit):
-            tyro.cli(Sample, args=["--help"], prog=prog)
+            tyro.cli(kind, args=["--help"], prog=prog)
         return None
     groups = _groups(arguments)
     for option, *values in groups:
@@ -213,13 +244,13 @@ def parse_sample(arguments: list[str], prog: str) -> Sample | None:
     for option, *values in groups:
         try:
             with contextlib.redirect_stderr(io.StringIO()):
-                tyro.cli(Sample, args=_joined([[option, *values]]), prog=prog)
+                tyro.cli(kind, args=_joined([[option, *values]]), prog=prog)
         except SystemExit as stop:
             text = _broken_rule(stop) or _misuse(option, values, known[option])
             # The error names the field, such as `top_p`.
             name = option.removeprefix("--").replace("-", "_")
             raise ConfigError(text.replace(f"`{name}`", f"`{option}`")) from stop
-    return tyro.cli(Sample, args=_joined(groups), prog=prog)
+    return tyro.cli(kind, args=_joined(groups), prog=prog)
 
 
 def _without_fixed(settings: Any, prefix: str = "--") -> Any:

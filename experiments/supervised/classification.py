@@ -11,7 +11,7 @@ import optax
 from experiments.settings.rules import require
 from experiments.supervised.network import rngs
 from experiments.supervised.parts import SIZE, sum_over_parts
-from experiments.supervised.task import Array
+from experiments.supervised.task import Array, Examples
 
 
 class Labelled(NamedTuple):
@@ -90,6 +90,17 @@ def scores(
         "accuracy": 100 * jnp.trace(confusion) / count,
         "confusion": confusion,
     }
+
+
+def examples_of(data: Labelled, count: int) -> Examples:
+    """Returns the first sequences of a split, and their cross-entropies."""
+    inputs, lengths, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), data)
+
+    def loss(logits: Array) -> Array:
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        return losses.sum()
+
+    return Examples(inputs, loss, lengths)
 
 
 def mean_loss(model: nn.Module, params: Any, batch: Labelled, key: Array) -> Array:

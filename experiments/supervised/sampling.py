@@ -5,8 +5,6 @@ character, feeds it to `step`, and so on, with the same parameters.
 """
 
 import dataclasses
-import zipfile
-import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -27,6 +25,7 @@ from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork
 from experiments.supervised.task import Array
 from experiments.supervised.tasks.char_lm import network_of, text_of
+from experiments.supervised.trained import check_params, read_params
 
 # Characters of one compiled call, which are printed together.
 CHUNK = 32
@@ -140,19 +139,7 @@ def load(folder: Path, network: int = 0) -> LanguageModel:
         damaged, or there is no network of this number.
     """
     experiment = _experiment(folder)
-    if not 0 <= network < experiment.seeds:
-        raise ConfigError(
-            f"`--network` must be in [0, {experiment.seeds}), got {network}."
-        )
-    try:
-        with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
-            flat = {name: array[network] for name, array in arrays.items()}
-    # `zipfile` and NumPy raise all of these for flipped bits.
-    except (
-        *(ValueError, EOFError, OSError, RuntimeError, LookupError),
-        *(zipfile.BadZipFile, zlib.error),
-    ) as error:
-        raise ConfigError(f"{folder / WEIGHTS} is damaged: {error}.") from error
+    flat = read_params(folder, network, experiment.seeds)
     params, symbols = traverse_util.unflatten_dict(flat, sep="/"), _symbols(folder)
     if symbols is None:
         symbols = text_of(experiment.task.file).symbols
@@ -164,20 +151,8 @@ def load(folder: Path, network: int = 0) -> LanguageModel:
             "changed."
         )
     model = network_of(experiment, outputs)
-    _check_params(folder, model, params)
+    check_params(folder, model, jnp.zeros((1, 1), jnp.int32), params)
     return LanguageModel(model, params, symbols)
-
-
-def _check_params(folder: Path, model: Any, params: Any) -> None:
-    """Checks that the parameters in a folder are those of the network of its config."""
-    key, inputs = jax.random.key(0), jnp.zeros((1, 1), jnp.int32)
-    expected = jax.eval_shape(model.init, key, inputs)["params"]
-    form = partial(jax.tree.map, lambda leaf: (leaf.shape, str(leaf.dtype)))
-    if form(expected) != form(params):
-        raise ConfigError(
-            f"{folder / WEIGHTS} is damaged, or {folder / CONFIG} has changed: the "
-            "parameters are not those of the network of the config."
-        )
 
 
 def _experiment(folder: Path) -> Supervised:

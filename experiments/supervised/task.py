@@ -1,15 +1,34 @@
 """The base class of the tasks on data sets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 
+from experiments.settings.rules import ConfigError
+
 Array = jax.Array
 Batch = Any
+
+
+class Examples(NamedTuple):
+    """Sequences of the test split, for looking at.
+
+    Attributes:
+      inputs: `(count, time, inputs)`, or symbols `(count, time)`.
+      loss: function from the outputs of the model to the sum of the losses of the
+        sequences, each at the end of its sequence.
+      lengths: number of steps of each sequence, `(count,)`; None: all steps.
+      symbols: for each sequence, one string for each step; None: inputs are numbers.
+    """
+
+    inputs: Any
+    loss: Callable[[Array], Array]
+    lengths: Any = None
+    symbols: list[list[str]] | None = None
 
 
 class Task:
@@ -82,6 +101,19 @@ class Task:
           parameters are kept.
         """
         raise NotImplementedError
+
+    def examples(self, data: Any, count: int, steps: int) -> Examples:
+        """Returns sequences of the test split, for `inspect`.
+
+        Args:
+          data: the arrays of `data`.
+          count: number of sequences, at least 1.
+          steps: number of steps, if the task cuts its sequences out of a longer one.
+
+        Raises:
+          ConfigError: the task has none.
+        """
+        raise ConfigError("`inspect` does not support the task of this run.")
 
     def save_pictures(self, params: Any, data: Any, folder: Path) -> None:
         """Writes pictures of what a trained network does, if the task has any.

@@ -2,4 +2,31 @@
 
 All functions are pure: they take arrays and return arrays, under `jit` too, and they
 need no change of a cell. `rnncells.plots` draws what they return.
+
+  record                values of every step, by their names in the code of the cell
+  step_values           the same of one step of a cell
+  cotangents            derivatives of a loss by each of these values
+  norms                 norms over features, such as those of dL/dh_t
+  carry_gradients       norms of dh_T/dh_t
+  by_lag                such norms, by the distance to the last step
+  singular_values       of the Jacobian of each step
+  eigenvalues           of the Jacobian of each step
+  lyapunov_exponents    growth rates of disturbances of the carry
+  saturation            how often each unit of a gate is near its bounds
+  drift                 mean, standard deviation and norm of states over time
 """
+
+from rnncells.diagnostics.jacobians import by_lag as by_lag
+from rnncells.diagnostics.jacobians import carry_gradients as carry_gradients
+from rnncells.diagnostics.jacobians import eigenvalues as eigenvalues
+from rnncells.diagnostics.jacobians import lyapunov_exponents as lyapunov_exponents
+from rnncells.diagnostics.jacobians import singular_values as singular_values
+from rnncells.diagnostics.recording import cotangents as cotangents
+from rnncells.diagnostics.recording import record as record
+from rnncells.diagnostics.recording import step_values as step_values
+from rnncells.diagnostics.recording_loop import Recorded as Recorded
+from rnncells.diagnostics.statistics import Drift as Drift
+from rnncells.diagnostics.statistics import Saturation as Saturation
+from rnncells.diagnostics.statistics import drift as drift
+from rnncells.diagnostics.statistics import norms as norms
+from rnncells.diagnostics.statistics import saturation as saturation

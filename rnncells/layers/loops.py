@@ -168,6 +168,23 @@ def _why_not_fast(
     return None
 
 
+class PureFunction(NamedTuple):
+    """The step of a layer's cell as a pure function, and what it runs on.
+
+    Attributes:
+      function: `(given, carry, now) -> (carry, (output, written))`; `written` are the
+        collections that the cell writes to.
+      given: what is the same at each step: variables, keys, and the carry of resets.
+      now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
+      counters: of random draws, after the loop.
+    """
+
+    function: Callable
+    given: chex.ArrayTree
+    now: chex.ArrayTree
+    counters: dict
+
+
 class PureStep(NamedTuple):
     """The step of a layer's cell, and what it runs on.
 
@@ -212,23 +229,12 @@ def take_apart(
       reset_carry: carry after a reset.
       step: `(cell, carry, inputs) -> (carry, output)`; default: `step_of`.
     """
-    step = step_of if step is None else step
-    state, inputs = carry[0], xs[0]
-    cell = unbound(rnn.cell)
-    if reason := _why_not_fast(rnn, cell.variables, state, inputs):
-        return None, reason
-    name = type(rnn.cell).__name__
-    streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
-    given = (cell.variables, streams.fixed), reset_carry
-    now = xs, streams.stepwise
     try:
-        counters, after = _counters(rnn, cell, step, state, inputs, streams)
-        if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
-            # Their keys would depend on their place in the cell.
-            return None, _OTHERS_DRAW.format(name)
-        function = _pure_step(rnn, cell.module, step, body, streams, counters)
-        policy = memory.policy_of(rnn.memory)
-        pure = Step(function, given, carry, structs(now, drop_axis=0), policy)
+        found, reason = pure_function(rnn, carry, xs, body, reset_carry, step)
+        if reason is not None:
+            return None, reason
+        now, policy = structs(found.now, drop_axis=0), memory.policy_of(rnn.memory)
+        pure = Step(found.function, found.given, carry, now, policy)
     # The plain loop has the missing random stream or variable, or raises, too.
     except InvalidRngError as error:
         return None, (
@@ -236,8 +242,9 @@ def take_apart(
             f"split_rngs={{'params': False, 'dropout': True}}: {error}"
         )
     except FlaxError:
-        return None, _OTHERS.format(name)
+        return None, _OTHERS.format(type(rnn.cell).__name__)
     _, (_, written) = pure.result
+    name = type(rnn.cell).__name__
     if jax.tree.leaves(written):
         return None, (
             "needs a cell that writes to no collection; "
@@ -249,7 +256,37 @@ def take_apart(
             "needs a step that `jax.vmap` can map, because it takes the derivatives of "
             f"all steps at once; {name} {limit}."
         )
-    return PureStep(pure, function, given, now, after), None
+    return PureStep(pure, found.function, found.given, found.now, found.counters), None
+
+
+def pure_function(
+    rnn: nn.Module,
+    carry: tuple[Carry, Carry | None],
+    xs: tuple,
+    body: Callable = one_call,
+    reset_carry: chex.ArrayTree = None,
+    step: Callable | None = None,
+) -> tuple[PureFunction | None, str | None]:
+    """Returns the step of a layer's cell as a function, or None and why there is none.
+
+    Arguments are those of `take_apart`.
+
+    Raises:
+      FlaxError: the cell needs a random stream or a variable that it does not have.
+    """
+    step = step_of if step is None else step
+    state, inputs = carry[0], xs[0]
+    cell = unbound(rnn.cell)
+    if reason := _why_not_fast(rnn, cell.variables, state, inputs):
+        return None, reason
+    streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
+    given = (cell.variables, streams.fixed), reset_carry
+    counters, after = _counters(rnn, cell, step, state, inputs, streams)
+    if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
+        # Their keys would depend on their place in the cell.
+        return None, _OTHERS_DRAW.format(type(rnn.cell).__name__)
+    function = _pure_step(rnn, cell.module, step, body, streams, counters)
+    return PureFunction(function, given, (xs, streams.stepwise), after), None
 
 
 def _pure_step(

@@ -292,7 +292,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             cuts=self.gradient.cuts(sizes, axis),
         )
         carry, carries, outputs = schedule.scan(
-            loop_over_time(self, axis, self._step(deterministic)),
+            self._loop(axis, self._step(deterministic)),
             reset_carry,
             carry,
             inputs,
@@ -562,6 +562,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         name = type(self.cell).__name__
         sample = sample_of(name, carry_of, sample_input, batch_shape)
         return self._own_carry(key, sample)
+
+    @nn.nowrap
+    def _loop(self, axis: int, step: Callable) -> Callable:
+        """Returns the loop over time; `rnncells.diagnostics` puts its own in place."""
+        return loop_over_time(self, axis, step)
 
     def setup(self):
         """Creates the parameters of the initial carry."""

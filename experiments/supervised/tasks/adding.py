@@ -7,7 +7,7 @@ from experiments.datasets import adding
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step, rngs
 from experiments.supervised.parts import sum_over_parts
-from experiments.supervised.task import Array, Task, evaluation_key
+from experiments.supervised.task import Array, Examples, Task, evaluation_key
 
 # Sequences of each evaluation.
 TESTED = 1000
@@ -49,6 +49,13 @@ class AddingTask(Task):
             return jnp.sum(self._errors(params, part) ** 2, where=mask)
 
         return {"loss": sum_over_parts(total, batch) / TESTED}
+
+    def examples(self, data: tuple, count: int, steps: int) -> Examples:
+        """Returns whole sequences, and the squared errors of the last outputs."""
+        key = evaluation_key(self.seed, "test")
+        batch = adding.sample(key, TESTED, self.length)
+        inputs, targets = jax.tree.map(lambda leaf: leaf[:count], batch)
+        return Examples(inputs, lambda outputs: jnp.sum((outputs[:, 0] - targets) ** 2))
 
     def _errors(self, params, batch: adding.Adding, **options) -> Array:
         """Returns the differences of outputs and targets, `(count,)`."""

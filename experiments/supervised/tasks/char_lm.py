@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from experiments.datasets import text
@@ -19,7 +20,7 @@ from experiments.supervised.network import (
     initial_carry,
     rngs,
 )
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Examples, Task
 
 # One stream has the lowest loss, because it never starts without a state; validation
 # takes several for speed.
@@ -116,6 +117,22 @@ class CharLMTask(Task):
         (_, total), _ = jax.lax.scan(add, start, jnp.arange(count))
         characters = len(codes) - 1
         return {"loss": total / characters, "characters": jnp.int32(characters)}
+
+    def examples(self, data: Any, count: int, steps: int) -> Examples:
+        """Returns the first characters of the test split, cut into sequences.
+
+        The loss is that of the character after each sequence.
+        """
+        codes = np.asarray(data["test"])
+        count = min(count, len(codes) // 2)
+        steps = min(steps, len(codes) // count - 1)
+        rows = codes[: count * (steps + 1)].reshape(count, steps + 1)
+        inputs, targets = rows[:, :-1], jnp.asarray(rows[:, -1])
+        return Examples(
+            inputs,
+            lambda logits: jnp.sum(nats(logits[:, -1], targets)),
+            symbols=[list(self.text.decode(row)) for row in inputs],
+        )
 
     def together(self, splits: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Returns the loss on validation and test together, `both`."""

@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from experiments.datasets import copying
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork, dtype_of, rngs
 from experiments.supervised.parts import sum_over_parts
-from experiments.supervised.task import Array, Task, evaluation_key
+from experiments.supervised.task import Array, Examples, Task, evaluation_key
 
 # Sequences of each evaluation.
 TESTED = 1000
@@ -57,6 +58,17 @@ class CopyingTask(Task):
 
         loss, share = sum_over_parts(sums, batch)
         return {"loss": loss / TESTED, "accuracy": 100 * share / TESTED}
+
+    def examples(self, data: tuple, count: int, steps: int) -> Examples:
+        """Returns whole sequences, and the losses of the last symbols."""
+        key = evaluation_key(self.seed, "test")
+        batch = copying.sample(key, TESTED, self.lag)
+        batch = jax.tree.map(lambda leaf: leaf[:count], batch)
+        return Examples(
+            batch.inputs,
+            lambda logits: jnp.sum(self._losses(logits, batch)[:, -1]),
+            symbols=[list(map(str, row)) for row in np.asarray(batch.inputs).tolist()],
+        )
 
     def _logits(self, params, batch: copying.Copying, **options) -> Array:
         _, logits = self.model.apply({"params": params}, batch.inputs, **options)

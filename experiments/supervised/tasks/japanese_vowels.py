@@ -19,6 +19,7 @@ from experiments.settings.supervised import Supervised
 from experiments.supervised.classification import (
     Labelled,
     check_batch,
+    examples_of,
     mean_loss,
     scores,
 )
@@ -28,7 +29,7 @@ from experiments.supervised.network import (
     mean_over_time,
     rngs,
 )
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Examples, Task
 from rnncells import packing
 
 # After this number of epochs, the orders of the epochs repeat.
@@ -138,6 +139,10 @@ class JapaneseVowelsTask(Task):
             )[1]
 
         return scores(logits_of, data[split], vowels.SPEAKERS)
+
+    def examples(self, data: Any, count: int, steps: int) -> Examples:
+        """Returns whole sequences, and the cross-entropies of their classes."""
+        return examples_of(data["test"], count)
 
 
 def orders(count: int, size: int, random: np.random.RandomState) -> np.ndarray:

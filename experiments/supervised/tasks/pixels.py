@@ -12,11 +12,12 @@ from experiments.supervised.classification import (
     Labelled,
     check_batch,
     drawn,
+    examples_of,
     mean_loss,
     scores,
 )
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
-from experiments.supervised.task import Array, Task
+from experiments.supervised.task import Array, Examples, Task
 
 
 class PixelsTask(Task):
@@ -60,6 +61,10 @@ class PixelsTask(Task):
             return self.model.apply({"params": params}, part.inputs)[1]
 
         return scores(logits_of, data[split], digits.CLASSES)
+
+    def examples(self, data: dict, count: int, steps: int) -> Examples:
+        """Returns whole sequences, and the cross-entropies of their classes."""
+        return examples_of(data["test"], count)
 
 
 def images_of(options: Pixels) -> digits.Digits:

@@ -1,0 +1,271 @@
+"""The values of all steps of all recurrent layers in a module, and their cotangents."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from copy import copy
+from functools import partial
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.any_step import step_of
+from rnncells.cells.carry import Carry
+from rnncells.diagnostics.named_step import NamedStep, marked
+from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
+from rnncells.layers.rnn import RNN
+from rnncells.recurrence.pytrees import inexact
+
+# Collections of variables, and the name of the variable in each layer.
+_RECORDS, _TAPS = "rnncells_records", "rnncells_taps"
+_VARIABLE = "of_layer"
+
+
+def record(
+    layer: nn.Module,
+    variables: Mapping[str, Any],
+    *args: Any,
+    jacobians: bool = False,
+    rngs: Any = None,
+    method: Any = None,
+    mutable: Iterable[str] = (),
+    **kwargs: Any,
+) -> dict[str, Recorded]:
+    """Returns the values of every step of every recurrent layer in a module.
+
+    The module can be a layer, such as `RNN`, `Bidirectional`, `Stack` or `LSTM`, or a
+    model that calls such layers. It is applied as `layer.apply(variables, *args,
+    **kwargs)`. The cells are not changed.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells import diagnostics
+    >>> rnn, x = rnncells.RNN(rnncells.LSTMCell(4)), jnp.ones((2, 5, 3))
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> found = diagnostics.record(rnn, params, x)[""]
+    >>> sorted(found.values)
+    ['a', 'c', 'f', 'g', 'h', 'i', 'o']
+    >>> found.values["f"].shape
+    (2, 5, 4)
+
+    The names are those of local variables in the code of the cell: when a method of the
+    cell returns (`recur`, `project`, `__call__` or another one), each local variable
+    that holds an array names this array. So a name stands for the last array that was
+    assigned to it; above, `i` is the input gate after the sigmoid. The rules in full:
+
+    * Names of a cell inside of a cell start with its path: `'layers_0/i'`.
+    * Arguments of a method that it does not assign to have no name, nor have names that
+      start with `_`, arrays that depend on parameters alone, and arrays that do not
+      start with the batch axes.
+    * Variables of the methods of other modules in a cell count if the modules are
+      yours, not if they are Flax's (`nn.Dense`).
+    * Variables inside of functions for `jax.lax.cond` or `while_loop` do not count.
+    * If several methods of a cell assign to one name, the last one to return counts.
+
+    It can run under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
+
+    Args:
+      layer: a Flax module, unbound.
+      variables: its variables.
+      *args: arguments of its call.
+      jacobians: whether to compute the Jacobians of the steps. The carry of a row is
+        taken as one vector: its leaves, in the order of `jax.tree.leaves`, one after
+        the other; integer leaves are left out. A step at a reset has zeros, a step
+        outside of the mask the identity. The rows of a batch must not depend on each
+        other. They need memory for `time * size**2` numbers in each row.
+      rngs: random keys, as in `apply`.
+      method: the method to call, as in `apply`.
+      mutable: other collections that the module writes to.
+      **kwargs: keyword arguments of the call, such as `seq_lengths`.
+
+    Returns:
+      A `Recorded` for each recurrent layer, by its path in the module: `''` for an
+      `RNN` itself, `'forward_rnn'`. If a module calls a layer more than once, later
+      calls have the paths `'encoder#1'`, `'encoder#2'`.
+
+    Raises:
+      ValueError: no layer ran, or a layer cannot be recorded: its cell has other
+        collections than params, or its fields lift some.
+    """
+    with _recording(jacobians):
+        _, written = layer.apply(
+            variables,
+            *args,
+            rngs=rngs,
+            method=method,
+            mutable=[_RECORDS, *mutable],
+            **kwargs,
+        )
+    found = dict(_by_path(written.get(_RECORDS, {})))
+    if not found:
+        raise ValueError(
+            f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
+            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
+            "`step` and `decode` are not recorded.)"
+        )
+    return found
+
+
+def cotangents(
+    loss: Callable[[Any], jax.Array],
+    layer: nn.Module,
+    variables: Mapping[str, Any],
+    *args: Any,
+    rngs: Any = None,
+    method: Any = None,
+    mutable: Iterable[str] = (),
+    **kwargs: Any,
+) -> dict[str, Recorded]:
+    """Returns the derivatives of a loss by every value of every step.
+
+    The result has the form that `record` returns. The entry of a value is dL/d(value)
+    at that step, through all later values: `found[''].carry` of an LSTM are dL/dc_t and
+    dL/dh_t. Where a step did not count (`mask`), they are zero. The cotangents of
+    integers are zeros. For complex values, they are what `jax.grad` returns.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells import diagnostics
+    >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> def loss(outputs):
+    ...     return jnp.sum(outputs[:, -1])
+    >>> found = diagnostics.cotangents(loss, rnn, params, x)[""]
+    >>> found.values["r"].shape, found.carry.shape
+    ((2, 5, 4), (2, 5, 4))
+
+    Args:
+      loss: function from what the call of the module returns to a scalar.
+      layer: a Flax module, unbound.
+      variables: its variables.
+      *args: arguments of its call.
+      rngs: random keys, as in `apply`.
+      method: the method to call, as in `apply`.
+      mutable: other collections that the module writes to.
+      **kwargs: keyword arguments of the call.
+
+    Raises:
+      ValueError: see `record`.
+      TypeError: the loss is no real scalar.
+    """
+    options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
+    values = record(layer, variables, *args, **options)
+    taps = {
+        path: (inexact(one.values), inexact(one.carry)) for path, one in values.items()
+    }
+    zeros = jax.tree.map(jnp.zeros_like, taps)
+
+    def loss_of(taps):
+        given = {**variables, _TAPS: _nested(taps)}
+        with _recording(False):
+            outputs, _ = layer.apply(
+                given,
+                *args,
+                **options | {"mutable": [_RECORDS, *mutable]},
+            )
+        return loss(outputs)
+
+    gradients = jax.grad(loss_of)(zeros)
+
+    def filled(gradient, value):
+        return jnp.zeros_like(value) if gradient is None else gradient
+
+    def with_zeros(gradients, like):
+        is_none = partial(jax.tree.map, is_leaf=lambda leaf: leaf is None)
+        return is_none(filled, gradients, like)
+
+    return {
+        path: Recorded(
+            with_zeros(gradients[path][0], one.values),
+            with_zeros(gradients[path][1], one.carry),
+            one.mask,
+        )
+        for path, one in values.items()
+    }
+
+
+def step_values(
+    cell: nn.Module,
+    variables: Mapping[str, Any],
+    carry: Carry,
+    inputs: chex.ArrayTree,
+    *,
+    rngs: Any = None,
+    deterministic: bool | None = None,
+) -> dict[str, jax.Array]:
+    """Returns the values of one step of a cell by name; see `record` for the names.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells import diagnostics
+    >>> cell, x = rnncells.SimpleCell(4), jnp.ones((2, 3))
+    >>> h = cell.initialize_carry(jax.random.key(0), x)
+    >>> params = cell.init(jax.random.key(1), h, x)
+    >>> sorted(diagnostics.step_values(cell, params, h, x))
+    ['a', 'h']
+
+    Args:
+      cell: a cell, unbound.
+      variables: its variables.
+      carry: carry before the step.
+      inputs: one step of input, `(*batch, *features)`.
+      rngs: random keys, as in `apply`.
+      deterministic: see `RNN`.
+    """
+    method = marked(partial(step_of, deterministic=deterministic))
+
+    def step(given, inputs, carry):
+        variables, rngs = given
+        return cell.apply(variables, carry, inputs, rngs=rngs, method=method)
+
+    operands = (variables, rngs), inputs, carry
+    _, found = NamedStep(step, *operands)(*operands)
+    return dict(found.values)
+
+
+def _recording(jacobians: bool) -> AbstractContextManager:
+    """Makes every call of an RNN write what it computes to the collection _RECORDS."""
+
+    def intercept(call, args, kwargs, context):
+        rnn = context.module
+        is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
+        if not is_call or "_loop" in vars(rnn):
+            return call(*args, **kwargs)
+        return _run(rnn, args, kwargs, jacobians)
+
+    return nn.intercept_methods(intercept)
+
+
+def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
+    """Calls an RNN with a loop that records, and writes the record."""
+    taps = None
+    if rnn.has_variable(_TAPS, _VARIABLE):
+        number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
+        taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
+    loop = RecordingLoop(rnn, order_of(rnn, *args, **kwargs), taps, jacobians)
+    recording = copy(rnn)  # of the same scope
+    # Flax modules are frozen.
+    object.__setattr__(recording, "_loop", loop.of)
+    outputs = recording(*args, **kwargs)
+    rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
+    return outputs
+
+
+def _by_path(tree: Mapping[str, Any], path: tuple[str, ...] = ()):
+    """Yields the records of a collection, and the path of each."""
+    for name, value in tree.items():
+        if name != _VARIABLE:
+            yield from _by_path(value, (*path, name))
+            continue
+        for number, one in enumerate(value):
+            yield "/".join(path) + (f"#{number}" if number else ""), one
+
+
+def _nested(taps: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns taps by path as a collection of variables."""
+    nested: dict[str, Any] = {}
+    for path, tap in taps.items():
+        place = nested
+        for name in filter(None, path.partition("#")[0].split("/")):
+            place = place.setdefault(name, {})
+        place[_VARIABLE] = (*place.get(_VARIABLE, ()), tap)
+    return nested

@@ -1,0 +1,208 @@
+"""A loop over time of an RNN that keeps what each step computes."""
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.any_cell import feature_dims
+from rnncells.cells.carry import Carry
+from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
+from rnncells.layers.loops import count_from, pure_function
+from rnncells.recurrence import masks
+from rnncells.recurrence.pytrees import is_inexact, structs, upcast
+
+
+class Recorded(NamedTuple):
+    """What one recurrent layer computed at every step, or the cotangents of that.
+
+    All arrays have the axes `(*batch, time, ...)`, also with `time_major`, and are in
+    the order of the inputs, also with `reverse`. At steps where `mask` is false, the
+    cell ran on padding, or its result was not used: ignore the values there.
+
+    Attributes:
+      values: arrays by name, see `record`.
+      carry: the carry after each step, in the form of the cell's carry.
+      mask: true at valid steps, booleans `(*batch, time)`.
+      jacobians: derivatives of the carry after a step by the carry before it,
+        `(*batch, time, size, size)`, or None; see `record`.
+    """
+
+    values: dict[str, jax.Array]
+    carry: Carry
+    mask: jax.Array
+    jacobians: jax.Array | None = None
+
+
+class Order(NamedTuple):
+    """The order of steps in the arguments of a layer, and in its loop.
+
+    Attributes:
+      batch: sizes of the batch axes.
+      mask: true at valid steps, `(*batch, time)`, in the order of the arguments.
+      reverse: whether the loop runs from the last step to the first.
+      seq_lengths: `(*batch,)`, or None.
+    """
+
+    batch: tuple[int, ...]
+    mask: jax.Array
+    reverse: bool
+    seq_lengths: jax.Array | None
+
+    def from_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns `(time, *batch, ...)` of the loop as `(*batch, time, ...)`."""
+        return self._flipped(self._moved(tree, 0, len(self.batch)))
+
+    def to_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns `(*batch, time, ...)` as `(time, *batch, ...)` of the loop."""
+        return self._moved(self._flipped(tree), len(self.batch), 0)
+
+    def _moved(self, tree, source, target):
+        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, source, target), tree)
+
+    def _flipped(self, tree):
+        if not self.reverse:
+            return tree
+        return masks.flip(tree, self.seq_lengths, len(self.batch))
+
+
+def order_of(
+    rnn: nn.Module,
+    inputs: chex.ArrayTree,
+    *,
+    time_major: bool | None = None,
+    reverse: bool | None = None,
+    seq_lengths: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    **_: Any,
+) -> Order:
+    """Returns the order of the steps in a call of an RNN, from its arguments."""
+    first = jnp.asarray(jax.tree.leaves(inputs)[0])
+    sizes = first.shape[: first.ndim - feature_dims(rnn.cell)]
+    time_major = rnn.time_major if time_major is None else time_major
+    axis = 0 if time_major else len(sizes) - 1
+    batch, steps = sizes[:axis] + sizes[axis + 1 :], sizes[axis]
+    valid = jnp.ones((*batch, steps), bool)
+    if mask is not None:
+        valid &= jnp.moveaxis(jnp.asarray(mask), axis, -1)
+    if seq_lengths is not None:
+        seq_lengths = jnp.clip(jnp.asarray(seq_lengths), 0, steps)
+        valid &= masks.before_end(seq_lengths, steps, len(batch))
+    reverse = rnn.reverse if reverse is None else reverse
+    return Order(batch, valid, reverse, seq_lengths)
+
+
+class RecordingLoop:
+    """A loop over time, which an RNN runs in place of its own.
+
+    Args:
+      rnn: the layer, bound.
+      order: of the steps of the call.
+      taps: `(values, carry)` in the form of `Recorded`, added to what it computes; None
+        in place of a leaf, or of all, adds nothing.
+      jacobians: whether to compute the Jacobians of the steps.
+
+    Attributes:
+      recorded: what the loop has computed, after it has run.
+    """
+
+    def __init__(self, rnn: nn.Module, order: Order, taps: Any, jacobians: bool):
+        self.rnn, self.order, self.jacobians = rnn, order, jacobians
+        self.taps = None
+        if taps is not None:
+            values, carry = order.to_steps(taps)
+            leaves = jax.tree.leaves(carry, is_leaf=lambda leaf: leaf is None)
+            self.taps = StepValues(values, leaves)
+        self.recorded: Recorded | None = None
+
+    def of(self, axis: int, step: Callable) -> Callable:
+        """Returns the loop for a time axis and a step; see `schedule.scan`."""
+        return partial(self._run, axis, step)
+
+    def _run(self, axis, step, body, reset_carry, carry, xs):
+        xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+        step = marked(step)
+        pure, reason = pure_function(self.rnn, carry, xs, body, reset_carry, step)
+        if reason is not None:
+            raise ValueError(f"Recording an RNN {reason}")
+        named = NamedStep(
+            lambda given, now, carry: pure.function(given, carry, now),
+            *(pure.given, structs(pure.now, drop_axis=0), carry),
+        )
+        treedef = jax.tree.structure(carry[0])
+        one_step = partial(self._one_step, partial(named, pure.given))
+        carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.now, self.taps))
+        count_from(pure.counters, self.rnn.cell.scope.rng_counters)
+        self.recorded = self._recorded(treedef, *found)
+        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+
+    def _one_step(self, named, carry, now):
+        inputs, taps = now
+        (new, (output, _)), values = named(inputs, carry, taps)
+        matrices = None
+        if self.jacobians:
+            state, final = carry
+
+            def of_state(state):
+                return named(inputs, (state, final))[0][0][0]
+
+            matrices = upcast(jacobian(of_state, state, len(self.order.batch)))
+        return new, (output, values, matrices)
+
+    def _recorded(self, treedef, values, matrices) -> Recorded:
+        """Returns the values of all steps, `(time, *batch, ...)`, as a record."""
+        order = self.order
+        sizes = (order.mask.shape[-1], *order.batch)
+        named = {
+            name: array
+            for name, array in values.values.items()
+            if array.shape[: len(sizes)] == sizes
+        }
+        carry = jax.tree.unflatten(treedef, values.carry)
+        named, carry, matrices = order.from_steps((named, carry, matrices))
+        if matrices is not None:
+            identity = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
+            is_valid = masks.expand_right(order.mask, matrices.ndim)
+            matrices = jnp.where(is_valid, matrices, identity)
+        return Recorded(named, carry, order.mask, matrices)
+
+
+def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
+    """Returns the Jacobian of a function of a carry, `(*batch, size, size)`.
+
+    Args:
+      function: from a carry to a carry, of each row by itself.
+      carry: leaves `(*batch, ...)`; the Jacobian leaves out integers.
+      batch_dims: number of batch axes.
+    """
+    leaves, treedef = jax.tree.flatten(carry)
+    chosen = [k for k, leaf in enumerate(leaves) if is_inexact(leaf)]
+    primals = [leaves[k] for k in chosen]
+    rows = [leaf.shape[batch_dims:] for leaf in primals]
+    ends = list(itertools.accumulate(map(math.prod, rows)))
+
+    def of_chosen(primals):
+        given = dict(zip(chosen, primals, strict=True))
+        full = [given.get(k, leaf) for k, leaf in enumerate(leaves)]
+        new = jax.tree.leaves(function(jax.tree.unflatten(treedef, full)))
+        return [new[k] for k in chosen]
+
+    def column(direction):
+        """Returns the derivative in one direction, which is the same in all rows."""
+        parts = zip(jnp.split(direction, ends[:-1]), rows, primals, strict=True)
+        tangents = [
+            jnp.broadcast_to(part.reshape(row).astype(leaf.dtype), leaf.shape)
+            for part, row, leaf in parts
+        ]
+        _, results = jax.jvp(of_chosen, (primals,), (tangents,))
+        flat = [leaf.reshape(*leaf.shape[:batch_dims], -1) for leaf in results]
+        return jnp.concatenate(flat, -1)
+
+    identity = jnp.eye(ends[-1], dtype=jnp.result_type(*primals))
+    return jax.vmap(column, out_axes=-1)(identity)

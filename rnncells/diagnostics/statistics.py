@@ -1,0 +1,160 @@
+"""Statistics of recorded values over rows and time, under `jax.jit` too."""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence.masks import expand_right
+from rnncells.recurrence.pytrees import upcast
+
+
+class Saturation(NamedTuple):
+    """How often each unit of a gate is near one of its bounds.
+
+    Attributes:
+      left: share of the valid steps at which the unit is below the lower threshold,
+        `(*features)`, in [0, 1].
+      right: the same above the upper threshold.
+    """
+
+    left: jax.Array
+    right: jax.Array
+
+
+class Drift(NamedTuple):
+    """How states change over time, over the rows that are valid at each step.
+
+    Attributes:
+      mean: mean over rows and features, `(time,)`; NaN at a step that no row reaches.
+      std: standard deviation over rows and features, `(time,)`.
+      norm: mean over rows of the Euclidean norm of the features, `(time,)`.
+    """
+
+    mean: jax.Array
+    std: jax.Array
+    norm: jax.Array
+
+
+def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
+    """Returns Euclidean norms over features, `(*batch, time)`.
+
+    For the carry of `cotangents`, they are the norms of dL/dh_t.
+
+    >>> import jax.numpy as jnp
+    >>> from rnncells import diagnostics
+    >>> c, h = jnp.full((2, 5, 4), 3.0), jnp.full((2, 5, 4), 4.0)
+    >>> diagnostics.norms((c, h))[0, 0]
+    Array(10., dtype=float32)
+
+    Args:
+      tree: an array `(*batch, time, *features)`, or a pytree of them, such as a carry,
+        which is taken as one vector.
+      num_feature_dims: number of feature axes.
+
+    Raises:
+      ValueError: an array has no time axis.
+    """
+    squares = []
+    for leaf in jax.tree.leaves(upcast(tree)):
+        if leaf.ndim <= num_feature_dims:
+            raise ValueError(
+                f"`tree` must have arrays (*batch, time, *features) with "
+                f"{num_feature_dims} feature axes, got the shape {leaf.shape}."
+            )
+        axes = tuple(range(leaf.ndim - num_feature_dims, leaf.ndim))
+        squares.append(jnp.sum(jnp.abs(leaf) ** 2, axes))
+    return jnp.sqrt(sum(squares))
+
+
+def saturation(
+    gate: jax.Array,
+    mask: jax.Array | None = None,
+    *,
+    low: float = 0.1,
+    high: float = 0.9,
+) -> Saturation:
+    """Returns how often each unit of a gate is saturated on the left and on the right.
+
+    The default thresholds are those of the paper, for gates in (0, 1). Use
+    `low=-0.8, high=0.8` for the same margins of a tanh.
+
+    >>> import jax.numpy as jnp
+    >>> from rnncells import diagnostics
+    >>> gate = jnp.array([[[0.05], [0.5], [0.95], [0.99]]])  # one row, one unit
+    >>> left, right = diagnostics.saturation(gate)
+    >>> left.tolist(), right.tolist()
+    ([0.25], [0.5])
+
+    Args:
+      gate: values `(*batch, time, *features)`, real. Without a mask there is one batch
+        axis.
+      mask: true at valid steps, `(*batch, time)`; None: all steps of `(batch, time,
+        *features)`.
+      low: lower threshold.
+      high: upper threshold, above `low`.
+
+    Raises:
+      ValueError: `low` is not below `high`; the mask does not fit.
+
+    Reference: Karpathy, Johnson and Li, 2016, https://arxiv.org/abs/1506.02078.
+    """
+    is_known = isinstance(low, int | float) and isinstance(high, int | float)
+    if is_known and not low < high:
+        raise ValueError(f"`low` must be below `high`, got {low} and {high}.")
+    mask = _mask(gate, mask)
+    axes = tuple(range(mask.ndim))
+    where = jnp.broadcast_to(expand_right(mask, gate.ndim), gate.shape)
+    return Saturation(
+        jnp.mean(gate < low, axes, where=where),
+        jnp.mean(gate > high, axes, where=where),
+    )
+
+
+def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
+    """Returns mean, standard deviation and norm of states at each step.
+
+    States that grow with time saturate the gates and activations that read them.
+
+    >>> import jax.numpy as jnp
+    >>> from rnncells import diagnostics
+    >>> c = jnp.arange(3.0)[None, :, None] * jnp.ones((2, 3, 4))
+    >>> diagnostics.drift(c).norm.tolist()
+    [0.0, 2.0, 4.0]
+
+    Args:
+      states: `(*batch, time, *features)`, real. Without a mask there is one batch axis.
+      mask: true at valid steps, `(*batch, time)`; None: all steps.
+
+    Raises:
+      ValueError: the mask does not fit.
+    """
+    states, mask = upcast(states), _mask(states, mask)
+    rows = tuple(range(mask.ndim - 1))
+    features = tuple(range(mask.ndim, states.ndim))
+    where = jnp.broadcast_to(expand_right(mask, states.ndim), states.shape)
+    norm = jnp.sqrt(jnp.sum(states**2, features))
+    return Drift(
+        jnp.mean(states, rows + features, where=where),
+        jnp.std(states, rows + features, where=where),
+        jnp.mean(norm, rows, where=mask),
+    )
+
+
+def _mask(array: chex.Array, mask: chex.Array | None) -> jax.Array:
+    """Returns a mask, checked; without one, true at all steps of `(batch, time)`."""
+    if mask is None:
+        if array.ndim < 2:
+            raise ValueError(
+                "Without `mask`, values must be (batch, time, *features), got the "
+                f"shape {array.shape}."
+            )
+        return jnp.ones(array.shape[:2], bool)
+    if mask.dtype != bool or mask.ndim < 1 or array.shape[: mask.ndim] != mask.shape:
+        raise ValueError(
+            "`mask` must be booleans of the first axes of the values, (*batch, time); "
+            f"got {mask.dtype} of the shape {mask.shape} for values of the shape "
+            f"{array.shape}."
+        )
+    return mask

@@ -1,0 +1,278 @@
+"""Pictures of what `rnncells.diagnostics` returns, with matplotlib.
+
+Every function takes `ax`, the axes to draw on (default: those of a new figure of
+pyplot), and returns them. Arrays can come from JAX or NumPy.
+
+  gradients_over_lag    vanishing gradients of several cells in one picture
+  gate_over_text        a gate over a sequence, with the text under it
+  spectrum              eigenvalues of steps in the unit circle
+  saturation            how often the units of gates are near their bounds
+  drift                 mean and standard deviation of states over time
+
+They need matplotlib: `pip install 'rnncells[plots]'`.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+# Okabe and Ito's colors, which color-blind readers can tell apart; then line styles.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES = ("-", "--", ":", "-.")
+# A legend of more entries stands beside the picture.
+INSIDE = 8
+
+
+def gradients_over_lag(
+    norms: Mapping[str, Any],
+    ax: Any = None,
+    *,
+    quantity: str = "‖∂h_T / ∂h_t‖",
+) -> Any:
+    """Draws norms of gradients over lag, the mean over rows, on a logarithmic axis.
+
+    >>> import numpy as np
+    >>> from rnncells import plots
+    >>> fading = 0.9 ** np.arange(50)
+    >>> ax = plots.gradients_over_lag({"SimpleCell": fading, "LSTMCell": fading**0.1})
+    >>> ax.get_yscale()
+    'log'
+
+    Args:
+      norms: for each label, an array `(*batch, lag)`, as `diagnostics.by_lag` returns
+        it; NaN where a row has no such step. Norms of 0 are not drawn.
+      ax: the axes to draw on.
+      quantity: label of the vertical axis.
+
+    Raises:
+      ValueError: there are no norms.
+      ModuleNotFoundError: matplotlib is not installed.
+    """
+    if not norms:
+        raise ValueError("`norms` must have at least one array, got none.")
+    ax = _axes(ax)
+    for (label, values), look in zip(norms.items(), _looks(), strict=False):
+        mean = _mean_of_rows(values)
+        mean = np.where(mean > 0, mean, np.nan)
+        ax.plot(np.arange(len(mean)), mean, label=label, **look)
+    ax.set_yscale("log")
+    ax.set_xlabel("lag T − t (steps)")
+    ax.set_ylabel(quantity)
+    ax.grid(alpha=0.3)
+    _legend(ax, len(norms))
+    return ax
+
+
+def gate_over_text(
+    gate: Any,
+    text: Sequence[str] | None = None,
+    ax: Any = None,
+    *,
+    name: str = "gate",
+    limits: tuple[float, float] | None = None,
+) -> Any:
+    """Draws the values of a gate at every step, with the symbols of the steps under it.
+
+    >>> import numpy as np
+    >>> from rnncells import plots
+    >>> ax = plots.gate_over_text(np.eye(5), "hello", name="forget gate f")
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['h', 'e', 'l', 'l', 'o']
+
+    Args:
+      gate: values of one row, real `(time, units)`.
+      text: one symbol for each step, such as a string; None: numbers of steps. Spaces
+        and newlines are shown as `␣` and `⏎`.
+      ax: the axes to draw on.
+      name: what the values are.
+      limits: values of the lightest and the darkest color; default: (0, 1), or (-m, m)
+        with the largest magnitude m if values are outside of [0, 1].
+
+    Raises:
+      ValueError: `gate` does not have two axes, or `text` has another length.
+      ModuleNotFoundError: matplotlib is not installed.
+    """
+    gate = np.asarray(gate, np.float64)
+    if gate.ndim != 2:
+        raise ValueError(
+            f"`gate` must be (time, units), got the shape {gate.shape}. Pass one row."
+        )
+    if text is not None and len(text) != len(gate):
+        raise ValueError(
+            f"`text` must have one symbol for each of {len(gate)} steps, got "
+            f"{len(text)}."
+        )
+    is_gate = gate.size == 0 or (gate.min() >= 0 and gate.max() <= 1)
+    if limits is None:
+        largest = 1.0 if is_gate else np.abs(gate).max()
+        limits = (0.0, 1.0) if is_gate else (-largest, largest)
+    ax = _axes(ax)
+    colors = "Blues" if limits[0] >= 0 else "RdBu_r"
+    image = ax.imshow(
+        gate.T,
+        aspect="auto",
+        interpolation="none",  # vector formats keep one pixel for each value
+        cmap=colors,
+        vmin=limits[0],
+        vmax=limits[1],
+    )
+    ax.figure.colorbar(image, ax=ax, label=name, pad=0.01)
+    if text is not None:
+        shown = [{" ": "␣", "\n": "⏎", "\t": "⇥"}.get(x, str(x)) for x in text]
+        ax.set_xticks(range(len(shown)), shown, fontfamily="monospace")
+        ax.tick_params(axis="x", length=0)
+    ax.set_xlabel("step" if text is None else "input symbol")
+    ax.set_ylabel("unit")
+    return ax
+
+
+def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> Any:
+    """Draws eigenvalues of steps in the complex plane, with the unit circle.
+
+    Call it again with the same `ax` and other labels to compare cells.
+
+    >>> import numpy as np
+    >>> from rnncells import plots
+    >>> ax = plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
+    >>> ax.get_xlabel()
+    'real part'
+
+    Args:
+      eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
+        them for some steps.
+      ax: the axes to draw on.
+      label: of these eigenvalues, for the legend.
+
+    Raises:
+      ModuleNotFoundError: matplotlib is not installed.
+    """
+    ax = _axes(ax)
+    values = np.asarray(eigenvalues).ravel()
+    circle = "unit circle"
+    if circle not in [line.get_label() for line in ax.get_lines()]:
+        angles = np.linspace(0, 2 * np.pi, 181)
+        ax.plot(np.cos(angles), np.sin(angles), color="gray", lw=0.8, label=circle)
+        ax.set_aspect("equal")
+        ax.set_xlabel("real part")
+        ax.set_ylabel("imaginary part")
+        ax.grid(alpha=0.3)
+    color = COLORS[len(ax.collections) % len(COLORS)]
+    ax.scatter(values.real, values.imag, s=9, alpha=0.6, lw=0, color=color, label=label)
+    if label is not None:
+        _legend(ax, 1 + len(ax.collections))
+    return ax
+
+
+def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
+    """Draws how often each unit of some gates is saturated on the left and the right.
+
+    A point is a unit. On the diagonal, a unit is always saturated, as a binary gate; at
+    the origin, it never is. At the upper left, it is always open; at the lower right,
+    it is always closed.
+
+    >>> import numpy as np
+    >>> from rnncells import plots
+    >>> ax = plots.saturation({"forget gate f": (np.zeros(4), np.ones(4))})
+    >>> ax.get_xlabel()
+    'share of steps saturated on the left'
+
+    Args:
+      shares: for each label, the shares of the steps that
+        `diagnostics.saturation` returns, `(left, right)`.
+      ax: the axes to draw on.
+
+    Raises:
+      ValueError: there are no shares.
+      ModuleNotFoundError: matplotlib is not installed.
+
+    Reference: figure 3 of Karpathy, Johnson and Li, 2016,
+    https://arxiv.org/abs/1506.02078.
+    """
+    if not shares:
+        raise ValueError("`shares` must have at least one pair, got none.")
+    ax = _axes(ax)
+    ax.plot([0, 1], [1, 0], color="gray", lw=0.8)
+    for number, (label, (left, right)) in enumerate(shares.items()):
+        color = COLORS[number % len(COLORS)]
+        left, right = np.ravel(left), np.ravel(right)
+        ax.scatter(left, right, s=24, alpha=0.5, lw=0, color=color, label=label)
+    ax.set_xlim(-0.03, 1.03)
+    ax.set_ylim(-0.03, 1.03)
+    ax.set_aspect("equal")
+    ax.set_xlabel("share of steps saturated on the left")
+    ax.set_ylabel("share of steps saturated on the right")
+    ax.grid(alpha=0.3)
+    _legend(ax, len(shares))
+    return ax
+
+
+def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
+    """Draws mean and standard deviation of states at each step.
+
+    >>> import numpy as np
+    >>> from rnncells import plots
+    >>> ax = plots.drift({"c": (np.zeros(9), np.ones(9), np.ones(9))})
+    >>> ax.get_xlabel()
+    'step'
+
+    Args:
+      states: for each label, what `diagnostics.drift` returns: `(mean, std, norm)`, of
+        which the norm is not drawn.
+      ax: the axes to draw on.
+
+    Raises:
+      ValueError: there are no states.
+      ModuleNotFoundError: matplotlib is not installed.
+    """
+    if not states:
+        raise ValueError("`states` must have at least one entry, got none.")
+    ax = _axes(ax)
+    for (label, (mean, std, _)), look in zip(states.items(), _looks(), strict=False):
+        mean, std = np.asarray(mean), np.asarray(std)
+        steps = np.arange(len(mean))
+        ax.plot(steps, mean, label=label, **look)
+        ax.fill_between(steps, mean - std, mean + std, alpha=0.2, color=look["color"])
+    ax.set_xlabel("step")
+    ax.set_ylabel("mean ± standard deviation")
+    ax.grid(alpha=0.3)
+    _legend(ax, len(states))
+    return ax
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "`rnncells.plots` needs matplotlib. Install it with "
+            "pip install 'rnncells[plots]'.",
+            name="matplotlib",
+        ) from error
+    return pyplot.subplots(layout="constrained")[1]
+
+
+def _looks() -> Any:
+    """Yields colors and line styles without end; each pair once, then again."""
+    pairs = itertools.product(STYLES, COLORS)
+    return ({"ls": style, "color": color} for style, color in itertools.cycle(pairs))
+
+
+def _legend(ax: Any, entries: int) -> None:
+    if entries > INSIDE:
+        ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small")
+    else:
+        ax.legend(fontsize="small")
+
+
+def _mean_of_rows(values: Any) -> np.ndarray:
+    """Returns the means over rows that are not NaN; NaN where there are none."""
+    values = np.asarray(values, np.float64)
+    rows = values.reshape(-1, values.shape[-1])
+    is_there = ~np.isnan(rows)
+    count = is_there.sum(0)
+    total = np.where(is_there, rows, 0).sum(0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

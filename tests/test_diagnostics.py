@@ -1,0 +1,609 @@
+"""Named values, their cotangents, Jacobians and statistics, against NumPy and loops."""
+
+import cProfile
+import sys
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rnncells
+from rnncells import diagnostics
+
+BATCH, TIME, INPUTS, FEATURES = 2, 5, 3, 4
+LENGTHS = np.array([5, 3])
+MASK = np.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 1]], bool)
+RESETS = np.array([[0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], bool)
+
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+class LeakyCell(nn.RNNCellBase):
+    """A cell of a user, with one method and its own names."""
+
+    features: int
+    num_feature_axes = 1
+
+    def initialize_carry(self, key, input_shape):
+        return jnp.zeros((*input_shape[:-1], self.features), jnp.float64)
+
+    @nn.compact
+    def __call__(self, carry, inputs):
+        old = carry
+        rate = nn.sigmoid(nn.Dense(self.features, param_dtype=float)(inputs))
+        kernel = self.param("kernel", nn.initializers.normal(), (self.features,) * 2)
+        candidate = jnp.tanh(old @ kernel)
+        _private = candidate + 1
+        carry = old + rate * (candidate - old)
+        return carry, 2 * carry
+
+
+def lstm(w, carry, x):
+    c, h = carry
+    a = np.concatenate(
+        [
+            x @ w[f"i{k}"]["kernel"] + h @ w[f"h{k}"]["kernel"] + w[f"h{k}"]["bias"]
+            for k in "ifgo"
+        ],
+        -1,
+    )
+    i, f, g, o = np.split(a, 4, -1)
+    i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+    c = f * c + i * g
+    h = o * np.tanh(c)
+    return (c, h), {"a": a, "i": i, "f": f, "g": g, "o": o, "c": c, "h": h}
+
+
+def gru_gates(w, h, x):
+    def of(k):
+        return x @ w[f"i{k}"]["kernel"] + w[f"i{k}"]["bias"], h @ w[f"h{k}"]["kernel"]
+
+    r, z = (sigmoid(sum(of(k))) for k in "rz")
+    xn, hn = of("n")
+    n = np.tanh(xn + r * (hn + w["hn"]["bias"]))
+    return r, z, n, xn
+
+
+def gru(w, h, x):
+    r, z, n, xn = gru_gates(w, h, x)
+    new = (1 - z) * n + z * h
+    xrz = np.concatenate(
+        [x @ w[f"i{k}"]["kernel"] + w[f"i{k}"]["bias"] for k in "rz"], -1
+    )
+    return new, {"r": r, "z": z, "n": n, "h": new, "xn": xn, "xrz": xrz}
+
+
+def flax_gru(w, h, x):
+    r, z, n, _ = gru_gates(w, h, x)
+    new = (1 - z) * n + z * h
+    return new, {"r": r, "z": z, "n": n, "h": h, "new_h": new}
+
+
+def simple(w, h, x):
+    a = x @ w["i"]["kernel"] + w["i"]["bias"] + h @ w["h"]["kernel"]
+    return np.tanh(a), {"a": a, "h": np.tanh(a)}
+
+
+def leaky(w, h, x):
+    rate = sigmoid(x @ w["Dense_0"]["kernel"] + w["Dense_0"]["bias"])
+    candidate = np.tanh(h @ w["kernel"])
+    new = h + rate * (candidate - h)
+    return new, {"old": h, "rate": rate, "candidate": candidate, "carry": new}
+
+
+CELLS = {
+    "LSTMCell": (rnncells.LSTMCell, lstm),
+    "GRUCell": (rnncells.GRUCell, gru),
+    "SimpleCell": (rnncells.SimpleCell, simple),
+    "flax.linen.GRUCell": (nn.GRUCell, flax_gru),
+    "a user's cell": (LeakyCell, leaky),
+}
+
+
+def made(layer, seed=0):
+    """Returns variables with random biases, and inputs, in float64."""
+    random = np.random.RandomState(seed)
+    x = random.randn(BATCH, TIME, INPUTS)
+    params = layer.init(jax.random.key(0), x)
+    return jax.tree.map(lambda leaf: random.randn(*leaf.shape) / 2, params), x
+
+
+def by_hand(equations, weights, carry, x, resets=None, mask=None, reverse=False):
+    """Runs equations of NumPy over time; returns values and carries of every step."""
+    start, found = carry, [None] * TIME
+    for t in reversed(range(TIME)) if reverse else range(TIME):
+        if resets is not None:
+            carry = jax.tree.map(
+                lambda new, old: np.where(resets[:, t, None], new, old), start, carry
+            )
+        new, found[t] = equations(weights, carry, x[:, t])
+        found[t]["new carry"] = new
+        if mask is not None:
+            new = jax.tree.map(
+                lambda new, old: np.where(mask[:, t, None], new, old), new, carry
+            )
+        carry = new
+    return jax.tree.map(lambda *steps: np.stack(steps, 1), *found)
+
+
+def zeros_like_carry(layer, x):
+    carry = layer.cell.initialize_carry(jax.random.key(0), x[:, 0].shape)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape), carry)
+
+
+def check(recorded, expected, mask=None):
+    expected = dict(expected)
+    carry = expected.pop("new carry")
+    assert set(recorded.values) == set(expected)
+    where = np.ones((BATCH, TIME), bool) if mask is None else mask
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a[where], b[where], 0, 1e-12),
+        (recorded.values, recorded.carry),
+        (expected, carry),
+    )
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_named_values_equal_equations_in_numpy(name):
+    kind, equations = CELLS[name]
+    rnn = rnncells.RNN(
+        kind(FEATURES, param_dtype=float) if kind != LeakyCell else kind(FEATURES)
+    )
+    variables, x = made(rnn)
+    found = jax.jit(partial(diagnostics.record, rnn))(variables, x)
+    weights = variables["params"]["cell"]
+    expected = by_hand(equations, weights, zeros_like_carry(rnn, x), x)
+    check(found[""], expected)
+    assert found[""].mask.all()
+    step = diagnostics.step_values(
+        rnn.cell, {"params": weights}, zeros_like_carry(rnn, x), x[:, 0]
+    )
+    for key, value in step.items():
+        np.testing.assert_allclose(value, expected[key][:, 0], 0, 1e-12)
+
+
+LSTM_RNN = rnncells.RNN(rnncells.LSTMCell(FEATURES, param_dtype=float))
+VALID = MASK & (np.arange(TIME) < LENGTHS[:, None])
+
+
+def last_steps_reversed(resets):
+    """Returns the steps before which a pass from right to left resets the carry."""
+    return np.concatenate([resets[:, 1:], np.zeros((BATCH, 1), bool)], 1)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_values_stand_at_the_steps_of_the_inputs(reverse, time_major):
+    variables, x = made(LSTM_RNN)
+    arrays = {"mask": MASK, "resets": RESETS}
+    inputs = x
+    if time_major:
+        inputs, arrays = x.swapaxes(0, 1), {k: v.T for k, v in arrays.items()}
+    found = jax.jit(
+        partial(diagnostics.record, LSTM_RNN, jacobians=True),
+        static_argnames=("reverse", "time_major"),
+    )(
+        variables,
+        inputs,
+        **arrays,
+        seq_lengths=LENGTHS,
+        reverse=reverse,
+        time_major=time_major,
+    )[""]
+    carry = zeros_like_carry(LSTM_RNN, x)
+    inside = RESETS & (np.arange(TIME) < LENGTHS[:, None])
+    resets = last_steps_reversed(inside) if reverse else inside
+    weights = variables["params"]["cell"]
+    expected = by_hand(lstm, weights, carry, x, resets, VALID, reverse)
+    check(found, expected, VALID)
+    np.testing.assert_array_equal(found.mask, VALID)
+    # A reset cuts the carry, and a masked step hands it on.
+    size = 2 * FEATURES
+    identity = np.broadcast_to(np.eye(size), (*VALID.shape, size, size))
+    np.testing.assert_array_equal(found.jacobians[~VALID], identity[~VALID])
+    at_reset = np.zeros_like(VALID)
+    for row in range(BATCH):
+        is_waiting = False  # a reset at a masked step waits for the next valid step
+        for t in reversed(range(TIME)) if reverse else range(TIME):
+            is_waiting |= resets[row, t]
+            if VALID[row, t]:
+                at_reset[row, t], is_waiting = is_waiting, False
+    assert at_reset.any() and not np.asarray(found.jacobians)[at_reset].any()
+    assert (np.abs(found.jacobians[VALID & ~at_reset]).max((-2, -1)) > 0.01).all()
+
+
+def test_layers_in_layers_have_paths():
+    cell = partial(rnncells.LSTMCell, FEATURES, param_dtype=float)
+    both = rnncells.Bidirectional(LSTM_RNN, rnncells.RNN(cell()))
+    stack = rnncells.Stack(
+        [both, rnncells.LSTM(FEATURES, num_layers=2, param_dtype=float)]
+    )
+    variables, x = made(stack)
+    found = jax.jit(partial(diagnostics.record, stack))(variables, x)
+    carry, weights = zeros_like_carry(LSTM_RNN, x), variables["params"]
+    below = weights["layers_0"]
+    forward = by_hand(lstm, below["forward_rnn"]["cell"], carry, x)
+    backward = by_hand(lstm, below["backward_rnn"]["cell"], carry, x, reverse=True)
+    merged = np.concatenate([forward["h"], backward["h"]], -1)
+    first = by_hand(lstm, weights["layers_1"]["layers_0"]["cell"], carry, merged)
+    second = by_hand(lstm, weights["layers_1"]["layers_1"]["cell"], carry, first["h"])
+    expected = {
+        "layers_0/forward_rnn": forward,
+        "layers_0/backward_rnn": backward,
+        "layers_1/layers_0": first,
+        "layers_1/layers_1": second,
+    }
+    assert set(found) == set(expected)
+    for path, values in expected.items():
+        check(found[path], values)
+
+
+class Twice(nn.Module):
+    """Calls one layer on the inputs and on their negation."""
+
+    @nn.compact
+    def __call__(self, inputs):
+        rnn = rnncells.RNN(rnncells.GRUCell(FEATURES, param_dtype=float), name="rnn")
+        return rnn(inputs) - rnn(-inputs)
+
+
+def test_each_call_of_one_layer_is_recorded():
+    variables, x = made(Twice())
+    found = diagnostics.record(Twice(), variables, x)
+    assert set(found) == {"rnn", "rnn#1"}
+    weights, carry = variables["params"]["GRUCell_0"], np.zeros((BATCH, FEATURES))
+    check(found["rnn#1"], by_hand(gru, weights, carry, -x))
+    gradients = diagnostics.cotangents(jnp.sum, Twice(), variables, x)
+    # At the last step, only the output depends on the carry.
+    np.testing.assert_array_equal(gradients["rnn"].carry[:, -1], 1)
+    np.testing.assert_array_equal(gradients["rnn#1"].carry[:, -1], -1)
+
+
+def tapped_lstm(w, x, taps):
+    """Returns the outputs of a masked LSTM whose values have taps, in a Python loop."""
+    c = h = jnp.zeros((BATCH, FEATURES))
+    outputs = []
+    for t in range(TIME):
+        tap = {name: of_name[:, t] for name, of_name in taps.items()}
+        a = (
+            jnp.concatenate(
+                [
+                    x[:, t] @ w[f"i{k}"]["kernel"]
+                    + h @ w[f"h{k}"]["kernel"]
+                    + w[f"h{k}"]["bias"]
+                    for k in "ifgo"
+                ],
+                -1,
+            )
+            + tap["a"]
+        )
+        i, f, g, o = jnp.split(a, 4, -1)
+        i, f = nn.sigmoid(i) + tap["i"], nn.sigmoid(f) + tap["f"]
+        g, o = jnp.tanh(g) + tap["g"], nn.sigmoid(o) + tap["o"]
+        new_c = f * c + i * g + tap["c"]
+        new_h = o * jnp.tanh(new_c) + tap["h"]
+        outputs.append(new_h)
+        c = jnp.where(VALID[:, t, None], new_c, c)
+        h = jnp.where(VALID[:, t, None], new_h, h)
+    return jnp.stack(outputs, 1)
+
+
+def test_cotangents_equal_the_gradient_of_a_loop():
+    variables, x = made(LSTM_RNN)
+    weights = jnp.asarray(np.random.RandomState(1).randn(BATCH, TIME, FEATURES))
+
+    def loss(outputs):
+        return jnp.sum(jnp.where(VALID[..., None], weights * outputs**2, 0))
+
+    found = jax.jit(partial(diagnostics.cotangents, loss, LSTM_RNN))(
+        variables, x, seq_lengths=LENGTHS, mask=MASK
+    )[""]
+    taps = jax.tree.map(jnp.zeros_like, found.values)
+    expected = jax.grad(
+        lambda taps: loss(tapped_lstm(variables["params"]["cell"], x, taps))
+    )(taps)
+    assert set(found.values) == set("aifgoch")
+    for name, value in expected.items():
+        np.testing.assert_allclose(found.values[name], value, 0, 1e-12, err_msg=name)
+        assert value[VALID].any() and not np.asarray(value[~VALID]).any()
+    c, h = found.carry
+    np.testing.assert_allclose(c, expected["c"], 0, 1e-12)
+    np.testing.assert_allclose(h, expected["h"], 0, 1e-12)
+    norms = np.sqrt(np.sum(expected["c"] ** 2 + expected["h"] ** 2, -1))
+    np.testing.assert_allclose(diagnostics.norms(found.carry), norms, 0, 1e-12)
+
+
+def test_cotangents_of_a_reversed_layer_stand_at_the_steps_of_the_inputs():
+    variables, x = made(LSTM_RNN)
+    at = 1  # the output there depends on no earlier step of the inputs
+
+    def loss(outputs):
+        return jnp.sum(outputs[:, at])
+
+    options = {"reverse": True, "keep_order": True}
+    found = diagnostics.cotangents(loss, LSTM_RNN, variables, x, **options)[""]
+    reached = np.abs(found.values["o"]).max((0, 2)) > 0
+    np.testing.assert_array_equal(reached, np.arange(TIME) >= at)
+    np.testing.assert_array_equal(found.carry[1][:, at], 1)
+
+
+class CountingCell(nn.RNNCellBase):
+    """A cell whose carry has an integer, and a leaf that no step changes."""
+
+    num_feature_axes = 1
+
+    def initialize_carry(self, key, input_shape):
+        zeros = jnp.zeros((*input_shape[:-1], INPUTS))
+        return jnp.zeros(input_shape[:-1], jnp.int32), zeros + 2.0, zeros
+
+    @nn.compact
+    def __call__(self, carry, inputs):
+        count, scale, h = carry
+        count = count + 1
+        h = scale * h + inputs
+        return (count, scale, h), h
+
+
+def test_carries_can_have_integers_and_constants():
+    rnn = rnncells.RNN(CountingCell())
+    x = np.ones((BATCH, TIME, INPUTS))
+    found = diagnostics.record(rnn, {}, x, jacobians=True)[""]
+    np.testing.assert_array_equal(found.values["count"][0], np.arange(1, TIME + 1))
+    np.testing.assert_array_equal(found.carry[1], 2.0)
+    expected = np.eye(2 * INPUTS)  # of (scale, h)
+    expected[INPUTS:, INPUTS:] *= 2
+    expected[INPUTS:, :INPUTS] += np.eye(INPUTS) * found.carry[2][0, 1, 0]
+    np.testing.assert_array_equal(found.jacobians[0, 2], expected)
+
+    def loss(outputs):
+        return jnp.sum(outputs[:, -1])
+
+    gradients = diagnostics.cotangents(loss, rnn, {}, x)[""]
+    count, scale, h = gradients.carry
+    assert count.shape == (BATCH, TIME) and not count.any()
+    np.testing.assert_array_equal(h[0, :, 0], 2.0 ** np.arange(TIME)[::-1])
+    # By the scale after step t, h_t being fixed: all later steps read it.
+    later = [
+        sum(
+            2.0 ** (TIME - 1 - s) * found.carry[2][0, s - 1, 0]
+            for s in range(t + 1, TIME)
+        )
+        for t in range(TIME)
+    ]
+    np.testing.assert_array_equal(scale[0, :, 0], later)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_of_the_carry_equal_those_of_a_loop(reverse):
+    rnn = rnncells.RNN(rnncells.GRUCell(FEATURES, param_dtype=float), reverse=reverse)
+    variables, x = made(rnn)
+    weights = {"params": variables["params"]["cell"]}
+    found = diagnostics.record(rnn, variables, x, jacobians=True)[""]
+    steps = list(range(TIME))[::-1] if reverse else list(range(TIME))
+
+    def final(carry, after):
+        for t in steps[after + 1 :]:
+            carry, _ = rnn.cell.apply(weights, carry, x[0, t])
+        return carry
+
+    spectral = diagnostics.carry_gradients(found.jacobians, reverse=reverse)
+    frobenius = diagnostics.carry_gradients(
+        found.jacobians, reverse=reverse, norm="frobenius"
+    )
+    for after, t in enumerate(steps):
+        by_loop = jax.jacobian(final)(found.carry[0, t], after)
+        by_step = jax.jacobian(final)(found.carry[0, t], TIME - 2)
+        for norms, order in ((spectral, 2), (frobenius, "fro")):
+            expected = np.linalg.norm(by_loop, order)
+            np.testing.assert_allclose(norms[0, t], expected, 1e-12)
+    last = steps[-2]
+    by_step = jax.jacobian(final)(found.carry[0, last], TIME - 2)
+    np.testing.assert_allclose(found.jacobians[0, steps[-1]], by_step, 0, 1e-12)
+    values = diagnostics.singular_values(found.jacobians)[0, steps[-1]]
+    np.testing.assert_allclose(values, np.linalg.svd(by_step)[1], 0, 1e-12)
+    values = np.sort_complex(diagnostics.eigenvalues(found.jacobians)[0, steps[-1]])
+    np.testing.assert_allclose(
+        values, np.sort_complex(np.linalg.eigvals(by_step)), 0, 1e-12
+    )
+
+
+class Map(nn.RNNCellBase):
+    """A cell without parameters: a map of its carry."""
+
+    function: object
+    start: tuple
+    num_feature_axes = 1
+
+    def initialize_carry(self, key, input_shape):
+        return jnp.broadcast_to(
+            jnp.array(self.start), (*input_shape[:-1], len(self.start))
+        )
+
+    def __call__(self, carry, inputs):
+        carry = self.function(carry)
+        return carry, carry
+
+
+def exponents(function, start, steps, **options):
+    rnn = rnncells.RNN(Map(function, start))
+    x = jnp.zeros((steps, 1))
+    found = diagnostics.record(rnn, {}, x, jacobians=True, **options)[""]
+    return jax.jit(diagnostics.lyapunov_exponents)(found.jacobians, found.mask)
+
+
+def test_lyapunov_exponents_of_a_linear_map_are_those_of_its_eigenvalues():
+    random = np.random.RandomState(0)
+    vectors = random.randn(3, 3)
+    matrix = vectors @ np.diag([1.5, -0.7, 0.2]) @ np.linalg.inv(vectors)
+    found = exponents(lambda h: h @ matrix.T, (0.0, 0.0, 0.0), 2000)
+    # The directions settle in the first steps, whose share is 1 / 2000.
+    np.testing.assert_allclose(found, np.log([1.5, 0.7, 0.2]), 0, 2e-3)
+    # Half of the steps, at any place, have the same exponents.
+    mask = np.arange(2000) % 2 == 0
+    half = exponents(lambda h: h @ matrix.T, (0.0, 0.0, 0.0), 2000, mask=mask)
+    np.testing.assert_allclose(half, found, 0, 2e-3)
+
+
+def test_lyapunov_exponent_of_the_logistic_map_is_ln_2():
+    found = exponents(lambda x: 4 * x * (1 - x), (0.3,), 20_000)
+    np.testing.assert_allclose(found, np.log(2), 0, 2e-3)
+
+
+def test_norms_are_ordered_by_the_distance_to_the_last_valid_step():
+    values = np.arange(10.0).reshape(2, 5)
+    mask = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
+    found = jax.jit(diagnostics.by_lag)(values, mask)
+    nan = np.nan
+    np.testing.assert_array_equal(found, [[3, 1, 0, nan, nan], [9, 8, 7, 6, 5]])
+    found = diagnostics.by_lag(values, mask, reverse=True)
+    np.testing.assert_array_equal(found, [[0, 1, 3, nan, nan], [5, 6, 7, 8, 9]])
+    np.testing.assert_array_equal(diagnostics.by_lag(values), values[:, ::-1])
+
+
+def test_statistics_leave_out_masked_steps():
+    random = np.random.RandomState(0)
+    gate = random.rand(BATCH, TIME, FEATURES)
+    valid = [[gate[b, t] for t in range(TIME) if VALID[b, t]] for b in range(BATCH)]
+    rows = np.array(sum(valid, []))
+    gate[~VALID] = np.nan
+    found = jax.jit(diagnostics.saturation)(gate, VALID, low=0.3, high=0.6)
+    np.testing.assert_allclose(found.left, (rows < 0.3).mean(0))
+    np.testing.assert_allclose(found.right, (rows > 0.6).mean(0))
+    drift = jax.jit(diagnostics.drift)(gate, VALID)
+    for t in range(TIME):
+        at = gate[VALID[:, t], t]
+        expected = [at.mean(), at.std(), np.linalg.norm(at, axis=-1).mean()]
+        if VALID[:, t].any():
+            np.testing.assert_allclose([a[t] for a in drift], expected, 0, 1e-12)
+
+
+def test_jitted_and_rematerialized_cells_have_names():
+    variables, x = made(LSTM_RNN)
+    carry = zeros_like_carry(LSTM_RNN, x)
+    expected = by_hand(lstm, variables["params"]["cell"], carry, x)
+    for lifted in (nn.jit, nn.remat):
+        rnn = rnncells.RNN(lifted(rnncells.LSTMCell)(FEATURES, param_dtype=float))
+        rnn.apply(variables, x)  # fills the caches of traces
+        check(diagnostics.record(rnn, variables, x)[""], expected)
+
+
+def test_cells_in_cells_have_paths():
+    cells = [
+        rnncells.ZoneoutCell(rnncells.GRUCell(FEATURES), deterministic=True),
+        nn.remat(rnncells.SimpleCell)(FEATURES),
+        nn.Dense(INPUTS),
+    ]
+    rnn = rnncells.RNN(rnncells.StackedCell(cells))
+    variables, x = made(rnn)
+    found = diagnostics.record(rnn, variables, x)[""].values
+    assert {"layers_0/cell/r", "layers_0/cell/n", "layers_1/a"} <= set(found)
+    assert not any(name.startswith("layers_2") for name in found)
+
+
+def test_random_cells_draw_the_same_masks():
+    cell = rnncells.ZoneoutCell(rnncells.LSTMCell(FEATURES, param_dtype=float), 0.5)
+    variables, x = made(rnncells.RNN(cell.clone(deterministic=True)))
+    rnn = rnncells.RNN(cell.clone(deterministic=False), return_all_carries=True)
+    rngs = {name: jax.random.key(3) for name in rnn.rng_streams if name != "params"}
+    carries, _ = rnn.apply(variables, x, rngs=rngs)
+    found = diagnostics.record(rnn, variables, x, rngs=rngs)[""]
+    other = {name: jax.random.key(4) for name in rngs}
+    with_other = diagnostics.record(rnn, variables, x, rngs=other)[""]
+    assert not np.array_equal(found.carry[1], with_other.carry[1])
+    jax.tree.map(np.testing.assert_allclose, found.carry, carries)
+
+
+def test_other_profilers_go_on():
+    variables, x = made(LSTM_RNN)
+    calls = []
+
+    def profile(frame, event, argument):
+        calls.append(event)
+
+    sys.setprofile(profile)
+    try:
+        diagnostics.record(LSTM_RNN, variables, x)
+        assert sys.getprofile() is profile and calls
+    finally:
+        sys.setprofile(None)
+    with cProfile.Profile() as profiler:
+        diagnostics.record(LSTM_RNN, variables, x)
+        np.median(x)
+    names = {
+        entry.code.co_name
+        for entry in profiler.getstats()
+        if hasattr(entry.code, "co_name")
+    }
+    assert "median" in names
+
+
+def test_profiler_is_restored_after_an_error():
+    class Broken(LeakyCell):
+        def __call__(self, carry, inputs):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        diagnostics.step_values(Broken(2), {}, jnp.zeros((1, 2)), jnp.zeros((1, 3)))
+    assert sys.getprofile() is None
+
+
+class BatchStats(LeakyCell):
+    """A cell with another collection than params."""
+
+    def setup(self):
+        self.count = self.variable("batch_stats", "count", lambda: jnp.zeros(()))
+
+    def __call__(self, carry, inputs):
+        return carry + self.count.value, carry
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [
+        (
+            lambda x: diagnostics.record(
+                nn.Dense(2),
+                {"params": {"kernel": jnp.zeros((INPUTS, 2)), "bias": jnp.zeros(2)}},
+                x,
+            ),
+            "`layer` must call an rnncells.RNN, got Dense",
+        ),
+        (
+            lambda x: diagnostics.record(
+                rnncells.RNN(
+                    BatchStats(2), variable_broadcast=["params", "batch_stats"]
+                ),
+                {"batch_stats": {"cell": {"count": 0.0}}},
+                x,
+            ),
+            "Recording an RNN needs the default `variable_axes`",
+        ),
+        (lambda x: diagnostics.singular_values(x), "`jacobians` must be"),
+        (
+            lambda x: diagnostics.carry_gradients(np.ones((3, 2, 2)), norm="l1"),
+            "`norm` must be 'spectral' or 'frobenius', got 'l1'",
+        ),
+        (lambda x: diagnostics.saturation(x, low=1, high=0), "`low` must be below"),
+        (
+            lambda x: diagnostics.saturation(x, np.ones((BATCH, TIME))),
+            "must be booleans .* got float64",
+        ),
+        (lambda x: diagnostics.drift(x[0, 0]), "must be .batch, time"),
+        (
+            lambda x: diagnostics.by_lag(x[..., 0], np.ones((TIME, BATCH), bool)),
+            "`mask` must be booleans of the shape",
+        ),
+        (lambda x: diagnostics.norms(x[0, 0]), "`tree` must have arrays"),
+    ],
+)
+def test_misuse_is_an_error(function, message):
+    with pytest.raises(ValueError, match=message):
+        function(np.ones((BATCH, TIME, INPUTS)))

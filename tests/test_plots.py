@@ -1,0 +1,127 @@
+"""What the pictures of `rnncells.plots` show: data, labels and scales."""
+
+import builtins
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from rnncells import plots
+
+
+@pytest.fixture
+def ax():
+    return Figure().add_subplot()
+
+
+def entries(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_gradients_over_lag_are_means_over_rows_on_a_logarithmic_axis(ax):
+    rows = np.array([[1.0, 0.5, 0.25], [3.0, 0.1, np.nan]])
+    assert (
+        plots.gradients_over_lag({"LSTM": rows, "GRU": np.array([1, 0.1, 0])}, ax) is ax
+    )
+    lstm, gru = ax.get_lines()
+    np.testing.assert_array_equal(lstm.get_xdata(), [0, 1, 2])
+    np.testing.assert_allclose(lstm.get_ydata(), [2.0, 0.3, 0.25])
+    # A logarithmic axis has no 0.
+    np.testing.assert_array_equal(gru.get_ydata(), [1, 0.1, np.nan])
+    assert ax.get_yscale() == "log"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("lag T − t (steps)", "‖∂h_T / ∂h_t‖")
+    assert entries(ax) == ["LSTM", "GRU"]
+
+
+def test_many_cells_have_different_looks(ax):
+    norms = {f"cell {k}": np.ones(2) for k in range(20)}
+    plots.gradients_over_lag(norms, ax)
+    looks = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines()}
+    assert len(looks) == 20
+
+
+def test_gate_has_its_text_under_it(ax):
+    gate = np.random.RandomState(0).rand(4, 3)
+    plots.gate_over_text(gate, "a \nb", ax, name="forget gate f")
+    [image] = ax.get_images()
+    np.testing.assert_array_equal(image.get_array(), gate.T)
+    assert image.get_clim() == (0, 1)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "␣", "⏎", "b"]
+    np.testing.assert_array_equal(ax.get_xticks(), range(4))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("input symbol", "unit")
+    assert [a.get_ylabel() for a in ax.figure.axes] == ["unit", "forget gate f"]
+
+
+def test_states_have_colors_around_zero(ax):
+    plots.gate_over_text(np.array([[0.5, -2.0]]), ax=ax)
+    assert ax.get_images()[0].get_clim() == (-2, 2)
+    assert ax.get_xlabel() == "step"
+
+
+def test_spectrum_has_one_unit_circle(ax):
+    first, second = np.array([[0.5j, -0.5j], [1, 2]]), np.array([-1])
+    plots.spectrum(first, ax, label="first")
+    plots.spectrum(second, ax, label="second")
+    [circle] = ax.get_lines()
+    np.testing.assert_allclose(np.hypot(*circle.get_xydata().T), 1)
+    points = [dots.get_offsets() for dots in ax.collections]
+    np.testing.assert_array_equal(points[0], [[0, 0.5], [0, -0.5], [1, 0], [2, 0]])
+    np.testing.assert_array_equal(points[1], [[-1, 0]])
+    assert ax.get_aspect() == 1
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("real part", "imaginary part")
+    assert entries(ax) == ["unit circle", "first", "second"]
+
+
+def test_saturation_has_a_point_for_each_unit(ax):
+    shares = {"f": (np.array([0.1, 0.2]), np.array([0.7, 0.8])), "o": ([0], [1])}
+    plots.saturation(shares, ax)
+    f, o = ax.collections
+    np.testing.assert_array_equal(f.get_offsets(), [[0.1, 0.7], [0.2, 0.8]])
+    np.testing.assert_array_equal(o.get_offsets(), [[0, 1]])
+    [line] = ax.get_lines()  # left + right = 1
+    np.testing.assert_array_equal(line.get_xydata().sum(1), 1)
+    assert "left" in ax.get_xlabel() and "right" in ax.get_ylabel()
+    assert entries(ax) == ["f", "o"]
+
+
+def test_drift_has_a_band_of_one_standard_deviation(ax):
+    mean, std = np.array([0.0, 1.0]), np.array([1.0, 3.0])
+    plots.drift({"c": (mean, std, std)}, ax)
+    [line], [band] = ax.get_lines(), ax.collections
+    np.testing.assert_array_equal(line.get_ydata(), mean)
+    corners = band.get_paths()[0].vertices
+    assert {(0, -1), (0, 1), (1, -2), (1, 4)} <= {tuple(corner) for corner in corners}
+    assert (ax.get_xlabel(), entries(ax)) == ("step", ["c"])
+
+
+@pytest.mark.parametrize(
+    "draw, message",
+    [
+        (lambda: plots.gradients_over_lag({}), "`norms` must have at least one array"),
+        (lambda: plots.saturation({}), "`shares` must have at least one pair"),
+        (lambda: plots.drift({}), "`states` must have at least one entry"),
+        (
+            lambda: plots.gate_over_text(np.ones((2, 3, 4))),
+            r"got the shape \(2, 3, 4\)",
+        ),
+        (
+            lambda: plots.gate_over_text(np.ones((2, 3)), "abc"),
+            "each of 2 steps, got 3",
+        ),
+    ],
+)
+def test_misuse_is_an_error(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()
+
+
+def test_missing_matplotlib_is_named(monkeypatch):
+    def fail(name, *args, **kwargs):
+        if name == "matplotlib":
+            raise ModuleNotFoundError(name)
+        return load(name, *args, **kwargs)
+
+    load = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", fail)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rnncells\[plots\]'"):
+        plots.spectrum(np.ones(1))
