@@ -190,7 +190,7 @@ MISTAKES = [
     (
         "qqq",
         "expected one of `list`, `show`, `run`, `run-all`, `league`, `sample`, "
-        "`report`, `keep`.",
+        "`inspect`, `report`, `keep`.",
     ),
     ("keep", "`keep` needs at least one folder of a run, got nothing."),
     ("keep runs/x", "no finished run `runs/x`"),

@@ -491,8 +491,11 @@ def test_jitted_and_rematerialized_cells_have_names():
     expected = by_hand(lstm, variables["params"]["cell"], carry, x)
     for lifted in (nn.jit, nn.remat):
         rnn = rnncells.RNN(lifted(rnncells.LSTMCell)(FEATURES, param_dtype=float))
-        rnn.apply(variables, x)  # fills the caches of traces
         check(diagnostics.record(rnn, variables, x)[""], expected)
+        own = {"params": variables["params"]["cell"]}
+        rnn.cell.apply(own, carry, x[:, 0])  # fills the caches of traces
+        step = diagnostics.step_values(rnn.cell, own, carry, x[:, 0])
+        np.testing.assert_allclose(step["f"], expected["f"][:, 0], 0, 1e-12)
 
 
 def test_cells_in_cells_have_paths():
@@ -508,17 +511,26 @@ def test_cells_in_cells_have_paths():
     assert not any(name.startswith("layers_2") for name in found)
 
 
+class RandomTwice(nn.Module):
+    """Calls one layer of a random cell twice; the draws of the second call differ."""
+
+    rnn: nn.Module
+
+    def __call__(self, inputs):
+        return [self.rnn(inputs, return_all_carries=True)[0] for _ in range(2)]
+
+
 def test_random_cells_draw_the_same_masks():
     cell = rnncells.ZoneoutCell(rnncells.LSTMCell(FEATURES, param_dtype=float), 0.5)
-    variables, x = made(rnncells.RNN(cell.clone(deterministic=True)))
-    rnn = rnncells.RNN(cell.clone(deterministic=False), return_all_carries=True)
+    variables, x = made(RandomTwice(rnncells.RNN(cell.clone(deterministic=True))))
+    rnn = rnncells.RNN(cell.clone(deterministic=False))
     rngs = {name: jax.random.key(3) for name in rnn.rng_streams if name != "params"}
-    carries, _ = rnn.apply(variables, x, rngs=rngs)
-    found = diagnostics.record(rnn, variables, x, rngs=rngs)[""]
-    other = {name: jax.random.key(4) for name in rngs}
-    with_other = diagnostics.record(rnn, variables, x, rngs=other)[""]
-    assert not np.array_equal(found.carry[1], with_other.carry[1])
-    jax.tree.map(np.testing.assert_allclose, found.carry, carries)
+    model = RandomTwice(rnn)
+    carries = model.apply(variables, x, rngs=rngs)
+    assert not np.array_equal(carries[0][1], carries[1][1])
+    found = diagnostics.record(model, variables, x, rngs=rngs)
+    for path, expected in zip(("rnn", "rnn#1"), carries, strict=True):
+        jax.tree.map(np.testing.assert_allclose, found[path].carry, expected)
 
 
 def test_other_profilers_go_on():

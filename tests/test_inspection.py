@@ -18,6 +18,7 @@ from experiments.supervised.identity import note_identity
 from experiments.supervised.inspection import layers_of
 from experiments.supervised.inspection_figures import draw
 from experiments.supervised.tasks import TASKS
+from rnncells import diagnostics
 
 FEATURES = 3
 
@@ -112,10 +113,18 @@ def test_padding_is_left_out_in_both_directions(tmp_path):
             for norms in (layer.loss_gradients, layer.carry_gradients):
                 assert np.isfinite(norms[row, :length]).all()
                 assert np.isnan(norms[row, length:]).all()
-            # The last step that ran is the last of dh_T/dh_t.
             assert layer.carry_gradients[row, 0] == pytest.approx(1)
             # The mean over time gives every step the same weight.
             assert layer.loss_gradients[row, 0] > 0, name
+    # The backward layer ends at the first step.
+    found = diagnostics.record(
+        task.model, {"params": params}, examples.inputs, jacobians=True, lengths=lengths
+    )
+    steps = found["stack/layers_0/backward_rnn"].jacobians[0]
+    product = np.linalg.multi_dot([np.asarray(step) for step in steps[:3]])
+    expected = np.linalg.norm(product) / np.sqrt(len(product))
+    backward = layers["layers_0/backward_rnn"].carry_gradients
+    np.testing.assert_allclose(backward[0, 3], expected, rtol=1e-5)
     for k in range(2):
         (tmp_path / str(k)).mkdir()
     first, second = (
