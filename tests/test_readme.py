@@ -12,7 +12,7 @@ README = (ROOT / "README.md").read_text()
 
 def test_python_examples_run_one_after_the_other():
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     namespace = {}
     for block in blocks:
         exec(compile(block, "README.md", "exec"), namespace)
