@@ -1,10 +1,13 @@
 """The closed forms against automatic differentiation, of JAX and of PyTorch."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import (
+    ALL_CELLS,
     BATCH,
     CELLS,
     FEATURES,
@@ -20,9 +23,21 @@ from cases import (
 from peers import peer
 
 import rnncells
-from rnncells.reference import lstm_step, lstm_step_vjp
+from rnncells.reference import (
+    elman_step,
+    elman_step_vjp,
+    gru_step,
+    gru_step_vjp,
+    lstm1997_step,
+    lstm1997_step_vjp,
+    lstm_step,
+    lstm_step_vjp,
+    sequence,
+    sequence_vjp,
+)
 
 CASE = CELLS["LSTMCell"]
+WIDE = np.ones((BATCH, FEATURES + 1))
 
 
 def exactly(actual, expected):
@@ -51,43 +66,6 @@ def test_step_and_derivatives_equal_those_of_the_cell(batch, use_bias, rng, floa
         return stepped, lstm_step_vjp(params, carry, x, d_carry, d_h)
 
     exactly(by_hand(params, carry, x), by_jax(params, carry, x))
-
-
-def test_chained_steps_equal_the_gradient_of_a_sequence(rng, float64):
-    """Backpropagation through time, as a loop."""
-    inputs = CASE.inputs(rng, BATCH, TIME)
-    rnn = rnncells.RNN(CASE.make(param_dtype=float), return_carry=True)
-    variables = random_params(rng, rnn, inputs)
-    start, d_end = random_like(rng, (jnp.zeros((2, BATCH, FEATURES)),) * 2)
-    start, d_end = tuple(start), tuple(d_end)
-    d_outputs = random_like(rng, jnp.zeros((BATCH, TIME, FEATURES)))
-
-    @jax.jit
-    def by_jax(params, carry, inputs):
-        def sequence(params, carry, inputs):
-            variables = {"params": {"cell": params}}
-            return rnn.apply(variables, inputs, initial_carry=carry)
-
-        _, vjp = jax.vjp(sequence, params, carry, inputs)
-        return vjp((d_end, d_outputs))
-
-    @jax.jit
-    def by_hand(params, carry, inputs):
-        carries = [carry]
-        for t in range(TIME):
-            carries.append(lstm_step(params, carries[t], inputs[:, t])[0])
-        d_params, d_carry = jax.tree.map(jnp.zeros_like, params), d_end
-        d_inputs = jnp.zeros_like(inputs)
-        for t in reversed(range(TIME)):
-            d_step, d_carry, d_x = lstm_step_vjp(
-                params, carries[t], inputs[:, t], d_carry, d_outputs[:, t]
-            )
-            d_params = jax.tree.map(jnp.add, d_params, d_step)
-            d_inputs = d_inputs.at[:, t].set(d_x)
-        return d_params, d_carry, d_inputs
-
-    params = variables["params"]["cell"]
-    exactly(by_hand(params, start, inputs), by_jax(params, start, inputs))
 
 
 def test_derivatives_equal_those_of_pytorch(rng, float64):
@@ -138,6 +116,125 @@ def test_output_and_carry_add_up(rng, float64):
     vjp = jax.jit(lstm_step_vjp)
     by_output = vjp(params, carry, x, (d_c, zeros), d_h)
     assert_equal(by_output, vjp(params, carry, x, (d_c, d_h), zeros))
+    # None stands for zeros.
+    assert_equal(by_output, vjp(params, carry, x, (d_c, None), d_h))
+    assert_equal(
+        vjp(params, carry, x, None, d_h), vjp(params, carry, x, (zeros,) * 2, d_h)
+    )
+    assert_equal(vjp(params, carry, x, (d_c, d_h)), by_output)
+
+
+# Name of the case, step, its derivatives, and the names of its gates.
+FORMS = {
+    "SimpleCell": (elman_step, elman_step_vjp, ["a"]),
+    "LSTMCell": (lstm_step, lstm_step_vjp, ["f", "g", "i", "o"]),
+    "GRUCell": (gru_step, gru_step_vjp, ["n", "r", "z"]),
+    "GRUCell-reset-before": (
+        partial(gru_step, reset_after=False),
+        partial(gru_step_vjp, reset_after=False),
+        ["n", "r", "z"],
+    ),
+    "LSTM1997Cell": (lstm1997_step, lstm1997_step_vjp, ["c", "in", "out"]),
+    "LSTM1997Cell-full-gradient": (
+        lstm1997_step,
+        partial(lstm1997_step_vjp, truncate_gradient=False),
+        ["c", "in", "out"],
+    ),
+    "LSTM1997Cell-cells-feed-back": (
+        lstm1997_step,
+        lstm1997_step_vjp,
+        ["c", "in", "out"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):
+    """So do the gates' gradients, which are those of the biases of every step."""
+    step, step_vjp, gates = FORMS[name]
+    case = ALL_CELLS[name]
+    inputs = case.inputs(rng, BATCH, TIME)
+    rnn = rnncells.RNN(case.make(param_dtype=float), return_carry=True)
+    params = random_params(rng, rnn, inputs)["params"]["cell"]
+    start = random_like(rng, rnn.initialize_carry(None, inputs[:, 0]))
+    d_end, d_outputs = random_like(
+        rng, (start, jnp.zeros((BATCH, TIME, rnn.cell.features)))
+    )
+
+    @jax.jit
+    def by_jax(params, carry, inputs):
+        def run(params, carry, inputs):
+            variables = {"params": {"cell": params}}
+            return rnn.apply(variables, inputs, initial_carry=carry)
+
+        found, vjp = jax.vjp(run, params, carry, inputs)
+        return found, vjp((d_end, d_outputs))
+
+    @jax.jit
+    def by_hand(params, carry, inputs):
+        found = sequence(step, params, carry, inputs)
+        back = sequence_vjp(
+            step, step_vjp, params, carry, inputs, d_end, d_outputs, return_gates=True
+        )
+        return found, back[:3], back[3:]
+
+    *found, (d_gates, d_carries) = by_hand(params, start, inputs)
+    exactly(tuple(found), by_jax(params, start, inputs))
+    assert sorted(d_gates) == gates
+    d_params = found[1][0]
+    bias = {"SimpleCell": "i"}.get(name, "ii" if "reset-before" in name else "hi")
+    bias = {"GRUCell": "ir", "GRUCell-reset-before": "ir"}.get(name, bias)
+    gate = {"ir": "r", "i": "a"}.get(bias, "in" if "1997" in name else "i")
+    exactly(d_gates[gate].sum((0, 1)), d_params[bias]["bias"])
+    last = jax.tree.map(lambda leaf: leaf[:, -1], d_carries)
+    assert_equal(last, d_end)
+
+
+@pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell"])
+def test_sequence_equals_that_of_pytorch(name, rng, float64):
+    torch = peer("torch")
+    from rnncells.interop import pytorch
+
+    kinds = {"SimpleCell": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU"}
+    layers = {"SimpleCell": "ElmanRNN", "LSTMCell": "LSTM", "GRUCell": "GRU"}
+    theirs = getattr(torch.nn, kinds[name])(
+        FEATURES_IN, FEATURES, batch_first=True, dtype=torch.float64
+    )
+    x = torch.tensor(
+        rng.standard_normal((BATCH, TIME, FEATURES_IN)), requires_grad=True
+    )
+    d_y = rng.standard_normal((BATCH, TIME, FEATURES))
+    y, _ = theirs(x)
+    y.backward(torch.tensor(d_y))
+    layer = getattr(rnncells, layers[name])(FEATURES, param_dtype=float)
+    state = {key: value.detach().numpy() for key, value in theirs.state_dict().items()}
+    params = pytorch.from_state_dict(layer, state)["params"]["layers_0"]["cell"]
+    step, step_vjp, _ = FORMS[name]
+    zeros = jnp.zeros((BATCH, FEATURES))
+    start = (zeros, zeros) if name == "LSTMCell" else zeros
+    _, found = sequence(step, params, start, x.detach().numpy())
+    exactly(found, y.detach().numpy())
+    d_params, _, d_x = sequence_vjp(
+        step, step_vjp, params, start, jnp.asarray(x.detach().numpy()), d_outputs=d_y
+    )
+    exactly(d_x, x.grad.numpy())
+    grads = {key: value.grad.numpy() for key, value in theirs.named_parameters()}
+    # Two biases of PyTorch are one here, except those of a GRU's candidate.
+    for key, grad in grads.items():
+        if key.startswith("bias"):
+            grad[: 2 * FEATURES if name == "GRUCell" else None] /= 2
+    expected = pytorch.from_state_dict(layer, grads)["params"]["layers_0"]["cell"]
+    exactly(d_params, expected)
+
+
+def test_no_derivative_at_all_is_an_error():
+    given = arguments() | {"d_carry": None, "d_h": None}
+    with pytest.raises(
+        ValueError, match=r"Pass `d_carry\[0\]` or .* all gradients are 0"
+    ):
+        lstm_step_vjp(**given)
+    with pytest.raises(ValueError, match="Pass `d_carry` or `d_outputs`"):
+        sequence_vjp(lstm_step, lstm_step_vjp, given["params"], given["carry"], WIDE)
 
 
 def arguments():
@@ -156,9 +253,6 @@ def arguments():
     }
 
 
-WIDE = np.ones((BATCH, FEATURES + 1))
-
-
 @pytest.mark.parametrize(
     "path, value, message",
     [
@@ -166,7 +260,7 @@ WIDE = np.ones((BATCH, FEATURES + 1))
         (["x"], np.ones(()), "`x` and `carry` must have a feature axis"),
         (["carry"], WIDE, "`carry` must be a pair"),
         (["carry", 1], WIDE, r"`carry\[1\]` must have the shape \(2, 4\)"),
-        (["d_carry"], None, "`d_carry` must be a pair"),
+        (["d_carry"], WIDE, "`d_carry` must be a pair"),
         (["d_carry", 0], WIDE, r"`d_carry\[0\]` must have the shape \(2, 4\)"),
         (["d_carry", 1], WIDE, r"`d_carry\[1\]` must have the shape \(2, 4\)"),
         (["d_h"], np.ones(4), r"`d_h` must have the shape \(2, 4\), got \(4,\)"),

@@ -30,7 +30,7 @@ this step::
     δW_ha = δa_t h_{t-1}^T
     δb_ha = δa_t
 
-The functions sum the derivatives of parameters over the batch. The caller sums them
+The functions sum the derivatives of parameters over the batch. `sequence_vjp` sums them
 over time.
 
 Reference: Greff et al., 2017, https://doi.org/10.1109/TNNLS.2016.2582924, section II.B.
@@ -42,14 +42,23 @@ of Hochreiter and Schmidhuber, 1997, https://doi.org/10.1162/neco.1997.9.8.1735,
 appendix A.1, sets δh_{t-1} to 0, and has no forget gate (see `rnncells.LSTM1997Cell`).
 """
 
-from typing import Any
-
 import jax
-import jax.numpy as jnp
 from jax.nn import sigmoid
 from jax.numpy import tanh
 
-Params = dict[str, dict[str, jax.Array]]
+from rnncells.reference.gates import (
+    Gates,
+    Params,
+    affine,
+    back,
+    check_features,
+    check_pair,
+    check_params,
+    check_shape,
+    d_gates,
+    derivatives,
+)
+
 State = tuple[jax.Array, jax.Array]
 
 
@@ -78,12 +87,18 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
 
 
 def lstm_step_vjp(
-    params: Params, carry: State, x: jax.Array, d_carry: State, d_h: jax.Array
-) -> tuple[Params, State, jax.Array]:
+    params: Params,
+    carry: State,
+    x: jax.Array,
+    d_carry: tuple[jax.Array | None, jax.Array | None] | None = None,
+    d_h: jax.Array | None = None,
+    *,
+    return_gates: bool = False,
+) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
     """Returns the derivatives of a loss with respect to all arguments of one step.
 
-    For backpropagation through time, pass as `d_carry` the derivative that the call for
-    the next step returned:
+    `sequence_vjp` chains the steps of a sequence. By hand, pass as `d_carry` what the
+    call for the next step returned:
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> from rnncells.reference import lstm_step, lstm_step_vjp
@@ -92,7 +107,7 @@ def lstm_step_vjp(
     >>> params = cell.init(jax.random.key(1), zeros, x)["params"]
     >>> carry, _ = lstm_step(params, zeros, x)
     >>> d_h = jnp.ones((2, 4))  # of the sum of the outputs, over batch and time
-    >>> last, d_carry, _ = lstm_step_vjp(params, carry, x, zeros, d_h)
+    >>> last, d_carry, _ = lstm_step_vjp(params, carry, x, None, d_h)
     >>> first, d_carry, _ = lstm_step_vjp(params, zeros, x, d_carry, d_h)
     >>> d_params = jax.tree.map(jnp.add, first, last)
 
@@ -101,23 +116,36 @@ def lstm_step_vjp(
       carry: carry before the step, as in `lstm_step`.
       x: input of the step, as in `lstm_step`.
       d_carry: derivatives with respect to the carry after the step, from the next step:
-        (δc_t, δh_t), each `(*batch, features)`.
-      d_h: derivative with respect to the output of the step, `(*batch, features)`.
+        (δc_t, δh_t), each `(*batch, features)`. None for one of them or for both:
+        zeros. Default: None.
+      d_h: derivative with respect to the output of the step, `(*batch, features)`;
+        None: zeros. Default: None.
+      return_gates: also returns (δi_t, δf_t, δg_t, δo_t) by the names `i f g o`, each
+        `(*batch, features)`. Default: False.
 
     Returns:
-      The derivatives with respect to `params` (summed over the batch), `carry` and `x`.
+      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
+      and with `return_gates` those of the gates.
 
     Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown.
+      ValueError: shapes do not fit; names of parameters are missing or unknown; all
+        derivatives are None.
     """
     _check_step(params, carry, x)
-    _check_derivatives(carry, d_carry, d_h)
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g
-    W = {name: gate["kernel"] for name, gate in params.items()}
+    if d_carry is not None:
+        check_pair("d_carry", d_carry)
+    d_c, d_h_next = (None, None) if d_carry is None else d_carry
+    d_c, d_h_next, d_h = derivatives(
+        {
+            "d_carry[0]": (d_c, c_before),
+            "d_carry[1]": (d_h_next, h_before),
+            "d_h": (d_h, h_before),
+        }
+    )
 
-    d_c, d_h_next = d_carry
     d_h = d_h_next + d_h
     d_o = d_h * tanh(c) * o * (1 - o)
     d_c = d_c + d_h * o * (1 - tanh(c) ** 2)
@@ -125,89 +153,27 @@ def lstm_step_vjp(
     d_i = d_c * g * i * (1 - i)
     d_g = d_c * i * (1 - g**2)
     d_c_before = d_c * f
-    # Vectors are rows here, so W^T d is written d W^T.
-    d_h_before = d_i @ W["hi"].T + d_f @ W["hf"].T + d_g @ W["hg"].T + d_o @ W["ho"].T
-    d_x = d_i @ W["ii"].T + d_f @ W["if"].T + d_g @ W["ig"].T + d_o @ W["io"].T
+    d_h_before = back(params, {"hi": d_i, "hf": d_f, "hg": d_g, "ho": d_o})
+    d_x = back(params, {"ii": d_i, "if": d_f, "ig": d_g, "io": d_o})
+    d_W_i = d_gates(params, x, {"ii": d_i, "if": d_f, "ig": d_g, "io": d_o})
+    d_W_h = d_gates(params, h_before, {"hi": d_i, "hf": d_f, "hg": d_g, "ho": d_o})
 
-    d_params = {
-        "ii": _d_gate(params["ii"], x, d_i),
-        "if": _d_gate(params["if"], x, d_f),
-        "ig": _d_gate(params["ig"], x, d_g),
-        "io": _d_gate(params["io"], x, d_o),
-        "hi": _d_gate(params["hi"], h_before, d_i),
-        "hf": _d_gate(params["hf"], h_before, d_f),
-        "hg": _d_gate(params["hg"], h_before, d_g),
-        "ho": _d_gate(params["ho"], h_before, d_o),
-    }
-    return d_params, (d_c_before, d_h_before), d_x
+    found = d_W_i | d_W_h, (d_c_before, d_h_before), d_x
+    return (*found, {"i": d_i, "f": d_f, "g": d_g, "o": d_o}) if return_gates else found
 
 
 def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
-    def affine(name, inputs):
-        return inputs @ params[name]["kernel"] + params[name].get("bias", 0)
-
-    i = sigmoid(affine("ii", x) + affine("hi", h))
-    f = sigmoid(affine("if", x) + affine("hf", h))
-    g = tanh(affine("ig", x) + affine("hg", h))
-    o = sigmoid(affine("io", x) + affine("ho", h))
+    i = sigmoid(affine(params, "ii", x) + affine(params, "hi", h))
+    f = sigmoid(affine(params, "if", x) + affine(params, "hf", h))
+    g = tanh(affine(params, "ig", x) + affine(params, "hg", h))
+    o = sigmoid(affine(params, "io", x) + affine(params, "ho", h))
     return i, f, g, o
 
 
-def _d_gate(
-    gate: dict[str, jax.Array], inputs: jax.Array, d_a: jax.Array
-) -> dict[str, jax.Array]:
-    """Returns the derivatives of a kernel and, if there is one, of a bias."""
-    batch = tuple(range(d_a.ndim - 1))
-    d_gate = {"kernel": jnp.tensordot(inputs, d_a, (batch, batch))}
-    if "bias" in gate:
-        d_gate["bias"] = d_a.sum(batch)
-    return d_gate
-
-
 def _check_step(params: Params, carry: State, x: jax.Array) -> None:
-    _check_pair("carry", carry)
-    if jnp.ndim(x) < 1 or jnp.ndim(carry[0]) < 1:
-        raise ValueError(
-            "`x` and `carry` must have a feature axis, got the shapes "
-            f"{jnp.shape(x)} and {jax.tree.map(jnp.shape, carry)}."
-        )
-    *batch, features = jnp.shape(carry[0])
-    _check_shape("x", x, (*batch, jnp.shape(x)[-1]))
-    _check_shape("carry[1]", carry[1], (*batch, features))
-    names = ("ii", "if", "ig", "io", "hi", "hf", "hg", "ho")
-    if sorted(params) != sorted(names):
-        raise ValueError(f"`params` must have {sorted(names)}, got {sorted(params)}.")
-    for name in names:
-        rows = jnp.shape(x)[-1] if name.startswith("i") else features
-        if not {"kernel"} <= set(params[name]) <= {"kernel", "bias"}:
-            raise ValueError(
-                f"`params['{name}']` must have a kernel and may have a bias, got "
-                f"{sorted(params[name])}."
-            )
-        _check_shape(
-            f"params['{name}']['kernel']", params[name]["kernel"], (rows, features)
-        )
-        if "bias" in params[name]:
-            _check_shape(f"params['{name}']['bias']", params[name]["bias"], (features,))
-
-
-def _check_derivatives(carry: State, d_carry: State, d_h: jax.Array) -> None:
-    _check_pair("d_carry", d_carry)
-    shape = jnp.shape(carry[0])
-    _check_shape("d_carry[0]", d_carry[0], shape)
-    _check_shape("d_carry[1]", d_carry[1], shape)
-    _check_shape("d_h", d_h, shape)
-
-
-def _check_pair(name: str, pair: Any) -> None:
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(
-            f"`{name}` must be a pair (c, h), got {jax.tree.map(jnp.shape, pair)}."
-        )
-
-
-def _check_shape(name: str, array: jax.Array, shape: tuple[int, ...]) -> None:
-    if jnp.shape(array) != shape:
-        raise ValueError(
-            f"`{name}` must have the shape {shape}, got {jnp.shape(array)}."
-        )
+    check_pair("carry", carry)
+    batch, inputs = check_features(x, *carry)
+    features = carry[0].shape[-1]
+    check_shape("carry[1]", carry[1], (*batch, features))
+    kernels = {f"i{gate}": (inputs, features) for gate in "ifgo"}
+    check_params(params, kernels | {f"h{gate}": (features,) * 2 for gate in "ifgo"})

@@ -1,0 +1,114 @@
+"""One step of Elman's recurrent cell and its derivatives, in closed form.
+
+Each line is one equation. The code does not use automatic differentiation, and it is
+not fast.
+
+The step, as in `rnncells.SimpleCell`::
+
+    a_t = W_i x_t + b_i + W_h h_{t-1}
+    h_t = tanh(a_t)
+
+The derivatives. δh_t comes from the next step; Δ_t is the derivative of the loss with
+respect to the output of this step::
+
+    δh_t ← δh_t + Δ_t
+    δa_t = δh_t ⊙ (1 - h_t²)
+    δh_{t-1} = W_h^T δa_t
+    δx_t = W_i^T δa_t
+    δW_i = δa_t x_t^T
+    δb_i = δa_t
+    δW_h = δa_t h_{t-1}^T
+
+References: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1, with a logistic
+activation; Werbos, 1990, https://doi.org/10.1109/5.58337, for the derivatives.
+"""
+
+import jax
+from jax.numpy import tanh
+
+from rnncells.reference.gates import (
+    Gates,
+    Params,
+    affine,
+    back,
+    check_features,
+    check_params,
+    d_gates,
+    derivatives,
+)
+
+
+def elman_step(
+    params: Params, carry: jax.Array, x: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the new carry and the output of one step.
+
+    Args:
+      params: parameters of a `SimpleCell`, `variables["params"]`: the kernel `i`,
+        `(features_in, features)`, with an optional bias, and the kernel `h`,
+        `(features, features)`.
+      carry: h_{t-1}, `(*batch, features)`.
+      x: input of the step, `(*batch, features_in)`.
+
+    Returns:
+      `(h, h)`, each `(*batch, features)`.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    """
+    _check_step(params, carry, x)
+    h = tanh(affine(params, "i", x) + affine(params, "h", carry))
+    return h, h
+
+
+def elman_step_vjp(
+    params: Params,
+    carry: jax.Array,
+    x: jax.Array,
+    d_carry: jax.Array | None = None,
+    d_h: jax.Array | None = None,
+    *,
+    return_gates: bool = False,
+) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
+    """Returns the derivatives of a loss with respect to all arguments of one step.
+
+    Args:
+      params: parameters, as in `elman_step`.
+      carry: h_{t-1}, as in `elman_step`.
+      x: input of the step, as in `elman_step`.
+      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros. Default:
+        None.
+      d_h: derivative with respect to the output of the step, `(*batch, features)`;
+        None: zeros. Default: None.
+      return_gates: also returns δa_t by the name `a`. Default: False.
+
+    Returns:
+      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
+      and with `return_gates` that of a_t.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown; all
+        derivatives are None.
+    """
+    _check_step(params, carry, x)
+    h_before = carry
+    h = tanh(affine(params, "i", x) + affine(params, "h", h_before))
+    d_h_next, d_h = derivatives(
+        {"d_carry": (d_carry, h_before), "d_h": (d_h, h_before)}
+    )
+
+    d_h = d_h_next + d_h
+    d_a = d_h * (1 - h**2)
+    d_h_before = back(params, {"h": d_a})
+    d_x = back(params, {"i": d_a})
+    d_W_i = d_gates(params, x, {"i": d_a})
+    d_W_h = d_gates(params, h_before, {"h": d_a})
+
+    found = d_W_i | d_W_h, d_h_before, d_x
+    return (*found, {"a": d_a}) if return_gates else found
+
+
+def _check_step(params: Params, carry: jax.Array, x: jax.Array) -> None:
+    _, inputs = check_features(x, carry)
+    features = carry.shape[-1]
+    check_params(params, {"i": (inputs, features), "h": (features, features)})

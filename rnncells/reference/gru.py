@@ -1,0 +1,167 @@
+"""One step of a gated recurrent unit and its derivatives, in closed form.
+
+Each line is one equation. The code does not use automatic differentiation, and it is
+not fast.
+
+The step, as in `rnncells.GRUCell`::
+
+    r_t = σ(W_ir x_t + b_ir + W_hr h_{t-1})
+    z_t = σ(W_iz x_t + b_iz + W_hz h_{t-1})
+    q_t = W_hn h_{t-1} + b_hn
+    n_t = tanh(W_in x_t + b_in + r_t ⊙ q_t)
+    h_t = (1 - z_t) ⊙ n_t + z_t ⊙ h_{t-1}
+
+The derivatives. For a gate a (r, z and n), δa_t is the derivative of the loss with
+respect to the argument of σ or tanh. δh_t comes from the next step; Δ_t is the
+derivative with respect to the output of this step::
+
+    δh_t ← δh_t + Δ_t
+    δz_t = δh_t ⊙ (h_{t-1} - n_t) ⊙ z_t ⊙ (1 - z_t)
+    δn_t = δh_t ⊙ (1 - z_t) ⊙ (1 - n_t²)
+    δq_t = δn_t ⊙ r_t
+    δr_t = δn_t ⊙ q_t ⊙ r_t ⊙ (1 - r_t)
+    δh_{t-1} = δh_t ⊙ z_t + W_hr^T δr_t + W_hz^T δz_t + W_hn^T δq_t
+    δx_t = W_ir^T δr_t + W_iz^T δz_t + W_in^T δn_t
+    δW_ia = δa_t x_t^T
+    δb_ia = δa_t
+    δW_hr = δr_t h_{t-1}^T
+    δW_hz = δz_t h_{t-1}^T
+    δW_hn = δq_t h_{t-1}^T
+    δb_hn = δq_t
+
+With `reset_after=False`, as in the paper, the reset gate acts before the product. p_t
+is the argument of the product::
+
+    p_t = r_t ⊙ h_{t-1}
+    n_t = tanh(W_in x_t + b_in + W_hn p_t)
+
+    δp_t = W_hn^T δn_t
+    δr_t = δp_t ⊙ h_{t-1} ⊙ r_t ⊙ (1 - r_t)
+    δh_{t-1} = δh_t ⊙ z_t + W_hr^T δr_t + W_hz^T δz_t + δp_t ⊙ r_t
+    δW_hn = δn_t p_t^T
+
+Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078. The reset gate after the
+product is that of cuDNN, PyTorch and Flax.
+"""
+
+import jax
+from jax.nn import sigmoid
+from jax.numpy import tanh
+
+from rnncells.reference.gates import (
+    Gates,
+    Params,
+    affine,
+    back,
+    check_features,
+    check_params,
+    d_gates,
+    derivatives,
+)
+
+
+def gru_step(
+    params: Params, carry: jax.Array, x: jax.Array, *, reset_after: bool = True
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the new carry and the output of one step.
+
+    Args:
+      params: parameters of a `GRUCell`, `variables["params"]`: kernels
+        `(features_in, features)` of `ir iz in` and `(features, features)` of
+        `hr hz hn`. Each gate can have a bias `(features,)`.
+      carry: h_{t-1}, `(*batch, features)`.
+      x: input of the step, `(*batch, features_in)`.
+      reset_after: whether the reset gate acts after the recurrent product. Default:
+        True.
+
+    Returns:
+      `(h, h)`, each `(*batch, features)`.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    """
+    _check_step(params, carry, x)
+    r, z, n = _gates(params, carry, x, reset_after)
+    h = (1 - z) * n + z * carry
+    return h, h
+
+
+def gru_step_vjp(
+    params: Params,
+    carry: jax.Array,
+    x: jax.Array,
+    d_carry: jax.Array | None = None,
+    d_h: jax.Array | None = None,
+    *,
+    reset_after: bool = True,
+    return_gates: bool = False,
+) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
+    """Returns the derivatives of a loss with respect to all arguments of one step.
+
+    Args:
+      params: parameters, as in `gru_step`.
+      carry: h_{t-1}, as in `gru_step`.
+      x: input of the step, as in `gru_step`.
+      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros. Default:
+        None.
+      d_h: derivative with respect to the output of the step, `(*batch, features)`;
+        None: zeros. Default: None.
+      reset_after: as in `gru_step`. Default: True.
+      return_gates: also returns (δr_t, δz_t, δn_t) by the names `r z n`. Default:
+        False.
+
+    Returns:
+      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
+      and with `return_gates` those of the gates.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown; all
+        derivatives are None.
+    """
+    _check_step(params, carry, x)
+    h_before = carry
+    r, z, n = _gates(params, h_before, x, reset_after)
+    d_h_next, d_h = derivatives(
+        {"d_carry": (d_carry, h_before), "d_h": (d_h, h_before)}
+    )
+
+    d_h = d_h_next + d_h
+    d_z = d_h * (h_before - n) * z * (1 - z)
+    d_n = d_h * (1 - z) * (1 - n**2)
+    if reset_after:
+        q = affine(params, "hn", h_before)
+        d_q = d_n * r
+        d_r = d_n * q * r * (1 - r)
+        d_h_before = d_h * z + back(params, {"hr": d_r, "hz": d_z, "hn": d_q})
+        d_W_hn = d_gates(params, h_before, {"hn": d_q})
+    else:
+        p = r * h_before
+        d_p = back(params, {"hn": d_n})
+        d_r = d_p * h_before * r * (1 - r)
+        d_h_before = d_h * z + back(params, {"hr": d_r, "hz": d_z}) + d_p * r
+        d_W_hn = d_gates(params, p, {"hn": d_n})
+    d_x = back(params, {"ir": d_r, "iz": d_z, "in": d_n})
+    d_W_i = d_gates(params, x, {"ir": d_r, "iz": d_z, "in": d_n})
+    d_W_h = d_gates(params, h_before, {"hr": d_r, "hz": d_z})
+
+    found = d_W_i | d_W_h | d_W_hn, d_h_before, d_x
+    return (*found, {"r": d_r, "z": d_z, "n": d_n}) if return_gates else found
+
+
+def _gates(
+    params: Params, h: jax.Array, x: jax.Array, reset_after: bool
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    r = sigmoid(affine(params, "ir", x) + affine(params, "hr", h))
+    z = sigmoid(affine(params, "iz", x) + affine(params, "hz", h))
+    if reset_after:
+        n = tanh(affine(params, "in", x) + r * affine(params, "hn", h))
+    else:
+        n = tanh(affine(params, "in", x) + affine(params, "hn", r * h))
+    return r, z, n
+
+
+def _check_step(params: Params, carry: jax.Array, x: jax.Array) -> None:
+    _, inputs = check_features(x, carry)
+    features = carry.shape[-1]
+    kernels = {f"i{gate}": (inputs, features) for gate in "rzn"}
+    check_params(params, kernels | {f"h{gate}": (features,) * 2 for gate in "rzn"})

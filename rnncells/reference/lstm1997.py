@@ -1,0 +1,217 @@
+"""One step of the memory cells of 1997 and its derivatives, in closed form.
+
+Each line is one equation. The code does not use automatic differentiation, and it is
+not fast.
+
+The step, as in `rnncells.LSTM1997Cell`. The cells v of block j share the gates of the
+block; y_t are the activations of all hidden units::
+
+    y^in_t[j]  = f(net_in_t[j]),   net_in_t = W_in x_t + U_in y_{t-1} + b_in
+    y^out_t[j] = f(net_out_t[j]),  net_out_t = W_out x_t + U_out y_{t-1} + b_out
+    net_c_t    = W_c x_t + U_c y_{t-1} + b_c
+    s_t[j,v]   = s_{t-1}[j,v] + y^in_t[j] · g(net_c_t[j,v])
+    y^c_t[j,v] = y^out_t[j] · h(s_t[j,v])
+    y_t        = (y^c_t, y^in_t, y^out_t)
+
+f is the logistic function, g = 4f - 2 and h = 2f - 1.
+
+The derivatives. δin_t, δc_t and δout_t are those of the loss with respect to the net
+inputs. δs_t and δy_t come from the next step, and Δ_t is the derivative with respect to
+the output y^c_t of this step. δy^c_t, δy^in_t and δy^out_t are the parts of δy_t::
+
+    δy^c_t ← δy^c_t + Δ_t
+    δout_t[j] = f'(net_out_t[j]) · (Σ_v h(s_t[j,v]) · δy^c_t[j,v] + δy^out_t[j]) (21)
+    δs_t[j,v] ← δs_t[j,v] + y^out_t[j] · h'(s_t[j,v]) · δy^c_t[j,v]              (23)
+    δc_t[j,v] = δs_t[j,v] · y^in_t[j] · g'(net_c_t[j,v])                         (27)
+    δin_t[j] = f'(net_in_t[j]) · (Σ_v δs_t[j,v] · g(net_c_t[j,v]) + δy^in_t[j])  (25)
+    δs_{t-1} = δs_t
+    δy_{t-1} = 0
+    δx_t = Σ_a W_a^T δa_t
+    δW_a = δa_t x_t^T,   δU_a = δa_t y_{t-1}^T,   δb_a = δa_t
+
+The line δy_{t-1} = 0 is the truncation of the paper: no error flows back but through s.
+With `truncate_gradient=False`, δy_{t-1} = Σ_a U_a^T δa_t.
+
+Reference: Hochreiter and Schmidhuber, 1997,
+https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1; the numbers are those of its
+equations. The paper carries sums over time forward, and this page goes back in time;
+the results are equal. It also writes e for minus the derivative of the loss. As in
+`LSTM1997Cell`, gates and cells read the input of the same step.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.nn import sigmoid as f
+
+from rnncells.reference.gates import (
+    Gates,
+    Params,
+    affine,
+    back,
+    check_features,
+    check_pair,
+    check_params,
+    check_shape,
+    d_gates,
+    derivatives,
+)
+
+State = tuple[jax.Array, jax.Array]
+
+
+def lstm1997_step(
+    params: Params, carry: State, x: jax.Array
+) -> tuple[State, jax.Array]:
+    """Returns the new carry and the output of one step.
+
+    Args:
+      params: parameters of an `LSTM1997Cell`, `variables["params"]`: kernels of
+        `ii ig io` (W of input gates, cells and output gates) and `hi hg ho` (U, with
+        optional biases).
+      carry: (s_{t-1}, y_{t-1}), `(*batch, features)` and `(*batch, features + 2 *
+        blocks)`, or `(*batch, features)` if gates are not fed back.
+      x: input of the step, `(*batch, features_in)`.
+
+    Returns:
+      `((s, y), y^c)`.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    """
+    _check_step(params, carry, x)
+    s_before, y_before = carry
+    net_in, net_c, net_out = _net(params, y_before, x)
+    y_in, y_out = f(net_in), f(net_out)
+    s = s_before + _to_cells(y_in, s_before) * g(net_c)
+    y_c = _to_cells(y_out, s_before) * h(s)
+    feeds_gates = y_before.shape[-1] > s.shape[-1]
+    y = jnp.concatenate([y_c, y_in, y_out], -1) if feeds_gates else y_c
+    return (s, y), y_c
+
+
+def lstm1997_step_vjp(
+    params: Params,
+    carry: State,
+    x: jax.Array,
+    d_carry: tuple[jax.Array | None, jax.Array | None] | None = None,
+    d_y_c: jax.Array | None = None,
+    *,
+    truncate_gradient: bool = True,
+    return_gates: bool = False,
+) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
+    """Returns the derivatives of a loss with respect to all arguments of one step.
+
+    Args:
+      params: parameters, as in `lstm1997_step`.
+      carry: carry before the step, as in `lstm1997_step`.
+      x: input of the step, as in `lstm1997_step`.
+      d_carry: derivatives with respect to the carry after the step, from the next step:
+        (δs_t, δy_t). None for one of them or for both: zeros. Default: None.
+      d_y_c: derivative with respect to the output of the step, `(*batch, features)`;
+        None: zeros. Default: None.
+      truncate_gradient: whether the gradient is truncated as in the paper. Default:
+        True.
+      return_gates: also returns (δin_t, δc_t, δout_t) by the names `in c out`.
+        Default: False.
+
+    Returns:
+      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
+      and with `return_gates` those of the net inputs.
+
+    Raises:
+      ValueError: shapes do not fit; names of parameters are missing or unknown; all
+        derivatives are None.
+    """
+    _check_step(params, carry, x)
+    s_before, y_before = carry
+    net_in, net_c, net_out = _net(params, y_before, x)
+    y_in, y_out = _to_cells(f(net_in), s_before), _to_cells(f(net_out), s_before)
+    s = s_before + y_in * g(net_c)
+    if d_carry is not None:
+        check_pair("d_carry", d_carry, "(s, y)")
+    d_s, d_y = (None, None) if d_carry is None else d_carry
+    d_s, d_y, d_y_c = derivatives(
+        {
+            "d_carry[0]": (d_s, s_before),
+            "d_carry[1]": (d_y, y_before),
+            "d_y_c": (d_y_c, s_before),
+        }
+    )
+    d_y_next, d_y_in, d_y_out = _parts(d_y, s, net_in)
+
+    d_y_c = d_y_next + d_y_c
+    d_out = slope(f, net_out) * (_over_cells(h(s) * d_y_c, net_out) + d_y_out)
+    d_s = d_s + y_out * slope(h, s) * d_y_c
+    d_c = d_s * y_in * slope(g, net_c)
+    d_in = slope(f, net_in) * (_over_cells(d_s * g(net_c), net_in) + d_y_in)
+    d_s_before = d_s
+    d_y_before = jnp.zeros_like(y_before)
+    if not truncate_gradient:
+        d_y_before = back(params, {"hi": d_in, "hg": d_c, "ho": d_out})
+    d_x = back(params, {"ii": d_in, "ig": d_c, "io": d_out})
+    d_W = d_gates(params, x, {"ii": d_in, "ig": d_c, "io": d_out})
+    d_U = d_gates(params, y_before, {"hi": d_in, "hg": d_c, "ho": d_out})
+
+    found = d_W | d_U, (d_s_before, d_y_before), d_x
+    return (*found, {"in": d_in, "c": d_c, "out": d_out}) if return_gates else found
+
+
+def g(x: jax.Array) -> jax.Array:
+    """Returns 4 f(x) - 2."""
+    return 4 * f(x) - 2
+
+
+def h(x: jax.Array) -> jax.Array:
+    """Returns 2 f(x) - 1."""
+    return 2 * f(x) - 1
+
+
+def slope(function, x: jax.Array) -> jax.Array:
+    """Returns f'(x) = f(x) (1 - f(x)), g'(x) = 4 f'(x) or h'(x) = 2 f'(x)."""
+    return {f: 1, g: 4, h: 2}[function] * f(x) * (1 - f(x))
+
+
+def _net(params: Params, y: jax.Array, x: jax.Array) -> list[jax.Array]:
+    return [affine(params, f"i{a}", x) + affine(params, f"h{a}", y) for a in "igo"]
+
+
+def _to_cells(gate: jax.Array, s: jax.Array) -> jax.Array:
+    """Repeats the gate of each block for all cells of the block."""
+    return jnp.repeat(gate, s.shape[-1] // gate.shape[-1], axis=-1)
+
+
+def _over_cells(cells: jax.Array, gate: jax.Array) -> jax.Array:
+    """Returns the sum over the cells of each block."""
+    return cells.reshape(*gate.shape, -1).sum(-1)
+
+
+def _parts(d_y: jax.Array, s: jax.Array, gate: jax.Array) -> list[jax.Array]:
+    """Returns δy^c, δy^in and δy^out; zeros for gates that are not fed back."""
+    features, blocks = s.shape[-1], gate.shape[-1]
+    if d_y.shape[-1] == features:
+        return [d_y, jnp.zeros_like(gate), jnp.zeros_like(gate)]
+    return jnp.split(d_y, [features, features + blocks], axis=-1)
+
+
+def _check_step(params: Params, carry: State, x: jax.Array) -> None:
+    check_pair("carry", carry, "(s, y)")
+    batch, inputs = check_features(x, *carry)
+    features, units = carry[0].shape[-1], carry[1].shape[-1]
+    check_shape("carry[1]", carry[1], (*batch, units))
+    if units == features:
+        kernel = params.get("ii", {}).get("kernel")
+        blocks = features if kernel is None else kernel.shape[-1]
+    else:
+        blocks = (units - features) // 2
+    if (
+        blocks < 1
+        or features % blocks
+        or units not in (features, features + 2 * blocks)
+    ):
+        raise ValueError(
+            "`carry` must be (s, y): s of the cells; y of the cells and two gates for "
+            f"each block, or of the cells, got {features} and {units} units."
+        )
+    widths = {"i": blocks, "g": features, "o": blocks}
+    kernels = {f"i{a}": (inputs, width) for a, width in widths.items()}
+    check_params(params, kernels | {f"h{a}": (units, w) for a, w in widths.items()})

@@ -1,0 +1,155 @@
+"""A whole sequence and its derivatives: backpropagation through time, as a loop.
+
+A step of any cell of this package, from the first to the last::
+
+    carry_t, y_t = step(params, carry_{t-1}, x_t)
+
+and its derivatives, from the last step to the first::
+
+    δparams_t, δcarry_{t-1}, δx_t = step_vjp(params, carry_{t-1}, x_t, δcarry_t, Δ_t)
+    δparams = Σ_t δparams_t
+
+References: Rumelhart, Hinton and Williams, 1986, https://doi.org/10.1038/323533a0;
+Werbos, 1990, https://doi.org/10.1109/5.58337.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rnncells.reference.gates import Params, check_shape
+
+
+def sequence(
+    step: Callable, params: Params, carry: Any, inputs: jax.Array
+) -> tuple[Any, jax.Array]:
+    """Returns the last carry and the outputs of a sequence.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells.reference import gru_step, gru_step_vjp, sequence, sequence_vjp
+    >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
+    >>> params = rnn.init(jax.random.key(0), x)["params"]["cell"]
+    >>> carry, y = sequence(gru_step, params, jnp.zeros((2, 4)), x)
+    >>> y.shape
+    (2, 5, 4)
+
+    Args:
+      step: a step of this package, such as `gru_step`.
+      params: parameters of the cell.
+      carry: carry before the first step.
+      inputs: `(*batch, time, features_in)`.
+
+    Returns:
+      The carry after the last step, and the outputs, `(*batch, time, features)`.
+    """
+    outputs = []
+    for t in range(_steps(inputs)):
+        carry, y = step(params, carry, inputs[..., t, :])
+        outputs.append(y)
+    return carry, jnp.stack(outputs, -2)
+
+
+def sequence_vjp(
+    step: Callable,
+    step_vjp: Callable,
+    params: Params,
+    carry: Any,
+    inputs: jax.Array,
+    d_carry: Any = None,
+    d_outputs: jax.Array | None = None,
+    *,
+    return_gates: bool = False,
+) -> tuple[Any, ...]:
+    """Returns the derivatives of a loss with respect to all arguments of a sequence.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from rnncells.reference import gru_step, gru_step_vjp, sequence_vjp
+    >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
+    >>> params = rnn.init(jax.random.key(0), x)["params"]["cell"]
+    >>> d_params, d_carry, d_x = sequence_vjp(
+    ...     gru_step, gru_step_vjp, params, jnp.zeros((2, 4)), x,
+    ...     d_outputs=jnp.ones((2, 5, 4)),
+    ... )
+
+    For options of a cell, pass `functools.partial(gru_step, reset_after=False)` and the
+    same of `gru_step_vjp`.
+
+    Args:
+      step: a step of this package, such as `gru_step`.
+      step_vjp: its derivatives, such as `gru_step_vjp`.
+      params: parameters of the cell.
+      carry: carry before the first step.
+      inputs: `(*batch, time, features_in)`.
+      d_carry: derivatives with respect to the last carry; None: zeros. Default: None.
+      d_outputs: derivatives with respect to the outputs, `(*batch, time, features)`;
+        None: zeros. Default: None.
+      return_gates: also returns the derivatives of the gates of every step by name,
+        `(*batch, time, units)`, and those of the carry after every step, without Δ_t,
+        as `(*batch, time, ...)`. Default: False.
+
+    Returns:
+      The derivatives with respect to `params`, the first carry, and `inputs`, and with
+      `return_gates` those of the gates and of the carries.
+
+    Raises:
+      ValueError: shapes do not fit; `d_carry` and `d_outputs` are both None.
+    """
+    if d_carry is None and d_outputs is None:
+        raise ValueError(
+            "Pass `d_carry` or `d_outputs`: with no derivative of the loss, all "
+            "gradients are 0."
+        )
+    carries, outputs = [carry], []
+    for t in range(_steps(inputs)):
+        carry, y = step(params, carries[t], inputs[..., t, :])
+        carries.append(carry)
+        outputs.append(y)
+    shape = (*inputs.shape[:-1], outputs[0].shape[-1])
+    if d_outputs is None:
+        d_outputs = jnp.zeros(shape, outputs[0].dtype)
+    check_shape("d_outputs", d_outputs, shape)
+
+    d_params = jax.tree.map(jnp.zeros_like, params)
+    d_inputs, gates, d_carries = [], [], []
+    for t in reversed(range(_steps(inputs))):
+        d_carries.append(_filled(d_carry, carries[t + 1]))
+        d_step, d_carry, d_x, d_gates = step_vjp(
+            params,
+            carries[t],
+            inputs[..., t, :],
+            d_carry,
+            d_outputs[..., t, :],
+            return_gates=True,
+        )
+        d_params = jax.tree.map(jnp.add, d_params, d_step)
+        d_inputs.append(d_x)
+        gates.append(d_gates)
+
+    found = d_params, d_carry, _over_time(d_inputs)
+    return (*found, _over_time(gates), _over_time(d_carries)) if return_gates else found
+
+
+def _steps(inputs: jax.Array) -> int:
+    if jnp.ndim(inputs) < 2 or not inputs.shape[-2]:
+        raise ValueError(
+            "`inputs` must be (*batch, time, features) with at least one step, got the "
+            f"shape {jnp.shape(inputs)}."
+        )
+    return inputs.shape[-2]
+
+
+def _filled(d_carry: Any, carry: Any) -> Any:
+    """Returns derivatives with zeros in place of None."""
+    if d_carry is None:
+        return jax.tree.map(jnp.zeros_like, carry)
+    if not isinstance(carry, tuple):
+        return d_carry
+    pairs = zip(d_carry, carry, strict=True)
+    return tuple(jnp.zeros_like(c) if d is None else d for d, c in pairs)
+
+
+def _over_time(steps: list[Any]) -> Any:
+    """Returns arrays of all steps, last step first, as `(*batch, time, ...)`."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves, -2), *reversed(steps))
