@@ -468,6 +468,17 @@ def test_norms_are_ordered_by_the_distance_to_the_last_valid_step():
     np.testing.assert_array_equal(diagnostics.by_lag(values), values[:, ::-1])
 
 
+def test_norms_of_tiny_gradients_are_not_zero():
+    tiny = jnp.full((1, 1, 4), 1e-30, jnp.float32)
+    np.testing.assert_allclose(
+        diagnostics.norms((tiny, tiny)), np.sqrt(8) * 1e-30, 1e-6
+    )
+    steps = jnp.full((3, 1, 1), 1e-15, jnp.float32)
+    found = diagnostics.carry_gradients(steps, norm="frobenius")
+    np.testing.assert_allclose(found, [1e-30, 1e-15, 1], 1e-6)
+    assert diagnostics.norms(jnp.zeros((1, 1, 4))) == 0
+
+
 def test_statistics_leave_out_masked_steps():
     random = np.random.RandomState(0)
     gate = random.rand(BATCH, TIME, FEATURES)

@@ -10,6 +10,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells.diagnostics.statistics import euclidean
+
 
 def singular_values(jacobians: jax.Array) -> jax.Array:
     """Returns the singular values of each step, `(*batch, time, size)`, descending.
@@ -187,7 +189,7 @@ def by_lag(
 def _matrix_norm(matrix: jax.Array, norm: str) -> jax.Array:
     if norm == "spectral":
         return jnp.linalg.svd(matrix, compute_uv=False)[..., 0]
-    return jnp.sqrt(jnp.sum(jnp.abs(matrix) ** 2, (-2, -1)))
+    return euclidean(matrix.reshape(*matrix.shape[:-2], -1))
 
 
 def _check(jacobians: chex.Array) -> None:

@@ -56,16 +56,25 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
     Raises:
       ValueError: an array has no time axis.
     """
-    squares = []
-    for leaf in jax.tree.leaves(upcast(tree)):
+    leaves = jax.tree.leaves(upcast(tree))
+    for leaf in leaves:
         if leaf.ndim <= num_feature_dims:
             raise ValueError(
                 f"`tree` must have arrays (*batch, time, *features) with "
                 f"{num_feature_dims} feature axes, got the shape {leaf.shape}."
             )
-        axes = tuple(range(leaf.ndim - num_feature_dims, leaf.ndim))
-        squares.append(jnp.sum(jnp.abs(leaf) ** 2, axes))
-    return jnp.sqrt(sum(squares))
+    flat = [
+        leaf.reshape(*leaf.shape[: leaf.ndim - num_feature_dims], -1) for leaf in leaves
+    ]
+    return euclidean(jnp.concatenate(flat, -1))
+
+
+def euclidean(vectors: jax.Array) -> jax.Array:
+    """Returns the norms of vectors `(..., features)`; tiny ones do not become 0."""
+    # The square of a number below 1e-23 is 0 in float32.
+    largest = jnp.max(jnp.abs(vectors), -1, keepdims=True, initial=0)
+    scale = jnp.where(largest > 0, largest, 1)
+    return scale[..., 0] * jnp.sqrt(jnp.sum(jnp.abs(vectors / scale) ** 2, -1))
 
 
 def saturation(
