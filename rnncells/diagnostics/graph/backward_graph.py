@@ -1,6 +1,6 @@
 """The backward graph that users get: nodes, forms in which to show them, and a run."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rnncells.diagnostics.graph import dot, mermaid, svg, text
@@ -9,7 +9,7 @@ from rnncells.diagnostics.graph.program import Program
 from rnncells.diagnostics.graph.tape import Tape
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BackwardGraph(Graph):
     """What reverse-mode differentiation records of a function.
 
@@ -22,7 +22,7 @@ class BackwardGraph(Graph):
       program: what `record` runs; None for the graph inside a node.
     """
 
-    program: Program | None = field(default=None, repr=False)
+    program: Program | None = None
 
     def text(self) -> str:
         """Returns the graph as text: nodes in the order of the backward pass."""
@@ -59,6 +59,9 @@ class BackwardGraph(Graph):
                 f"graph inside a node, `{self.name}`."
             )
         return Tape(self, self.program, args)
+
+    def __repr__(self) -> str:
+        return f"<{text.headline(self)}>"
 
     def __str__(self) -> str:
         return self.text()

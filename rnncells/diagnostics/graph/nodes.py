@@ -89,7 +89,7 @@ class Edge:
         return self.node is not None and not isinstance(self.node, Cut)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Node:
     """A node: what happens to a gradient.
 
@@ -129,8 +129,11 @@ class Node:
         """Name and number, which are unique in a graph."""
         return f"{self.name} {self.order}"
 
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Operation(Node):
     """An operation that has a gradient.
 
@@ -159,7 +162,7 @@ class Operation(Node):
         return self._saved
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Accumulate(Node):
     """A leaf: an argument's gradients are added up here.
 
@@ -174,7 +177,7 @@ class Accumulate(Node):
         return f"{self.name} {self.argument}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cut(Node):
     """A leaf where gradients end, although the value depends on arguments.
 
@@ -202,7 +205,7 @@ def reachable(edges: tuple[Edge, ...]) -> Iterator[Node]:
             stack.extend(reversed(node.edges))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """Nodes that can be reached from the results of a function.
 

@@ -96,12 +96,12 @@ def derivative(
     given = [letters[k] for k in traced]
     formulas = _Formulas(jaxpr.jaxpr, given, traced, len(results))
     kept = jaxpr.jaxpr.outvars[len(results) :]
-    residuals = [
-        formulas.residual(v)
+    variables = {
+        v: None
         for v, is_read in zip(kept, read, strict=True)
         if is_read and is_variable(v) and v not in jaxpr.jaxpr.constvars
-    ]
-    return Derivative(passes, residuals)
+    }
+    return Derivative(passes, list(map(formulas.residual, variables)))
 
 
 def cotangents_of(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Graph, Node
 
 def text(graph: Graph) -> str:
     """Returns a graph as lines, one block for each operation, then leaves and cuts."""
-    lines = [_headline(graph), ""]
+    lines = [headline(graph), ""]
     for edge in graph.results:
         lines.append(f"{edge.operand} <- {_end(edge)}")
     for node in graph.operations:
@@ -33,7 +33,8 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun[:-1] + 'ves' if noun.endswith('f') else noun + 's'}"
 
 
-def _headline(graph: Graph) -> str:
+def headline(graph: Graph) -> str:
+    """Returns the name of the function, and what its graph has."""
     parts = [counted(len(graph.operations), "operation")]
     parts.append(counted(len(graph.leaves), "leaf"))
     parts += [counted(len(graph.cuts), "cut")] if graph.cuts else []

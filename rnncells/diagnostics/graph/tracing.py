@@ -154,6 +154,12 @@ def _inner(step: Step, flows: Sequence[Flow]) -> tuple[BackwardGraph, ...]:
         flows = flows[1:]
     elif primitive in ("remat2", "checkpoint", "jit"):
         called = [(step.name, params["jaxpr"])]
+        # A step has no operands for numbers.
+        by_variable = dict(zip(step.operands, flows, strict=True))
+        flows = [
+            by_variable.get(v, Flow()) if is_variable(v) else Flow(name="constant")
+            for v in equation.invars
+        ]
     else:
         return ()
     arguments = [
