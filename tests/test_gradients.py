@@ -302,6 +302,16 @@ def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
     exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
 
 
+def test_snap_2_is_exact_in_a_dense_layer(rng, float64):
+    """Every unit reaches every other in one step."""
+    problem = problem_of("SimpleCell", rng)
+    value, gradient = problem.value_and_grad(Bptt())
+    found, by_method = problem.value_and_grad(SnAp(2))
+    assert_equal(found, value)
+    exactly(by_method, gradient)
+    assert differs(problem.value_and_grad(SnAp(1))[1], gradient)
+
+
 class LeakyCell(nn.Module):
     """The cell of Murray: h = (1 - α) h + α tanh(W x + U h)."""
 
