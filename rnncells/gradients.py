@@ -82,7 +82,9 @@ class Bptt(Gradient):
         (dL/dc_t, dL/dh_t) of an LSTM; it returns what takes its place, of the same
         shapes and dtypes. It is called at each step, and must be a function of arrays.
         dL/dh_t contains the gradient from the outputs if the cell returns one array
-        both in its carry and as output, as our cells do. None: no hook. Default: None.
+        both in its carry and as output, as our cells do. dL/dc_t is without the part
+        through h_t of the same step. A layer with a hook runs in the plain loop. None:
+        no hook. Default: None.
 
     References: Rumelhart, Hinton and Williams, 1986,
     https://doi.org/10.1038/323533a0; Werbos, 1990, https://doi.org/10.1109/5.58337.
@@ -156,7 +158,7 @@ class Truncated1997(Bptt):
 
     Reference: Hochreiter and Schmidhuber, 1997,
     https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1. `LSTM1997Cell` has this
-    gradient by default; so it has with `Bptt`, too.
+    gradient by default, also with `gradient=Bptt()`.
     """
 
     def of_step(self, step):
@@ -180,11 +182,12 @@ class ForwardGradient(Gradient):
     gradient of an input is only that of the outputs of its own step, so parameters
     below the layer get a biased gradient. Use one such layer, the lowest one, or a
     `StackedCell`, which is one cell. The layers `LSTM`, `GRU`, `ElmanRNN`,
-    `MultiLayerRNN` and `Stack` raise an error for more layers.
+    `MultiLayerRNN` and `Stack` raise an error for more layers; your own modules cannot
+    be checked.
 
     The cell must be one that the fast loop supports (see `implementation` of `RNN`),
-    treat rows alike and independently, and draw no random numbers. There are
-    derivatives of first order only, and no forward mode.
+    compute each row of the batch by itself, and draw no random numbers; other cells
+    raise an error. There is no forward mode (`jax.jvp`).
     """
 
     # Whether each step has an update, so that `rnncells.Online` can learn.
@@ -293,9 +296,9 @@ class Rflo(ForwardGradient):
     computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a
     recurrent product, too.
 
-    The paper also replaces the weights between the units and the loss by fixed random
-    ones. They lie outside of the recurrence: stop the gradient of a readout at its
-    inputs and add the random weights there to have them.
+    The paper also replaces the weights of the readout by fixed random ones in the
+    gradient of the units. The readout lies outside of this layer, so it keeps its own
+    weights here.
 
     Reference: Murray, 2019, https://doi.org/10.7554/eLife.43299.
     """

@@ -8,6 +8,7 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.gradients import ForwardGradient, Gradient
@@ -35,6 +36,7 @@ from rnncells.recurrence.pytrees import (
     Tree,
     combine,
     inexact,
+    is_inexact,
     partition,
     structs,
 )
@@ -50,8 +52,17 @@ def loop_over_time(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
     """
-    is_forward = isinstance(rnn.gradient, ForwardGradient)
-    return (forward_loop if is_forward else fast_loop)(rnn, axis, step)
+    if isinstance(rnn.gradient, ForwardGradient):
+        return forward_loop(rnn, axis, step)
+    if has_hook(rnn.gradient):
+        # The fast loop would drop the side effects of a hook, such as a callback.
+        return plain_loop(rnn, axis, step)
+    return fast_loop(rnn, axis, step)
+
+
+def has_hook(gradient: Gradient) -> bool:
+    """Says whether a method has a hook on every carry."""
+    return getattr(gradient, "carry_hook", None) is not None
 
 
 def check_gradient(rnn: nn.Module) -> None:
@@ -65,14 +76,19 @@ def check_gradient(rnn: nn.Module) -> None:
             f"`gradient` of {name} must be a method of rnncells.gradients, such as "
             f"Bptt(), got {rnn.gradient!r}.{hint}"
         )
-    if not isinstance(rnn.gradient, ForwardGradient):
+    if isinstance(rnn.gradient, ForwardGradient):
+        options = FAST_LOOP_OPTIONS | {"implementation": "auto"}
+        why = f"gradient={rnn.gradient} of {name} saves nothing for the gradient"
+    elif has_hook(rnn.gradient):
+        options = FAST_LOOP_OPTIONS
+        why = f"`carry_hook` of {name} needs the plain loop, which has no such option"
+    else:
         return
-    options = FAST_LOOP_OPTIONS | {"implementation": "auto"}
     for option, default in options.items():
         if getattr(rnn, option) != default:
             raise ValueError(
-                f"gradient={rnn.gradient} of {name} saves nothing for the gradient, so "
-                f"`{option}` must be {default!r}, got {getattr(rnn, option)!r}."
+                f"{why}, so `{option}` must be {default!r}, got "
+                f"{getattr(rnn, option)!r}."
             )
 
 
@@ -114,6 +130,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         pure = pure_step(rnn, carry, by_time, body, reset_carry, marked(step))
         count_from(pure.counters, rnn.cell.scope.rng_counters)
         rows = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
+        check_independent_rows(type(rnn.cell).__name__, rows, pure, carry)
         carry, (ys, _) = _run(rnn, rows, pure, carry)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
@@ -124,13 +141,20 @@ def pure_step(rnn: nn.Module, carry: tuple, xs: tuple, *how: Callable) -> PureSt
     """Returns the step of a layer's cell, or raises an error; see `take_apart`."""
     pure, reason = take_apart(rnn, carry, xs, *how)
     method = f"gradient={rnn.gradient} of RNN"
-    if pure is None:
-        raise ValueError(f"{method} needs the step as a pure function, which {reason}")
-    draws = ("random_", "threefry", "rng_")
-    if any(e.primitive.name.startswith(draws) for e in pure.step.jaxpr.eqns):
+    names = ("random_", "threefry", "rng_")
+    draws = reason is not None and reason.startswith("needs each random stream")
+    if pure is not None:
+        equations = pure.step.jaxpr.eqns
+        draws = any(e.primitive.name.startswith(names) for e in equations)
+    if draws:
         raise ValueError(
             f"{method} needs a step that draws no random numbers, got "
             f"{type(rnn.cell).__name__}. Pass deterministic=True, or use Bptt."
+        )
+    if pure is None:
+        raise ValueError(
+            f"{method} needs the step as a pure function, which {reason} Use "
+            "gradient=Bptt() for this cell."
         )
     return pure
 
@@ -212,6 +236,65 @@ class RowsOf(NamedTuple):
     step: RowStep
     operands: forward.Operands
     others: forward.Others
+
+
+def check_independent_rows(
+    name: str, batch: Batch, pure: PureStep, carry: chex.ArrayTree
+) -> None:
+    """Raises ValueError if a row of a step depends on other rows of the batch.
+
+    Args:
+      name: name of the cell.
+      batch: the batch axes.
+      pure: the step.
+      carry: before the first step, `(*batch, ...)`.
+    """
+    if not batch.sizes:
+        return
+    # Two rows along each axis show any dependence, at random values.
+    small, count = Batch((2,) * len(batch.sizes)), 2 ** len(batch.sizes)
+
+    def few(tree, lead=0):
+        def struct(leaf):
+            shape = leaf.shape[lead + len(batch.sizes) :]
+            return jax.ShapeDtypeStruct((*small.sizes, *shape), leaf.dtype)
+
+        return jax.tree.map(struct, tree)
+
+    shared, keys = structs(pure.given[0]), structs(pure.now[1], drop_axis=0)
+    rows = few(pure.given[1]), few(carry), few(pure.now[0], 1)
+    numbers = np.random.default_rng(0)
+    shared, keys, rows = jax.tree.map(
+        lambda leaf: _like(leaf, numbers), (shared, keys, rows)
+    )
+    others = partition(rows)[1]
+
+    @jax.jit
+    @jax.jacrev
+    def derivatives(varied):
+        own, carry, xs = combine(varied, others)
+        found = pure.function((shared, own), carry, (xs, keys))
+        leaves = jax.tree.leaves(inexact(found))
+        return sum(jnp.abs(leaf).reshape(count, -1).sum(1) for leaf in leaves)
+
+    with jax.ensure_compile_time_eval():
+        found = jax.tree.leaves(derivatives(inexact(rows)))
+    for derivative in map(np.asarray, found):
+        depends = np.isfinite(derivative) & (derivative != 0)
+        by_row = depends.reshape(count, count, -1).any(-1)
+        if (by_row & ~np.eye(count, dtype=bool)).any():
+            raise ValueError(
+                "A forward method of `gradient` needs a cell that computes each row of "
+                f"the batch by itself, got {name}, whose rows depend on each other. "
+                "Use gradient=Bptt()."
+            )
+
+
+def _like(struct, numbers):
+    """Returns random numbers of a shape and dtype; zeros of other dtypes."""
+    if not is_inexact(struct):
+        return np.zeros(struct.shape, struct.dtype)
+    return numbers.standard_normal(struct.shape).astype(struct.dtype)
 
 
 def by_rows(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowsOf:

@@ -15,6 +15,7 @@ from rnncells.layers.forward_loop import (
     Batch,
     RowsOf,
     by_rows,
+    check_independent_rows,
     marked,
     pure_step,
     random_keys,
@@ -47,8 +48,8 @@ class Online:
     """Learns from data that arrive one step at a time.
 
     The gradient method of the layer carries the influence of the parameters on the
-    carry along, so each step returns the gradient of its own loss by all earlier steps,
-    and no sequence is kept. Parameters may change after every step.
+    carry along. So each step returns the gradient of its own loss, through all earlier
+    steps, and no sequence is kept. Parameters may change after every step.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Rtrl())
@@ -73,7 +74,10 @@ class Online:
 
     def __init__(self, rnn: RNN):
         if not isinstance(rnn, RNN):
-            raise TypeError(f"`rnn` of Online must be an RNN, got {rnn!r}.")
+            raise TypeError(
+                "`rnn` of Online must be an RNN, such as RNN(GRUCell(4), "
+                f"gradient=Rtrl()), got {type(rnn).__name__}."
+            )
         method = rnn.gradient
         if not isinstance(method, ForwardGradient) or not method.is_online:
             raise ValueError(
@@ -129,8 +133,8 @@ class Online:
           params: variables of the layer.
           state: state before the step.
           inputs: one step of input, `(*batch, *features)`.
-          cotangent: the derivative of the loss by the output of the step, in the form
-            of the output; or a function from the output to it, as
+          cotangent: the derivative of the loss with respect to the output of the step,
+            in the form of the output; or a function from the output to it, such as
             `jax.grad(lambda y: loss(y, target))`.
           resets: booleans `(*batch,)`, true for rows that start a new sequence.
           deterministic: as in the call of `RNN`.
@@ -193,6 +197,7 @@ def _one_step(
     start = jax.tree.map(jnp.asarray, carry), None
     pure = pure_step(rnn, start, by_time(xs), _body, None, step)
     batch = Batch(sizes[1:])
+    check_independent_rows(type(rnn.cell).__name__, batch, pure, start)
     return pure, by_rows(batch, pure, start), batch
 
 

@@ -37,8 +37,8 @@ def accumulate(
     """Returns the mean loss over micro-batches and its gradient.
 
     The result equals that of one large batch to rounding, with the memory of one
-    micro-batch. Micro-batches are weighted by their counts of valid steps: a mean over
-    the means of micro-batches would give padding a weight.
+    micro-batch. Micro-batches count by their numbers of valid steps. A mean of the
+    means of micro-batches would be another number.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> rnn = rnncells.RNN(rnncells.GRUCell(4))
@@ -62,20 +62,31 @@ def accumulate(
       losses: `(params, batch) -> (sum of losses, count)`; with a carry,
         `(params, batch, carry) -> (sum of losses, count, carry)`. The count is the
         number of terms of the sum, such as valid steps; it can be 0.
-      params: what to differentiate by.
+      params: parameters; the gradient has their form.
       batches: arrays with a leading axis of micro-batches or windows, `(count, ...)`.
       carry: carry before the first window; None: micro-batches.
-      cotangent: derivative of what is minimized by the sum of losses, of its shape.
-        Default: 1 for a scalar.
+      cotangent: weights of the sums of losses, if these are an array: the derivative
+        of what you minimize with respect to each element. Default: 1 for a scalar.
+
+    Returns:
+      `loss`, `gradient`, `count` and `carry` as an `Accumulated`.
 
     Raises:
+      TypeError: `losses` does not return a tuple of this form.
       ValueError: the sum of losses is no scalar and there is no `cotangent`, or
         `cotangent` has another shape.
     """
 
     def total(params, batch, carry):
         given = (params, batch) if carry is None else (params, batch, carry)
-        losses_, count, *rest = losses(*given)
+        found = losses(*given)
+        words = ("sum of losses", "count") + (() if carry is None else ("carry",))
+        if not isinstance(found, tuple) or len(found) != len(words):
+            raise TypeError(
+                f"`losses` must return a tuple ({', '.join(words)}), got "
+                f"{jax.tree.map(jnp.shape, found)}."
+            )
+        losses_, count, *rest = found
         return _weighted(losses_, cotangent), (count, rest[0] if rest else None)
 
     def one(so_far, batch):
