@@ -277,8 +277,15 @@ def check_independent_rows(
         leaves = jax.tree.leaves(inexact(found))
         return sum(jnp.abs(leaf).reshape(count, -1).sum(1) for leaf in leaves)
 
-    with jax.ensure_compile_time_eval():
-        found = jax.tree.leaves(derivatives(inexact(rows)))
+    try:
+        with jax.ensure_compile_time_eval():
+            found = jax.tree.leaves(derivatives(inexact(rows)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "A forward method of `gradient` needs a cell that runs with any batch "
+            "axes, and every array of its carry must begin with them, got "
+            f"{name}, which fails with the axes {small.sizes}: {error}"
+        ) from error
     for derivative in map(np.asarray, found):
         depends = np.isfinite(derivative) & (derivative != 0)
         by_row = depends.reshape(count, count, -1).any(-1)

@@ -73,8 +73,8 @@ def accumulate(
 
     Raises:
       TypeError: `losses` does not return a tuple of this form.
-      ValueError: the sum of losses is no scalar and there is no `cotangent`, or
-        `cotangent` has another shape.
+      ValueError: there is no micro-batch; the count is no scalar; the sum of losses is
+        no scalar and there is no `cotangent`, or `cotangent` has another shape.
     """
 
     def total(params, batch, carry):
@@ -87,7 +87,14 @@ def accumulate(
                 f"{jax.tree.map(jnp.shape, found)}."
             )
         losses_, count, *rest = found
-        return _weighted(losses_, cotangent), (count, rest[0] if rest else None)
+        if jnp.shape(count) != ():
+            raise ValueError(
+                "The count of `losses` must be a scalar, the number of terms of the "
+                f"sum, got the shape {jnp.shape(count)}."
+            )
+        # Counts in small integers or booleans would overflow.
+        wide = jnp.asarray(count, jnp.promote_types(jnp.result_type(count), jnp.int32))
+        return _weighted(losses_, cotangent), (wide, rest[0] if rest else None)
 
     def one(so_far, batch):
         sums, carry = so_far
@@ -98,6 +105,8 @@ def accumulate(
         sums = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, terms)
         return (sums, carry), None
 
+    if not jnp.shape(jax.tree.leaves(batches)[0])[0]:
+        raise ValueError("`batches` must have at least one micro-batch, got none.")
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     loss, (count, _) = jax.eval_shape(total, params, first, carry)
     sums = jax.tree.map(
@@ -106,7 +115,7 @@ def accumulate(
     )
     (sums, carry), _ = jax.lax.scan(one, (sums, carry), batches)
     loss, count, gradient = sums
-    scale = 1 / jnp.maximum(count, 1)
+    scale = jnp.where(count == 0, 0, 1 / jnp.where(count == 0, 1, count))
     gradient = jax.tree.map(lambda g, p: (g * scale).astype(p.dtype), gradient, params)
     return Accumulated(loss * scale, gradient, count, carry)
 

@@ -11,7 +11,7 @@ networks"). For a block from s to s', with J the influence before it::
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.rows import RowStep, add_flat
 from rnncells.recurrence.pytrees import combine, inexact, partition
 
 
@@ -46,12 +46,8 @@ class Blocks:
 
         (after, _), vjp, rest = jax.vjp(block, theta, s, x, has_aux=True)
         d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
-        cotangents = self.cotangents(influence, d_s)
-        *cotangents, d_initial = cotangents
-        d_theta = [
-            d + through.reshape(d.shape)
-            for d, through in zip(d_theta, cotangents, strict=True)
-        ]
+        *through, d_initial = self.cotangents(influence, d_s)
+        d_theta = add_flat(d_theta, through)
         none = jax.tree.map(jnp.zeros_like, d_outputs)
         by_theta, by_s, _ = jax.vmap(lambda seed: vjp((seed, none)))(
             jnp.eye(len(s), dtype=after.dtype)

@@ -221,6 +221,12 @@ def real_leaves(tree: Tree) -> list[Any]:
     return found
 
 
+def add_flat(leaves: list[jax.Array], terms: list[jax.Array]) -> list[jax.Array]:
+    """Returns sums in the shapes and dtypes of `leaves`; `terms` are flat."""
+    pairs = zip(leaves, terms, strict=True)
+    return [leaf + term.reshape(leaf.shape).astype(leaf.dtype) for leaf, term in pairs]
+
+
 def join(leaves: list[jax.Array], like: StructTree, others: chex.ArrayTree):
     """Returns the tree whose `real_leaves` are `leaves`.
 

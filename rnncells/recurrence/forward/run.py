@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.chunks import Segment, slice_time, write_time
-from rnncells.recurrence.forward.rows import Rest, RowStep
+from rnncells.recurrence.forward.rows import Rest, RowStep, add_flat
 from rnncells.recurrence.pytrees import (
     combine,
     inexact,
@@ -201,9 +201,7 @@ def _one_step(step, method, influence, theta, s, rest, now, d_outputs):
         after = method.cotangents(influence, d_after)
         through = [a + b for a, b in zip(through, after, strict=True)]
     *through, d_initial = through
-    d_theta = [
-        d + more.reshape(d.shape) for d, more in zip(d_theta, through, strict=True)
-    ]
+    d_theta = add_flat(d_theta, through)
     s, rest, _ = step(theta, s, rest, now)
     d_x = jax.tree.map(lambda leaf: leaf[None], d_x)
     return (s, rest, influence), (d_theta, d_initial, d_x)
@@ -224,7 +222,8 @@ def last_cotangents(
         (d_s,) = vjp(d_carry)
         *of_theta, initial = method.cotangents(influence, d_s)
         pairs = zip(of_theta, step.theta, strict=True)
-        return [d.reshape(leaf.shape) for d, leaf in pairs], initial
+        flat = [d.reshape(leaf.shape).astype(leaf.dtype) for d, leaf in pairs]
+        return flat, initial
 
     return jax.vmap(of_row)(s, rest, influence, d_carry)
 

@@ -14,13 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.jaxprs import (
-    evaluate,
-    inner_jaxprs,
-    is_variable,
-    read,
-    traced,
-)
+from rnncells.recurrence.jaxprs import bind, is_variable, traced
 from rnncells.recurrence.pytrees import StructTree, is_inexact
 
 _ELEMENTWISE = frozenset(
@@ -57,7 +51,7 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
         values = dict.fromkeys(equations.constants, None)
         arguments = (v for leaves in equations.arguments for v in leaves)
         values |= dict(zip(arguments, operands, strict=True))
-        _evaluate(equations.equations, values, cuts=True)
+        _evaluate(equations.equations, values)
         (result_,) = _read(values, equations.results)
         return _ones(result) if result_ is None else result_
 
@@ -72,21 +66,15 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     return list(jax.tree.unflatten(tree, found))
 
 
-def _evaluate(equations, values, cuts):
-    """Adds values with their counts of paths; None stands for a value without paths.
-
-    Args:
-      equations: of the function.
-      values: of its variables.
-      cuts: whether `stop_gradient` ends a path.
-    """
+def _evaluate(equations, values):
+    """Adds values with their counts of paths; None stands for a value without paths."""
     for equation in equations:
         operands = _read(values, equation.invars)
         if all(operand is None for operand in operands):
             results = [None] * len(equation.outvars)
         elif equation.primitive.name in _CUSTOM:
             results = _of_custom(equation, operands)
-        elif cuts and equation.primitive.name == "stop_gradient":
+        elif equation.primitive.name == "stop_gradient":
             results = [None]
         else:
             results = _results(equation, operands)
@@ -102,28 +90,56 @@ def _read(values, atoms):
 def _of_custom(equation, operands):
     """Returns the results of a function that has its own derivative.
 
-    That derivative can pass where the function itself stops it.
+    That derivative can pass where the function itself has none, as for a step function
+    with a surrogate gradient.
     """
-    (inner, *_) = inner_jaxprs(equation)
-    if inner.constvars:
+    if not _has_elementwise_derivative(equation):
         return _of_all(equation, operands)
+    total = sum(operand for operand in operands if operand is not None)
+    return [total] * len(equation.outvars)
 
-    def call(*args):
-        values = dict(zip(inner.invars, args, strict=True))
-        evaluate(inner.eqns, values)
-        return read(values, inner.outvars)
 
-    flat, _ = traced(call, *[v.aval for v in inner.invars])
-    values = dict.fromkeys(flat.constants, None)
-    arguments = (v for leaves in flat.arguments for v in leaves)
-    values |= dict(zip(arguments, operands, strict=True))
-    _evaluate(flat.equations, values, cuts=False)
-    return _read(values, flat.results)
+def _has_elementwise_derivative(equation):
+    """Says whether a derivative is element by element, at random values.
+
+    Then weights of the cotangents are weights of the derivatives.
+    """
+    numbers = np.random.default_rng(0)
+    shapes = {v.aval.shape for v in equation.invars if is_inexact(v.aval)}
+    if len(shapes | {v.aval.shape for v in equation.outvars}) != 1:
+        return False
+
+    def random(aval):
+        if not is_inexact(aval):
+            return np.zeros(aval.shape, aval.dtype)
+        return numbers.standard_normal(aval.shape).astype(aval.dtype)
+
+    with jax.ensure_compile_time_eval():
+        operands = [
+            random(v.aval) if is_variable(v) else v.val for v in equation.invars
+        ]
+        varied = [k for k, x in enumerate(operands) if is_inexact(x)]
+
+        def call(*values):
+            given = list(operands)
+            for k, value in zip(varied, values, strict=True):
+                given[k] = value
+            return [result for result in bind(equation, given) if is_inexact(result)]
+
+        results, vjp = jax.vjp(call, *[jnp.asarray(operands[k]) for k in varied])
+        cotangents = [random(result) for result in results]
+        weights = numbers.standard_normal(shapes.pop())
+        whole = vjp([jnp.asarray(d) for d in cotangents])
+        weighted = vjp([jnp.asarray(weights * d, d.dtype) for d in cotangents])
+        return all(
+            bool(jnp.allclose(part, weights * all_, rtol=1e-3, atol=1e-4))
+            for part, all_ in zip(weighted, whole, strict=True)
+        )
 
 
 def _results(equation, operands):
     name, shapes = equation.primitive.name, [v.aval.shape for v in equation.outvars]
-    if name in _ELEMENTWISE or name == "stop_gradient":
+    if name in _ELEMENTWISE:
         given = [operand for operand in operands if operand is not None]
         if len(shapes) == len(operands) > 1:  # as optimization_barrier
             return operands
