@@ -1,7 +1,9 @@
 """Methods to form a gradient: equalities with backpropagation through time."""
 
 from functools import partial
+from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -567,6 +569,102 @@ def test_memory_does_not_depend_on_time(method):
         return compiled.memory_analysis().temp_size_in_bytes
 
     assert temporaries(1024) == temporaries(128)
+
+
+@jax.custom_jvp
+def spike(x):
+    """A step function with a surrogate gradient."""
+    return (x > 0).astype(x.dtype)
+
+
+spike.defjvp(lambda x, t: (spike(*x), t[0] / (1 + jnp.abs(x[0])) ** 2))
+
+
+@jax.custom_vjp
+def centered(x):
+    """The identity, whose derivative mixes the elements."""
+    return x * 1.0
+
+
+centered.defvjp(
+    lambda x: (centered(x), None), lambda _, d: (d - d.mean(-1, keepdims=True),)
+)
+
+
+class SpikingCell(LeakyCell):
+    """h = h / 2 + spike(W x + u ⊙ h), or the same with `centered`."""
+
+    function: Any = spike
+
+    @nn.compact
+    def __call__(self, h, x):
+        dtype = jnp.result_type(float)
+        u = self.param("u", nn.initializers.normal(1.0), (self.features,), dtype)
+        a = nn.Dense(self.features, param_dtype=dtype)(x) + u * h
+        h = 0.5 * h + self.function(a)
+        return h, h
+
+
+@pytest.mark.parametrize("function, kept", [(spike, 1), (centered, FEATURES)])
+def test_derivatives_of_their_own_are_followed(function, kept, rng, float64):
+    """The structure of the function itself would lose paths."""
+    cell = SpikingCell(FEATURES, function)
+    problem = Problem(cell, CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
+    exactly(problem.value_and_grad(Rtrl())[1], problem.value_and_grad(Bptt())[1])
+    online = Online(rnncells.RNN(cell, gradient=Rtrl()))
+    state = online.init(problem.params[0], problem.inputs[:, 0])
+    assert max(leaf.shape[1] for leaf in state.influence) == kept
+
+
+class CoupledRows(LeakyCell):
+    """Its rows depend on each other."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        h = jnp.tanh(nn.Dense(self.features)(x) + h - h.mean(0, keepdims=True))
+        return h, h
+
+
+class UnbatchedPart(LeakyCell):
+    """An array of its carry has no batch axes."""
+
+    @nn.nowrap
+    def initialize_carry(self, key, sample):
+        return jnp.zeros((*sample[:-1], self.features)), jnp.arange(1.0 * self.features)
+
+    @nn.compact
+    def __call__(self, carry, x):
+        h, k = carry
+        h = jnp.tanh(nn.Dense(self.features)(x) + h + k)
+        return (h, 0.5 * k), h
+
+
+@pytest.mark.parametrize(
+    "cell, message",
+    [
+        (CoupledRows(BATCH), "got CoupledRows, whose rows depend on each other"),
+        (UnbatchedPart(3), "every array of its carry must begin with them, got Unba"),
+    ],
+)
+def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
+    """Also where sizes agree by chance."""
+    rnn, x = rnncells.RNN(cell, gradient=Rtrl()), jnp.ones((3, 4, 2))
+    params = rnn.init(jax.random.key(0), x)
+    with pytest.raises(ValueError, match=message):
+        rnn.apply(params, x)
+
+
+def test_wide_carries_and_narrow_parameters_keep_their_dtypes(float64):
+    cell, x = rnncells.GRUCell(2), jnp.ones((2, 4, 3), jnp.float32)
+    params = rnncells.RNN(cell).init(jax.random.key(0), x)
+    carry, rngs = jnp.zeros((2, 2)), {"uoro": jax.random.key(1)}
+    for method in Rtrl(), BlockRtrl(2), Uoro():
+        rnn = rnncells.RNN(cell, gradient=method)
+
+        def loss(params, rnn=rnn):
+            return rnn.apply(params, x, initial_carry=carry, rngs=rngs).sum()
+
+        chex.assert_trees_all_equal_dtypes(jax.jit(jax.grad(loss))(params), params)
 
 
 def test_structure_of_a_function_contains_that_of_its_derivatives(rng):

@@ -67,7 +67,7 @@ class Uoro:
                 "The gradient of RNN with gradient=Uoro() needs a random key. Pass "
                 'rngs={"uoro": key} to `apply`.'
             )
-        theta = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in self.step.theta]
+        theta = [jnp.zeros(leaf.shape, s.dtype) for leaf in self.step.theta]
         signs = self._signs(key, 0)
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
 
@@ -88,9 +88,11 @@ class Uoro:
         rho1 = jnp.sqrt(_norm(immediate) / (_norm(nu) + _EPSILON)) + _EPSILON
         old = jnp.where(_norm(d_s) > 0, 1 / rho0, 0)
         return influence._replace(
-            s=rho0 * d_s + rho1 * nu,
+            s=(rho0 * d_s + rho1 * nu).astype(s.dtype),
             theta=jax.tree.map(
-                lambda a, b: old * a + b / rho1, influence.theta, immediate
+                lambda a, b: (old * a + b / rho1).astype(a.dtype),
+                influence.theta,
+                immediate,
             ),
             initial=initial,
             steps=influence.steps + 1,
