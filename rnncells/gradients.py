@@ -297,7 +297,7 @@ class Rflo(ForwardGradient):
     ones. They lie outside of the recurrence: stop the gradient of a readout at its
     inputs and add the random weights there to have them.
 
-    Reference: Murray, 2019, https://doi.org/10.7554/eLife.43299, equations 5 to 8.
+    Reference: Murray, 2019, https://doi.org/10.7554/eLife.43299.
     """
 
     def method(self, step):

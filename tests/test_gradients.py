@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import (
+    ALL_CELLS,
     CELLS,
     FEATURES,
     assert_close,
@@ -33,7 +34,7 @@ from rnncells.recurrence.forward.structure import dependencies
 
 BATCH, TIME = 2, 5
 # One cell of each structure: dense, several products in series, convolutions.
-DIFFERENT = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-peepholes"]
+DIFFERENT = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-1d"]
 
 
 class Problem:
@@ -79,7 +80,7 @@ class Problem:
 
 
 def problem_of(name, rng, **options):
-    case = CELLS[name]
+    case = ALL_CELLS[name]
     cell = case.make(param_dtype=jnp.result_type(float), **options)
     return Problem(cell, case.inputs(rng, BATCH, TIME), rng)
 
@@ -93,7 +94,7 @@ def differs(actual, expected):
     return max(float(jnp.max(jnp.abs(a - b))) for a, b in leaves) > 1e-3
 
 
-@each_cell(always=DIFFERENT)
+@each_cell([*CELLS, "ConvLSTMCell-1d", "StackedCell"], always=DIFFERENT)
 def test_exact_methods_equal_bptt(name, rng, float64):
     problem = problem_of(name, rng)
     value, gradient = problem.value_and_grad(Bptt())
@@ -300,6 +301,16 @@ def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
         "h": {"kernel": grads["U"]},
     }
     exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
+
+
+def test_snap_2_is_exact_in_a_dense_layer(rng, float64):
+    """Every unit reaches every other in one step."""
+    problem = problem_of("SimpleCell", rng)
+    value, gradient = problem.value_and_grad(Bptt())
+    found, by_method = problem.value_and_grad(SnAp(2))
+    assert_equal(found, value)
+    exactly(by_method, gradient)
+    assert differs(problem.value_and_grad(SnAp(1))[1], gradient)
 
 
 class LeakyCell(nn.Module):

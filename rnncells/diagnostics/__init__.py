@@ -14,8 +14,18 @@ need no change of a cell. `rnncells.plots` draws what they return.
   lyapunov_exponents    growth rates of disturbances of the carry
   saturation            how often each unit of a gate is near its bounds
   drift                 mean, standard deviation and norm of states over time
+  backward_graph        what reverse mode records, as PyTorch's `grad_fn` shows it
 """
 
+from rnncells.diagnostics.graph.backward_graph import BackwardGraph as BackwardGraph
+from rnncells.diagnostics.graph.nodes import Accumulate as Accumulate
+from rnncells.diagnostics.graph.nodes import Cut as Cut
+from rnncells.diagnostics.graph.nodes import Edge as Edge
+from rnncells.diagnostics.graph.nodes import Node as Node
+from rnncells.diagnostics.graph.nodes import Operation as Operation
+from rnncells.diagnostics.graph.nodes import Saved as Saved
+from rnncells.diagnostics.graph.tape import Tape as Tape
+from rnncells.diagnostics.graph.tracing import backward_graph as backward_graph
 from rnncells.diagnostics.jacobians import by_lag as by_lag
 from rnncells.diagnostics.jacobians import carry_gradients as carry_gradients
 from rnncells.diagnostics.jacobians import eigenvalues as eigenvalues

@@ -62,21 +62,33 @@ class Equations(NamedTuple):
         return {v: e for e in self.equations for v in variables(e)}
 
 
-def traced(function: Callable, *args: Tree) -> tuple[Equations, StructTree]:
+def is_call(equation: Any) -> bool:
+    """Says whether an equation is a call that can be replaced by what it calls."""
+    return equation.primitive.name in INLINED
+
+
+def traced(
+    function: Callable, *args: Tree, is_inlined: Callable[[Any], bool] = is_call
+) -> tuple[Equations, StructTree]:
     """Returns a function as equations, and the shapes and dtypes of its result.
 
     Args:
       function: a pure function.
       *args: arrays, or `jax.ShapeDtypeStruct`s.
+      is_inlined: says which equations are replaced by what they call.
     """
     nested, result = jax.make_jaxpr(function, return_shape=True)(*args)
-    inlined = partial(_inline, nested.jaxpr, nested.consts)
-    flat = jax.make_jaxpr(inlined)(*jax.tree.leaves(args))
+    flat = jax.make_jaxpr(as_function(nested, is_inlined))(*jax.tree.leaves(args))
     jaxpr, leaves = flat.jaxpr, iter(flat.jaxpr.invars)
     arguments = [[next(leaves) for _ in jax.tree.leaves(tree)] for tree in args]
     constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
     equations = needed(jaxpr.eqns, jaxpr.outvars)
     return Equations(arguments, equations, jaxpr.outvars, constants, jaxpr), result
+
+
+def as_function(jaxpr: Any, is_inlined: Callable[[Any], bool] = is_call) -> Callable:
+    """Returns what a jaxpr computes, as a function that returns a list."""
+    return partial(_inline, _open(jaxpr), getattr(jaxpr, "consts", ()), is_inlined)
 
 
 def is_variable(atom: Atom) -> bool:
@@ -146,15 +158,14 @@ def evaluate_over_time(
     return jax.vmap(of_step, axis_size=steps)(list(each.values()))
 
 
-def _inline(jaxpr, consts, *args):
+def _inline(jaxpr, consts, is_inlined, *args):
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
     for equation in jaxpr.eqns:
         operands = read(values, equation.invars)
-        if equation.primitive.name in INLINED:
+        if is_inlined(equation):
             inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-            own = getattr(inner, "consts", ())
-            results = _inline(_open(inner), own, *operands)
+            results = as_function(inner, is_inlined)(*operands)
         else:
             results = bind(equation, operands)
         values.update(zip(equation.outvars, results, strict=True))

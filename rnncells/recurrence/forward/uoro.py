@@ -1,7 +1,7 @@
 """Unbiased online recurrent optimization: a random influence of rank one.
 
 J is replaced by the product of two random vectors whose mean is J (Tallec and Ollivier,
-2017, https://arxiv.org/abs/1702.05043, equations 10 to 14). With random signs ν::
+2017, https://arxiv.org/abs/1702.05043, algorithm 1). With random signs ν::
 
     s̃_t = ρ0 D_t s̃_{t-1} + ρ1 ν
     θ̃_t = θ̃_{t-1} / ρ0 + ν^T L_t / ρ1

@@ -1,0 +1,270 @@
+"""Nodes and edges of a backward graph, as data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+# Leaves have the largest number, as in PyTorch: their gradients are added up first.
+LEAF_ORDER = 2**64 - 1
+
+
+class ArrayType(NamedTuple):
+    """Shape and dtype of an array.
+
+    >>> import jax.numpy as jnp
+    >>> str(ArrayType((2, 3), jnp.dtype("float32")))
+    'float32[2,3]'
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @classmethod
+    def of(cls, array: Any) -> "ArrayType":
+        """Returns shape and dtype of an array, a struct or a variable of a jaxpr."""
+        return cls(tuple(array.shape), array.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes of such an array."""
+        size = 1
+        for length in self.shape:
+            size *= length
+        return size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A value that an operation keeps for its backward pass.
+
+    Attributes:
+      formula: the value in the letters of the operation's equation, as `1 - z * z`.
+      source: `"operand"` if the operation reads it, `"result"` if it is what the
+        operation returns, `"computed"` if it exists only for the backward pass.
+      type: shape and dtype.
+      of: the array: equal for two nodes that keep the same array.
+      argument: name of the argument or the constant that it is; None for others.
+    """
+
+    formula: str
+    source: str
+    type: ArrayType
+    of: Any
+    argument: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.type.nbytes
+
+    def __str__(self) -> str:
+        name = f" (argument {self.argument})" if self.argument else ""
+        return f"{self.formula}{name}  {self.type}  {self.nbytes} bytes"
+
+
+@dataclass(frozen=True, eq=False)
+class Edge:
+    """Where a gradient goes.
+
+    Attributes:
+      node: the next node; None if the operand needs no gradient.
+      output: the number of the next node's output whose gradient it is.
+      type: shape and dtype of the gradient.
+      operand: what the edge belongs to: the operand's letter in the equation of an
+        operation, or the name of a result of the graph.
+    """
+
+    node: "Node | None"
+    output: int
+    type: ArrayType
+    operand: str
+
+    @property
+    def carries_gradient(self) -> bool:
+        """Whether a gradient flows along the edge: not to constants, not to cuts."""
+        return self.node is not None and not isinstance(self.node, Cut)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Node:
+    """A node: what happens to a gradient.
+
+    Attributes:
+      name: name of the operation, without PyTorch's ending `Backward0`.
+      order: number of the operation in the order of the forward pass, from 0
+        (PyTorch's `_sequence_nr`). The backward pass starts with the largest.
+      outputs: shapes and dtypes of the results, and so of the gradients that come in.
+      device: where the values are, as `cpu:0`; None if only shapes were given.
+    """
+
+    name: str
+    order: int
+    outputs: tuple[ArrayType, ...]
+    device: str | None
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Where the gradients of the operands go, with cuts; leaves have no edges."""
+        return ()
+
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        """Values that are kept for the backward pass."""
+        return ()
+
+    @property
+    def next_functions(self) -> tuple[tuple["Node | None", int], ...]:
+        """The edges as PyTorch has them: pairs of a node, or None, and a number."""
+        return tuple(
+            (edge.node, edge.output) if edge.carries_gradient else (None, 0)
+            for edge in self.edges
+        )
+
+    @property
+    def label(self) -> str:
+        """Name and number, which are unique in a graph."""
+        return f"{self.name} {self.order}"
+
+    def __repr__(self) -> str:
+        return f"<{self.label}>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Operation(Node):
+    """An operation that has a gradient.
+
+    Attributes:
+      forward: equation of the forward pass: `z = x * y`.
+      backward: equation of the backward pass. dz is the gradient of the loss with
+        respect to z: `dx = dz * y; dy = dz * x`.
+      words: the same in words.
+      inner: graphs of what the operation calls: the step of a scan, the branches of a
+        condition, a checkpointed function.
+    """
+
+    forward: str
+    backward: str
+    words: str
+    _edges: tuple[Edge, ...]
+    _saved: tuple[Saved, ...]
+    inner: tuple[Any, ...] = ()
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        return self._edges
+
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        return self._saved
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Accumulate(Node):
+    """A leaf: an argument's gradients are added up here.
+
+    Attributes:
+      argument: name of the argument: `params['hi']['kernel']`.
+    """
+
+    argument: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.argument}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Cut(Node):
+    """A leaf where gradients end, although the value depends on arguments.
+
+    Attributes:
+      reason: why: `stop_gradient`, or an operation whose derivative is zero.
+      arguments: names of the arguments that would get a gradient otherwise.
+    """
+
+    reason: str
+    arguments: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.reason})"
+
+
+def reachable(edges: tuple[Edge, ...]) -> Iterator[Node]:
+    """Yields the nodes that edges lead to, each once."""
+    seen, stack = set(), list(reversed(edges))
+    while stack:
+        node = stack.pop().node
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(node.edges))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """Nodes that can be reached from the results of a function.
+
+    Attributes:
+      name: name of the function.
+      results: an edge for each leaf of the function's result.
+      unreached: for each argument that requires a gradient and gets none, the reason.
+    """
+
+    name: str
+    results: tuple[Edge, ...]
+    unreached: dict[str, str]
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes in the order of the backward pass; leaves and cuts come last."""
+        found = list(reachable(self.results))
+        operations = [n for n in found if isinstance(n, Operation)]
+        operations.sort(key=lambda node: -node.order)
+        others = [n for n in found if not isinstance(n, Operation)]
+        others.sort(key=lambda node: isinstance(node, Cut))
+        return (*operations, *others)
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The nodes that are operations, in the order of the backward pass."""
+        return tuple(n for n in self.nodes if isinstance(n, Operation))
+
+    @property
+    def leaves(self) -> tuple[Accumulate, ...]:
+        """The nodes that add up the gradients of arguments."""
+        return tuple(n for n in self.nodes if isinstance(n, Accumulate))
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The nodes where gradients end."""
+        return tuple(n for n in self.nodes if isinstance(n, Cut))
+
+    @cached_property
+    def saved(self) -> tuple[Saved, ...]:
+        """The values kept for the backward pass, each array once."""
+        values = [value for node in self.operations for value in node.saved]
+        return tuple({value.of: value for value in reversed(values)}.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the values kept for the backward pass, each array once."""
+        return sum(value.nbytes for value in self.saved)
+
+    def incoming(self, node: Node) -> list[tuple[Node | None, Edge]]:
+        """Returns the edges that lead to a node, with the nodes where they start.
+
+        None stands for the start of the backward pass. The gradients of edges that lead
+        to the same output are added up.
+        """
+        found = [(None, edge) for edge in self.results if edge.node is node]
+        return found + [
+            (start, edge)
+            for start in self.nodes
+            for edge in start.edges
+            if edge.node is node
+        ]

@@ -1,0 +1,185 @@
+"""What an operation keeps for its backward pass, found by tracing that.
+
+`jax.vjp` of an operation returns a function that holds the values it needs. If it is
+traced, these values are variables of a jaxpr: an operand, a result, or what was
+computed from them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from rnncells.recurrence.jaxprs import inner_jaxprs, is_variable
+from rnncells.recurrence.pytrees import is_inexact
+
+# Formulas of computed values; others are named by their function: `cos(x)`.
+_INFIX = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "^"}
+_INFIX |= {"gt": ">", "lt": "<", "eq": "=", "ge": ">=", "le": "<="}
+_LONGEST_FORMULA = 30
+
+
+class Residual(NamedTuple):
+    """A value that a backward pass reads.
+
+    Attributes:
+      formula: the value, in the letters of operands (`x`) and results (`z`).
+      source: `"operand"`, `"result"` or `"computed"`.
+      number: of the operand or the result.
+      struct: shape and dtype.
+    """
+
+    formula: str
+    source: str
+    number: int
+    struct: Any
+
+
+class Derivative(NamedTuple):
+    """What the backward pass of an operation depends on.
+
+    Attributes:
+      passes: for each operand that requires a gradient, whether its gradient depends on
+        the gradient of the result: not if the derivative is zero everywhere.
+      residuals: values that the backward pass reads.
+    """
+
+    passes: list[bool]
+    residuals: list[Residual]
+
+
+def vjp_of(function: Callable, operands: Sequence[Any], wanted: Sequence[int]):
+    """Returns the results of an operation, and its backward pass as a function.
+
+    Args:
+      function: maps operands to a list of results.
+      operands: values of all operands.
+      wanted: numbers of the operands whose gradients the backward pass returns.
+    """
+
+    def at(*varied):
+        values = list(operands)
+        for k, value in zip(wanted, varied, strict=True):
+            values[k] = value
+        return function(*values)
+
+    return jax.vjp(at, *(operands[k] for k in wanted))
+
+
+def derivative(
+    function: Callable,
+    operands: Sequence[Any],
+    wanted: Sequence[int],
+    letters: Sequence[str],
+) -> Derivative:
+    """Traces the backward pass of an operation.
+
+    Args:
+      function: maps operands to a list of results.
+      operands: shapes and dtypes of variables, and values of constants.
+      wanted: numbers of the operands that require gradients.
+      letters: of the operands, for formulas.
+    """
+    traced = [k for k, v in enumerate(operands) if isinstance(v, jax.ShapeDtypeStruct)]
+
+    def forward(*values):
+        filled = list(operands)
+        for k, value in zip(traced, values, strict=True):
+            filled[k] = value
+        return vjp_of(function, filled, wanted)
+
+    structs = [operands[k] for k in traced]
+    jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
+    leaves, tree = jax.tree.flatten(vjp)
+    read, passes = _pulled_back(leaves, tree, results)
+    given = [letters[k] for k in traced]
+    formulas = _Formulas(jaxpr.jaxpr, given, traced, len(results))
+    kept = jaxpr.jaxpr.outvars[len(results) :]
+    variables = {
+        v: None
+        for v, is_read in zip(kept, read, strict=True)
+        if is_read and is_variable(v) and v not in jaxpr.jaxpr.constvars
+    }
+    return Derivative(passes, list(map(formulas.residual, variables)))
+
+
+def cotangents_of(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Returns cotangents of all results; `given` are those of the inexact ones."""
+    given = iter(given)
+    return [
+        next(given) if is_inexact(r) else np.zeros(r.shape, jax.dtypes.float0)
+        for r in results
+    ]
+
+
+def _pulled_back(leaves, tree, results):
+    """Returns which residuals are read, and which gradients depend on cotangents."""
+    inexact = [r for r in results if is_inexact(r)]
+
+    def pullback(leaves, given):
+        return tree.unflatten(leaves)(cotangents_of(results, given))
+
+    jaxpr = jax.make_jaxpr(pullback)(leaves, inexact).jaxpr
+    depends = set(jaxpr.invars[len(leaves) :])
+    needed = set(filter(is_variable, jaxpr.outvars))
+    for equation in jaxpr.eqns:
+        if depends.intersection(filter(is_variable, equation.invars)):
+            depends.update(equation.outvars)
+    for equation in reversed(jaxpr.eqns):
+        if needed.intersection(equation.outvars):
+            needed.update(filter(is_variable, equation.invars))
+    read = [v in needed for v in jaxpr.invars[: len(leaves)]]
+    return read, [is_variable(v) and v in depends for v in jaxpr.outvars]
+
+
+class _Formulas:
+    """Formulas of the variables of a traced forward pass."""
+
+    def __init__(self, jaxpr, letters, numbers, results):
+        self._operands = dict(zip(jaxpr.invars, zip(letters, numbers), strict=True))
+        outputs = jaxpr.outvars[:results]
+        names = ["z"] if results == 1 else [f"z{k}" for k in range(results)]
+        self._results = {
+            v: (name, k)
+            for k, (v, name) in enumerate(zip(outputs, names, strict=True))
+            if is_variable(v)
+        }
+        self._makers = {v: e for e in jaxpr.eqns for v in e.outvars}
+
+    def residual(self, variable) -> Residual:
+        struct = jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+        if variable in self._operands:
+            formula, number = self._operands[variable]
+            return Residual(formula, "operand", number, struct)
+        if variable in self._results:
+            formula, number = self._results[variable]
+            return Residual(formula, "result", number, struct)
+        formula = self._formula(variable)
+        if len(formula) > _LONGEST_FORMULA:
+            formula = "computed"
+        return Residual(formula, "computed", -1, struct)
+
+    def _formula(self, atom) -> str:
+        if not is_variable(atom):
+            return f"{atom.val:g}" if atom.aval.shape == () else "constant"
+        for known in (self._operands, self._results):
+            if atom in known:
+                return known[atom][0]
+        equation = self._makers.get(atom)
+        if equation is None:
+            return "constant"
+        name = equation.primitive.name
+        if inner_jaxprs(equation) or len(equation.outvars) > 1:
+            return "computed by " + equation.params.get("name", name)
+        if name in ("broadcast_in_dim", "convert_element_type", "copy"):
+            return self._formula(equation.invars[0])
+        terms = [self._formula(v) for v in equation.invars]
+        if name == "one_minus_square":
+            return f"1 - {terms[0]}^2"
+        if name == "integer_pow":
+            return f"{terms[0]}^{equation.params['y']}"
+        if name in _INFIX and len(terms) == 2:
+            terms = [f"({t})" if " " in t else t for t in terms]
+            return f" {_INFIX[name]} ".join(terms)
+        return f"{name}({', '.join(terms)})"

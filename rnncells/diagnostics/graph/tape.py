@@ -1,0 +1,210 @@
+"""A run of a backward graph: values are recorded, gradients are added up."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.diagnostics.graph.nodes import ArrayType, Edge, Graph, Operation
+from rnncells.diagnostics.graph.program import Program, Recorded
+from rnncells.diagnostics.graph.saved import cotangents_of, vjp_of
+from rnncells.recurrence.jaxprs import read
+from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
+
+
+class Tape:
+    """The values that one forward pass kept, and the gradients added up so far.
+
+    `graph.record(*args)` returns a tape. Another forward pass has another tape.
+
+    >>> import jax.numpy as jnp
+    >>> from rnncells.diagnostics import backward_graph
+    >>> x = jnp.float32(2)
+    >>> graph = backward_graph(lambda x: x**3, x)
+    >>> tape = graph.record(x)
+    >>> tape.backward(retain_graph=True)
+    {'x': Array(12., dtype=float32)}
+    >>> tape.backward()
+    {'x': Array(12., dtype=float32)}
+    >>> tape.gradients
+    {'x': Array(24., dtype=float32)}
+
+    Attributes:
+      graph: the graph.
+      result: the result of the function.
+      gradients: for each argument that a gradient has reached, by its name, the sum of
+        its gradients over all calls of `backward` (PyTorch's `.grad`). To start again
+        at 0, call `gradients.clear()`.
+    """
+
+    def __init__(self, graph: Graph, program: Program, args: tuple[Any, ...]):
+        """Runs the forward pass.
+
+        Args:
+          graph: the graph.
+          program: its steps.
+          args: arguments of the function.
+        """
+        _check_arguments(program.arguments, args)
+        self.graph = graph
+        self.gradients: dict[str, jax.Array] = {}
+        # Shapes and dtypes of the nodes' results, and their backward passes.
+        self._vjps: dict[Operation, tuple[list[StructTree], Any]] = {}
+        self._edges: dict[Operation, tuple[Edge, ...]] = {}
+        leaves = self._forward(program, jax.tree.leaves((program.bound, args)))
+        self.result = jax.tree.unflatten(jax.tree.structure(program.result), leaves)
+
+    def backward(
+        self, cotangent: chex.ArrayTree | None = None, retain_graph: bool = False
+    ) -> dict[str, jax.Array]:
+        """Runs the backward pass, and adds its gradients to `gradients`.
+
+        Gradients are those of `jax.vjp`: for complex arguments, the conjugates of
+        PyTorch's.
+
+        Args:
+          cotangent: gradient of the loss with respect to the result, in the structure,
+            shapes and dtypes of the result. Default: None: 1, for a real scalar.
+          retain_graph: whether the saved values are kept for another backward pass.
+
+        Returns:
+          For each argument that a gradient reaches, by its name, the gradient of this
+          call. Arguments in `graph.unreached` are not there.
+
+        Raises:
+          ValueError: the result is no real scalar and `cotangent` is None, or
+            `cotangent` does not have the structure, shapes and dtypes of the result; or
+            no result requires a gradient.
+          RuntimeError: the saved values were released by an earlier call without
+            `retain_graph=True`.
+          NotImplementedError: the graph has a `while` loop, which has no reverse mode.
+        """
+        self._check_saved()
+        start = self._start(cotangent)
+        found = self._run(start)
+        if not retain_graph:
+            self._release()
+        for name, gradient in found.items():
+            total = self.gradients.get(name)
+            self.gradients[name] = gradient if total is None else total + gradient
+        return found
+
+    def _check_saved(self) -> None:
+        missing = [node for node in self.graph.operations if node not in self._vjps]
+        if missing:
+            (first, *_) = missing
+            formulas = ", ".join(value.formula for value in first.saved)
+            raise RuntimeError(
+                "`backward` needs the values that the forward pass saved, got a tape "
+                f"that has released them: for example, {first.label} needs {formulas}. "
+                "Pass `retain_graph=True` to every call of `backward` but the last, or "
+                "run `graph.record` again."
+            )
+
+    def _release(self) -> None:
+        for node in self.graph.operations:
+            if node.saved:
+                del self._vjps[node]
+
+    def _forward(self, program: Program, leaves: list[Any]) -> list[jax.Array]:
+        equations, reachable = program.equations, set(self.graph.operations)
+        variables = [v for argument in equations.arguments for v in argument]
+        arrays = map(jnp.asarray, leaves)
+        values = equations.constants | dict(zip(variables, arrays, strict=True))
+        for step in program.steps:
+            operands = read(values, step.operands)
+            recorded = program.recorded.get(step)
+            if recorded is None or recorded.node not in reachable:
+                results = step.function(*operands)
+            else:
+                results = self._record(step, recorded, operands)
+            values.update(zip(step.results, results, strict=True))
+        results = read(values, equations.results)
+        return [jnp.asarray(result) for result in results]
+
+    def _record(self, step, recorded: Recorded, operands) -> list[jax.Array]:
+        if recorded.node.name == "While":
+            raise NotImplementedError(
+                "reverse-mode differentiation is not defined for `while` loops, got "
+                f"{recorded.node.label}. Use `jax.lax.scan`, or `fori_loop` with a "
+                "number of steps that is known when the function is traced."
+            )
+        results, vjp = vjp_of(step.function, operands, recorded.wanted)
+        self._vjps[recorded.node] = structs(results), vjp
+        self._edges[recorded.node] = recorded.edges
+        return results
+
+    def _start(self, cotangent) -> list[tuple[Edge, jax.Array]]:
+        """Returns the edges of the results with their gradients."""
+        edges = self.graph.results
+        if not any(edge.carries_gradient for edge in edges):
+            raise ValueError(
+                f"the result of `{self.graph.name}` must depend on an argument that "
+                "requires a gradient, got a graph without operations and leaves. See "
+                "`graph.unreached` for the reasons."
+            )
+        expected = structs(self.result)
+        if cotangent is None:
+            leaves = jax.tree.leaves(expected)
+            if len(leaves) != 1 or leaves[0].shape or not _is_real(leaves[0]):
+                raise ValueError(
+                    "`cotangent` can be omitted only if the result is one real scalar, "
+                    f"got a result of {_shown(expected)}. Pass `cotangent`: the "
+                    "gradient of the loss with respect to the result, with the same "
+                    "structure, for example ones."
+                )
+            cotangent = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), expected)
+        elif structs(cotangent) != expected:
+            raise ValueError(
+                "`cotangent` must have the structure, shapes and dtypes of the result, "
+                f"{_shown(expected)}, got {_shown(structs(cotangent))}."
+            )
+        arrays = map(jnp.asarray, jax.tree.leaves(cotangent))
+        pairs = zip(edges, arrays, strict=True)
+        return [(edge, array) for edge, array in pairs if edge.carries_gradient]
+
+    def _run(self, start: list[tuple[Edge, jax.Array]]) -> dict[str, jax.Array]:
+        """Returns the gradients of the leaves."""
+        received: dict[tuple[Any, int], jax.Array] = {}
+
+        def send(edge, gradient):
+            key = edge.node, edge.output
+            total = received.get(key)
+            received[key] = gradient if total is None else total + gradient
+
+        for edge, gradient in start:
+            send(edge, gradient)
+        for node in self.graph.operations:
+            results, vjp = self._vjps[node]
+            # An output that is not used has the gradient 0.
+            given = [
+                received.pop((node, k))
+                if (node, k) in received
+                else jnp.zeros(result.shape, result.dtype)
+                for k, result in enumerate(results)
+                if is_inexact(result)
+            ]
+            gradients = vjp(cotangents_of(results, given))
+            for edge, gradient in zip(self._edges[node], gradients, strict=True):
+                send(edge, gradient)
+        leaves = self.graph.leaves
+        return {leaf.argument: received[leaf, 0] for leaf in leaves}
+
+
+def _check_arguments(expected: tuple[StructTree, ...], args: tuple[Any, ...]) -> None:
+    if structs(args) != expected:
+        raise ValueError(
+            "the arguments of `record` must have the structure, shapes and dtypes that "
+            f"the graph was made from, {_shown(expected)}, got {_shown(structs(args))}."
+        )
+
+
+def _is_real(leaf: StructTree) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _shown(tree: StructTree) -> str:
+    """Returns shapes and dtypes in short: `(float32[2,3], float32[])`."""
+    kinds = jax.tree.map(lambda leaf: str(ArrayType.of(leaf)), tree)
+    return str(kinds).replace("'", "")

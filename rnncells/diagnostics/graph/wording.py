@@ -1,0 +1,317 @@
+"""The equations of the operations and of their backward passes, in symbols and words.
+
+In all equations, z is the result, x and y are the operands, and dx is the gradient of
+the loss with respect to x. Gradients are JAX's: nothing is conjugated.
+"""
+
+from typing import Any, NamedTuple
+
+
+class Wording(NamedTuple):
+    """What an operation computes, and what its backward pass does with a gradient.
+
+    Attributes:
+      forward: equation of the forward pass.
+      backward: equation of the backward pass.
+      words: the backward pass in words.
+    """
+
+    forward: str
+    backward: str
+    words: str
+
+
+# Letters of operands where they are not x, or x and y.
+LETTERS = {
+    "Addmm": ("b", "x", "W"),
+    "Convolution": ("x", "W"),
+    "Index": ("x", "i"),
+    "Mm": ("x", "W"),
+    "Mv": ("W", "x"),
+    "Where": ("c", "x", "y"),
+}
+
+_PLACED = "The gradient is put back to the place that the values came from."
+
+WORDINGS = {
+    "Abs": Wording("z = |x|", "dx = dz * sign(x)", "The gradient times the sign."),
+    "Add": Wording("z = x + y", "dx = dz; dy = dz", "Both terms get the gradient."),
+    "Addmm": Wording(
+        "z = x W + b",
+        "db = sum of dz over rows; dx = dz W^T; dW = x^T dz",
+        "The bias gets the sum over rows, each factor gets the product of the gradient "
+        "with the other factor, transposed.",
+    ),
+    "Amax": Wording(
+        "z = max(x)",
+        "dx = dz where x = z, else 0",
+        "The largest elements share the gradient.",
+    ),
+    "Amin": Wording(
+        "z = min(x)",
+        "dx = dz where x = z, else 0",
+        "The smallest elements share the gradient.",
+    ),
+    "Bmm": Wording(
+        "z = x y, one product for each index of the batch",
+        "dx = dz y^T; dy = x^T dz",
+        "Each factor gets the product of the gradient with the other one, transposed.",
+    ),
+    "Cat": Wording(
+        "z = [x1, x2, ...]",
+        "dx1, dx2, ... = parts of dz",
+        "Each array gets its part of the gradient.",
+    ),
+    "Checkpoint": Wording(
+        "z = f(x), without saved values",
+        "f(x) is computed again; dx = dz f'(x)",
+        "The function runs again, and its backward pass follows.",
+    ),
+    "Clamp": Wording(
+        "z = clamp(x)",
+        "dx = dz where x is in the range, else 0",
+        "The gradient passes where nothing was clamped.",
+    ),
+    "Clone": Wording("z = x", "dx = dz", "The gradient passes unchanged."),
+    "Complex": Wording(
+        "z = x + i y",
+        "dx = Re(dz); dy = -Im(dz)",
+        "The real part goes to x, the negative imaginary part to y.",
+    ),
+    "Cond": Wording(
+        "z = branch(x)",
+        "dx = dz branch'(x)",
+        "The backward pass of the branch that was taken.",
+    ),
+    "Conj": Wording("z = conj(x)", "dx = conj(dz)", "The gradient is conjugated."),
+    "ConstantPadNd": Wording(
+        "z = x between constants",
+        "dx = part of dz",
+        "The gradient of the padding is dropped.",
+    ),
+    "Convolution": Wording(
+        "z = x * W (convolution)",
+        "dx = dz convolved with the flipped W; dW = x correlated with dz",
+        "Each operand gets the gradient, convolved with the other one.",
+    ),
+    "Cos": Wording(
+        "z = cos(x)", "dx = -dz * sin(x)", "The gradient times the negative sine."
+    ),
+    "Cumsum": Wording(
+        "z = cumulative sum of x",
+        "dx = cumulative sum of dz from the end",
+        "Each element gets the gradients of all later sums.",
+    ),
+    "Div": Wording(
+        "z = x / y",
+        "dx = dz / y; dy = -dz * x / y^2",
+        "The numerator gets the gradient divided by the denominator, the denominator "
+        "gets it times minus the quotient, divided by the denominator.",
+    ),
+    "Dot": Wording(
+        "z = x . y",
+        "dx = dz y; dy = dz x",
+        "Each vector gets the other one, times the gradient.",
+    ),
+    "Erf": Wording(
+        "z = erf(x)",
+        "dx = dz * 2 / sqrt(pi) * exp(-x^2)",
+        "The gradient times the derivative of the error function.",
+    ),
+    "Exp": Wording("z = exp(x)", "dx = dz * z", "The gradient times the result."),
+    "Expand": Wording(
+        "z = x, repeated",
+        "dx = sum of dz over the repeated axes",
+        "The gradients of all copies are added up.",
+    ),
+    "Expm1": Wording(
+        "z = exp(x) - 1", "dx = dz * (z + 1)", "The gradient times the exponential."
+    ),
+    "Flip": Wording(
+        "z = x, reversed", "dx = dz, reversed", "The gradient is reversed back."
+    ),
+    "Imag": Wording("z = Im(x)", "dx = -i dz", "The gradient times -i."),
+    "Index": Wording(
+        "z = x[i]",
+        "dx = 0, with dz added at i",
+        "The gradient is added at the indices that were read.",
+    ),
+    "Log": Wording("z = log(x)", "dx = dz / x", "The gradient divided by the operand."),
+    "Log1P": Wording(
+        "z = log(1 + x)", "dx = dz / (1 + x)", "The gradient divided by 1 + x."
+    ),
+    "LogSoftmax": Wording(
+        "z = x - log(sum of exp(x))",
+        "dx = dz - exp(z) * sum of dz",
+        "The gradient minus the probabilities times its sum.",
+    ),
+    "Maximum": Wording(
+        "z = max(x, y)",
+        "dx = dz where x > y; dy = dz where y > x; half each where x = y",
+        "The larger operand gets the gradient; equal ones share it.",
+    ),
+    "Mean": Wording(
+        "z = mean of x",
+        "dx = dz / n",
+        "Each of n elements gets the gradient divided by n.",
+    ),
+    "Minimum": Wording(
+        "z = min(x, y)",
+        "dx = dz where x < y; dy = dz where y < x; half each where x = y",
+        "The smaller operand gets the gradient; equal ones share it.",
+    ),
+    "Mm": Wording(
+        "z = x W",
+        "dx = dz W^T; dW = x^T dz",
+        "Each factor gets the product of the gradient with the other one, transposed.",
+    ),
+    "Mul": Wording(
+        "z = x * y",
+        "dx = dz * y; dy = dz * x",
+        "Each factor gets the gradient times the other factor.",
+    ),
+    "Mv": Wording(
+        "z = W x",
+        "dW = dz x^T; dx = W^T dz",
+        "The matrix gets the outer product of the gradient with the vector, the vector "
+        "gets the transposed matrix times the gradient.",
+    ),
+    "Neg": Wording("z = -x", "dx = -dz", "The gradient changes its sign."),
+    "Permute": Wording(
+        "z = x, with permuted axes",
+        "dx = dz, with the axes in their old order",
+        "The axes of the gradient are permuted back.",
+    ),
+    "Real": Wording("z = Re(x)", "dx = dz", "The gradient becomes complex."),
+    "Reciprocal": Wording(
+        "z = 1 / x", "dx = -dz * z^2", "The gradient times minus the squared result."
+    ),
+    "Relu": Wording(
+        "z = max(x, 0)",
+        "dx = dz where x > 0, else 0",
+        "The gradient passes where the operand is positive.",
+    ),
+    "Rsqrt": Wording(
+        "z = 1 / sqrt(x)",
+        "dx = -dz / 2 * z / x",
+        "The gradient times minus half of the result divided by the operand.",
+    ),
+    "Rsub": Wording("z = c - x", "dx = -dz", "The gradient changes its sign."),
+    "Scan": Wording(
+        "carry, z_t = step(carry, x_t), for each t",
+        "the backward pass of the step, from the last t to the first",
+        "The gradient of the carry flows back in time; gradients of constants are "
+        "added up over all steps.",
+    ),
+    "Select": Wording("z = x[i]", "dx = 0, with dz at i", _PLACED),
+    "Sigmoid": Wording(
+        "z = sigmoid(x)",
+        "dx = dz * z * (1 - z)",
+        "The gradient times the result times one minus the result.",
+    ),
+    "Silu": Wording(
+        "z = x * sigmoid(x)",
+        "dx = dz * (s + z * (1 - s)) with s = sigmoid(x)",
+        "The gradient times the derivative of the function.",
+    ),
+    "Sin": Wording("z = sin(x)", "dx = dz * cos(x)", "The gradient times the cosine."),
+    "Slice": Wording("z = part of x", "dx = 0, with dz in that part", _PLACED),
+    "Split": Wording(
+        "z0, z1, ... = parts of x",
+        "dx = [dz0, dz1, ...]",
+        "The gradients of the parts are put side by side; a part that is not used "
+        "counts as 0.",
+    ),
+    "Sqrt": Wording(
+        "z = sqrt(x)", "dx = dz / (2 * z)", "The gradient divided by twice the result."
+    ),
+    "Squeeze": Wording("z = x, fewer axes", "dx = dz, reshaped", "Axes are added."),
+    "Stack": Wording(
+        "z = [x1, x2, ...] on a new axis",
+        "dx1, dx2, ... = parts of dz",
+        "Each array gets its part of the gradient.",
+    ),
+    "Sub": Wording(
+        "z = x - y",
+        "dx = dz; dy = -dz",
+        "The first operand gets the gradient, the second its negative.",
+    ),
+    "Sum": Wording(
+        "z = sum of x",
+        "dx = dz, repeated",
+        "Each element gets the gradient of the sum.",
+    ),
+    "T": Wording("z = x^T", "dx = dz^T", "The gradient is transposed."),
+    "Tanh": Wording(
+        "z = tanh(x)",
+        "dx = dz * (1 - z^2)",
+        "The gradient times one minus the squared result.",
+    ),
+    "ToCopy": Wording(
+        "z = x in another dtype",
+        "dx = dz in the dtype of x",
+        "The gradient is converted back.",
+    ),
+    "Unbind": Wording(
+        "z0, z1, ... = x[0], x[1], ...",
+        "dx = [dz0, dz1, ...]",
+        "The gradients of the parts are stacked; a part that is not used counts as 0.",
+    ),
+    "Unsqueeze": Wording("z = x, more axes", "dx = dz, reshaped", "Axes are removed."),
+    "View": Wording("z = x, reshaped", "dx = dz, reshaped", "The shape is restored."),
+    "Where": Wording(
+        "z = x where c, else y",
+        "dx = dz where c, else 0; dy = 0 where c, else dz",
+        "Each element of the gradient goes where its value came from.",
+    ),
+    "While": Wording(
+        "z = body(... body(x))",
+        "not defined",
+        "JAX has no reverse mode for loops whose number of steps is not known; "
+        "`jax.lax.scan` has.",
+    ),
+}
+
+
+def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:
+    """Returns the equations of an operation.
+
+    Args:
+      name: name of the node.
+      exponent: of a power, if it is a number; otherwise None.
+      letters: of the operands.
+    """
+    if name == "Pow":
+        return _power(exponent)
+    if name in WORDINGS:
+        return WORDINGS[name]
+    return Wording(
+        f"z = {name}({', '.join(letters)})",
+        f"dx = dz * derivative of {name}",
+        "JAX differentiates the function as a whole, by its own rule if it has one.",
+    )
+
+
+def operand_letters(name: str, count: int) -> tuple[str, ...]:
+    """Returns the letters of an operation's operands."""
+    given = LETTERS.get(name, ("x",) if count == 1 else ("x", "y"))
+    if len(given) == count and name not in ("Cat", "Stack"):
+        return given
+    return tuple(f"x{k + 1}" for k in range(count))
+
+
+def _power(exponent):
+    if exponent is None:
+        return Wording(
+            "z = x^y",
+            "dx = dz * y * x^(y - 1); dy = dz * z * log(x)",
+            "The base gets the gradient times the exponent times the base to the power "
+            "of one less; the exponent gets it times the result times log(x).",
+        )
+    less = exponent - 1
+    power = "x" if less == 1 else f"x^{less:g}"
+    return Wording(
+        f"z = x^{exponent:g}",
+        f"dx = dz * {exponent:g} * {power}",
+        "The gradient times the exponent times the base to the power of one less.",
+    )

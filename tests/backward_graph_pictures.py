@@ -1,0 +1,35 @@
+"""The pictures of docs/backward-graph.md, from the examples on the page.
+
+    python -m tests.backward_graph_pictures    # writes docs/backward-graph/*.svg
+
+A picture `backward-graph/NAME.svg` shows the graph that the examples call NAME.
+"""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "backward-graph.md"
+
+
+def run_examples() -> dict:
+    """Runs the page's examples one after the other, and returns their names."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    namespace = {}
+    for block in blocks:
+        exec(compile(block, PAGE.name, "exec"), namespace)
+    return namespace
+
+
+def pictures() -> dict[Path, str]:
+    """Returns the SVG file that each picture on the page should be."""
+    namespace = run_examples()
+    names = re.findall(r"\]\(backward-graph/(\w+)\.svg\)", PAGE.read_text())
+    folder = PAGE.with_suffix("")
+    return {folder / f"{name}.svg": namespace[name].svg() for name in names}
+
+
+if __name__ == "__main__":
+    for path, picture in pictures().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(picture)

@@ -1,0 +1,757 @@
+"""The backward graph: PyTorch's examples node for node, values, pictures, the page."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CELLS, assert_close, each_cell, random_setting
+from jax.extend import core as jex
+from peers import peer
+
+import rnncells
+from rnncells.diagnostics import Accumulate, Cut, Operation, backward_graph
+from rnncells.diagnostics.graph.names import matches_torch
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "backward-graph.md"
+
+
+def drawn(edge, output=0):
+    """A graph in short: `("Mul", operand, operand)`, an argument's name, or None.
+
+    Operands that are an output other than 0 are pairs with its number.
+    """
+    node = getattr(edge, "node", edge)
+    if node is None:
+        return None
+    if isinstance(node, Accumulate):
+        return node.argument
+    operands = [
+        drawn(after) if number == 0 else (drawn(after), number)
+        for after, number in node.next_functions
+    ]
+    return (node.name, *operands)
+
+
+def polynomial(a, b):
+    return 3 * a**3 - b**2
+
+
+def product(a, b, d):
+    c = a * b
+    return c * d
+
+
+def first_and_last(x):
+    first, _, last = x
+    return first * last
+
+
+def linear(params, x):
+    return x @ params["weight"].T + params["bias"]
+
+
+def lstm_cell(params, x, h, c):
+    """The step of torch.nn.LSTMCell, in the order in which PyTorch computes it."""
+    gates = linear(params["ih"], x) + linear(params["hh"], h)
+    i, f, g, o = jnp.split(gates, 4, axis=-1)
+    i, f, g, o = nn.sigmoid(i), nn.sigmoid(f), nn.tanh(g), nn.sigmoid(o)
+    c = f * c + i * g
+    return o * nn.tanh(c)
+
+
+A, B = jnp.array([2.0, 3.0]), jnp.array([6.0, 4.0])
+
+
+def test_polynomial_of_pytorchs_tutorial():
+    """https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html."""
+    graph = backward_graph(polynomial, A, B)
+    (result,) = graph.results
+    assert drawn(result) == ("Sub", ("Mul", ("Pow", "a"), None), ("Pow", "b"))
+    assert result.node.next_functions[0][0].next_functions[1] == (None, 0)
+    gradients = graph.record(A, B).backward(jnp.ones(2))
+    np.testing.assert_array_equal(gradients["a"], [36, 81])
+    np.testing.assert_array_equal(gradients["b"], [-12, -8])
+
+
+def test_operands_that_need_no_gradient_are_none():
+    a, b, d = map(jnp.float32, (2, 3, 4))
+    graph = backward_graph(product, a, b, d, argnums=(0, 2))
+    node = graph.results[0].node
+    assert drawn(node) == ("Mul", ("Mul", "a", None), "d")
+    (mul, zero), (leaf, also_zero) = node.next_functions
+    assert (mul.name, zero) == ("Mul", 0)
+    assert (leaf.name, leaf.argument, also_zero) == ("Accumulate", "d", 0)
+    assert mul.next_functions[1] == (None, 0)
+    assert [edge.node for edge in mul.edges][1] is None
+    assert graph.record(a, b, d).backward() == {"a": 12, "d": 6}
+
+
+def test_unbind_has_numbered_outputs_and_one_that_is_not_used():
+    x = jnp.array([2.0, 3.0, 5.0])
+    graph = backward_graph(first_and_last, x)
+    node = graph.results[0].node
+    (first, zero), (last, two) = node.next_functions
+    assert first is last and first.name == "Unbind"
+    assert (zero, two) == (0, 2)
+    assert len(first.outputs) == 3
+    assert {edge.output for _, edge in graph.incoming(first)} == {0, 2}
+    np.testing.assert_array_equal(graph.record(x).backward()["x"], [5, 0, 2])
+
+
+def test_rows_of_a_matrix_are_outputs_of_unbind():
+    graph = backward_graph(lambda x: sum(list(x)), jnp.ones((3, 2)))
+    unbind = graph.operations[-1]
+    assert unbind.name == "Unbind"
+    assert {edge.output for _, edge in graph.incoming(unbind)} == {0, 1, 2}
+
+
+def test_linear_layer_lists_its_parameters_once():
+    params = {"weight": jnp.ones((4, 3)), "bias": jnp.ones(4)}
+    x = jnp.ones((5, 3))
+    graph = backward_graph(linear, params, x, argnums=0)
+    assert drawn(graph.results[0]) == (
+        "Addmm",
+        "params['bias']",
+        None,
+        ("T", "params['weight']"),
+    )
+    # Flax keeps weights as (in, out): nothing is transposed.
+    layer = nn.Dense(4)
+    variables = layer.init(jax.random.key(0), x)
+    graph = backward_graph(layer.bind(variables), x)
+    expected = ("Addmm", "params['bias']", "inputs", "params['kernel']")
+    assert drawn(graph.results[0]) == expected
+
+
+def lstm_arguments():
+    def weights(features_in):
+        return {"weight": jnp.ones((16, features_in)), "bias": jnp.ones(16)}
+
+    params = {"ih": weights(3), "hh": weights(4)}
+    return params, jnp.ones((2, 3)), jnp.zeros((2, 4)), jnp.zeros((2, 4))
+
+
+def test_lstm_step_of_pytorch():
+    graph = backward_graph(lstm_cell, *lstm_arguments(), argnums=0)
+
+    def affine(name):
+        weight = ("T", f"params['{name}']['weight']")
+        return ("Addmm", f"params['{name}']['bias']", None, weight)
+
+    split = ("Split", ("Add", affine("ih"), affine("hh")))
+    i, f, o = (("Sigmoid", gate) for gate in (split, (split, 1), (split, 3)))
+    c = ("Add", ("Mul", f, None), ("Mul", i, ("Tanh", (split, 2))))
+    assert drawn(graph.results[0]) == ("Mul", o, ("Tanh", c))
+    assert [leaf.argument for leaf in graph.leaves] == [
+        "params['ih']['bias']",
+        "params['ih']['weight']",
+        "params['hh']['bias']",
+        "params['hh']['weight']",
+    ]
+
+
+def test_order_numbers_follow_the_forward_pass():
+    graph = backward_graph(polynomial, A, B)
+    assert [n.label for n in graph.operations] == ["Sub 3", "Pow 2", "Mul 1", "Pow 0"]
+    # Leaves have PyTorch's largest number.
+    assert [leaf.order for leaf in graph.leaves] == [2**64 - 1] * 2
+
+
+def test_nodes_have_the_device_of_their_values():
+    first, second = jax.devices()[:2]
+    a, b = jax.device_put(A, second), jax.device_put(B, second)
+    graph = backward_graph(polynomial, a, b)
+    assert {node.device for node in graph.nodes} == {f"cpu:{second.id}"}
+    graph = backward_graph(polynomial, jax.device_put(A, first), b)
+    devices = {node.label: node.device for node in graph.nodes}
+    assert devices["Accumulate a"] == f"cpu:{first.id}"
+    assert devices["Sub 3"] == f"cpu:{first.id}, cpu:{second.id}"
+    struct = jax.ShapeDtypeStruct((2,), jnp.float32)
+    graph = backward_graph(polynomial, struct, struct)
+    assert {node.device for node in graph.nodes} == {None}
+
+
+def test_second_backward_pass_adds_to_the_gradients():
+    x = jnp.float32(2)
+    graph = backward_graph(lambda x: x**3, x)
+    tape = graph.record(x)
+    assert tape.result == 8
+    assert tape.backward(retain_graph=True) == {"x": 12}
+    assert tape.gradients == {"x": 12}
+    assert tape.backward() == {"x": 12}
+    assert tape.gradients == {"x": 24}
+    expected = (
+        r"^`backward` needs the values that the forward pass saved, got a tape that "
+        r"has released them: for example, Pow 0 needs 3 \* x\^2\. Pass "
+        r"`retain_graph=True` to every call of `backward` but the last, or run "
+        r"`graph.record` again\.$"
+    )
+    with pytest.raises(RuntimeError, match=expected):
+        tape.backward()
+    assert tape.gradients == {"x": 24}
+    # Another forward pass is another tape.
+    assert graph.record(x).backward() == {"x": 12}
+
+
+def test_backward_pass_without_saved_values_can_be_repeated():
+    """As in PyTorch: nothing was released."""
+    tape = backward_graph(lambda a, b: (a + b).sum(), A, B).record(A, B)
+    tape.backward()
+    tape.backward()
+    np.testing.assert_array_equal(tape.gradients["a"], [2, 2])
+
+
+def test_gradients_of_an_argument_that_is_used_twice_are_added_up():
+    graph = backward_graph(lambda x: x * x, A)
+    (leaf,) = graph.leaves
+    assert [edge.operand for _, edge in graph.incoming(leaf)] == ["x", "y"]
+    gradients = graph.record(A).backward(jnp.ones(2))
+    np.testing.assert_array_equal(gradients["x"], 2 * A)
+
+
+# One function of JAX and of PyTorch each, of two matrices that require gradients.
+SINGLE = {
+    "subtract a number": (lambda a, b: a - 3, lambda torch, a, b: a - 3),
+    "subtract from a number": (lambda a, b: 3 - a, lambda torch, a, b: 3 - a),
+    "add to a number": (lambda a, b: 3 + a, lambda torch, a, b: 3 + a),
+    "divide by a number": (lambda a, b: a / 3, lambda torch, a, b: a / 3),
+    "divide": (lambda a, b: a / b, lambda torch, a, b: a / b),
+    "broadcast": (lambda a, b: a * b[0], lambda torch, a, b: a * b[0]),
+    "negate": (lambda a, b: -a, lambda torch, a, b: -a),
+    "square": (lambda a, b: jnp.square(a), lambda torch, a, b: a.square()),
+    "power of a number": (lambda a, b: a**2.5, lambda torch, a, b: a**2.5),
+    "power": (lambda a, b: a**b, lambda torch, a, b: a**b),
+    "exp": (lambda a, b: jnp.exp(a), lambda torch, a, b: a.exp()),
+    "log1p": (lambda a, b: jnp.log1p(a), lambda torch, a, b: a.log1p()),
+    "sqrt": (lambda a, b: jnp.sqrt(a), lambda torch, a, b: a.sqrt()),
+    "abs": (lambda a, b: abs(a), lambda torch, a, b: abs(a)),
+    "maximum": (jnp.maximum, lambda torch, a, b: torch.maximum(a, b)),
+    "relu": (lambda a, b: nn.relu(a), lambda torch, a, b: a.relu()),
+    "silu": (
+        lambda a, b: nn.silu(a),
+        lambda torch, a, b: torch.nn.functional.silu(a),
+    ),
+    "log_softmax": (lambda a, b: nn.log_softmax(a), lambda t, a, b: a.log_softmax(1)),
+    "clamp": (lambda a, b: jnp.clip(a, 0, 1), lambda torch, a, b: a.clamp(0, 1)),
+    "where": (
+        lambda a, b: jnp.where(a > 0, a, b),
+        lambda torch, a, b: torch.where(a > 0, a, b),
+    ),
+    "where of a number": (
+        lambda a, b: jnp.where(a > 0, a, 0.0),
+        lambda torch, a, b: torch.where(a > 0, a, 0.0),
+    ),
+    "matrices": (lambda a, b: a @ b.T, lambda torch, a, b: a @ b.T),
+    "matrix and vector": (lambda a, b: a @ b[0], lambda torch, a, b: a @ b[0]),
+    "vectors": (lambda a, b: a[0] @ b[1], lambda torch, a, b: a[0] @ b[1]),
+    "product and row": (
+        lambda a, b: a @ b.T + b[:, 0],
+        lambda torch, a, b: torch.addmm(mat2=b.T, input=b[:, 0], mat1=a),
+    ),
+    "sum": (lambda a, b: a.sum(), lambda torch, a, b: a.sum()),
+    "sum of rows": (lambda a, b: a.sum(0), lambda torch, a, b: a.sum(0)),
+    "mean": (lambda a, b: a.mean(), lambda torch, a, b: a.mean()),
+    "mean of rows": (lambda a, b: a.mean(0), lambda torch, a, b: a.mean(0)),
+    "standard deviation": (lambda a, b: a.std(), lambda torch, a, b: a.std()),
+    "largest": (lambda a, b: a.max(), lambda torch, a, b: a.amax()),
+    "join": (lambda a, b: jnp.concatenate([a, b]), lambda t, a, b: t.cat([a, b])),
+    "slice": (lambda a, b: a[:, 1:], lambda torch, a, b: a[:, 1:]),
+    "new axis": (lambda a, b: a[:, None], lambda torch, a, b: a[:, None]),
+    "rows by index": (
+        lambda a, b: a[jnp.array([0, 0])],
+        lambda torch, a, b: a[torch.tensor([0, 0])],
+    ),
+    "reshape": (lambda a, b: a.reshape(-1), lambda torch, a, b: a.reshape(-1)),
+    "repeat": (
+        lambda a, b: jnp.broadcast_to(a, (4, 2, 3)),
+        lambda torch, a, b: a.expand(4, 2, 3),
+    ),
+    "dtype": (
+        lambda a, b: a.astype(jnp.bfloat16),
+        lambda torch, a, b: a.to(torch.bfloat16),
+    ),
+    "part": (
+        lambda a, b: jnp.split(a, 3, 1)[2],
+        lambda torch, a, b: torch.split(a, 1, 1)[2],
+    ),
+    "detach": (
+        lambda a, b: a * jax.lax.stop_gradient(b),
+        lambda torch, a, b: a * b.detach(),
+    ),
+    "argument": (lambda a, b: a + a * b, lambda torch, a, b: a + a * b),
+}
+
+
+def assert_equals_torch(graph, torch_result):
+    """Walks both graphs: names, output numbers, and which nodes are one node."""
+    matched, stack = {}, [(graph.results[0].node, torch_result.grad_fn)]
+    while stack:
+        node, function = stack.pop()
+        if node is None or function is None:
+            assert node is None and function is None
+            continue
+        if node in matched:
+            assert matched[node] is function
+            continue
+        matched[node] = function
+        assert matches_torch(node.name, function.name())
+        following = function.next_functions
+        assert [n for _, n in node.next_functions] == [n for _, n in following]
+        pairs = zip(node.next_functions, following, strict=True)
+        stack += [(ours, theirs) for (ours, _), (theirs, _) in pairs]
+    assert len(set(matched.values())) == len(matched)
+    operations = [n for n in matched if isinstance(n, Operation)]
+    in_our_order = sorted(operations, key=lambda n: n.order)
+    in_their_order = sorted(operations, key=lambda n: matched[n]._sequence_nr())
+    assert in_our_order == in_their_order
+    for leaf in set(matched) - set(operations):
+        assert matched[leaf]._sequence_nr() == leaf.order
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_operations_equal_those_of_pytorch(name, rng):
+    torch = peer("torch")
+    ours, theirs = SINGLE[name]
+    a, b = rng.uniform(0.1, 1, (2, 2, 3)).astype(np.float32)
+    leaves = [torch.tensor(v, requires_grad=True) for v in (a, b)]
+    assert_equals_torch(backward_graph(ours, a, b), theirs(torch, *leaves))
+
+
+def test_examples_equal_the_graphs_of_pytorch():
+    torch = peer("torch")
+    a, b, d = (torch.ones(2, requires_grad=k != 1) for k in range(3))
+    graph = backward_graph(product, A, B, A, argnums=(0, 2))
+    assert_equals_torch(graph, product(a, b, d))
+    b = torch.ones(2, requires_grad=True)
+    assert_equals_torch(backward_graph(polynomial, A, B), polynomial(a, b))
+    x = torch.ones(3, requires_grad=True)
+    first, _, last = x.unbind()
+    graph = backward_graph(first_and_last, jnp.ones(3))
+    assert_equals_torch(graph, first * last)
+    params, x, h, c = lstm_arguments()
+    layer = torch.nn.Linear(3, 16)
+    graph = backward_graph(linear, params["ih"], x, argnums=0)
+    assert_equals_torch(graph, layer(torch.ones(2, 3)))
+    cell = torch.nn.LSTMCell(3, 4)
+    graph = backward_graph(lstm_cell, params, x, h, c, argnums=0)
+    assert_equals_torch(graph, cell(torch.ones(2, 3))[0])
+
+
+def test_stop_gradient_is_a_cut():
+    def fn(x, w):
+        return 2 * jax.lax.stop_gradient(x * w) * w
+
+    graph = backward_graph(fn, A, B)
+    (mul,) = graph.operations
+    assert mul.next_functions[0] == (None, 0)
+    cut, leaf = (edge.node for edge in mul.edges)
+    assert isinstance(cut, Cut) and cut.reason == "stop_gradient"
+    assert cut.arguments == ("w", "x")
+    assert [node for node, _ in graph.incoming(cut)] == [mul]
+    assert leaf.argument == "w"
+    assert graph.unreached == {"x": "stop_gradient"}
+    expected = jax.grad(lambda *args: fn(*args).sum(), argnums=1)(A, B)
+    gradients = graph.record(A, B).backward(jnp.ones(2))
+    assert set(gradients) == {"w"}
+    np.testing.assert_array_equal(gradients["w"], expected)
+
+
+def test_stop_gradient_of_a_constant_is_no_cut():
+    graph = backward_graph(lambda x: x * jax.lax.stop_gradient(B), A)
+    assert graph.cuts == () and graph.unreached == {}
+
+
+def test_derivative_that_is_zero_everywhere_is_a_cut():
+    graph = backward_graph(lambda x, y: x * jnp.floor(y), A, B)
+    (cut,) = graph.cuts
+    assert (cut.reason, cut.arguments) == ("Floor has the derivative 0", ("y",))
+    assert graph.unreached == {"y": "Floor has the derivative 0"}
+
+
+def test_arguments_that_are_not_used_are_listed():
+    graph = backward_graph(lambda used, unused: used, A, {"a": B})
+    assert graph.unreached == {"unused['a']": "no result depends on it"}
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_truncation_of_1997_is_visible_at_the_activations(truncated):
+    cell = rnncells.LSTM1997Cell(2, 1, truncate_gradient=truncated)
+    x = jax.ShapeDtypeStruct((5, 3), jnp.float32)
+    carry = jax.eval_shape(cell.initialize_carry, jax.random.key(0), x)
+    params = jax.eval_shape(cell.init, jax.random.key(0), carry, x)
+
+    def step(params, carry, x):
+        s, y = carry
+        return cell.apply(params, (s, y), x)
+
+    graph = backward_graph(step, params, carry, x)
+    reached = {leaf.argument for leaf in graph.leaves}
+    assert "carry[0]" in reached  # s, the states of the cells
+    assert ("carry[1]" in reached) != truncated  # y, the activations
+    if truncated:
+        (cut,) = graph.cuts
+        assert (cut.reason, cut.arguments) == ("stop_gradient", ("carry[1]",))
+        (addmm,) = {node for node, _ in graph.incoming(cut)}
+        assert addmm.name == "Addmm" and addmm.edges[1].node is cut
+        assert "stop_gradient, before carry[1]; reached from" in graph.text()
+    else:
+        assert graph.cuts == ()
+
+
+def saved_by_vjp(fn, *args):
+    """Bytes of the arrays that the function of `jax.vjp` holds, traced."""
+
+    def residuals(*args):
+        return jax.tree.leaves(jax.vjp(fn, *args)[1])
+
+    jaxpr = jax.make_jaxpr(residuals)(*args).jaxpr
+    kept = {v for v in jaxpr.outvars if not isinstance(v, jex.Literal)}
+    kept -= set(jaxpr.constvars)
+    return sum(v.aval.size * v.aval.dtype.itemsize for v in kept)
+
+
+@each_cell()
+def test_every_cell_has_its_parameters_once_and_the_residuals_of_jax(name, rng):
+    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+
+    def step(params, carry, x):
+        return cell.apply(params, carry, x)
+
+    graph = backward_graph(step, params, carry, x)
+    paths = jax.tree_util.tree_leaves_with_path((params,))
+    expected = [f"params{jax.tree_util.keystr(path[1:])}" for path, _ in paths]
+    leaves = [leaf.argument for leaf in graph.leaves]
+    assert sorted(n for n in leaves if n.startswith("params")) == sorted(expected)
+    assert graph.saved_bytes == saved_by_vjp(step, params, carry, x)
+    check_svg(graph)
+
+
+@pytest.mark.parametrize("name", ["GRUCell", "ConvLSTMCell-peepholes", "LSTM1997Cell"])
+def test_gradients_equal_those_of_jax(name, rng, float64):
+    cell, params, carry, x = random_setting(CELLS[name], rng, 2)
+
+    def step(params, carry, x):
+        return cell.apply(params, carry, x)
+
+    tape = backward_graph(step, params, carry, x).record(params, carry, x)
+    result, vjp = jax.vjp(step, params, carry, x)
+    assert_close(tape.result, result, rtol=1e-12)
+    cotangent = jax.tree.map(lambda y: jnp.asarray(rng.normal(size=y.shape)), result)
+    check_gradients(tape, tape.backward(cotangent), vjp(cotangent))
+
+
+def check_gradients(tape, gradients, expected, names=("params", "carry", "x")):
+    for name, tree in zip(names, expected, strict=True):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            label = name + jax.tree_util.keystr(path)
+            if label in tape.graph.unreached:
+                assert label not in gradients
+                np.testing.assert_array_equal(leaf, 0)
+            else:
+                np.testing.assert_allclose(gradients[label], leaf, 1e-12, 1e-12)
+
+
+def rows_of_tanh(x):
+    def step(carry, x_t):
+        carry = jnp.tanh(carry + x_t)
+        return carry, carry * jnp.argmax(x_t)
+
+    return jax.lax.scan(step, jnp.zeros(3), x)[1]
+
+
+@jax.custom_vjp
+def tripled(x):
+    return 3 * x
+
+
+# The rule is wrong on purpose: the graph must follow the rule, not the values.
+tripled.defvjp(lambda x: (3 * x, x), lambda x, g: (g * x,))
+
+FUNCTIONS = {
+    "scan": (rows_of_tanh, ["Scan"]),
+    "custom rule": (tripled, ["Tripled"]),
+    "relu": (nn.relu, ["Relu"]),
+    "cond": (lambda x: jax.lax.cond(True, jnp.sin, jnp.cos, x), ["Cond"]),
+    "checkpoint": (jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))), ["Checkpoint"]),
+    "fori_loop": (
+        lambda x: jax.lax.fori_loop(0, 3, lambda k, c: c * jnp.cos(c), x),
+        ["Scan"],
+    ),
+    "jit": (jax.jit(lambda x: jax.jit(jnp.sin)(jnp.exp(x))), ["Sin", "Exp"]),
+    "softmax": (nn.softmax, ["Div", "Unsqueeze", "Sum", "Exp", "Sub"]),
+    "complex": (lambda x: jnp.abs(x * (1 + 2j)) ** 2, ["Pow", "Abs", "Mul", "ToCopy"]),
+    "integers": (lambda x: x * jnp.argmax(x), ["Mul"]),
+    "set": (lambda x: x.at[0].set(1.0), ["IndexPut"]),
+    "vmap": (jax.vmap(lambda x: jnp.outer(x, x)), ["Mul", "Unsqueeze", "Unsqueeze"]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_calls_are_single_nodes_with_the_gradients_of_jax(name, rng):
+    fn, names = FUNCTIONS[name]
+    x = jnp.asarray(rng.standard_normal((2, 3)), jnp.float32)
+    graph = backward_graph(fn, x)
+    assert [node.name for node in graph.operations] == names
+    result, vjp = jax.vjp(fn, x)
+    (gradient,) = graph.record(x).backward(jnp.ones_like(result)).values()
+    np.testing.assert_allclose(gradient, vjp(jnp.ones_like(result))[0], rtol=1e-6)
+    check_svg(graph)
+
+
+def test_calls_have_graphs_of_what_they_call():
+    (scan,) = backward_graph(rows_of_tanh, jnp.ones((2, 3))).operations
+    (step,) = scan.inner
+    # The first carry is a constant; after one step it depends on the inputs.
+    assert {leaf.argument for leaf in step.leaves} == {"carry[0]", "input[0]"}
+    assert [edge.operand for edge in step.results] == ["carry[0]", "output[0]"]
+    assert [n.name for n in step.operations] == ["Mul", "Tanh", "Add"]
+    assert (
+        "  | Backward graph of step:"
+        in backward_graph(rows_of_tanh, jnp.ones((2, 3))).text()
+    )
+    with pytest.raises(ValueError, match="the graph inside a node, `step`"):
+        step.record(A)
+
+    def either(x, y):
+        return jax.lax.cond(x.sum() > 0, lambda x, y: x * y, lambda x, y: x, x, y)
+
+    (cond,) = backward_graph(either, A, B).operations
+    second, first = (graph.results[0].node for graph in cond.inner)
+    assert (first.name, second.argument) == ("Mul", "x")
+
+
+@pytest.mark.parametrize("implementation", ["auto", "scan"])
+def test_layers_and_bound_layers(implementation, rng, float64):
+    rnn = rnncells.RNN(rnncells.GRUCell(4), implementation=implementation)
+    x = jnp.asarray(rng.standard_normal((2, 5, 3)))
+    variables = rnn.init(jax.random.key(0), x)
+    lengths = jnp.array([5, 2])
+
+    def loss(params, x, lengths):
+        return jnp.sum(rnn.apply(params, x, seq_lengths=lengths) ** 2)
+
+    graph = backward_graph(loss, variables, x, lengths)
+    assert {n.name for n in graph.operations} & {"Scan", "Run"}
+    tape = graph.record(variables, x, lengths)
+    expected = jax.grad(loss, argnums=(0, 1))(variables, x, lengths)
+    check_gradients(tape, tape.backward(), expected, ("params", "x"))
+
+    graph = backward_graph(rnn.bind(variables), x)
+    result, vjp = jax.vjp(
+        lambda params: rnn.apply({"params": params}, x), variables["params"]
+    )
+    tape = graph.record(x)
+    gradients = tape.backward(jnp.ones_like(result))
+    check_gradients(tape, gradients, vjp(jnp.ones_like(result)), ("params",))
+
+
+def test_methods_of_bound_modules():
+    cell = rnncells.LSTMCell(4)
+    x = jnp.ones((2, 3))
+    carry = cell.initialize_carry(jax.random.key(0), x)
+    bound = cell.bind(cell.init(jax.random.key(0), carry, x))
+    graph = backward_graph(bound.project, x, argnums=())
+    names = [f"params['{name}']['kernel']" for name in ("ii", "if", "ig", "io")]
+    assert [leaf.argument for leaf in graph.leaves] == names
+
+
+def test_loops_of_unknown_length_are_drawn_but_not_run():
+    def fn(x):
+        return jax.lax.while_loop(lambda x: x < 9, lambda x: 2 * x, x)
+
+    graph = backward_graph(fn, jnp.float32(1))
+    (node,) = graph.operations
+    assert node.name == "While" and "no reverse mode" in node.words
+    with pytest.raises(NotImplementedError, match="`while` loops, got While 0"):
+        graph.record(jnp.float32(1))
+
+
+# What the equations of elementwise operations are made of.
+MATHEMATICS = {name: getattr(np, name) for name in ("exp", "log", "sin", "cos", "sqrt")}
+MATHEMATICS |= {"pi": np.pi, "sign": np.sign}
+ELEMENTWISE = [
+    *(jnp.exp, jnp.log, jnp.log1p, jnp.expm1, jnp.sin, jnp.cos, jnp.tanh, nn.sigmoid),
+    *(jnp.sqrt, jax.lax.rsqrt, jnp.square, jnp.negative, jnp.abs, jax.lax.erf),
+    *(lambda x: x**3, lambda x: x**2.5, jnp.reciprocal, lambda x: 3 - x),
+    *(jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.power),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ELEMENTWISE)))
+def test_equations_are_the_derivatives(number, float64):
+    """The text of each equation, evaluated as Python."""
+    fn = ELEMENTWISE[number]
+    x, y, dz = 0.7, 0.4, 1.3
+    args = (x, y) if fn in ELEMENTWISE[-5:] else (x,)
+    z, vjp = jax.vjp(fn, *args)
+    (node,) = backward_graph(fn, *args).operations
+    terms = dict(term.split(" = ") for term in node.backward.split("; "))
+    values = MATHEMATICS | {"x": x, "y": y, "z": float(z), "dz": dz}
+    found = [eval(t.replace("^", "**"), {}, values) for t in terms.values()]
+    np.testing.assert_allclose(found, vjp(dz), rtol=1e-12)
+
+
+def test_saved_values_are_formulas_with_their_bytes():
+    graph = backward_graph(lambda x, y: jnp.exp(x) * jnp.sin(y), A, B)
+    saved = {node.label: [str(v) for v in node.saved] for node in graph.operations}
+    assert saved == {
+        "Mul 2": ["x  float32[2]  8 bytes", "y  float32[2]  8 bytes"],
+        "Sin 1": ["cos(x)  float32[2]  8 bytes"],
+        "Exp 0": ["z  float32[2]  8 bytes"],
+    }
+    # The result of Exp is an operand of Mul: one array.
+    assert graph.saved_bytes == 24
+
+
+def test_only_values_that_are_read_are_saved():
+    graph = backward_graph(lambda x, y: x * y, A, B, argnums=0)
+    (value,) = graph.saved
+    assert (value.formula, value.argument, value.nbytes) == ("y", "y", 8)
+
+
+def test_text_says_everything():
+    text = backward_graph(polynomial, A, B).text()
+    assert text == str(backward_graph(polynomial, A, B))
+    assert text.startswith(
+        """Backward graph of polynomial: 4 operations, 2 leaves, 16 bytes saved
+
+result <- Sub 3, output 0  float32[2]
+
+Sub 3: z = x - y  on cpu:0
+  backward: dx = dz; dy = -dz
+  The first operand gets the gradient, the second its negative.
+  output 0: float32[2]
+  dx -> Mul 1, output 0  float32[2]
+  dy -> Pow 2, output 0  float32[2]
+
+Pow 2: z = x^2  on cpu:0
+"""
+    )
+    assert "  saves 2 * x  float32[2]  8 bytes\n" in text
+    assert text.endswith(
+        """Leaves, where gradients are added up:
+  a  float32[2] on cpu:0  from Pow 0
+  b  float32[2] on cpu:0  from Pow 2"""
+    )
+
+
+def strange(params, x):
+    return jnp.exp(params['<"&\\>'] * x)
+
+
+def test_dot_and_mermaid_have_all_nodes_and_edges():
+    graph = backward_graph(strange, {'<"&\\>': A}, B)
+    edges = sum(edge.node is not None for node in graph.nodes for edge in node.edges)
+    dot, mermaid = graph.dot(), graph.mermaid()
+    assert dot.startswith('digraph "strange" {') and dot.endswith("}\n")
+    assert r"params['<\"&\\\\>']" in dot
+    assert mermaid.startswith("flowchart TD\n")
+    strings = re.compile(r'"(?:[^"\\]|\\.)*"')
+    for text, node, edge in [
+        (dot, r"^  (n\d+) \[shape=\w+, label=\"\"\];$", r"^  (n\d+|r0) -> (n\d+) \["),
+        (mermaid, r"^  (n\d+)(?:\[|\(\[)\"\"", r"^  (n\d+|r0) --> *\|\"\"\| (n\d+)$"),
+    ]:
+        bare = strings.sub('""', text)
+        nodes = re.findall(node, bare, re.MULTILINE)
+        assert nodes == [f"n{k}" for k, _ in enumerate(graph.nodes)]
+        found = re.findall(edge.replace("--> *", "-->"), bare, re.MULTILINE)
+        assert len(found) == edges + 1
+        assert {end for _, end in found} <= set(nodes)
+    assert "#34;" in mermaid and "<" not in strings.findall(mermaid)[1].replace(
+        "<br/>", ""
+    )
+
+
+def check_svg(graph):
+    """The picture is XML; its boxes are in the view and apart; no node is missing."""
+    root = ElementTree.fromstring(graph.svg())
+    space = "{http://www.w3.org/2000/svg}"
+    _, _, width, height = map(float, root.get("viewBox").split())
+    boxes = [
+        tuple(float(box.get(k)) for k in ("x", "y", "width", "height"))
+        for box in root.iter(f"{space}rect")
+    ]
+    assert len(boxes) == len(graph.nodes) + len(graph.results)
+    edges = [p for p in root.iter(f"{space}path") if p.get("marker-end")]
+    every = [e for n in graph.nodes for e in n.edges] + list(graph.results)
+    assert len(edges) == sum(edge.node is not None for edge in every)
+    for k, (x, y, w, h) in enumerate(boxes):
+        assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+        for x2, y2, w2, h2 in boxes[:k]:
+            is_beside = x + w <= x2 + 0.2 or x2 + w2 <= x + 0.2
+            assert is_beside or y + h <= y2 or y2 + h2 <= y
+
+
+def test_svg_shows_names_and_escapes_them():
+    graph = backward_graph(strange, {'<"&\\>': A}, B)
+    check_svg(graph)
+    root = ElementTree.fromstring(graph.svg())
+    texts = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "params['<\"&\\\\>']" in texts
+    assert "dx = dz * y" in texts and "0: float32[2]" in texts
+    assert graph._repr_svg_() == graph.svg()
+
+
+def test_cuts_are_dashed_in_pictures():
+    graph = backward_graph(lambda x, y: x * jax.lax.stop_gradient(y), A, B)
+    assert "stroke-dasharray" in graph.svg()
+    assert "style=dashed" in graph.dot() and "-.->" in graph.mermaid()
+
+
+ERRORS = {
+    "no scalar": (
+        lambda: backward_graph(polynomial, A, B).record(A, B).backward(),
+        ValueError,
+        r"^`cotangent` can be omitted only if the result is one real scalar, got a "
+        r"result of float32\[2\]\. Pass `cotangent`",
+    ),
+    "complex scalar": (
+        lambda: backward_graph(lambda z: z**2, 2j).record(2j).backward(),
+        ValueError,
+        r"got a result of complex64\[\]",
+    ),
+    "cotangent": (
+        lambda: backward_graph(polynomial, A, B).record(A, B).backward(jnp.ones(3)),
+        ValueError,
+        r"^`cotangent` must have the structure, shapes and dtypes of the result, "
+        r"float32\[2\], got float32\[3\]\.$",
+    ),
+    "arguments": (
+        lambda: backward_graph(polynomial, A, B).record(A, {"b": B}),
+        ValueError,
+        r"\(float32\[2\], float32\[2\]\), got \(float32\[2\], \{b: float32\[2\]\}\)",
+    ),
+    "no gradient": (
+        lambda: backward_graph(jnp.floor, A).record(A).backward(A),
+        ValueError,
+        r"^the result of `floor` must depend on an argument that requires a gradient",
+    ),
+    "integers": (
+        lambda: backward_graph(jnp.multiply, A, 2, argnums=1),
+        TypeError,
+        r"^argument 1 must have floating or complex leaves, .* got .*\['int32'\]",
+    ),
+    "out of range": (
+        lambda: backward_graph(polynomial, A, B, argnums=2),
+        ValueError,
+        r"^`argnums` must be in \[0, 2\), because there are 2 arguments, got 2\.$",
+    ),
+    "twice": (
+        lambda: backward_graph(polynomial, A, B, argnums=(0, -2)),
+        ValueError,
+        r"^`argnums` must name each argument once, got \[0, -2\]\.$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_say_what_to_do(name):
+    call, error, message = ERRORS[name]
+    with pytest.raises(error, match=message):
+        call()
