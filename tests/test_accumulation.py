@@ -191,8 +191,9 @@ def test_counts_are_weights_booleans_or_small_integers(count, float64):
 
 @pytest.mark.parametrize("truncate_gradient", [True, False])
 def test_gradients_of_half_precision_are_added_up_in_float32(truncate_gradient):
-    """bfloat16 has no numbers between 256 and 258."""
-    params, batches = jnp.bfloat16([1]), np.array([[256.0]] + [[1.0]] * 8, np.float32)
+    """In bfloat16, adding 1 to 256 or 260 leaves them as they are."""
+    ones = [1.0] * 4
+    params, batches = jnp.bfloat16([1]), np.float32([*ones, 256, *ones])[:, None]
 
     def losses(params, batch, carry):
         return *linear(params, batch), carry
