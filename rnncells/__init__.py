@@ -75,7 +75,7 @@ Submodules, which need no import of their own:
   plots                 pictures of these values; needs matplotlib
   interop               weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
-  reference             one LSTM step and its derivatives, for reading
+  reference             steps of four cells and their derivatives, to read
   legacy                runs code for Flax <= 0.6.11 unchanged
   migrate               rewrites such code: command `rnncells migrate`
   cells, layers         files of the cells and layers above

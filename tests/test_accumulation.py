@@ -88,6 +88,43 @@ def test_micro_batches_of_packed_rows_equal_the_padded_batch(layer):
     exactly((found.loss, found.gradient), jax.jit(jax.value_and_grad(mean))(params))
 
 
+def test_windows_whose_gradients_flow_on_equal_the_padded_batch(layer):
+    """Sequences are packed into rows, which are cut into windows."""
+    rnn, params, x = layer
+    plan = packing.plan(LENGTHS, row_length=8, rows=2)
+    windows = jax.tree.map(
+        lambda leaf: jnp.moveaxis(jnp.reshape(leaf, (2, 4, 2, *leaf.shape[2:])), 1, 0),
+        (plan.pack(x), plan.resets, plan.mask),
+    )
+
+    def losses(params, batch, carry):
+        x, resets, mask = batch
+        carry, y = rnn.apply(
+            params,
+            x,
+            resets=resets,
+            mask=mask,
+            initial_carry=carry,
+            return_carry=True,
+        )
+        return sum_of(y, mask), mask.sum(), carry
+
+    def mean(params):
+        y = rnn.apply(params, x, seq_lengths=jnp.asarray(LENGTHS))
+        return sum_of(y, np.arange(TIME) < LENGTHS[:, None]) / LENGTHS.sum()
+
+    start = rnn.initialize_carry(None, x[:2, 0])
+    run = jax.jit(partial(accumulate, losses), static_argnames="truncate_gradient")
+    found = run(params, windows, carry=start, truncate_gradient=False)
+    loss, gradient = jax.jit(jax.value_and_grad(mean))(params)
+    exactly((found.loss, found.gradient), (loss, gradient))
+    # The truncated gradient has equal values, and is another one.
+    cut = run(params, windows, carry=start)
+    exactly((cut.loss, cut.count, cut.carry), (loss, found.count, found.carry))
+    differences = jax.tree.map(lambda a, b: abs(a - b).max(), cut.gradient, gradient)
+    assert max(jax.tree.leaves(differences)) > 1e-2
+
+
 def test_windows_equal_truncated_backpropagation(layer):
     """With the carry, and with lengths that end in one of the windows."""
     rnn, params, x = layer
@@ -136,3 +173,65 @@ def test_cotangent_weighs_losses_that_are_no_scalar(layer):
         accumulate(of_steps, params, by_micro_batch(x))
     with pytest.raises(ValueError, match=r"`cotangent` must .* \(5,\), got \(4,\)"):
         accumulate(of_steps, params, by_micro_batch(x), cotangent=weights[1:])
+
+
+def linear(params, batch):
+    """Has the gradient `batch`, and one term."""
+    return jnp.sum(params * batch), 1
+
+
+@pytest.mark.parametrize("count", [0.25, True, np.int8(60)], ids=str)
+def test_counts_are_weights_booleans_or_small_integers(count, float64):
+    batches = np.arange(6.0).reshape(3, 2)
+    params = np.array([1.0, 2.0])
+    found = accumulate(lambda *given: (linear(*given)[0], count), params, batches)
+    exactly(found.gradient, jnp.asarray(batches.sum(0) / (3 * float(count))))
+    assert found.count == 3 * float(count)
+
+
+@pytest.mark.parametrize("truncate_gradient", [True, False])
+def test_gradients_of_half_precision_are_added_up_in_float32(truncate_gradient):
+    """In bfloat16, adding 1 to 256 or 260 leaves them as they are."""
+    ones = [1.0] * 4
+    params, batches = jnp.bfloat16([1]), np.float32([*ones, 256, *ones])[:, None]
+
+    def losses(params, batch, carry):
+        return *linear(params, batch), carry
+
+    found = accumulate(
+        losses, params, batches, carry=(), truncate_gradient=truncate_gradient
+    )
+    assert found.gradient.dtype == params.dtype
+    assert found.gradient == jnp.bfloat16(264 / 9)
+
+
+@pytest.mark.parametrize(
+    "result, carry, message",
+    [
+        (lambda s: s, None, r"2 values, \(sum of losses, count\), got 1\."),
+        (lambda s: (s, 1, s), None, r"got 3\. .* also pass `carry`"),
+        (lambda s: (s, 1), 0.0, r"3 values, \(sum of losses, count, carry\), got 2"),
+        (lambda s: (s, np.ones(2)), None, r"a scalar as its count, got .* \(2,\)"),
+        (lambda s: (s, 1, 1), 0.0, r"carry .* argument, float32\(\), got int32\(\)"),
+        (lambda s: (s, 1, [s]), (0.0,), r"carry .*, \('float32\(\)',\), got \["),
+    ],
+)
+def test_wrong_results_of_losses_are_named(result, carry, message):
+    def losses(params, batch, *carry):
+        return result(jnp.sum(params * batch))
+
+    with pytest.raises(ValueError, match=f"`losses` must return .*{message}"):
+        accumulate(losses, jnp.ones(2), np.ones((3, 2)), carry=carry)
+
+
+@pytest.mark.parametrize(
+    "batches", [np.ones((0, 2)), 1.0, (), (np.ones((3, 2)), np.ones((2, 2)))]
+)
+def test_batches_without_equal_leading_axes_raise(batches):
+    with pytest.raises(ValueError, match="`batches` must be arrays with equal leading"):
+        accumulate(linear, jnp.ones(2), batches)
+
+
+def test_gradients_flow_on_only_between_windows():
+    with pytest.raises(ValueError, match="truncate_gradient=False needs windows"):
+        accumulate(linear, jnp.ones(2), np.ones((3, 2)), truncate_gradient=False)

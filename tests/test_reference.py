@@ -68,46 +68,6 @@ def test_step_and_derivatives_equal_those_of_the_cell(batch, use_bias, rng, floa
     exactly(by_hand(params, carry, x), by_jax(params, carry, x))
 
 
-def test_derivatives_equal_those_of_pytorch(rng, float64):
-    torch = peer("torch")
-    cell = torch.nn.LSTMCell(FEATURES_IN, FEATURES, dtype=torch.float64)
-
-    def leaf(*shape):
-        return torch.tensor(rng.standard_normal(shape), requires_grad=True)
-
-    x, c, h = leaf(BATCH, FEATURES_IN), leaf(BATCH, FEATURES), leaf(BATCH, FEATURES)
-    d_c, d_h = rng.standard_normal((2, BATCH, FEATURES))
-    h_after, c_after = cell(x, (h, c))
-    torch.autograd.backward((c_after, h_after), (torch.tensor(d_c), torch.tensor(d_h)))
-
-    def tree(of):
-        """Returns PyTorch's arrays as the tree of an LSTMCell, with both biases."""
-        sides = (
-            ("i", cell.weight_ih, cell.bias_ih),
-            ("h", cell.weight_hh, cell.bias_hh),
-        )
-        return {
-            side + gate: {"kernel": kernel.T, "bias": bias}
-            for side, kernels, biases in sides
-            for gate, kernel, bias in zip(
-                "ifgo", np.split(of(kernels), 4), np.split(of(biases), 4), strict=True
-            )
-        }
-
-    def value(tensor):
-        return tensor.detach().numpy()
-
-    def gradient(tensor):
-        return tensor.grad.numpy()
-
-    carry, d_carry = (value(c), value(h)), (d_c, np.zeros_like(d_h))
-    ((c_, h_), _) = lstm_step(tree(value), carry, value(x))
-    got = lstm_step_vjp(tree(value), carry, value(x), d_carry, d_h)
-
-    exactly((c_, h_), (value(c_after), value(h_after)))
-    exactly(got, (tree(gradient), (gradient(c), gradient(h)), gradient(x)))
-
-
 def test_output_and_carry_add_up(rng, float64):
     """What comes by the output comes as well by `h` of the carry."""
     _, variables, carry, x = random_setting(CASE, rng, BATCH)
@@ -124,41 +84,46 @@ def test_output_and_carry_add_up(rng, float64):
     assert_equal(vjp(params, carry, x, (d_c, d_h)), by_output)
 
 
-# Name of the case, step, its derivatives, and the names of its gates.
+def with_options(step, step_vjp, **options):
+    return partial(step, **options), partial(step_vjp, **options)
+
+
+# Name of the case: batch, step and derivatives, and each gate's input kernel.
+LSTM_1997 = {"in": "ii", "c": "ig", "out": "io"}
 FORMS = {
-    "SimpleCell": (elman_step, elman_step_vjp, ["a"]),
-    "LSTMCell": (lstm_step, lstm_step_vjp, ["f", "g", "i", "o"]),
-    "GRUCell": (gru_step, gru_step_vjp, ["n", "r", "z"]),
+    "SimpleCell": ((BATCH,), (elman_step, elman_step_vjp), {"a": "i"}),
+    "LSTMCell": ((2, 6), (lstm_step, lstm_step_vjp), {a: f"i{a}" for a in "ifgo"}),
+    "GRUCell": ((BATCH,), (gru_step, gru_step_vjp), {a: f"i{a}" for a in "rzn"}),
     "GRUCell-reset-before": (
-        partial(gru_step, reset_after=False),
-        partial(gru_step_vjp, reset_after=False),
-        ["n", "r", "z"],
+        (),
+        with_options(gru_step, gru_step_vjp, reset_after=False),
+        {a: f"i{a}" for a in "rzn"},
     ),
-    "LSTM1997Cell": (lstm1997_step, lstm1997_step_vjp, ["c", "in", "out"]),
+    "LSTM1997Cell": ((2, 6), (lstm1997_step, lstm1997_step_vjp), LSTM_1997),
     "LSTM1997Cell-full-gradient": (
-        lstm1997_step,
-        partial(lstm1997_step_vjp, truncate_gradient=False),
-        ["c", "in", "out"],
+        (BATCH,),
+        (lstm1997_step, partial(lstm1997_step_vjp, truncate_gradient=False)),
+        LSTM_1997,
     ),
     "LSTM1997Cell-cells-feed-back": (
-        lstm1997_step,
-        lstm1997_step_vjp,
-        ["c", "in", "out"],
+        (),
+        (lstm1997_step, lstm1997_step_vjp),
+        LSTM_1997,
     ),
 }
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):
-    """So do the gates' gradients, which are those of the biases of every step."""
-    step, step_vjp, gates = FORMS[name]
+    """The gates' gradients give those of the inputs, step by step, and of biases."""
+    batch, (step, step_vjp), gates = FORMS[name]
     case = ALL_CELLS[name]
-    inputs = case.inputs(rng, BATCH, TIME)
+    inputs = case.inputs(rng, *batch, TIME)
     rnn = rnncells.RNN(case.make(param_dtype=float), return_carry=True)
     params = random_params(rng, rnn, inputs)["params"]["cell"]
-    start = random_like(rng, rnn.initialize_carry(None, inputs[:, 0]))
+    start = random_like(rng, rnn.initialize_carry(None, inputs[..., 0, :]))
     d_end, d_outputs = random_like(
-        rng, (start, jnp.zeros((BATCH, TIME, rnn.cell.features)))
+        rng, (start, jnp.zeros((*batch, TIME, rnn.cell.features)))
     )
 
     @jax.jit
@@ -176,65 +141,123 @@ def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float6
         back = sequence_vjp(
             step, step_vjp, params, carry, inputs, d_end, d_outputs, return_gates=True
         )
-        return found, back[:3], back[3:]
+        return found, back[:3], back[3]
 
-    *found, (d_gates, d_carries) = by_hand(params, start, inputs)
-    exactly(tuple(found), by_jax(params, start, inputs))
-    assert sorted(d_gates) == gates
-    d_params = found[1][0]
-    bias = {"SimpleCell": "i"}.get(name, "ii" if "reset-before" in name else "hi")
-    bias = {"GRUCell": "ir", "GRUCell-reset-before": "ir"}.get(name, bias)
-    gate = {"ir": "r", "i": "a"}.get(bias, "in" if "1997" in name else "i")
-    exactly(d_gates[gate].sum((0, 1)), d_params[bias]["bias"])
-    last = jax.tree.map(lambda leaf: leaf[:, -1], d_carries)
-    assert_equal(last, d_end)
+    found, derivatives, d_gates = by_hand(params, start, inputs)
+    exactly((found, derivatives), by_jax(params, start, inputs))
+
+    d_params, _, d_inputs = derivatives
+    assert set(d_gates) == set(gates)
+    exactly(sum(d_gates[a] @ params[gates[a]]["kernel"].T for a in gates), d_inputs)
+    for gate, kernel in gates.items():
+        has_bias = "bias" in params[kernel]
+        bias = d_params[kernel if has_bias else f"h{kernel[1:]}"]["bias"]
+        exactly(d_gates[gate].sum(range(len(batch) + 1)), bias)
 
 
-@pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell"])
-def test_sequence_equals_that_of_pytorch(name, rng, float64):
-    torch = peer("torch")
+def test_windows_whose_gradients_flow_on_add_up_to_the_sequence(rng, float64):
+    """The derivative of the carry between them is that of `return_gates`."""
+    inputs = CASE.inputs(rng, BATCH, TIME)
+    cell, variables, start, _ = random_setting(CASE, rng, BATCH)
+    vjp = partial(sequence_vjp, lstm_step, lstm_step_vjp, variables["params"])
+    d_end, d_outputs = random_like(rng, (start, jnp.zeros((BATCH, TIME, FEATURES))))
+    d_params, d_start, d_inputs, _, d_carries = vjp(
+        start, inputs, d_end, d_outputs, return_gates=True
+    )
+
+    middle, _ = sequence(lstm_step, variables["params"], start, inputs[:, :2])
+    late, d_middle, d_late = vjp(middle, inputs[:, 2:], d_end, d_outputs[:, 2:])
+    early, d_first, d_early = vjp(start, inputs[:, :2], d_middle, d_outputs[:, :2])
+
+    exactly((d_early, d_late), (d_inputs[:, :2], d_inputs[:, 2:]))
+    exactly((jax.tree.map(jnp.add, early, late), d_first), (d_params, d_start))
+    exactly(jax.tree.map(lambda d: d[:, 1], d_carries), d_middle)
+    exactly(jax.tree.map(lambda d: d[:, -1], d_carries), d_end)
+
+
+# Name of the case, PyTorch's cell and layer, and our layer of such cells.
+IN_PYTORCH = {
+    "SimpleCell": ("RNNCell", "RNN", "ElmanRNN"),
+    "LSTMCell": ("LSTMCell", "LSTM", "LSTM"),
+    "GRUCell": ("GRUCell", "GRU", "GRU"),
+}
+
+
+def params_of(name, arrays):
+    """Returns PyTorch's arrays as the parameters of our cell."""
     from rnncells.interop import pytorch
 
-    kinds = {"SimpleCell": "RNN", "LSTMCell": "LSTM", "GRUCell": "GRU"}
-    layers = {"SimpleCell": "ElmanRNN", "LSTMCell": "LSTM", "GRUCell": "GRU"}
-    theirs = getattr(torch.nn, kinds[name])(
-        FEATURES_IN, FEATURES, batch_first=True, dtype=torch.float64
-    )
-    x = torch.tensor(
-        rng.standard_normal((BATCH, TIME, FEATURES_IN)), requires_grad=True
-    )
-    d_y = rng.standard_normal((BATCH, TIME, FEATURES))
-    y, _ = theirs(x)
-    y.backward(torch.tensor(d_y))
-    layer = getattr(rnncells, layers[name])(FEATURES, param_dtype=float)
-    state = {key: value.detach().numpy() for key, value in theirs.state_dict().items()}
-    params = pytorch.from_state_dict(layer, state)["params"]["layers_0"]["cell"]
-    step, step_vjp, _ = FORMS[name]
-    zeros = jnp.zeros((BATCH, FEATURES))
-    start = (zeros, zeros) if name == "LSTMCell" else zeros
-    _, found = sequence(step, params, start, x.detach().numpy())
-    exactly(found, y.detach().numpy())
-    d_params, _, d_x = sequence_vjp(
-        step, step_vjp, params, start, jnp.asarray(x.detach().numpy()), d_outputs=d_y
-    )
-    exactly(d_x, x.grad.numpy())
-    grads = {key: value.grad.numpy() for key, value in theirs.named_parameters()}
-    # Two biases of PyTorch are one here, except those of a GRU's candidate.
-    for key, grad in grads.items():
+    arrays = {key.removesuffix("_l0") + "_l0": array for key, array in arrays.items()}
+    layer = getattr(rnncells, IN_PYTORCH[name][2])(FEATURES, param_dtype=float)
+    return pytorch.from_state_dict(layer, arrays)["params"]["layers_0"]["cell"]
+
+
+def values_and_gradients(name, module):
+    """Returns the parameters of a module of PyTorch, and their gradients."""
+    values, gradients = {}, {}
+    for key, tensor in module.named_parameters():
+        values[key], gradients[key] = tensor.detach().numpy(), tensor.grad.numpy()
+        # The sum of two biases is one bias here, except for the candidate of a GRU.
         if key.startswith("bias"):
-            grad[: 2 * FEATURES if name == "GRUCell" else None] /= 2
-    expected = pytorch.from_state_dict(layer, grads)["params"]["layers_0"]["cell"]
-    exactly(d_params, expected)
+            gradients[key][: 2 * FEATURES if name == "GRUCell" else None] /= 2
+    return params_of(name, values), params_of(name, gradients)
 
 
-def test_no_derivative_at_all_is_an_error():
-    given = arguments() | {"d_carry": None, "d_h": None}
-    with pytest.raises(
-        ValueError, match=r"Pass `d_carry\[0\]` or .* all gradients are 0"
-    ):
+@pytest.mark.parametrize("is_sequence", [False, True], ids=["cell", "sequence"])
+@pytest.mark.parametrize("name", IN_PYTORCH)
+def test_values_and_derivatives_equal_those_of_pytorch(name, is_sequence, rng, float64):
+    torch = peer("torch")
+    kind, options = IN_PYTORCH[name][is_sequence], {"dtype": torch.float64}
+    options |= {"batch_first": True} if is_sequence else {}
+    module = getattr(torch.nn, kind)(FEATURES_IN, FEATURES, **options)
+
+    def leaf(*shape):
+        return torch.tensor(rng.standard_normal(shape), requires_grad=True)
+
+    def value(tensor):
+        return jnp.asarray(tensor.detach().numpy())
+
+    def carry(arrays):
+        """Returns [h] as h, and [h, c] as (c, h)."""
+        return tuple(arrays[::-1]) if len(arrays) == 2 else arrays[0]
+
+    x = leaf(BATCH, *[TIME][: int(is_sequence)], FEATURES_IN)
+    start = [leaf(BATCH, FEATURES) for _ in range(1 + (name == "LSTMCell"))]
+    # Layers have an axis of layers in their states.
+    given = [state[None] for state in start] if is_sequence else start
+    result = module(x, tuple(given) if len(given) == 2 else given[0])
+    y, end = result if is_sequence else (None, result)
+    end = list(end) if isinstance(end, tuple) else [end]
+    end = [state[0] for state in end] if is_sequence else end
+    results = [*end, y] if is_sequence else end
+    back = [rng.standard_normal(tensor.shape) for tensor in results]
+    torch.autograd.backward(results, [torch.tensor(d) for d in back])
+
+    params, d_params = values_and_gradients(name, module)
+    at = params, carry([value(state) for state in start]), value(x)
+    d_end = carry(back[: len(end)])
+    step, step_vjp = FORMS[name][1]
+    if is_sequence:
+        found, outputs = sequence(step, *at)
+        exactly(outputs, value(y))
+        derivatives = sequence_vjp(step, step_vjp, *at, d_end, back[-1])
+    else:
+        found, _ = step(*at)
+        derivatives = step_vjp(*at, d_end)
+    exactly(found, carry([value(state) for state in end]))
+    d_start = carry([state.grad.numpy() for state in start])
+    exactly(derivatives, (d_params, d_start, x.grad.numpy()))
+
+
+@pytest.mark.parametrize("d_carry", [None, (None, None)])
+def test_no_derivative_at_all_is_an_error(d_carry):
+    given = arguments() | {"d_carry": d_carry, "d_h": None}
+    message = r"`d_carry\[1\]` and `d_\w+` are all None, .* Pass at least one of them"
+    with pytest.raises(ValueError, match=message):
         lstm_step_vjp(**given)
-    with pytest.raises(ValueError, match="Pass `d_carry` or `d_outputs`"):
-        sequence_vjp(lstm_step, lstm_step_vjp, given["params"], given["carry"], WIDE)
+    with pytest.raises(ValueError, match=message):
+        of_sequence = given["params"], given["carry"], np.ones((BATCH, 1, FEATURES_IN))
+        sequence_vjp(lstm_step, lstm_step_vjp, *of_sequence, d_carry)
 
 
 def arguments():
@@ -257,7 +280,8 @@ def arguments():
     "path, value, message",
     [
         (["x"], np.ones((3, 3)), r"`x` must have the shape \(2, 3\), got \(3, 3\)"),
-        (["x"], np.ones(()), "`x` and `carry` must have a feature axis"),
+        (["x"], np.ones(()), r"`x` must be \(\*batch, features\), got the shape \(\)"),
+        (["carry", 0], [1.0], r"`carry` must be \(\*batch, features\), got a list"),
         (["carry"], WIDE, "`carry` must be a pair"),
         (["carry", 1], WIDE, r"`carry\[1\]` must have the shape \(2, 4\)"),
         (["d_carry"], WIDE, "`d_carry` must be a pair"),
@@ -267,6 +291,7 @@ def arguments():
         (["params"], {"params": {}}, r"`params` must have .*, got \['params'\]"),
         (["params", "more"], {}, "`params` must have .*'more'"),
         (["params", "hf"], {}, r"`params\['hf'\]` must have a kernel"),
+        (["params", "hf"], WIDE, r"`params\['hf'\]` must .*, got ndarray"),
         (["params", "hf", "kernel"], WIDE, r"'hf'.*'kernel'.* shape \(4, 4\)"),
         (["params", "io", "kernel"], WIDE, r"'io'.*'kernel'.* shape \(3, 4\)"),
         (["params", "ho", "bias"], WIDE, r"'ho'.*'bias'.* shape \(4,\)"),
@@ -285,3 +310,43 @@ def test_wrong_shapes_are_named(path, value, message):
 
 def test_valid_arguments_do_not_raise():
     lstm_step_vjp(**arguments())
+
+
+@pytest.mark.parametrize(
+    "kernel, y, message",
+    [
+        ((), 8, r"`params\['ii'\]\['kernel'\]` must .* 4 cells, got the shape \(\)"),
+        ((3, 3), 8, r"`params\['ii'\]\['kernel'\]` must .*, got the shape \(3, 3\)"),
+        ((3, 2), 7, r"`carry\[1\]` must have the shape \(2, 8\), got \(2, 7\)"),
+        ((3, 2), 4, r"`params\['hi'\]\['kernel'\]` must have the shape \(4, 2\)"),
+    ],
+)
+def test_wrong_blocks_are_named(kernel, y, message):
+    widths = {"i": 2, "g": 4, "o": 2}
+    params = {f"h{a}": {"kernel": np.ones((8, n))} for a, n in widths.items()}
+    params |= {f"i{a}": {"kernel": np.ones((3, n))} for a, n in widths.items()}
+    params["ii"]["kernel"] = np.ones(kernel)
+    carry = np.ones((BATCH, 4)), np.ones((BATCH, y))
+    with pytest.raises(ValueError, match=message):
+        lstm1997_step(params, carry, np.ones((BATCH, 3)))
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (
+            {"inputs": WIDE[0]},
+            r"`inputs` must be \(\*batch, time, features\) .* \(5,\)",
+        ),
+        ({"inputs": np.ones((BATCH, 0, 3))}, r"at least one step, got .* \(2, 0, 3\)"),
+        ({"d_carry": WIDE}, "`d_carry` must be a pair like the carry"),
+        ({"d_carry": (None, WIDE)}, r"`d_carry\[1\]` must have the shape \(2, 4\)"),
+        ({"d_outputs": WIDE}, r"`d_outputs` must have the shape \(2, 6, 4\)"),
+    ],
+)
+def test_wrong_arguments_of_a_sequence_are_named(given, message):
+    """Before any derivative is computed."""
+    valid = {name: arguments()[name] for name in ("params", "carry")}
+    valid["inputs"] = np.ones((BATCH, 6, FEATURES_IN))
+    with pytest.raises(ValueError, match=message):
+        sequence_vjp(lstm_step, pytest.fail, **valid | given)

@@ -97,8 +97,9 @@ class Optimizer:
     clip: Positive = 1.0
     """Gradients with a larger norm are clipped to this norm, > 0."""
     accumulate: Count = 1
-    """Batches whose mean gradient makes one change of the weights, at least 1. Losses
-    of all batches have the same number of terms, so it is that of one large batch."""
+    """Batches whose mean gradient makes one change of the weights, at least 1. The loss
+    of every batch is a mean of equally many terms, so the mean gradient of the batches
+    is the gradient of one large batch."""
     ema: Share = 0.0
     """Decay of the moving average of the weights that is tested, in [0, 1); 0: none. It
     moves with each change of the weights, and faster at first."""

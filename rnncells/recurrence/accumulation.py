@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.pytrees import structs, sum_dtype
+from rnncells.recurrence.pytrees import add, upcast, zeros
 
 
 class Accumulated(NamedTuple):
@@ -33,6 +33,7 @@ def accumulate(
     *,
     carry: Any = None,
     cotangent: jax.Array | None = None,
+    truncate_gradient: bool = True,
 ) -> Accumulated:
     """Returns the mean loss over micro-batches and its gradient.
 
@@ -54,70 +55,137 @@ def accumulate(
     15
 
     For windows of time, `losses` takes the carry before a window and returns the carry
-    after it. No gradient flows from window to window, so the result equals
-    `RNN(cell, gradient=TruncatedBptt(steps of a window))` on the whole sequence. To let
-    it flow, run the whole sequence with `RNN(cell, memory=Chunk(steps))`.
+    after it. By default no gradient flows from window to window, so the result equals
+    `RNN(cell, gradient=TruncatedBptt(steps of a window))` on the whole sequence. With
+    `truncate_gradient=False`, the gradient of the carry flows on to the window before,
+    so the result equals exact backpropagation through the whole sequence. Memory is
+    that of one window and of the carries between windows, and each window is computed
+    twice. If only the RNN needs to save memory, and not what follows it, use
+    `RNN(cell, memory=Chunk(steps))`.
 
     Args:
       losses: `(params, batch) -> (sum of losses, count)`; with a carry,
         `(params, batch, carry) -> (sum of losses, count, carry)`. The count is the
-        number of terms of the sum, such as valid steps; it can be 0.
+        number of terms of the sum, such as valid steps, or the sum of their weights,
+        a scalar. It can be 0, and is not differentiated.
       params: parameters; the gradient has their form.
-      batches: arrays with a leading axis of micro-batches or windows, `(count, ...)`.
-      carry: carry before the first window; None: micro-batches.
+      batches: arrays with a leading axis of micro-batches or windows, `(count, ...)`,
+        at least 1. Random keys, one for each micro-batch, can be among them.
+      carry: carry before the first window, which gets no gradient; None: micro-batches.
+        Default: None.
       cotangent: weights of the sums of losses, if these are an array: the derivative
         of what you minimize with respect to each element. Default: 1 for a scalar.
+      truncate_gradient: whether the gradient is truncated at the borders of windows.
+        Default: True.
 
     Returns:
       `loss`, `gradient`, `count` and `carry` as an `Accumulated`.
 
     Raises:
-      TypeError: `losses` does not return a tuple of this form.
-      ValueError: there is no micro-batch; the count is no scalar; the sum of losses is
-        no scalar and there is no `cotangent`, or `cotangent` has another shape.
+      ValueError: the sum of losses is no scalar and there is no `cotangent`, or
+        `cotangent` has another shape; `losses` returns something else; the arrays of
+        `batches` have different leading axes; `truncate_gradient=False` without a
+        carry.
     """
+    params, batches, carry = jax.tree.map(jnp.asarray, (params, batches, carry))
+    _check_batches(batches)
+    if carry is None and not truncate_gradient:
+        raise ValueError(
+            "truncate_gradient=False needs windows of time, got micro-batches. Pass "
+            "the carry before the first window as `carry`."
+        )
 
     def total(params, batch, carry):
-        given = (params, batch) if carry is None else (params, batch, carry)
-        found = losses(*given)
-        words = ("sum of losses", "count") + (() if carry is None else ("carry",))
-        if not isinstance(found, tuple) or len(found) != len(words):
-            raise TypeError(
-                f"`losses` must return a tuple ({', '.join(words)}), got "
-                f"{jax.tree.map(jnp.shape, found)}."
-            )
-        losses_, count, *rest = found
-        if jnp.shape(count) != ():
-            raise ValueError(
-                "The count of `losses` must be a scalar, the number of terms of the "
-                f"sum, got the shape {jnp.shape(count)}."
-            )
-        # Counts in small integers or booleans would overflow.
-        wide = jnp.asarray(count, jnp.promote_types(jnp.result_type(count), jnp.int32))
-        return _weighted(losses_, cotangent), (wide, rest[0] if rest else None)
+        found = losses(params, batch, *([] if carry is None else [carry]))
+        loss, count, carry = _checked(found, carry)
+        return _weighted(loss, cotangent), (count, carry)
+
+    first = jax.tree.map(lambda leaf: leaf[0], batches)
+    loss, (count, _) = jax.eval_shape(total, params, first, carry)
+    none = jax.tree.map(lambda leaf: upcast(zeros(leaf)), (loss, count))
+    run = _window_by_window if truncate_gradient else _through_windows
+    (loss, (count, carry)), gradient = run(total, params, batches, carry, none)
+    terms = jnp.where(count == 0, 1, count)
+    gradient = jax.tree.map(
+        lambda g, p: (g / terms.astype(g.dtype)).astype(p.dtype), gradient, params
+    )
+    return Accumulated(loss / terms.astype(loss.dtype), gradient, count, carry)
+
+
+def _window_by_window(total, params, batches, carry, none):
+    """Adds up the gradients of micro-batches, or of windows, each by itself."""
 
     def one(so_far, batch):
         sums, carry = so_far
         (loss, (count, carry)), gradient = jax.value_and_grad(total, has_aux=True)(
             params, batch, carry
         )
-        terms = loss, jnp.asarray(count), gradient
-        sums = jax.tree.map(lambda a, b: a + b.astype(a.dtype), sums, terms)
-        return (sums, carry), None
+        return (add(sums, (loss, count, gradient)), carry), None
 
-    if not jnp.shape(jax.tree.leaves(batches)[0])[0]:
-        raise ValueError("`batches` must have at least one micro-batch, got none.")
-    first = jax.tree.map(lambda leaf: leaf[0], batches)
-    loss, (count, _) = jax.eval_shape(total, params, first, carry)
-    sums = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, sum_dtype(leaf.dtype)),
-        (loss, structs(count), params),
+    sums = *none, upcast(zeros(params))
+    ((loss, count, gradient), carry), _ = jax.lax.scan(one, (sums, carry), batches)
+    return (loss, (count, carry)), gradient
+
+
+def _through_windows(total, params, batches, carry, none):
+    """Differentiates the loop over windows; each is computed again for its gradient."""
+
+    def whole(upcast_params):
+        def one(so_far, batch):
+            sums, carry = so_far
+            # Cast in each window, so that gradients are added up in float32.
+            cast = jax.tree.map(lambda u, p: u.astype(p.dtype), upcast_params, params)
+            loss, (count, carry) = total(cast, batch, carry)
+            return (add(sums, (loss, count)), carry), None
+
+        one = jax.checkpoint(one, prevent_cse=False)
+        ((loss, count), last), _ = jax.lax.scan(one, (none, carry), batches)
+        return loss, (count, last)
+
+    return jax.value_and_grad(whole, has_aux=True)(upcast(params))
+
+
+def _check_batches(batches: chex.ArrayTree) -> None:
+    shapes = [leaf.shape for leaf in jax.tree.leaves(batches)]
+    counts = {shape[0] if shape else 0 for shape in shapes}
+    if len(counts) != 1 or 0 in counts:
+        raise ValueError(
+            "`batches` must be arrays with equal leading axes, at least one "
+            f"micro-batch, got the shapes {shapes}."
+        )
+
+
+def _checked(found: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
+    """Returns what `losses` returned, with None for a carry that there is not."""
+    form = (
+        "(sum of losses, count)" if carry is None else "(sum of losses, count, carry)"
     )
-    (sums, carry), _ = jax.lax.scan(one, (sums, carry), batches)
-    loss, count, gradient = sums
-    scale = jnp.where(count == 0, 0, 1 / jnp.where(count == 0, 1, count))
-    gradient = jax.tree.map(lambda g, p: (g * scale).astype(p.dtype), gradient, params)
-    return Accumulated(loss * scale, gradient, count, carry)
+    expected = 2 if carry is None else 3
+    values = len(found) if isinstance(found, tuple | list) else 1
+    if values != expected:
+        text = " For windows of time, also pass `carry`." if values == 3 else ""
+        raise ValueError(
+            f"`losses` must return {expected} values, {form}, got {values}.{text}"
+        )
+    loss, count, *rest = found
+    if jnp.shape(count) != ():
+        raise ValueError(
+            "`losses` must return a scalar as its count, got the shape "
+            f"{jnp.shape(count)}. Sum it, as in `mask.sum()`."
+        )
+    after = jax.tree.map(jnp.asarray, rest[0]) if rest else None
+    given, got = (jax.tree.map(_form, tree) for tree in (carry, after))
+    if given != got or jax.tree.structure(given) != jax.tree.structure(got):
+        raise ValueError(
+            "`losses` must return a carry of the structure, shapes and dtypes of its "
+            f"argument, {given}, got {got}."
+        )
+    # The sum of a boolean is an integer.
+    return loss, jnp.sum(count), after
+
+
+def _form(leaf: jax.Array) -> str:
+    return f"{leaf.dtype}{leaf.shape}"
 
 
 def _weighted(losses: Any, cotangent: Any) -> jax.Array:
@@ -127,8 +195,8 @@ def _weighted(losses: Any, cotangent: Any) -> jax.Array:
         if shape != ():
             raise ValueError(
                 "The sum of losses must be a scalar to have a gradient, got the shape "
-                f"{shape}. Sum it, or pass `cotangent`, an array of this shape: the "
-                "derivative of what you minimize by each element."
+                f"{shape}. Sum it, or pass `cotangent`, an array of this shape, as to "
+                "`jax.vjp`: the derivative of what you minimize by each element."
             )
         return losses
     if jnp.shape(cotangent) != shape:

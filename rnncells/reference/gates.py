@@ -1,5 +1,6 @@
 """What the closed forms share: gates, their gradients, and checks of shapes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -42,19 +43,25 @@ def check_params(params: Params, shapes: dict[str, tuple[int, int]]) -> None:
       params: the parameters.
       shapes: shapes of the kernels by the name of the gate.
     """
-    names = list(shapes)
+    check_names(params, list(shapes))
+    for name, shape in shapes.items():
+        path = f"params['{name}']"
+        check_shape(f"{path}['kernel']", params[name]["kernel"], shape)
+        if "bias" in params[name]:
+            check_shape(f"{path}['bias']", params[name]["bias"], shape[1:])
+
+
+def check_names(params: Params, names: list[str]) -> None:
+    """Raises ValueError unless the parameters are those of the named gates."""
     if sorted(params) != sorted(names):
         raise ValueError(f"`params` must have {sorted(names)}, got {sorted(params)}.")
-    for name in names:
-        if not {"kernel"} <= set(params[name]) <= {"kernel", "bias"}:
+    for name, gate in params.items():
+        has_names = isinstance(gate, Mapping)
+        if not has_names or not {"kernel"} <= set(gate) <= {"kernel", "bias"}:
             raise ValueError(
                 f"`params['{name}']` must have a kernel and may have a bias, got "
-                f"{sorted(params[name])}."
+                f"{sorted(gate) if has_names else type(gate).__name__}."
             )
-        path = f"params['{name}']"
-        check_shape(f"{path}['kernel']", params[name]["kernel"], shapes[name])
-        if "bias" in params[name]:
-            check_shape(f"{path}['bias']", params[name]["bias"], shapes[name][1:])
 
 
 def check_features(x: Any, *carry: Any) -> tuple[tuple[int, ...], int]:
@@ -64,11 +71,11 @@ def check_features(x: Any, *carry: Any) -> tuple[tuple[int, ...], int]:
       x: input of the step.
       *carry: arrays of the carry; the first one has the batch axes.
     """
-    if jnp.ndim(x) < 1 or any(jnp.ndim(leaf) < 1 for leaf in carry):
-        raise ValueError(
-            "`x` and `carry` must have a feature axis, got the shapes "
-            f"{jnp.shape(x)} and {[jnp.shape(leaf) for leaf in carry]}."
-        )
+    for name, array in [("x", x), *(("carry", leaf) for leaf in carry)]:
+        if not getattr(array, "shape", ()):
+            is_array = hasattr(array, "shape")
+            got = "the shape ()" if is_array else f"a {type(array).__name__}"
+            raise ValueError(f"`{name}` must be (*batch, features), got {got}.")
     batch = jnp.shape(carry[0])[:-1]
     check_shape("x", x, (*batch, jnp.shape(x)[-1]))
     return batch, jnp.shape(x)[-1]
@@ -80,6 +87,14 @@ def check_pair(name: str, pair: Any, words: str = "(c, h)") -> None:
         raise ValueError(
             f"`{name}` must be a pair {words}, got {jax.tree.map(jnp.shape, pair)}."
         )
+
+
+def parts(d_carry: Any, words: str = "(c, h)") -> tuple[Any, Any]:
+    """Returns the two derivatives of a pair, each of them None if the pair is None."""
+    if d_carry is None:
+        return None, None
+    check_pair("d_carry", d_carry, words)
+    return tuple(d_carry)
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
@@ -100,9 +115,11 @@ def derivatives(given: dict[str, tuple[Any, Any]]) -> list[jax.Array]:
       ValueError: a shape does not fit, or all are None.
     """
     if all(d is None for d, _ in given.values()):
-        names = " or ".join(f"`{name}`" for name in given)
+        *names, last = (f"`{name}`" for name in given)
         raise ValueError(
-            f"Pass {names}: with no derivative of the loss, all gradients are 0."
+            f"{', '.join(names)} and {last} are all None, so all gradients would be 0. "
+            "Pass at least one of them: the derivative of the loss with respect to the "
+            "carry or the output."
         )
     for name, (d, like) in given.items():
         if d is not None:

@@ -57,6 +57,7 @@ from rnncells.reference.gates import (
     check_shape,
     d_gates,
     derivatives,
+    parts,
 )
 
 State = tuple[jax.Array, jax.Array]
@@ -135,9 +136,7 @@ def lstm_step_vjp(
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g
-    if d_carry is not None:
-        check_pair("d_carry", d_carry)
-    d_c, d_h_next = (None, None) if d_carry is None else d_carry
+    d_c, d_h_next = parts(d_carry)
     d_c, d_h_next, d_h = derivatives(
         {
             "d_carry[0]": (d_c, c_before),

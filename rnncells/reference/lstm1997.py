@@ -6,9 +6,11 @@ not fast.
 The step, as in `rnncells.LSTM1997Cell`. The cells v of block j share the gates of the
 block; y_t are the activations of all hidden units::
 
-    y^in_t[j]  = f(net_in_t[j]),   net_in_t = W_in x_t + U_in y_{t-1} + b_in
-    y^out_t[j] = f(net_out_t[j]),  net_out_t = W_out x_t + U_out y_{t-1} + b_out
+    net_in_t   = W_in x_t + U_in y_{t-1} + b_in
     net_c_t    = W_c x_t + U_c y_{t-1} + b_c
+    net_out_t  = W_out x_t + U_out y_{t-1} + b_out
+    y^in_t[j]  = f(net_in_t[j])
+    y^out_t[j] = f(net_out_t[j])
     s_t[j,v]   = s_{t-1}[j,v] + y^in_t[j] · g(net_c_t[j,v])
     y^c_t[j,v] = y^out_t[j] · h(s_t[j,v])
     y_t        = (y^c_t, y^in_t, y^out_t)
@@ -27,15 +29,21 @@ the output y^c_t of this step. δy^c_t, δy^in_t and δy^out_t are the parts of 
     δs_{t-1} = δs_t
     δy_{t-1} = 0
     δx_t = Σ_a W_a^T δa_t
-    δW_a = δa_t x_t^T,   δU_a = δa_t y_{t-1}^T,   δb_a = δa_t
+    δW_a = δa_t x_t^T                                                 (22), (26), (28)
+    δU_a = δa_t y_{t-1}^T                                             (22), (26), (28)
+    δb_a = δa_t
 
-The line δy_{t-1} = 0 is the truncation of the paper: no error flows back but through s.
-With `truncate_gradient=False`, δy_{t-1} = Σ_a U_a^T δa_t.
+a stands for in, c and out. The line δy_{t-1} = 0 is the truncation of the paper: errors
+flow back in time only through s. With `truncate_gradient=False`::
+
+    δy_{t-1} = Σ_a U_a^T δa_t
 
 Reference: Hochreiter and Schmidhuber, 1997,
 https://doi.org/10.1162/neco.1997.9.8.1735, appendix A.1; the numbers are those of its
-equations. The paper carries sums over time forward, and this page goes back in time;
-the results are equal. It also writes e for minus the derivative of the loss. As in
+equations. (19) and (20) are about output units and other hidden units, which are not
+part of a cell. Different here: the paper sums (25) and (27) forward in time, and these
+equations go back in time, with equal results. The paper writes e for minus the
+derivative of the loss. Its truncated gradient has neither δy^in_t nor δy^out_t. As in
 `LSTM1997Cell`, gates and cells read the input of the same step.
 """
 
@@ -49,11 +57,13 @@ from rnncells.reference.gates import (
     affine,
     back,
     check_features,
+    check_names,
     check_pair,
     check_params,
     check_shape,
     d_gates,
     derivatives,
+    parts,
 )
 
 State = tuple[jax.Array, jax.Array]
@@ -127,9 +137,7 @@ def lstm1997_step_vjp(
     net_in, net_c, net_out = _net(params, y_before, x)
     y_in, y_out = _to_cells(f(net_in), s_before), _to_cells(f(net_out), s_before)
     s = s_before + y_in * g(net_c)
-    if d_carry is not None:
-        check_pair("d_carry", d_carry, "(s, y)")
-    d_s, d_y = (None, None) if d_carry is None else d_carry
+    d_s, d_y = parts(d_carry, "(s, y)")
     d_s, d_y, d_y_c = derivatives(
         {
             "d_carry[0]": (d_s, s_before),
@@ -196,22 +204,17 @@ def _parts(d_y: jax.Array, s: jax.Array, gate: jax.Array) -> list[jax.Array]:
 def _check_step(params: Params, carry: State, x: jax.Array) -> None:
     check_pair("carry", carry, "(s, y)")
     batch, inputs = check_features(x, *carry)
+    check_names(params, ["ii", "ig", "io", "hi", "hg", "ho"])
     features, units = carry[0].shape[-1], carry[1].shape[-1]
-    check_shape("carry[1]", carry[1], (*batch, units))
-    if units == features:
-        kernel = params.get("ii", {}).get("kernel")
-        blocks = features if kernel is None else kernel.shape[-1]
-    else:
-        blocks = (units - features) // 2
-    if (
-        blocks < 1
-        or features % blocks
-        or units not in (features, features + 2 * blocks)
-    ):
+    shape = jnp.shape(params["ii"]["kernel"])
+    blocks = shape[1] if len(shape) == 2 else 0
+    if not blocks or features % blocks:
         raise ValueError(
-            "`carry` must be (s, y): s of the cells; y of the cells and two gates for "
-            f"each block, or of the cells, got {features} and {units} units."
+            "`params['ii']['kernel']` must be (features_in, blocks), where blocks "
+            f"divides the {features} cells, got the shape {shape}."
         )
+    if units != features:
+        check_shape("carry[1]", carry[1], (*batch, features + 2 * blocks))
     widths = {"i": blocks, "g": features, "o": blocks}
     kernels = {f"i{a}": (inputs, width) for a, width in widths.items()}
     check_params(params, kernels | {f"h{a}": (units, w) for a, w in widths.items()})

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rnncells.reference.gates import Params, check_shape
+from rnncells.reference.gates import Params, derivatives, parts
 
 
 def sequence(
@@ -45,7 +45,7 @@ def sequence(
       The carry after the last step, and the outputs, `(*batch, time, features)`.
     """
     outputs = []
-    for t in range(_steps(inputs)):
+    for t in range(_time(inputs)):
         carry, y = step(params, carry, inputs[..., t, :])
         outputs.append(y)
     return carry, jnp.stack(outputs, -2)
@@ -94,27 +94,18 @@ def sequence_vjp(
       `return_gates` those of the gates and of the carries.
 
     Raises:
-      ValueError: shapes do not fit; `d_carry` and `d_outputs` are both None.
+      ValueError: shapes do not fit; all derivatives are None.
     """
-    if d_carry is None and d_outputs is None:
-        raise ValueError(
-            "Pass `d_carry` or `d_outputs`: with no derivative of the loss, all "
-            "gradients are 0."
-        )
-    carries, outputs = [carry], []
-    for t in range(_steps(inputs)):
-        carry, y = step(params, carries[t], inputs[..., t, :])
-        carries.append(carry)
-        outputs.append(y)
-    shape = (*inputs.shape[:-1], outputs[0].shape[-1])
-    if d_outputs is None:
-        d_outputs = jnp.zeros(shape, outputs[0].dtype)
-    check_shape("d_outputs", d_outputs, shape)
+    time = _time(inputs)
+    d_carry, d_outputs = _with_zeros(step, params, carry, inputs, d_carry, d_outputs)
+    carries = [carry]
+    for t in range(time):
+        carries.append(step(params, carries[t], inputs[..., t, :])[0])
 
     d_params = jax.tree.map(jnp.zeros_like, params)
     d_inputs, gates, d_carries = [], [], []
-    for t in reversed(range(_steps(inputs))):
-        d_carries.append(_filled(d_carry, carries[t + 1]))
+    for t in reversed(range(time)):
+        d_carries.append(d_carry)
         d_step, d_carry, d_x, d_gates = step_vjp(
             params,
             carries[t],
@@ -131,7 +122,7 @@ def sequence_vjp(
     return (*found, _over_time(gates), _over_time(d_carries)) if return_gates else found
 
 
-def _steps(inputs: jax.Array) -> int:
+def _time(inputs: jax.Array) -> int:
     if jnp.ndim(inputs) < 2 or not inputs.shape[-2]:
         raise ValueError(
             "`inputs` must be (*batch, time, features) with at least one step, got the "
@@ -140,14 +131,26 @@ def _steps(inputs: jax.Array) -> int:
     return inputs.shape[-2]
 
 
-def _filled(d_carry: Any, carry: Any) -> Any:
-    """Returns derivatives with zeros in place of None."""
-    if d_carry is None:
-        return jax.tree.map(jnp.zeros_like, carry)
-    if not isinstance(carry, tuple):
-        return d_carry
-    pairs = zip(d_carry, carry, strict=True)
-    return tuple(jnp.zeros_like(c) if d is None else d for d, c in pairs)
+def _with_zeros(
+    step: Callable,
+    params: Params,
+    carry: Any,
+    inputs: jax.Array,
+    d_carry: Any,
+    d_outputs: jax.Array | None,
+) -> tuple[Any, jax.Array]:
+    """Returns `d_carry` and `d_outputs`, with zeros in place of None."""
+    carry, y = jax.eval_shape(step, params, carry, inputs[..., 0, :])
+    outputs = jax.ShapeDtypeStruct((*inputs.shape[:-1], y.shape[-1]), y.dtype)
+    if isinstance(carry, tuple):
+        pairs = zip(parts(d_carry, "like the carry"), carry, strict=True)
+        given = {f"d_carry[{k}]": pair for k, pair in enumerate(pairs)}
+        *d_carry, d_outputs = derivatives(given | {"d_outputs": (d_outputs, outputs)})
+        return tuple(d_carry), d_outputs
+    d_carry, d_outputs = derivatives(
+        {"d_carry": (d_carry, carry), "d_outputs": (d_outputs, outputs)}
+    )
+    return d_carry, d_outputs
 
 
 def _over_time(steps: list[Any]) -> Any:
