@@ -654,10 +654,18 @@ def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
         rnn.apply(params, x)
 
 
-def test_wide_carries_and_narrow_parameters_keep_their_dtypes(float64):
-    cell, x = rnncells.GRUCell(2), jnp.ones((2, 4, 3), jnp.float32)
+@pytest.mark.parametrize(
+    "wide, narrow", [("float64", "float32"), ("float32", "bfloat16")]
+)
+def test_carries_and_parameters_may_have_different_dtypes(wide, narrow, float64):
+    for of_carry, of_params in ((wide, narrow), (narrow, wide)):
+        check_dtypes(of_carry, of_params)
+
+
+def check_dtypes(of_carry, of_params):
+    cell, x = rnncells.GRUCell(2, param_dtype=of_params), jnp.ones((2, 4, 3), of_params)
     params = rnncells.RNN(cell).init(jax.random.key(0), x)
-    carry, rngs = jnp.zeros((2, 2)), {"uoro": jax.random.key(1)}
+    carry, rngs = jnp.zeros((2, 2), of_carry), {"uoro": jax.random.key(1)}
     for method in Rtrl(), BlockRtrl(2), Uoro():
         rnn = rnncells.RNN(cell, gradient=method)
 

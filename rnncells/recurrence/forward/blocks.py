@@ -28,8 +28,9 @@ class Blocks:
     def initial(self, s: jax.Array) -> list[jax.Array]:
         """Returns the influence before the first step."""
         sizes = [leaf.size for leaf in self.step.theta]
-        zeros = [jnp.zeros((self.step.size, size), s.dtype) for size in sizes]
-        return [*zeros, jnp.eye(self.step.size, dtype=s.dtype)]
+        dtype = self.step.influence_dtype
+        zeros = [jnp.zeros((self.step.size, size), dtype) for size in sizes]
+        return [*zeros, jnp.eye(self.step.size, dtype=dtype)]
 
     def advance(self, influence, theta, s, rest, now, d_outputs):
         """Takes a block; see `stepwise.advance`, with a leading time axis."""
@@ -55,7 +56,8 @@ class Blocks:
         immediate = [leaf.reshape(len(s), -1) for leaf in by_theta]
         influence = [by_s @ j for j in influence]
         influence[:-1] = map(jnp.add, influence, immediate)
-        return (after, rest, influence), (d_theta, d_initial, d_x)
+        influence = [j.astype(self.step.influence_dtype) for j in influence]
+        return (after, rest, influence), (d_theta, d_initial.astype(s.dtype), d_x)
 
     def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""

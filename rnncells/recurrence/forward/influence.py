@@ -71,8 +71,8 @@ class Influence:
         *of_theta, own = self.kept
         identity = own.gathered(np.eye(self.step.size))
         return [
-            *(jnp.zeros(kept.shape, s.dtype) for kept in of_theta),
-            jnp.asarray(identity, s.dtype),
+            *(jnp.zeros(kept.shape, self.step.influence_dtype) for kept in of_theta),
+            jnp.asarray(identity, self.step.influence_dtype),
         ]
 
     def after(self, influence: list[jax.Array], theta, s, rest, now) -> list[jax.Array]:
@@ -81,11 +81,16 @@ class Influence:
         by_theta = _rows_by_theta(
             self.l, lambda theta: self.step(theta, s, rest, now)[0], theta
         )
-        *of_theta, initial = (
-            kept.product(self.d, d, j) for kept, j in zip(self.kept, influence)
-        )
-        pairs = zip(of_theta, self.kept, self.l, by_theta)
-        return [j + kept.entries(own, rows) for j, kept, own, rows in pairs] + [initial]
+        products = [
+            kept.product(self.d, d, j).astype(j.dtype)
+            for kept, j in zip(self.kept, influence, strict=True)
+        ]
+        *of_theta, initial = products
+        immediate = [
+            kept.entries(own, rows).astype(initial.dtype)
+            for kept, own, rows in zip(self.kept[:-1], self.l, by_theta, strict=True)
+        ]
+        return [*map(jnp.add, of_theta, immediate), initial]
 
     def output(self, theta, s, tap, rest, now):
         """Returns the output; its derivatives reach the influence, see `readout`."""

@@ -26,6 +26,7 @@ from rnncells.recurrence.pytrees import (
     combine,
     inexact,
     partition,
+    sum_dtype,
 )
 from rnncells.recurrence.step import Step
 
@@ -74,6 +75,7 @@ class RowStep:
       theta: shapes and dtypes of what is differentiated beside the carry, a list.
       size: number of real numbers in the carry, n.
       dtype: their dtype.
+      influence_dtype: dtype in which influences add up.
     """
 
     def __init__(
@@ -100,6 +102,8 @@ class RowStep:
         self._leaves = leaves
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
         self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
+        widest = jnp.result_type(self.dtype, *(leaf.dtype for leaf in self.theta))
+        self.influence_dtype = sum_dtype(widest)
 
     def __call__(
         self, theta: list[jax.Array], s: jax.Array, rest: Rest, now: chex.ArrayTree

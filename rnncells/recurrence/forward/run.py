@@ -201,6 +201,7 @@ def _one_step(step, method, influence, theta, s, rest, now, d_outputs):
         after = method.cotangents(influence, d_after)
         through = [a + b for a, b in zip(through, after, strict=True)]
     *through, d_initial = through
+    d_initial = d_initial.astype(s.dtype)
     d_theta = add_flat(d_theta, through)
     s, rest, _ = step(theta, s, rest, now)
     d_x = jax.tree.map(lambda leaf: leaf[None], d_x)
@@ -223,7 +224,7 @@ def last_cotangents(
         *of_theta, initial = method.cotangents(influence, d_s)
         pairs = zip(of_theta, step.theta, strict=True)
         flat = [d.reshape(leaf.shape).astype(leaf.dtype) for d, leaf in pairs]
-        return flat, initial
+        return flat, initial.astype(s.dtype)
 
     return jax.vmap(of_row)(s, rest, influence, d_carry)
 

@@ -67,7 +67,8 @@ class Uoro:
                 "The gradient of RNN with gradient=Uoro() needs a random key. Pass "
                 'rngs={"uoro": key} to `apply`.'
             )
-        theta = [jnp.zeros(leaf.shape, s.dtype) for leaf in self.step.theta]
+        dtype = self.step.influence_dtype
+        theta = [jnp.zeros(leaf.shape, dtype) for leaf in self.step.theta]
         signs = self._signs(key, 0)
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
 
