@@ -92,6 +92,8 @@ ALLOWED = {
     "rnncells/testing.py": [*FLAX, "rnncells"],
     # They read everything; nothing reads them.
     "rnncells/diagnostics": [*FLAX, "rnncells"],
+    "rnncells/diagnostics/graph": ["chex", "flax.linen", "jax", "numpy"]
+    + ["rnncells.diagnostics.graph", "rnncells.recurrence"],
     "rnncells/conformance.py": ["rnncells.testing"],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",
