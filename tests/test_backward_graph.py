@@ -108,6 +108,15 @@ def test_rows_of_a_matrix_are_outputs_of_unbind():
     assert {edge.output for _, edge in graph.incoming(unbind)} == {0, 1, 2}
 
 
+def test_single_indices_are_no_outputs_of_unbind():
+    def last_first(x):
+        second, first = (jax.lax.slice(x, (k,), (k + 1,), (1,)) for k in (1, 0))
+        return jnp.squeeze(first, 0) * jnp.squeeze(second, 0)
+
+    names = [node.name for node in backward_graph(last_first, A).operations]
+    assert names == ["Mul", "Select", "Select"]
+
+
 def test_linear_layer_lists_its_parameters_once():
     params = {"weight": jnp.ones((4, 3)), "bias": jnp.ones(4)}
     x = jnp.ones((5, 3))
@@ -369,6 +378,12 @@ def test_derivative_that_is_zero_everywhere_is_a_cut():
     (cut,) = graph.cuts
     assert (cut.reason, cut.arguments) == ("Floor has the derivative 0", ("y",))
     assert graph.unreached == {"y": "Floor has the derivative 0"}
+
+
+def test_integers_have_no_gradient_and_are_no_cuts():
+    graph = backward_graph(lambda x: x * jnp.argmax(x), A)
+    assert drawn(graph.results[0]) == ("Mul", "x", None)
+    assert graph.cuts == ()
 
 
 def test_arguments_that_are_not_used_are_listed():
