@@ -693,6 +693,9 @@ def check_svg(graph):
     edges = [p for p in root.iter(f"{space}path") if p.get("marker-end")]
     every = [e for n in graph.nodes for e in n.edges] + list(graph.results)
     assert len(edges) == sum(edge.node is not None for edge in every)
+    for edge in edges:
+        _, start, *_, end = re.findall(r"[\d.]+", edge.get("d"))
+        assert float(start) < float(end)
     for k, (x, y, w, h) in enumerate(boxes):
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
         for x2, y2, w2, h2 in boxes[:k]:
