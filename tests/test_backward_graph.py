@@ -2,23 +2,20 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from backward_graph_pictures import PAGE, pictures
 from cases import CELLS, assert_close, each_cell, random_setting
 from jax.extend import core as jex
 from peers import peer
 
 import rnncells
 from rnncells.diagnostics import Accumulate, Cut, Operation, backward_graph
-from rnncells.diagnostics.graph.names import matches_torch
-
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "backward-graph.md"
+from rnncells.diagnostics.graph.names import TORCH, matches_torch
 
 
 def drawn(edge, output=0):
@@ -109,6 +106,15 @@ def test_rows_of_a_matrix_are_outputs_of_unbind():
     unbind = graph.operations[-1]
     assert unbind.name == "Unbind"
     assert {edge.output for _, edge in graph.incoming(unbind)} == {0, 1, 2}
+
+
+def test_single_indices_are_no_outputs_of_unbind():
+    def last_first(x):
+        second, first = (jax.lax.slice(x, (k,), (k + 1,), (1,)) for k in (1, 0))
+        return jnp.squeeze(first, 0) * jnp.squeeze(second, 0)
+
+    names = [node.name for node in backward_graph(last_first, A).operations]
+    assert names == ["Mul", "Select", "Select"]
 
 
 def test_linear_layer_lists_its_parameters_once():
@@ -372,6 +378,12 @@ def test_derivative_that_is_zero_everywhere_is_a_cut():
     (cut,) = graph.cuts
     assert (cut.reason, cut.arguments) == ("Floor has the derivative 0", ("y",))
     assert graph.unreached == {"y": "Floor has the derivative 0"}
+
+
+def test_integers_have_no_gradient_and_are_no_cuts():
+    graph = backward_graph(lambda x: x * jnp.argmax(x), A)
+    assert drawn(graph.results[0]) == ("Mul", "x", None)
+    assert graph.cuts == ()
 
 
 def test_arguments_that_are_not_used_are_listed():
@@ -681,6 +693,9 @@ def check_svg(graph):
     edges = [p for p in root.iter(f"{space}path") if p.get("marker-end")]
     every = [e for n in graph.nodes for e in n.edges] + list(graph.results)
     assert len(edges) == sum(edge.node is not None for edge in every)
+    for edge in edges:
+        _, start, *_, end = re.findall(r"[\d.]+", edge.get("d"))
+        assert float(start) < float(end)
     for k, (x, y, w, h) in enumerate(boxes):
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
         for x2, y2, w2, h2 in boxes[:k]:
@@ -755,3 +770,66 @@ def test_errors_say_what_to_do(name):
     call, error, message = ERRORS[name]
     with pytest.raises(error, match=message):
         call()
+
+
+# The functions of the section "Complex gradients".
+def distance(z):
+    return abs(z - (1 + 1j)) ** 2
+
+
+def square(z):
+    return z**2
+
+
+def test_complex_gradients_are_the_conjugates_of_pytorchs():
+    torch = peer("torch")
+    value, grad_output = 3 + 4j, 1 + 2j
+    z = torch.tensor(value, requires_grad=True)
+    distance(z).backward()
+    assert z.grad.item() == 4 + 6j
+    graph = backward_graph(distance, value)
+    gradient = graph.record(value).backward()["z"]
+    np.testing.assert_allclose(gradient, np.conj(z.grad.item()), rtol=1e-6)
+
+    z = torch.tensor(value, requires_grad=True)
+    square(z).backward(torch.tensor(grad_output))
+    assert z.grad.item() == grad_output * np.conj(2 * value)
+    tape = backward_graph(square, value).record(value)
+    gradient = tape.backward(jnp.complex64(np.conj(grad_output)))["z"]
+    np.testing.assert_allclose(gradient, np.conj(z.grad.item()), rtol=1e-6)
+
+
+def test_equations_of_complex_parts_are_those_of_jax():
+    z, dz = jnp.complex64(3 + 4j), 1.5
+    for fn, expected in [(jnp.imag, -1j * dz), (jnp.real, dz)]:
+        assert backward_graph(fn, z).record(z).backward(jnp.float32(dz)) == {
+            "val": expected
+        }
+    graph = backward_graph(jnp.conj, z)
+    assert graph.record(z).backward(jnp.complex64(1 + 2j)) == {"x": 1 - 2j}
+
+
+def texts(svg):
+    """The labels of a picture, without those that depend on the version of JAX."""
+    root = ElementTree.fromstring(svg)
+    labels = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+    return sorted(label for label in labels if not label.startswith("saves "))
+
+
+def test_page_runs_and_has_the_pictures_of_its_examples():
+    found = pictures()
+    assert {path.name for path in PAGE.with_suffix("").iterdir()} == {
+        path.name for path in found
+    }
+    is_newest = jax.__version_info__ >= (0, 12)
+    for path, svg in found.items():
+        if is_newest:
+            assert path.read_text() == svg
+        # Before jax 0.12, other values are saved for tanh, in wider boxes.
+        assert texts(path.read_text()) == texts(svg)
+
+
+def test_page_lists_the_names_that_differ_from_pytorchs():
+    table = PAGE.read_text().partition("| here | in PyTorch |")[2].partition("\n\n")[0]
+    for name in TORCH.keys() - {"Expand"}:
+        assert f"`{name}`" in table

@@ -93,6 +93,8 @@ ALLOWED = {
     # They read everything; nothing reads them.
     "rnncells/diagnostics": [*FLAX, "rnncells"],
     "rnncells/plots.py": ["matplotlib", "numpy"],
+    "rnncells/diagnostics/graph": ["chex", "flax.linen", "jax", "numpy"]
+    + ["rnncells.diagnostics.graph", "rnncells.recurrence"],
     "rnncells/conformance.py": ["rnncells.testing"],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 _SWEEPS = 8
+# The part of a node's width in which edges start and end.
+_PORTS = 0.8
 
 
 class Size(NamedTuple):
@@ -26,7 +28,8 @@ class Layout(NamedTuple):
 
     Attributes:
       centers: for each node, the place of its middle, `(x, y)`.
-      paths: for each edge, the points through which it passes between its nodes.
+      paths: for each edge, its points: on the bottom of the node where it starts, in
+        the layers that it passes, and on the top of the node where it ends.
       size: of the whole picture.
     """
 
@@ -68,15 +71,36 @@ def layout(
     right = max((xs[p] + widths[p] / 2 for p in xs), default=0)
     xs = {place: x - left for place, x in xs.items()}
     centers = {node: (xs[node], sum(ys[level[node]]) / 2) for node in sizes}
-    paths = [
-        [
-            centers[chain[0]],
-            *((xs[p], y) for p in chain[1:-1] for y in ys[level[p]]),
-            centers[chain[-1]],
-        ]
-        for chain in chains
-    ]
+    starts = _ports(chains, 0, 1, xs, widths)
+    ends = _ports(chains, -1, -2, xs, widths)
+    paths = []
+    for k, (start, *passed, end) in enumerate(chains):
+        bottom = centers[start][1] + sizes[start].height / 2
+        top = centers[end][1] - sizes[end].height / 2
+        between = [(xs[p], y) for p in passed for y in ys[level[p]]]
+        paths.append([(starts[k], bottom), *between, (ends[k], top)])
     return Layout(centers, paths, Size(right - left, height))
+
+
+def _ports(chains, at, towards, xs, widths) -> dict[int, float]:
+    """Returns where edges meet a node: side by side, in the order of where they go.
+
+    Args:
+      chains: the places of all edges.
+      at: index of the node in a chain.
+      towards: index of the next place.
+      xs: the middle of each place.
+      widths: the width of each place.
+    """
+    edges, found = {}, {}
+    for k, chain in enumerate(chains):
+        edges.setdefault(chain[at], []).append(k)
+    for node, numbers in edges.items():
+        numbers.sort(key=lambda k: (xs[chains[k][towards]], k))
+        step = _PORTS * widths[node] / len(numbers)
+        for place, k in enumerate(numbers):
+            found[k] = xs[node] + step * (place - (len(numbers) - 1) / 2)
+    return found
 
 
 def _layers(nodes, edges) -> dict[Hashable, int]:

@@ -21,7 +21,7 @@ _LONGEST_FORMULA = 30
 
 
 class Residual(NamedTuple):
-    """A value that a backward pass reads.
+    """A value that is kept for a backward pass.
 
     Attributes:
       formula: the value, in the letters of operands (`x`) and results (`z`).
@@ -42,7 +42,7 @@ class Derivative(NamedTuple):
     Attributes:
       passes: for each operand that requires a gradient, whether its gradient depends on
         the gradient of the result: not if the derivative is zero everywhere.
-      residuals: values that the backward pass reads.
+      residuals: values that are kept for the backward pass.
     """
 
     passes: list[bool]
@@ -92,16 +92,12 @@ def derivative(
     structs = [operands[k] for k in traced]
     jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
     leaves, tree = jax.tree.flatten(vjp)
-    read, passes = _pulled_back(leaves, tree, results)
     given = [letters[k] for k in traced]
     formulas = _Formulas(jaxpr.jaxpr, given, traced, len(results))
-    kept = jaxpr.jaxpr.outvars[len(results) :]
-    variables = {
-        v: None
-        for v, is_read in zip(kept, read, strict=True)
-        if is_read and is_variable(v) and v not in jaxpr.jaxpr.constvars
-    }
-    return Derivative(passes, list(map(formulas.residual, variables)))
+    kept = filter(is_variable, jaxpr.jaxpr.outvars[len(results) :])
+    variables = dict.fromkeys(v for v in kept if v not in jaxpr.jaxpr.constvars)
+    residuals = list(map(formulas.residual, variables))
+    return Derivative(_passes(leaves, tree, results), residuals)
 
 
 def cotangents_of(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
@@ -113,8 +109,8 @@ def cotangents_of(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _pulled_back(leaves, tree, results):
-    """Returns which residuals are read, and which gradients depend on cotangents."""
+def _passes(leaves, tree, results) -> list[bool]:
+    """Returns which gradients depend on the cotangents of the results."""
     inexact = [r for r in results if is_inexact(r)]
 
     def pullback(leaves, given):
@@ -122,15 +118,10 @@ def _pulled_back(leaves, tree, results):
 
     jaxpr = jax.make_jaxpr(pullback)(leaves, inexact).jaxpr
     depends = set(jaxpr.invars[len(leaves) :])
-    needed = set(filter(is_variable, jaxpr.outvars))
     for equation in jaxpr.eqns:
         if depends.intersection(filter(is_variable, equation.invars)):
             depends.update(equation.outvars)
-    for equation in reversed(jaxpr.eqns):
-        if needed.intersection(equation.outvars):
-            needed.update(filter(is_variable, equation.invars))
-    read = [v in needed for v in jaxpr.invars[: len(leaves)]]
-    return read, [is_variable(v) and v in depends for v in jaxpr.outvars]
+    return [is_variable(v) and v in depends for v in jaxpr.outvars]
 
 
 class _Formulas:

@@ -179,7 +179,7 @@ class _Grouping:
                 equation,
                 (bias.invars[0], *product.invars),
                 tuple(equation.outvars),
-                partial(_add_product, equation, product, bias, k),
+                partial(_add_product, equation, product, bias),
             )
         return None
 
@@ -256,9 +256,8 @@ def _unbind(pairs, x):
     return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]
 
 
-def _add_product(equation, product, bias, position, b, x, w):
-    terms = [*bind(product, [x, w]), *bind(bias, [b])]
-    return bind(equation, terms if position == 0 else terms[::-1])
+def _add_product(equation, product, bias, b, x, w):
+    return bind(equation, [*bind(product, [x, w]), *bind(bias, [b])])
 
 
 def _call(equation, order, prefixes, *values):

@@ -1,11 +1,12 @@
 """A backward graph as a picture, an SVG file that is drawn without other programs."""
 
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from rnncells.diagnostics.graph.labels import edge_label, node_lines, style
 from rnncells.diagnostics.graph.layout import Size, layout
-from rnncells.diagnostics.graph.nodes import Graph
+from rnncells.diagnostics.graph.nodes import Edge, Graph
 
+Point = tuple[float, float]
 # Sizes in pixels. Letters of the monospace fonts are about 0.6 of their size wide.
 _FONT, _LETTER, _LINE, _PADDING, _MARGIN = 12, 7.3, 16, 8, 16
 _GAP = Size(36, 64)
@@ -26,17 +27,16 @@ def svg(graph: Graph) -> str:
     results = [("result", k) for k, _ in enumerate(graph.results)]
     lines = dict(zip(results, ([e.operand] for e in graph.results), strict=True))
     lines |= {node: node_lines(node) for node in graph.nodes}
-    edges = list(zip(results, graph.results, strict=True))
-    edges += [(node, edge) for node in graph.nodes for edge in node.edges]
-    edges = [(start, edge) for start, edge in edges if edge.node is not None]
+    edges = [(r, 0, edge) for r, edge in zip(results, graph.results, strict=True)]
+    edges += [(node, k, e) for node in graph.nodes for k, e in enumerate(node.edges)]
+    edges = [(start, k, edge) for start, k, edge in edges if edge.node is not None]
     sizes = {node: _size(own) for node, own in lines.items()}
-    pairs = [(start, edge.node) for start, edge in edges]
+    pairs = [(start, edge.node) for start, _, edge in edges]
     placed = layout(sizes, pairs, _GAP, _EMPTY)
     width, height = (n + 2 * _MARGIN for n in placed.size)
     parts = [_head(graph.name, width, height)]
-    for (start, edge), path in zip(edges, placed.paths, strict=True):
-        ends = sizes[start].height / 2, sizes[edge.node].height / 2
-        parts.append(_edge(edge, path, ends))
+    for (_, number, edge), path in zip(edges, placed.paths, strict=True):
+        parts.append(_edge(edge, path, number))
     for node, own in lines.items():
         kind = "result" if isinstance(node, tuple) else style(node)
         parts.append(_node(kind, own, placed.centers[node], sizes[node]))
@@ -84,22 +84,36 @@ def _node(kind: str, lines: list[str], center: tuple, size: Size) -> str:
     return "\n".join(parts)
 
 
-def _edge(edge, path: list[tuple], ends: tuple[float, float]) -> str:
-    """Draws an edge from the bottom of a node to the top of another."""
-    points = list(path)
-    points[0] = (points[0][0], points[0][1] + ends[0])
-    points[-1] = (points[-1][0], points[-1][1] - ends[1])
-    curve = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+def _edge(edge: Edge, path: list[Point], number: int) -> str:
+    """Draws an edge from the bottom of a node to the top of another.
+
+    Args:
+      edge: the edge.
+      path: its points.
+      number: its number among the edges of its node; neighbours have their labels at
+        other heights.
+    """
+    curve = [f"M{path[0][0]:.1f} {path[0][1]:.1f}"]
+    for (x0, y0), (x1, y1) in zip(path, path[1:], strict=False):
         middle = (y0 + y1) / 2
         curve.append(f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}")
     dashed = "" if edge.carries_gradient else ' stroke-dasharray="5 3"'
-    (x0, y0), (x1, y1) = points[0], points[1]
+    x, y = _on_curve(*path[:2], 0.4 if number % 2 else 0.65)
     return "\n".join(
         [
-            f'<path d={quoteattr(" ".join(curve))} fill="none" stroke="{_GRAY}" '
+            f'<path d="{" ".join(curve)}" fill="none" stroke="{_GRAY}" '
             f'marker-end="url(#arrow)"{dashed}/>',
-            f'<text x="{(x0 + x1) / 2 + 4:.1f}" y="{(y0 + y1) / 2:.1f}" fill="{_GRAY}" '
-            f'font-size="10">{escape(edge_label(edge))}</text>',
+            f'<text x="{x + 4:.1f}" y="{y:.1f}" fill="{_GRAY}" font-size="10">'
+            f"{escape(edge_label(edge))}</text>",
         ]
     )
+
+
+def _on_curve(start: Point, end: Point, part: float) -> Point:
+    """Returns a point on a curve that leaves and reaches its ends vertically."""
+    (x0, y0), (x1, y1) = start, end
+    rest = 1 - part
+    middle = (y0 + y1) / 2
+    x = rest**2 * (1 + 2 * part) * x0 + part**2 * (3 - 2 * part) * x1
+    y = rest**3 * y0 + 3 * rest * part * middle + part**3 * y1
+    return x, y
