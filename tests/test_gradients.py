@@ -512,13 +512,9 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
             total = jax.tree.map(jnp.add, total, grads)
         return total
 
-    @partial(jax.jit, static_argnums=1)
-    def by_layer(variables, implementation):
-        rnn = rnncells.RNN(
-            problem.cell,
-            gradient=Bptt(carry_hook=clipped),
-            implementation=implementation,
-        )
+    @jax.jit
+    def by_layer(variables):
+        rnn = rnncells.RNN(problem.cell, gradient=Bptt(carry_hook=clipped))
 
         def run(variables):
             return rnn.apply(variables, x, initial_carry=carry)
@@ -526,8 +522,27 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
         return jax.vjp(run, variables)[1](d_ys)[0]["params"]["cell"]
 
     expected = by_hand(params)
-    for implementation in "auto", "scan":
-        exactly(by_layer(variables, implementation), expected)
+    exactly(by_layer(variables), expected)
+
+
+def test_hook_may_have_side_effects():
+    """At every step, in the order of the backward pass."""
+    rnn, x, seen = (
+        rnncells.GRU(3, gradient=Bptt(carry_hook=clipped)),
+        jnp.ones((5, 2)),
+        [],
+    )
+
+    def record(d_carry):
+        jax.debug.callback(lambda d: seen.append(d.copy()), d_carry)
+        return d_carry
+
+    params = rnn.init(jax.random.key(0), x)
+    recording = rnn.clone(gradient=Bptt(carry_hook=record))
+    jax.grad(lambda params: recording.apply(params, x)[0][-1].sum())(params)
+    jax.effects_barrier()
+    assert len(seen) == 5
+    np.testing.assert_array_equal(max(seen, key=lambda d: abs(d).sum()), np.ones(3))
 
 
 def test_directions_and_layers_take_a_method(rng, float64):
@@ -549,7 +564,9 @@ def test_directions_and_layers_take_a_method(rng, float64):
     exactly(gradient(Rtrl()), gradient(Bptt()))
 
 
-@pytest.mark.parametrize("method", [Rtrl(), SnAp(1), Rflo()], ids=str)
+@pytest.mark.parametrize(
+    "method", [Rtrl(), BlockRtrl(8), SnAp(1), Rflo(), Uoro()], ids=str
+)
 def test_memory_does_not_depend_on_time(method):
     """Temporaries of the compiled gradient, beside inputs and cotangents."""
     rnn = rnncells.RNN(rnncells.GRUCell(6), gradient=method)
@@ -561,7 +578,8 @@ def test_memory_does_not_depend_on_time(method):
 
         def gradient(params, x, d_y):
             def run(params):
-                return rnn.apply(params, x, time_major=True)
+                rngs = {"uoro": jax.random.key(0)}
+                return rnn.apply(params, x, time_major=True, rngs=rngs)
 
             return jax.vjp(run, params)[1](d_y)[0]
 
@@ -625,6 +643,15 @@ class CoupledRows(LeakyCell):
         return h, h
 
 
+class CoupledLater(CoupledRows):
+    """The same, but its output does not show it."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        new, _ = super().__call__(h, x)
+        return new, h
+
+
 class UnbatchedPart(LeakyCell):
     """An array of its carry has no batch axes."""
 
@@ -643,6 +670,7 @@ class UnbatchedPart(LeakyCell):
     "cell, message",
     [
         (CoupledRows(BATCH), "got CoupledRows, whose rows depend on each other"),
+        (CoupledLater(BATCH), "got CoupledLater, whose rows depend on each other"),
         (UnbatchedPart(3), "every array of its carry must begin with them, got Unba"),
     ],
 )
@@ -650,8 +678,9 @@ def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
     """Also where sizes agree by chance."""
     rnn, x = rnncells.RNN(cell, gradient=Rtrl()), jnp.ones((3, 4, 2))
     params = rnn.init(jax.random.key(0), x)
-    with pytest.raises(ValueError, match=message):
-        rnn.apply(params, x)
+    for options in {}, {"mask": jnp.ones((3, 4), bool)}:
+        with pytest.raises(ValueError, match=message):
+            rnn.apply(params, x, **options)
 
 
 @pytest.mark.parametrize(

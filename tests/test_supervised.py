@@ -524,8 +524,10 @@ SMALL = {
     "adding-100": {"task.length": 3},
     "char-lm": {"task.window": 3},
     "copying-1000": {"task.lag": 2},
+    "copying-30": {"task.lag": 2},
     "japanese-vowels": {},
     "moving-digits": {"task.given": 2, "task.asked": 1, "task.size": 24},
+    "order-of-two": {},
     "pixels": {"task.order": "rows"},
 }
 

@@ -37,7 +37,7 @@ from rnncells.layers.checks import (
     resolve_flags,
     warn_of_sequence,
 )
-from rnncells.layers.forward_loop import check_depth, check_gradient
+from rnncells.layers.gradient_checks import check_depth, check_gradient
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.states import (
     States,

@@ -11,17 +11,11 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
-from rnncells.layers.forward_loop import (
-    Batch,
-    RowsOf,
-    by_rows,
-    check_independent_rows,
-    marked,
-    pure_step,
-    random_keys,
-)
+from rnncells.layers.forward_loop import marked, pure_step, random_keys
+from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import PureStep
 from rnncells.layers.rnn import RNN
+from rnncells.layers.rows import Batch, RowsOf, by_rows
 from rnncells.layers.unbinding import placed
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
@@ -68,8 +62,8 @@ class Online:
 
     Raises:
       TypeError: `rnn` is no RNN.
-      ValueError: its `gradient` has no update at each step, or the initial carry is a
-        parameter.
+      ValueError: its `gradient` has no update at each step, the initial carry is a
+        parameter, or the layer runs in reverse.
     """
 
     def __init__(self, rnn: RNN):
@@ -84,8 +78,10 @@ class Online:
                 "`rnn` of Online needs a gradient with an update at each step: Rtrl(), "
                 f"SnAp(steps), Rflo() or Uoro(), got gradient={method}."
             )
-        if rnn.learn_initial_carry:
-            raise ValueError("`rnn` of Online needs learn_initial_carry=False.")
+        if rnn.learn_initial_carry or rnn.reverse:
+            raise ValueError(
+                "`rnn` of Online needs learn_initial_carry=False and reverse=False."
+            )
         self.rnn = rnn
 
     def init(

@@ -40,7 +40,8 @@ from rnncells.layers.checks import (
     warn_of_sequence,
 )
 from rnncells.layers.decoding import check_feedback, decode
-from rnncells.layers.forward_loop import check_gradient, loop_over_time
+from rnncells.layers.forward_loop import loop_over_time
+from rnncells.layers.gradient_checks import check_gradient
 from rnncells.layers.learned_carry import LearnedCarry
 from rnncells.layers.loops import check_default_options, single_step
 from rnncells.layers.sequence_layer import RunsByCall
@@ -138,7 +139,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,
         `Truncated1997()`, or a method that carries it forward in time, with memory that
         does not depend on time: `Rtrl()`, `BlockRtrl(steps)`, `SnAp(steps)`, `Rflo()`,
-        `Uoro()`. The values are the same for all; see `help(rnncells.gradients)`.
+        `Uoro()`. The values are the same for all; see `help(rnncells.gradients)`. The
+        method `step` has the gradient of its one step, in which nothing is cut but h by
+        `Truncated1997`.
         Default: Bptt().
       learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
         parameter tree, which starts with the values of the cell's `initialize_carry`
@@ -471,8 +474,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
         if self.gradient != Bptt():
             raise ValueError(
-                f"`decode` of RNN needs gradient=Bptt(), got {self.gradient}. Decode "
-                "with RNN(cell) and the same parameters."
+                f"`decode` of RNN needs gradient=Bptt() without a hook, got "
+                f"{self.gradient}. Decode with RNN(cell) and the same parameters."
             )
         flags = resolve_flags(
             self,

@@ -27,7 +27,7 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     resolve_flags,
 )
-from rnncells.layers.forward_loop import check_depth
+from rnncells.layers.gradient_checks import check_depth
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates

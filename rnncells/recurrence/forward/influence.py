@@ -267,13 +267,18 @@ def _patterns(step, function):
 
 def _reached(pattern, by_s, steps):
     """Returns the entries that are reached in `steps` steps; None: in any number."""
-    reached, transfer = pattern, by_s.astype(np.float32)
+    # Few columns differ: all weights of a unit reach the same units.
+    packed = np.packbits(pattern, axis=0)
+    _, first, columns = np.unique(
+        packed, axis=1, return_index=True, return_inverse=True
+    )
+    reached, transfer = pattern[:, first], by_s.astype(np.float32)
     while steps is None or steps > 1:
         new = reached | (transfer @ reached.astype(np.float32) > 0)
         if (new == reached).all():
             break
         reached, steps = new, None if steps is None else steps - 1
-    return reached
+    return reached[:, columns.ravel()]
 
 
 def _colors(pattern):

@@ -60,7 +60,7 @@ class Others(NamedTuple):
 def run(
     values: Callable,
     step: RowStep,
-    method: Any,
+    method_of: Callable[[RowStep], Any],
     segments: tuple[Segment, ...],
     operands: Operands,
     others: Others,
@@ -72,7 +72,8 @@ def run(
       values: runs the recurrence; both results have a leading axis of rows, the outputs
         after that of time.
       step: the step of a row.
-      method: carries the influence of a row: an `Influence`, a `Uoro` or `Blocks`.
+      method_of: returns what carries the influence of a row: an `Influence`, a `Uoro`
+        or `Blocks`. It is called only for a gradient.
       segments: how time is cut: into single steps, or into the blocks of `Blocks`.
       operands: what is differentiated.
       others: what is not.
@@ -88,7 +89,8 @@ def run(
 
     def backward(args, results):
         d_results = jax.tree.map(_without_float0, results)
-        return _cotangents(step, method, segments, *args, *d_results), None, None
+        found = _cotangents(step, method_of(step), segments, *args, *d_results)
+        return found, None, None
 
     recurrence.defvjp(forward, backward)
     return recurrence(operands, others, keys)

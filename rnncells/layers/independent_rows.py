@@ -1,0 +1,81 @@
+"""A check that a step computes each row of the batch by itself."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.layers.loops import PureStep
+from rnncells.layers.rows import Batch
+from rnncells.recurrence.pytrees import combine, inexact, is_inexact, partition, structs
+
+
+def check_independent_rows(
+    name: str, batch: Batch, pure: PureStep, carry: chex.ArrayTree
+) -> None:
+    """Raises ValueError if a row of a step depends on other rows of the batch.
+
+    At random values, two rows along each batch axis show any such dependence.
+
+    Args:
+      name: name of the cell.
+      batch: the batch axes.
+      pure: the step.
+      carry: before the first step, `(*batch, ...)`.
+    """
+    if not batch.sizes:
+        return
+    small, count = Batch((2,) * len(batch.sizes)), 2 ** len(batch.sizes)
+
+    def few(tree, lead=0):
+        def struct(leaf):
+            shape = leaf.shape[lead + len(batch.sizes) :]
+            return jax.ShapeDtypeStruct((*small.sizes, *shape), leaf.dtype)
+
+        return jax.tree.map(struct, tree)
+
+    shared, keys = structs(pure.given[0]), structs(pure.now[1], drop_axis=0)
+    (x, reset, *masks), numbers = few(pure.now[0], 1), np.random.default_rng(0)
+    shared, keys, own, before, x = jax.tree.map(
+        lambda leaf: _like(leaf, numbers),
+        (shared, keys, few(pure.given[1]), few(carry), x),
+    )
+    # No row is reset, and every row is updated.
+    reset = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), reset)
+    masks = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), masks)
+    rows = own, before, (x, reset, *masks)
+    others = partition(rows)[1]
+
+    @jax.jit
+    @jax.jacrev
+    def derivatives(varied):
+        own, carry, xs = combine(varied, others)
+        found = pure.function((shared, own), carry, (xs, keys))
+        leaves = jax.tree.leaves(inexact(found))
+        return sum(jnp.abs(leaf).reshape(count, -1).sum(1) for leaf in leaves)
+
+    try:
+        with jax.ensure_compile_time_eval():
+            found = jax.tree.leaves(derivatives(inexact(rows)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "A forward method of `gradient` needs a cell that runs with any batch "
+            "axes, and every array of its carry must begin with them, got "
+            f"{name}, which fails with the axes {small.sizes}: {error}"
+        ) from error
+    for derivative in map(np.asarray, found):
+        depends = np.isfinite(derivative) & (derivative != 0)
+        by_row = depends.reshape(count, count, -1).any(-1)
+        if (by_row & ~np.eye(count, dtype=bool)).any():
+            raise ValueError(
+                "A forward method of `gradient` needs a cell that computes each row of "
+                f"the batch by itself, got {name}, whose rows depend on each other. "
+                "Use gradient=Bptt()."
+            )
+
+
+def _like(struct, numbers):
+    """Returns random numbers of a shape and dtype; zeros of other dtypes."""
+    if not is_inexact(struct):
+        return np.zeros(struct.shape, struct.dtype)
+    return numbers.standard_normal(struct.shape).astype(struct.dtype)
