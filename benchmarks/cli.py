@@ -75,7 +75,8 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
         description="Compare the speed of rnncells with other libraries.",
         epilog="The default run takes about half an hour on two CPU cores. "
         f"`{PROG} table` writes results into a page; see `table --help`. "
-        f"`{PROG} online` measures the online learning of the experiments.",
+        f"`{PROG} online` measures the online learning of the experiments, and "
+        f"`{PROG}.gradients` the gradient methods.",
     )
 
     def several(name: str, choices: Any, default: Any, about: str = "") -> None:
