@@ -568,7 +568,10 @@ def test_directions_and_layers_take_a_method(rng, float64):
     "method", [Rtrl(), BlockRtrl(8), SnAp(1), Rflo(), Uoro()], ids=str
 )
 def test_memory_does_not_depend_on_time(method):
-    """Temporaries of the compiled gradient, beside inputs and cotangents."""
+    """Temporaries of the compiled gradient.
+
+    With jax 0.10, XLA also copies the inputs and cotangents once.
+    """
     rnn = rnncells.RNN(rnncells.GRUCell(6), gradient=method)
     params = jax.eval_shape(rnn.init, jax.random.key(0), jnp.zeros((BATCH, 8, 3)))
 
@@ -586,7 +589,9 @@ def test_memory_does_not_depend_on_time(method):
         compiled = jax.jit(gradient).lower(params, x, d_y).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    assert temporaries(1024) == temporaries(128)
+    copied = (1024 - 128) * BATCH * (3 + 6) * 4
+    grown = temporaries(1024) - temporaries(128)
+    assert grown in ((0,) if jax.__version_info__ >= (0, 12) else (0, copied))
 
 
 @jax.custom_jvp
