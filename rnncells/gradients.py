@@ -79,12 +79,12 @@ class Bptt(Gradient):
 
     Attributes:
       carry_hook: function of dL/d(carry_t), in the form of the cell's carry, such as
-        (dL/dc_t, dL/dh_t) of an LSTM; it returns what takes its place, of the same
-        shapes and dtypes. It is called at each step, and must be a function of arrays.
+        (dL/dc_t, dL/dh_t) of an LSTM. It returns the gradient to use instead, of the
+        same shapes and dtypes. It is called at each step.
         dL/dh_t contains the gradient from the outputs if the cell returns one array
-        both in its carry and as output, as our cells do. dL/dc_t is without the part
-        through h_t of the same step. A layer with a hook runs in the plain loop. None:
-        no hook. Default: None.
+        both in its carry and as output, as our cells do. dL/dc_t excludes the path from
+        c_t to h_t within the same step. A layer with a hook runs in the plain loop.
+        None: no hook. Default: None.
 
     References: Rumelhart, Hinton and Williams, 1986,
     https://doi.org/10.1038/323533a0; Werbos, 1990, https://doi.org/10.1109/5.58337.
@@ -147,9 +147,9 @@ class TruncatedBptt(Bptt):
 class Truncated1997(Bptt):
     """The truncated gradient of the LSTM of 1997, for any LSTM.
 
-    No error flows back in time but through the cell state: the gradient of h_{t-1} is
-    0. So the initial h has no gradient, either. Peepholes read the cell state, and
-    errors flow back through them, too.
+    Errors flow back in time only through the cell state: the gradient of h_{t-1} is 0.
+    So the initial h has no gradient, either. Peepholes read the cell state, and errors
+    flow back through them, too.
 
     The cell must have a carry of two arrays, (c, h).
 
@@ -239,12 +239,13 @@ class BlockRtrl(ForwardGradient):
 
     A block takes one backward pass for the errors, and n more for the influence, so a
     step takes about n³ multiplications if blocks have n steps. Memory is that of one
-    block and of J, n x P. It has no update within a block, so `rnncells.Online` cannot
-    use it. The gradient of an input is that of the outputs of its block.
+    block and of J, n x P. The influence is updated only at the borders of blocks, so
+    `rnncells.Online` does not support this method. The gradient of an input is that of
+    the outputs of its block.
 
     Attributes:
-      steps: number of steps of a block. A number within a quarter of it that divides
-        the steps of the sequence is taken instead, if there is one.
+      steps: number of steps of a block, at least 1. If a number within 25 % of it
+        divides the length of the sequence, that number is used.
 
     Reference: Schmidhuber, 1992, https://doi.org/10.1162/neco.1992.4.2.243.
     """
@@ -290,7 +291,7 @@ class SnAp(ForwardGradient):
 class Rflo(ForwardGradient):
     """Local online learning: influence without the recurrent weights.
 
-    The influence passes from step to step only through what a unit keeps of itself, as
+    The influence passes from step to step only through each unit's own state, such as
     a leak or a forget gate. Products of the carry with weights count as inputs, except
     those that only the output reads. For an `LSTMCell`, this is `Truncated1997`,
     computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a

@@ -58,7 +58,7 @@ class Online:
 
     Args:
       rnn: an `RNN` with a forward method as `gradient`: `Rtrl()`, `SnAp(steps)`,
-        `Rflo()` or `Uoro()`, and without `learn_initial_carry`.
+        `Rflo()` or `Uoro()`, with `learn_initial_carry=False` and `reverse=False`.
 
     Raises:
       TypeError: `rnn` is no RNN.
@@ -186,7 +186,7 @@ def _one_step(
 
     sizes = check_layout(by_time(x), feature_dims(rnn.cell))
     resets = check_steps("resets", resets, sizes[1:], "batch axes")
-    # The carry after a reset is no operand of its own, because it is not learned.
+    # The carry after a reset is not learned, so it needs no gradient.
     reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
     xs = x, resets, None, reset_carry
     step = marked(rnn._step(deterministic))
@@ -212,8 +212,8 @@ def _as_cotangent(given: Any, output: chex.ArrayTree) -> chex.ArrayTree:
     if shapes[0] != shapes[1]:
         raise ValueError(
             "`cotangent` of Online.step must have the form of the output, "
-            f"{shapes[1]}, got {shapes[0]}. It is the derivative of the loss by the "
-            "output, or a function from the output to it."
+            f"{shapes[1]}, got {shapes[0]}. It is the derivative of the loss with "
+            "respect to the output, or a function from the output to it."
         )
     return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), given, output)
 

@@ -102,7 +102,7 @@ def _of_custom(equation, operands):
 def _has_elementwise_derivative(equation):
     """Says whether a derivative is element by element, at random values.
 
-    Then weights of the cotangents are weights of the derivatives.
+    If so, scaling the cotangents element by element scales the derivatives likewise.
     """
     numbers = np.random.default_rng(0)
     shapes = {v.aval.shape for v in equation.invars if is_inexact(v.aval)}
