@@ -13,7 +13,12 @@ from flax.typing import Dtype, Initializer
 from rnncells import initializers
 from rnncells._arguments import ChecksArguments
 from rnncells._user_warning import warn
-from rnncells.cells.any_cell import feature_dims, initial_carry_of, sample_of
+from rnncells.cells.any_cell import (
+    declared_streams,
+    feature_dims,
+    initial_carry_of,
+    sample_of,
+)
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, describe
 from rnncells.cells.checks import (
@@ -157,6 +162,12 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
     def directions(self) -> int:
         """1, or 2 if each layer runs in both directions."""
         return 2 if self.bidirectional else 1
+
+    @property
+    def rng_streams(self) -> dict[str, bool]:
+        """Random streams of dropout and of the cells, as cells declare them."""
+        own = {"dropout": False} if self.dropout else {}
+        return {**own, **declared_streams(self.cell())}
 
     def setup(self):
         """Creates the cells of all layers, and the learned states."""

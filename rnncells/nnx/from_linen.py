@@ -1,0 +1,434 @@
+"""Linen cells and layers as NNX modules, with their parameters as `nnx.Param`."""
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import nnx, traverse_util
+from flax.core import meta
+
+from rnncells.cells.any_cell import declared_streams
+from rnncells.cells.carry import Carry
+from rnncells.cells.sample import Sample
+from rnncells.interop.loading import check_arrays, flatten, shapes
+from rnncells.nnx.arguments import bound, frozen, has_modules, signature
+from rnncells.nnx.initial import initial_structs, initial_variables, step_shapes
+from rnncells.nnx.parameters import (
+    PARAMS,
+    Variables,
+    get_variables,
+    set_variables,
+)
+from rnncells.nnx.to_linen import STATE, linen_of, update_module, variables_of
+
+Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
+# What the methods of linen modules use among themselves, and a deprecated name.
+_INNER = {"affine", "carry_shape", "cell", "gates", "options", "product", "setup"}
+_INNER |= {"streams"}
+# The NNX class of each linen class.
+_CLASSES: dict[type[nn.Module], type["FromLinen"]] = {}
+
+
+class FromLinen(nnx.Module):
+    """Base of NNX modules that run a linen cell or layer.
+
+    A subclass names the linen class. It is constructed as NNX modules are:
+
+    >>> import jax.numpy as jnp, rnncells
+    >>> from flax import nnx, traverse_util
+    >>> from rnncells.nnx import FromLinen
+    >>> class MGUCell(FromLinen, linen=rnncells.MGUCell):
+    ...     pass
+    >>> cell = MGUCell(3, 4, rngs=nnx.Rngs(0))  # features of the inputs, of the cell
+    >>> cell.if_.kernel.shape, cell.reset_gate
+    ((3, 4), True)
+    >>> h = cell.initialize_carry((2, 3))
+    >>> h, y = cell(h, jnp.ones((2, 3)))
+    >>> y.shape
+    (2, 4)
+
+    The fields of the linen class are attributes and arguments of the constructor. So
+    are its methods. Parameters are attributes with their linen names; a name that is a
+    keyword of Python has a trailing underscore, as in flax.nnx. A call builds the linen
+    module from the attributes, and applies it to the arrays of the parameters.
+
+    Args:
+      in_features: number of features of the inputs; or the sizes of all feature axes,
+        such as `(rows, columns, channels)`. Do not pass it if another argument is a
+        module, as in `RNN(cell)`. None: the module has no parameters before `load`.
+      *args: fields of the linen class, in their order. Modules among them must be NNX
+        modules.
+      rngs: `flax.nnx.Rngs`. Initial values use the stream `params`. The module keeps a
+        copy of the streams that dropout and zoneout need.
+      **kwargs: fields of the linen class; `hidden_features` is `features`.
+
+    Raises:
+      TypeError: an argument is missing, unknown, or a linen module; `rngs` is missing.
+      ValueError: `in_features` does not fit the feature axes of the cell.
+    """
+
+    linen_class: ClassVar[type[nn.Module]]
+
+    def __init_subclass__(cls, linen: type[nn.Module] | None = None, **options: Any):
+        super().__init_subclass__(**options)
+        if linen is None:
+            return
+        cls.linen_class = linen
+        _CLASSES.setdefault(linen, cls)
+        cls.__signature__ = signature(linen)
+        if cls.__doc__ is None:
+            cls.__doc__ = _doc(linen)
+        for name in sorted({*dir(linen)} - {*dir(nn.Module)} - _INNER):
+            is_field = name in linen.__dataclass_fields__
+            if not (is_field or name.startswith("_") or hasattr(cls, name)):
+                setattr(cls, name, _forwarded(linen, name))
+
+    def __init__(self, *args: Any, rngs: nnx.Rngs | None = None, **kwargs: Any):
+        name = type(self).__name__
+        if not isinstance(rngs, nnx.Rngs | None):
+            raise TypeError(
+                f"`rngs` of {name} must be flax.nnx.Rngs, such as nnx.Rngs(0), got "
+                f"{type(rngs).__name__}."
+            )
+        fields = bound(name, self.linen_class, args, kwargs)
+        for field, value in fields.items():
+            setattr(self, field, _as_attribute(value))
+        if not hasattr(self, "in_features"):
+            self.in_features = _in_features(self)
+        streams = self._own_streams()
+        if streams and getattr(self, "deterministic", True) is None:
+            self.deterministic = False
+        if streams and rngs is not None:
+            self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in streams})
+        set_variables(self, self._initial(rngs))
+
+    @property
+    def linen(self) -> nn.Module:
+        """The linen module, which `linen.apply(module.variables, ...)` runs."""
+        return _linen(self, {})
+
+    @property
+    def variables(self) -> Variables:
+        """The arrays as linen has them: `{"params": ...}`."""
+        found = get_variables(self)
+        for name, child in self._children():
+            for collection, tree in _variables(child).items():
+                found.setdefault(collection, {})[name] = tree
+        return found
+
+    def load(self, variables: Mapping[str, Any]) -> None:
+        """Sets the values of the parameters.
+
+        >>> import jax, jax.numpy as jnp, rnncells, rnncells.nnx
+        >>> from flax import nnx, traverse_util
+        >>> variables = rnncells.GRU(4).init(jax.random.key(0), jnp.ones((2, 5, 3)))
+        >>> gru = rnncells.nnx.GRU(3, 4, rngs=nnx.Rngs(1))
+        >>> gru.load(variables)
+        >>> kernel = variables["params"]["layers_0"]["cell"]["hn"]["kernel"]
+        >>> bool((gru.layers_0.cell.hn.kernel == kernel).all())
+        True
+
+        Args:
+          variables: `{"params": ...}` of the linen module: from its `init`, from a
+            checkpoint, or from a function of `rnncells.interop`.
+
+        Raises:
+          ValueError: arrays are missing, unknown, or have another shape; the error
+            lists all of them.
+        """
+        own, given = flatten(self.variables), flatten(meta.unbox(dict(variables)))
+        if own:
+            check_arrays("`variables`", given, shapes(own))
+            given = {name: jnp.asarray(given[name], own[name].dtype) for name in own}
+        self._update(traverse_util.unflatten_dict(given, sep="/"))
+
+    def __call__(self, *args: Any, rngs: Rngs = None, **kwargs: Any) -> Any:
+        """Calls the linen module.
+
+        Args:
+          *args: arguments of the call of the linen module.
+          rngs: random keys for dropout, zoneout and random initial carries; None: the
+            streams that this module keeps.
+          **kwargs: arguments of the call of the linen module.
+        """
+        return self._apply("__call__", args, kwargs, rngs)
+
+    def initialize_carry(
+        self, sample_input: Sample | None = None, rngs: Rngs = None, **kwargs: Any
+    ) -> Carry:
+        """Returns the carry before the first step; arguments are those of flax.nnx.
+
+        Args:
+          sample_input: shape of one step of input, `(*batch, *features)`; or an array
+            or `jax.ShapeDtypeStruct` of this shape.
+          rngs: random keys for random initial carries, from the stream `carry`.
+          **kwargs: other arguments of the linen method, such as `batch_shape`.
+        """
+        if isinstance(sample_input, nnx.Rngs) or _is_key(sample_input):
+            raise TypeError(
+                f"`sample_input` of {type(self).__name__}.initialize_carry must be one "
+                "step of input or its shape, got random keys. In NNX the order is "
+                "initialize_carry(sample_input, rngs)."
+            )
+        arguments = (_carry_key(rngs), sample_input)
+        return self._apply("initialize_carry", arguments, kwargs, None)
+
+    def _initial(self, rngs: nnx.Rngs | None) -> Variables:
+        """Returns the initial variables of this module, without its children's."""
+        linen, others = self.linen, {name for name, _ in self._children()}
+        step_shapes = self._step_shapes()
+        if not step_shapes:
+            return {}
+        structs = [initial_structs(linen, shape) for shape in step_shapes]
+        own = set().union(*structs[0].values()) - others
+        name = type(self).__name__
+        if own and structs[0] != structs[-1]:
+            raise ValueError(
+                f"Parameters of {name} depend on the sizes of all feature axes: pass "
+                f"`in_features` as a tuple of {len(step_shapes[0])} sizes, such as "
+                f"(rows, columns, channels), got {self.in_features}."
+            )
+        if own and rngs is None:
+            raise TypeError(
+                f"{name} needs `rngs` for the initial values of its parameters: pass "
+                "rngs=nnx.Rngs(0)."
+            )
+        if not own:
+            return {}
+        return initial_variables(linen, step_shapes[0], rngs.params(), others)
+
+    def _step_shapes(self) -> list[tuple[int, ...]]:
+        """Returns shapes that one step of input can have; empty: unknown."""
+        children = [child for _, child in self._children()]
+        if not children:
+            known = self.in_features is not None
+            return step_shapes(self.linen, self.in_features) if known else []
+        for child in children:
+            if isinstance(child, FromLinen):
+                return child._step_shapes()
+            if isinstance(getattr(child, "in_features", None), int):
+                return [(child.in_features,)]
+        return []
+
+    def _apply(self, method: str, args: tuple, kwargs: dict, rngs: Rngs) -> Any:
+        linen, variables = self.linen, self.variables
+        takes = inspect.signature(getattr(linen, method)).parameters
+        if rngs is not None and "init_key" in takes:
+            kwargs.setdefault("init_key", _carry_key(rngs))
+        keys = self._keys(kwargs.get("deterministic"), rngs)
+        mutable = [name for name in variables if name != PARAMS]
+        result = linen.apply(
+            variables, *args, rngs=keys, method=method, mutable=mutable or False, **kwargs
+        )
+        if not mutable:
+            return result
+        result, updates = result
+        self._update(updates)
+        return result
+
+    def _keys(self, deterministic: bool | None, rngs: Rngs) -> dict[str, jax.Array]:
+        """Returns a key for each random stream that a call needs."""
+        if isinstance(rngs, nnx.Rngs):
+            names = {*rngs, *declared_streams(self.linen)}
+            return {name: rngs[name]() for name in names if _has_stream(rngs, name)}
+        keys = {}
+        for module in self._modules():
+            is_off = deterministic
+            if is_off is None:
+                is_off = getattr(module, "deterministic", False)
+            for name in () if is_off else getattr(module, "rngs", ()):
+                if name not in keys:
+                    keys[name] = module.rngs[name]()
+        return keys
+
+    def _own_streams(self) -> list[str]:
+        """Returns the random streams of this module itself, without those of others."""
+        of_others = {PARAMS}
+        for _, child in self._children():
+            of_others |= {*declared_streams(_linen(child, {}))}
+        return sorted({*declared_streams(self.linen)} - of_others)
+
+    def _children(self) -> Iterator[tuple[str, nnx.Module]]:
+        """Yields the modules in the fields, by the names that linen gives them."""
+        for field in self.linen_class.__dataclass_fields__:
+            value = getattr(self, field, None)
+            if isinstance(value, nnx.List):
+                for k, item in enumerate(value):
+                    if isinstance(item, nnx.Module):
+                        yield f"{field}_{k}", item
+            elif isinstance(value, nnx.Module):
+                yield field, value
+
+    def _modules(self) -> Iterator["FromLinen"]:
+        """Yields this module and all modules like it in its fields."""
+        yield self
+        for _, child in self._children():
+            if isinstance(child, FromLinen):
+                yield from child._modules()
+
+    def _update(self, variables: Mapping[str, Any]) -> None:
+        """Writes arrays of linen's collections into this module and its children."""
+        children = dict(self._children())
+        for collection, tree in variables.items():
+            own = {name: v for name, v in tree.items() if name not in children}
+            set_variables(self, {collection: own})
+            for name in tree.keys() & children.keys():
+                child, arrays = children[name], {collection: tree[name]}
+                if isinstance(child, FromLinen):
+                    child._update(arrays)
+                else:
+                    update_module(child, arrays)
+
+
+def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
+    """Returns the NNX class of a linen cell or layer; see `FromLinen`.
+
+    >>> import rnncells, rnncells.nnx
+    >>> from flax import nnx, traverse_util
+    >>> class Leaky(rnncells.SimpleCell):
+    ...     def recur(self, carry, projected):
+    ...         new, _ = super().recur(carry, projected)
+    ...         carry = 0.9 * carry + 0.1 * new
+    ...         return carry, carry
+    >>> cell = rnncells.nnx.from_linen(Leaky)(3, 4, rngs=nnx.Rngs(0))
+    >>> cell.i.kernel.shape
+    (3, 4)
+    """
+
+    class Converted(FromLinen, linen=linen_class):
+        pass
+
+    Converted.__name__ = Converted.__qualname__ = linen_class.__name__
+    Converted.__module__ = linen_class.__module__
+    Converted.__doc__ = _doc(linen_class)
+    return Converted
+
+
+def convert(
+    module: nn.Module, variables: Mapping[str, Any], rngs: nnx.Rngs | None = None
+) -> FromLinen:
+    """Returns a linen model as an NNX module with the same values.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells, rnncells.nnx
+    >>> stack = rnncells.Stack([rnncells.GRUCell(4), nn.Dense(2)])
+    >>> x = jnp.ones((2, 5, 3))
+    >>> variables = stack.init(jax.random.key(0), x)
+    >>> model = rnncells.nnx.convert(stack, variables)
+    >>> model.layers[0].hn.kernel.shape
+    (4, 4)
+    >>> bool((model(x) == stack.apply(variables, x)).all())
+    True
+
+    Args:
+      module: a linen module whose submodules are fields, such as the cells and layers
+        of rnncells, or one without submodules.
+      variables: its variables, `{"params": ...}`.
+      rngs: random streams for dropout and zoneout.
+    """
+    converted = _converted(module, rngs)
+    converted.load(variables)
+    return converted
+
+
+def _converted(value: Any, rngs: nnx.Rngs | None) -> Any:
+    """Returns linen modules in a field as NNX modules without variables."""
+    if isinstance(value, list | tuple):
+        return type(value)(_converted(item, rngs) for item in value)
+    if not isinstance(value, nn.Module):
+        return value
+    kind = _CLASSES.get(type(value)) or from_linen(type(value))
+    names = [f.name for f in dataclasses.fields(value) if f.init]
+    fields = {name: _converted(getattr(value, name), rngs) for name in names}
+    del fields["parent"], fields["name"]
+    if not any(map(has_modules, fields.values())):
+        fields["in_features"] = None
+    return kind(**fields, rngs=rngs)
+
+
+def _linen(value: Any, made: dict[int, nn.Module]) -> Any:
+    """Returns the linen module of an NNX module; other values are returned as given.
+
+    Args:
+      value: an NNX module, a list of them, or anything else.
+      made: linen modules by the identity of the NNX module, so that a module that is
+        used twice shares its parameters.
+    """
+    if isinstance(value, nnx.List):
+        return [_linen(item, made) for item in value]
+    if not isinstance(value, nnx.Module):
+        return value
+    if id(value) not in made:
+        made[id(value)] = (
+            _linen_of_fields(value, made)
+            if isinstance(value, FromLinen)
+            else linen_of(value)
+        )
+    return made[id(value)]
+
+
+def _linen_of_fields(module: FromLinen, made: dict[int, nn.Module]) -> nn.Module:
+    names = (f.name for f in dataclasses.fields(module.linen_class) if f.init)
+    fields = {n: _linen(getattr(module, n), made) for n in names if hasattr(module, n)}
+    if not fields.get("variable_carry", True) and STATE in _variables(module.cell):
+        # `RNN` carries the state of an NNX cell from step to step.
+        fields["variable_carry"] = STATE
+    return module.linen_class(**fields, parent=None)
+
+
+def _variables(module: nnx.Module) -> Variables:
+    return module.variables if isinstance(module, FromLinen) else variables_of(module)
+
+
+def _as_attribute(value: Any) -> Any:
+    """Returns the value of a field as an attribute of an NNX module."""
+    is_list = isinstance(value, list | tuple)
+    return nnx.List(value) if is_list and has_modules(value) else frozen(value)
+
+
+def _in_features(module: FromLinen) -> Any:
+    """Returns `in_features` of the first module in the fields that has it."""
+    found = (getattr(child, "in_features", None) for _, child in module._children())
+    return next((size for size in found if size is not None), None)
+
+
+def _forwarded(linen: type[nn.Module], name: str) -> Any:
+    """Returns a method or property that uses the one of the linen module."""
+    member = getattr(linen, name)
+    if not callable(member):
+        return property(lambda self: getattr(self.linen, name))
+
+    def method(self, *args, rngs=None, **kwargs):
+        return self._apply(name, args, kwargs, rngs)
+
+    method.__name__, first = name, (member.__doc__ or "").partition("\n")[0]
+    method.__doc__ = f"{first}\n\nSee `{linen.__module__}.{linen.__name__}.{name}`."
+    return method
+
+
+def _carry_key(rngs: Rngs) -> jax.Array | None:
+    if isinstance(rngs, nnx.Rngs):
+        return rngs.carry() if _has_stream(rngs, "carry") else None
+    return rngs() if isinstance(rngs, nnx.RngStream) else rngs
+
+
+def _has_stream(rngs: nnx.Rngs, name: str) -> bool:
+    return name in rngs or "default" in rngs
+
+
+def _is_key(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _doc(linen: type[nn.Module]) -> str:
+    name = linen.__name__
+    first = (linen.__doc__ or "").partition("\n")[0]
+    return f"""{first}
+
+    The NNX class of `{linen.__module__}.{name}`, whose documentation has the equations
+    and fields; see `rnncells.nnx.FromLinen` for what NNX classes have in common.
+    """

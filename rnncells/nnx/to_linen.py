@@ -1,0 +1,252 @@
+"""NNX modules as linen modules, so that the layers of rnncells run them."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+from flax import nnx
+
+from rnncells.cells.carry import Carry
+from rnncells.cells.sample import Sample, sample_structs
+from rnncells.nnx.parameters import PARAMS
+
+# The collection of everything that is no parameter: statistics, counts, random keys.
+STATE = "nnx"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """An NNX module without its arrays.
+
+    Attributes:
+      graphdef: the static part.
+      params: path, shape and dtype of each parameter.
+      state: path, shape and dtype of each other variable.
+    """
+
+    graphdef: nnx.GraphDef
+    params: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
+    state: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
+
+    @classmethod
+    def of(cls, module: nnx.Module) -> "Parts":
+        """Returns the parts of a module; its arrays may be abstract."""
+        graphdef, params, state = nnx.split(module, nnx.Param, ...)
+        return cls(graphdef, _paths(params), _paths(state))
+
+    def merge(self, variables: Mapping[str, Any]) -> Any:
+        """Returns a module with these variables."""
+        flat = {
+            path: _leaf(variables[collection], path)
+            for collection, paths in ((PARAMS, self.params), (STATE, self.state))
+            for path, _ in paths
+        }
+        return nnx.merge(self.graphdef, nnx.from_flat_state(flat))
+
+    def abstract(self) -> Any:
+        """Returns a module with shapes in place of arrays."""
+        return nnx.merge(
+            self.graphdef, nnx.from_flat_state(dict((*self.params, *self.state)))
+        )
+
+
+def variables_of(module: nnx.Module) -> dict[str, Any]:
+    """Returns the arrays of an NNX module: `{"params": ..., "nnx": ...}`.
+
+    Paths become nested dictionaries; positions in lists become strings.
+    """
+    _, params, state = nnx.split(module, nnx.Param, ...)
+    found = {PARAMS: _nested(_flat(params)), STATE: _nested(_flat(state))}
+    return {collection: tree for collection, tree in found.items() if tree}
+
+
+class NNXLayer(nn.Module):
+    """An NNX module as a linen module, with its parameters in `params`.
+
+    Attributes:
+      parts: the NNX module without its arrays.
+      create: `create(rngs)` returns the module with its initial values, for `init`.
+    """
+
+    parts: Parts
+    create: Callable[[nnx.Rngs], nnx.Module]
+
+    @nn.compact
+    def __call__(
+        self, *args: Any, deterministic: bool | None = None, **kwargs: Any
+    ) -> Any:
+        if self.is_initializing() and not self.variables:
+            self._initialize()
+        module = self.parts.merge(self.variables)
+        if deterministic is not None:
+            # What `module.train()` and `module.eval()` set.
+            modes = dict.fromkeys(("deterministic", "use_running_average"), deterministic)
+            module.set_attributes(**modes, raise_if_not_found=False)
+        result = module(*args, **kwargs)
+        if self.parts.state and self.is_mutable_collection(STATE):
+            for name, value in variables_of(module).get(STATE, {}).items():
+                self.put_variable(STATE, name, value)
+        return result
+
+    @nn.nowrap
+    def _initialize(self) -> None:
+        rngs = nnx.Rngs(**{name: self.make_rng(name) for name in self.scope.rngs})
+        for collection, tree in variables_of(self.create(rngs)).items():
+            for name, value in tree.items():
+                self.put_variable(collection, name, value)
+
+
+class NNXCell(NNXLayer):
+    """An NNX cell as a linen cell, for `RNN` and the other layers of rnncells."""
+
+    @property
+    def num_feature_axes(self) -> int:
+        """Number of feature axes, the last axes of the input."""
+        return _feature_axes(self.parts.abstract())
+
+    @nn.nowrap
+    def initialize_carry(self, key: chex.PRNGKey, sample_input: Sample) -> Carry:
+        """Returns the carry before the first step.
+
+        Args:
+          key: random key.
+          sample_input: one step of input, `(*batch, *features)`.
+        """
+        shape = jax.tree.leaves(sample_structs(sample_input))[0].shape
+        return self._module().initialize_carry(shape, nnx.Rngs(carry=key))
+
+    @nn.nowrap
+    def _module(self) -> Any:
+        """Returns the cell, without arrays if this module is not bound."""
+        if self.scope is None:
+            return self.parts.abstract()
+        if self.is_initializing() and not self.variables:
+            self._initialize()
+        return self.parts.merge(self.variables)
+
+
+def linen_of(
+    module: nnx.Module, create: Callable[[nnx.Rngs], nnx.Module] | None = None
+) -> NNXLayer:
+    """Returns the linen module of an NNX module.
+
+    Args:
+      module: the NNX module; its arrays may be abstract.
+      create: see `NNXLayer`; None: `init` returns the values of the module.
+
+    Raises:
+      TypeError: the module is a layer of flax.nnx over sequences.
+    """
+    if isinstance(module, nnx.RNN | nnx.Bidirectional):
+        name = type(module).__name__
+        raise TypeError(
+            f"flax.nnx.{name} cannot be a part of a layer of rnncells, because it takes "
+            f"no masks and no resets. Use rnncells.nnx.{name} with the same cells."
+        )
+    kind = NNXCell if _is_cell(module) else NNXLayer
+    return kind(Parts.of(module), create or (lambda rngs: module), parent=None)
+
+
+def to_linen(
+    nnx_class: Callable[..., nnx.Module], *args: Any, **kwargs: Any
+) -> NNXLayer:
+    """Returns an NNX cell or module as a linen module, as `flax.nnx.bridge.to_linen`.
+
+    In addition, a cell has `num_feature_axes` and `initialize_carry`, so the linen
+    layers of rnncells run it, on the fast loop and with lengths, masks and resets:
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> from flax import nnx
+    >>> from rnncells.nnx import to_linen
+    >>> rnn = rnncells.RNN(to_linen(nnx.GRUCell, 3, 4), return_carry=True)
+    >>> x, lengths = jnp.ones((2, 5, 3)), jnp.array([5, 0])
+    >>> params = rnn.init(jax.random.key(0), x)
+    >>> h, y = rnn.apply(params, x, seq_lengths=lengths)
+    >>> y.shape, float(abs(h[1]).max())
+    ((2, 5, 4), 0.0)
+
+    Parameters have their paths in the NNX module. All other variables, such as
+    statistics and random keys, are the collection `nnx`: pass `variable_carry="nnx"` to
+    `RNN`, and `mutable=["nnx"]` to `apply` to get their new values.
+
+    Args:
+      nnx_class: the class of the module, or a function that returns a module.
+      *args: positional arguments of the class.
+      **kwargs: keyword arguments of the class, without `rngs`.
+
+    Raises:
+      TypeError: the class is a layer of flax.nnx over sequences.
+    """
+    is_class = isinstance(nnx_class, type)
+    callee = nnx_class.__init__ if is_class else nnx_class
+    takes_rngs = "rngs" in inspect.signature(callee).parameters
+
+    def create(rngs: nnx.Rngs) -> nnx.Module:
+        options = {"rngs": rngs} if takes_rngs else {}
+        return nnx_class(*args, **kwargs, **options)
+
+    abstract = nnx.eval_shape(lambda: create(nnx.Rngs(0)))
+    return linen_of(abstract, create)
+
+
+def update_module(module: nnx.Module, variables: Mapping[str, Any]) -> None:
+    """Writes arrays into an NNX module, by the names of `variables_of`."""
+    _, params, state = nnx.split(module, nnx.Param, ...)
+    for collection, own in ((PARAMS, params), (STATE, state)):
+        if collection in variables:
+            flat = {
+                path: _leaf(variables[collection], path)
+                for path, _ in nnx.to_flat_state(own)
+            }
+            nnx.update(module, nnx.from_flat_state(flat))
+
+
+def _is_cell(module: nnx.Module) -> bool:
+    has_axes = any(
+        hasattr(type(module), name) or name in vars(module)
+        for name in ("num_feature_axes", "num_feature_dims")
+    )
+    return has_axes and hasattr(module, "initialize_carry")
+
+
+def _feature_axes(cell: Any) -> int:
+    if hasattr(cell, "num_feature_axes"):
+        return cell.num_feature_axes
+    return cell.num_feature_dims
+
+
+def _flat(state: nnx.State) -> dict[tuple, Any]:
+    # An attribute may be an array without a variable around it.
+    return {
+        path: leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
+        for path, leaf in nnx.to_flat_state(state)
+    }
+
+
+def _paths(state: nnx.State) -> tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]:
+    return tuple(
+        (path, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+        for path, leaf in _flat(state).items()
+    )
+
+
+def _nested(flat: Mapping[tuple, Any]) -> dict[str, Any]:
+    """Returns nested dictionaries of a dictionary by paths."""
+    nested: dict[str, Any] = {}
+    for path, value in flat.items():
+        *groups, name = map(str, path)
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[name] = value
+    return nested
+
+
+def _leaf(tree: Any, path: tuple) -> Any:
+    for name in path:
+        tree = tree[str(name)]
+    return tree
