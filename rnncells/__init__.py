@@ -73,6 +73,7 @@ Submodules, which need no import of their own:
   packing               several sequences in each row, to save padding
   diagnostics           what a recurrence computes, and how gradients flow
   plots                 pictures of these values; needs matplotlib
+  nnx                   all cells and layers as modules of Flax NNX
   interop               weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
   reference             steps of four cells and their derivatives, to read
@@ -97,6 +98,7 @@ _SUBMODULES = (
     "layers",
     "legacy",
     "migrate",
+    "nnx",
     "plots",
     "testing",
 )

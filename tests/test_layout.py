@@ -60,6 +60,7 @@ ALLOWED = {
     "rnncells/cells/any_cell.py": [
         *FLAX,
         "rnncells.cells.carry",
+        "rnncells.cells.checks",
         "rnncells.cells.sample",
         "rnncells.recurrence",
         "rnncells._user_warning",
@@ -96,6 +97,17 @@ ALLOWED = {
     "rnncells/diagnostics/graph": ["chex", "flax.linen", "jax", "numpy"]
     + ["rnncells.diagnostics.graph", "rnncells.recurrence"],
     "rnncells/conformance.py": ["rnncells.testing"],
+    # NNX's face of linen modules; nothing imports it.
+    "rnncells/nnx/cells.py": ["rnncells", "rnncells.nnx.from_linen"],
+    "rnncells/nnx/layers.py": ["rnncells", "rnncells.nnx.from_linen"],
+    "rnncells/nnx": [
+        *FLAX,
+        "flax",
+        "rnncells.cells",
+        "rnncells.interop.loading",
+        "rnncells.layers.multi_layer",
+        "rnncells.nnx",
+    ],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",
         "rnncells.layers.multi_layer",

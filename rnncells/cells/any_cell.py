@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, carry_dtype, dtype_of
+from rnncells.cells.checks import is_of_nnx
 from rnncells.cells.sample import Sample, is_shape, sample_structs, sample_tuples
 from rnncells.recurrence.pytrees import StructTree
 
@@ -51,9 +52,13 @@ def feature_dims(cell: nn.Module) -> int:
     for name in ("num_feature_dims", "num_feature_axes"):
         if hasattr(cell, name):
             return getattr(cell, name)
+    name = type(cell).__name__
+    advice = ""
+    if is_of_nnx(cell):
+        advice = f" In place of flax.nnx.bridge.{name}, use rnncells.nnx.to_linen."
     raise TypeError(
-        f"{type(cell).__name__} is not a cell: it defines neither `num_feature_dims` "
-        "nor `num_feature_axes`."
+        f"{name} is not a cell: it defines neither `num_feature_dims` nor "
+        f"`num_feature_axes`.{advice}"
     )
 
 

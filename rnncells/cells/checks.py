@@ -199,6 +199,21 @@ def check_instance(name: str, field: str, module: Any) -> None:
         )
 
 
+def is_of_nnx(module: Any) -> bool:
+    """Says whether an object is of Flax NNX, without importing that."""
+    return any(c.__module__.startswith("flax.nnx.") for c in type(module).__mro__)
+
+
+def check_not_nnx(name: str, field: str, module: Any) -> None:
+    """Raises TypeError if a field of a linen module is a module of Flax NNX."""
+    if is_of_nnx(module) and not hasattr(module, "scope"):
+        raise TypeError(
+            f"`{field}` of {name} must be a flax.linen module, got "
+            f"{type(module).__name__} of Flax NNX. Use rnncells.nnx.{name}, or "
+            "rnncells.nnx.to_linen(nnx_class, ...) as a linen module."
+        )
+
+
 def check_list(name: str, layers: Any) -> None:
     """Raises ValueError unless the field `layers` is a list that is not empty."""
     if not isinstance(layers, Sequence) or not layers:
@@ -206,6 +221,8 @@ def check_list(name: str, layers: Any) -> None:
             f"`layers` of {name} must be a list with at least one layer, got "
             f"{layers!r}."
         )
+    for layer in layers:
+        check_not_nnx(name, "layers", layer)
 
 
 def check_not_separate(name: str, args: tuple[Any, ...]) -> None:

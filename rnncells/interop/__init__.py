@@ -8,6 +8,7 @@ load weights of Keras                           `keras.from_weights`
 load weights of Haiku                           `haiku.from_params`
 load weights of Equinox                         `equinox.from_module`
 load weights of `jax.experimental.rnn`          `jax_rnn.from_weights`
+load weights of Flax NNX                        `flax_nnx.from_module`
 write weights for one of these libraries        `to_...` in the same module
 rename parameters to those of another module    `renaming.rename`
 load variables from a safetensors file          `files.load`

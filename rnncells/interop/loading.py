@@ -67,7 +67,8 @@ def load(
 ) -> Params:
     """Returns another library's arrays as variables of a layer.
 
-    Parameters outside of the cells (learned initial states) are 0.
+    Parameters that the other library does not have are 0: learned initial states, and
+    the bias b_hn of GRUCell of Flax NNX.
 
     Args:
       layer: see `places`.
@@ -98,7 +99,9 @@ def load(
         blocks = {}
         for name, own in part.arrays.items():
             blocks |= _unstacked(own, arrays[name], part.place.cell)
-        _params_at(variables, part.place).update(_params(part.form, blocks))
+        own = _params_at(variables, part.place)
+        for gate, params in _params(part.form, blocks).items():
+            own[gate] = own[gate] | params
     chex.assert_trees_all_equal_structs(variables, like)
     return jax.tree.map(lambda leaf, to: jnp.asarray(leaf, to.dtype), variables, like)
 

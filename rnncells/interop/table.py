@@ -174,3 +174,17 @@ EQUINOX = Library(
         options=DEFAULTS | {"reset_after": (True,)},
     ),
 )
+
+# GRUCell of Flax NNX has no bias b_hn.
+FLAX_NNX_ARRAYS = {"dense_i.kernel": "W", "dense_h.kernel": "U"}
+FLAX_NNX = Library(
+    "Flax NNX",
+    Form(LSTMCell, "ifgo", FLAX_NNX_ARRAYS | {"dense_h.bias": "b"}, BIASES),
+    Form(
+        GRUCell,
+        gates="rzn",
+        arrays=FLAX_NNX_ARRAYS | {"dense_i.bias": "b"},
+        options=BIASES | {"reset_after": (True,)},
+    ),
+    Form(SimpleCell, "", FLAX_NNX_ARRAYS | {"dense_i.bias": "b"}, BIASES),
+)

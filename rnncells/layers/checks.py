@@ -12,7 +12,7 @@ from flax.errors import CallCompactUnboundModuleError
 
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, describe, is_alike
-from rnncells.cells.checks import check_instance
+from rnncells.cells.checks import check_instance, check_not_nnx
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
 
@@ -38,6 +38,7 @@ def check_cell_instance(owner: str, cell: Any) -> None:
       cell: the argument.
     """
     check_instance(owner, "cell", cell)
+    check_not_nnx(owner, "cell", cell)
     if not isinstance(cell, nn.Module):
         raise TypeError(
             f"`cell` of {owner} must be a flax.linen module such as "

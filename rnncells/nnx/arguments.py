@@ -13,7 +13,9 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def signature(linen: type[nn.Module], is_outer: bool | None = None) -> inspect.Signature:
+def signature(
+    linen: type[nn.Module], is_outer: bool | None = None
+) -> inspect.Signature:
     """Returns the signature of the constructor of an NNX class.
 
     Args:

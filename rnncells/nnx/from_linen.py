@@ -28,7 +28,7 @@ from rnncells.nnx.to_linen import STATE, linen_of, update_module, variables_of
 Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
 # What the methods of linen modules use among themselves, and a deprecated name.
 _INNER = {"affine", "carry_shape", "cell", "gates", "options", "product", "setup"}
-_INNER |= {"streams"}
+_INNER |= {"scope", "streams"}
 # The NNX class of each linen class.
 _CLASSES: dict[type[nn.Module], type["FromLinen"]] = {}
 
@@ -222,7 +222,12 @@ class FromLinen(nnx.Module):
         keys = self._keys(kwargs.get("deterministic"), rngs)
         mutable = [name for name in variables if name != PARAMS]
         result = linen.apply(
-            variables, *args, rngs=keys, method=method, mutable=mutable or False, **kwargs
+            variables,
+            *args,
+            rngs=keys,
+            method=method,
+            mutable=mutable or False,
+            **kwargs,
         )
         if not mutable:
             return result

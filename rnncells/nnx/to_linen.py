@@ -84,7 +84,9 @@ class NNXLayer(nn.Module):
         module = self.parts.merge(self.variables)
         if deterministic is not None:
             # What `module.train()` and `module.eval()` set.
-            modes = dict.fromkeys(("deterministic", "use_running_average"), deterministic)
+            modes = dict.fromkeys(
+                ("deterministic", "use_running_average"), deterministic
+            )
             module.set_attributes(**modes, raise_if_not_found=False)
         result = module(*args, **kwargs)
         if self.parts.state and self.is_mutable_collection(STATE):
@@ -94,7 +96,8 @@ class NNXLayer(nn.Module):
 
     @nn.nowrap
     def _initialize(self) -> None:
-        rngs = nnx.Rngs(**{name: self.make_rng(name) for name in self.scope.rngs})
+        streams = {name: self.make_rng(name) for name in self.scope.rngs}
+        rngs = nnx.Rngs(streams.get(PARAMS, 0), **streams)
         for collection, tree in variables_of(self.create(rngs)).items():
             for name, value in tree.items():
                 self.put_variable(collection, name, value)
@@ -144,8 +147,8 @@ def linen_of(
     if isinstance(module, nnx.RNN | nnx.Bidirectional):
         name = type(module).__name__
         raise TypeError(
-            f"flax.nnx.{name} cannot be a part of a layer of rnncells, because it takes "
-            f"no masks and no resets. Use rnncells.nnx.{name} with the same cells."
+            f"flax.nnx.{name} cannot be a part of a layer of rnncells: it takes no "
+            f"masks and no resets. Use rnncells.nnx.{name} with the same cells."
         )
     kind = NNXCell if _is_cell(module) else NNXLayer
     return kind(Parts.of(module), create or (lambda rngs: module), parent=None)

@@ -1,0 +1,436 @@
+"""`rnncells.nnx`: the values of linen, with the transformations and modes of NNX."""
+
+import inspect
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from cases import (
+    ALL_CELLS,
+    DISTINCT,
+    FEATURES,
+    FEATURES_IN,
+    TIME,
+    assert_close,
+    assert_equal,
+    each_cell,
+    random_params,
+)
+from flax import nnx
+
+import rnncells
+import rnncells.nnx as rnx
+from rnncells.interop import flax_nnx, pytorch
+
+KEY = jax.random.key(3)
+LENGTHS = jnp.array([5, 0])
+
+
+@pytest.fixture
+def x(rng):
+    return jnp.asarray(rng.standard_normal((2, TIME, FEATURES_IN)), jnp.float32)
+
+
+def lstm(seed=0, **options):
+    return rnx.LSTMCell(FEATURES_IN, FEATURES, rngs=nnx.Rngs(seed), **options)
+
+
+def gru(seed=0, **options):
+    return rnx.GRUCell(FEATURES_IN, FEATURES, rngs=nnx.Rngs(seed), **options)
+
+
+class Model(nnx.Module):
+    """Two recurrent layers with all kinds of dropout, and a dense layer."""
+
+    def __init__(self, rngs):
+        zoneout = rnx.ZoneoutCell(lstm(1), 0.4, rngs=rngs)
+        dropout = rnx.VariationalGRUCell(3, 4, recurrent_rate=0.5, rngs=rngs)
+        self.both = rnx.Bidirectional(rnx.RNN(zoneout), rnx.RNN(dropout))
+        self.lstm = rnx.LSTM(8, 6, num_layers=2, dropout=0.5, rngs=rngs)
+        self.out = nnx.Linear(6, 2, rngs=rngs)
+
+    def __call__(self, x, seq_lengths=None):
+        y, _ = self.lstm(self.both(x, seq_lengths=seq_lengths), seq_lengths=seq_lengths)
+        return self.out(y)
+
+
+# Every class.
+
+
+def test_every_cell_and_layer_has_an_nnx_class():
+    linen = {
+        name
+        for name in rnncells.__all__
+        if inspect.isclass(getattr(rnncells, name))
+        and issubclass(getattr(rnncells, name), nn.Module)
+    }
+    bases = {"ElementwiseAffine", "RNNCellBase", "VariationalDropout"}
+    classes = {name: kind for name, kind in vars(rnx).items() if isinstance(kind, type)}
+    assert classes.keys() - {"FromLinen"} == linen - bases
+    for name in linen - bases:
+        assert classes[name].linen_class is getattr(rnncells, name)
+
+
+@each_cell(ALL_CELLS, [*DISTINCT, "ZoneoutCell", "StackedCell", "VariationalLSTMCell"])
+def test_cell_computes_what_the_linen_cell_computes(name, rng, float64):
+    case = ALL_CELLS[name]
+    linen = rnncells.RNN(case.make(param_dtype=jnp.float64), return_carry=True)
+    x = case.inputs(rng, 2, TIME)
+    variables = random_params(rng, linen, x)
+    model = rnx.convert(linen, variables)
+    assert type(model.cell) is getattr(rnx, case.name)
+    assert_equal(
+        model(x, seq_lengths=LENGTHS), linen.apply(variables, x, seq_lengths=LENGTHS)
+    )
+    assert_equal(model.variables, variables)
+
+
+@each_cell(ALL_CELLS, ["GRUCell", "ConvLSTMCell-peepholes", "LSTM1997Cell"])
+def test_initial_values_are_those_of_linen(name):
+    case = ALL_CELLS[name]
+    if name in ("ZoneoutCell", "StackedCell"):
+        return  # their cells are arguments
+    kind, linen = getattr(rnx, case.name), case.make()
+    cell = kind(case.input_shape, **case.options, rngs=nnx.Rngs(0))
+    x = jnp.zeros(case.input_shape)
+    expected = linen.init(nnx.Rngs(0).params(), linen.initialize_carry(None, x), x)
+    assert_equal(cell.variables, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rnx.GRU(3, 4, num_layers=2, rngs=nnx.Rngs(0)),
+        lambda: rnx.LSTM(3, 4, bidirectional=True, learn_states=True, rngs=nnx.Rngs(0)),
+        lambda: rnx.RNN(gru(), learn_initial_carry=True, rngs=nnx.Rngs(0)),
+        lambda: rnx.Stack([gru(), nnx.Linear(4, 5, rngs=nnx.Rngs(0)), nnx.relu]),
+        lambda: rnx.RNN(rnx.StackedCell([gru(), nnx.GRUCell(4, 5, rngs=nnx.Rngs(0))])),
+    ],
+    ids=["GRU", "LSTM", "RNN", "Stack", "StackedCell"],
+)
+def test_layer_applies_its_linen_module_to_its_variables(make, x):
+    layer = make()
+    expected = layer.linen.apply(layer.variables, x, seq_lengths=LENGTHS)
+    assert_equal(layer(x, seq_lengths=LENGTHS), expected)
+    shapes = jax.eval_shape(layer.linen.init, KEY, x)
+    assert jax.tree.structure(shapes) == jax.tree.structure(layer.variables)
+
+
+def test_names_of_attributes_are_those_of_flax():
+    ours, theirs = lstm(), nnx.LSTMCell(3, 4, rngs=nnx.Rngs(0))
+    paths = [dict(nnx.to_flat_state(nnx.state(cell))) for cell in (ours, theirs)]
+    assert paths[0].keys() == paths[1].keys() and ("if_", "kernel") in paths[0]
+    assert (ours.in_features, ours.features, ours.num_feature_axes) == (3, 4, 1)
+
+
+def test_own_cell_becomes_an_nnx_module(x):
+    class Leaky(rnncells.SimpleCell):
+        rate: float = 0.5
+
+        def recur(self, carry, projected):
+            new, _ = super().recur(carry, projected)
+            carry = (1 - self.rate) * carry + self.rate * new
+            return carry, carry
+
+        def doubled(self, x):
+            return 2 * self.project(x)
+
+    cell = rnx.from_linen(Leaky)(3, 4, rate=0.1, rngs=nnx.Rngs(0))
+    expected = rnncells.RNN(Leaky(4, rate=0.1)).apply(
+        {"params": {"cell": cell.variables["params"]}}, x
+    )
+    assert_equal(rnx.RNN(cell)(x), expected)
+    assert_equal(cell.doubled(x), 2 * cell.project(x))
+
+
+# Transformations.
+
+
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "tree"])
+def test_training_in_nnx_equals_training_in_linen(graph, x):
+    """Without dropout: in tree mode Flax differentiates no model with random state."""
+    with nnx.set_graph_mode(graph):
+        model = rnx.Bidirectional(rnx.RNN(lstm()), rnx.RNN(gru()))
+        linen, params = model.linen, model.variables
+        optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+
+        @nnx.jit
+        def train_step(model, optimizer, x):
+            def loss(model):
+                return jnp.mean(model(x, seq_lengths=LENGTHS) ** 2)
+
+            value, gradient = nnx.value_and_grad(loss)(model)
+            optimizer.update(model, gradient)
+            return value
+
+        losses = [train_step(model, optimizer, x) for _ in range(3)]
+
+    def loss(params):
+        return jnp.mean(linen.apply(params, x, seq_lengths=LENGTHS) ** 2)
+
+    tx, expected = optax.adam(0.1), []
+    state, step = tx.init(params), jax.jit(jax.value_and_grad(loss))
+    for _ in range(3):
+        value, gradient = step(params)
+        updates, state = tx.update(gradient, state)
+        params = optax.apply_updates(params, updates)
+        expected.append(value)
+    assert_close(losses, expected)
+    assert_close(model.variables, params, atol=1e-5)
+
+
+def test_train_and_eval_switch_dropout_and_zoneout(x):
+    model = Model(nnx.Rngs(0))
+    call = nnx.jit(lambda model, x: model(x))
+    assert (call(model, x) != call(model, x)).any()
+    wide = jnp.ones((2, TIME, 8))
+    assert (model.both(x) != model.both(x)).any()
+    assert (model.lstm(wide)[0] != model.lstm(wide)[0]).any()
+    model.eval()
+    assert_equal(call(model, x), call(model, x))
+    expected = model.both.linen.apply(model.both.variables, x)
+    assert_equal(model.both(x), expected)
+    model.train()
+    assert (call(model, x) != call(model, x)).any()
+    # The argument of one call overrides the mode.
+    assert_close(model.both(x, deterministic=True), expected)
+
+
+def test_streams_advance_as_those_of_nnx_dropout(x):
+    """Equal seeds draw equal masks; the keys of a call override the kept streams."""
+    one, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(0))
+    assert_equal(one(x), other(x))
+    given = [one.both(x, rngs=nnx.Rngs(zoneout=1, dropout=2)) for _ in range(2)]
+    assert_equal(*given)
+
+
+def test_gradient_of_split_model_with_dropout(x):
+    """With a copy, which draws keys at the level of the gradient."""
+    graphdef, params, state = nnx.split(Model(nnx.Rngs(0)), nnx.Param, ...)
+
+    @jax.jit
+    @jax.grad
+    def gradient(params, state):
+        return jnp.sum(nnx.merge(graphdef, params, state, copy=True)(x))
+
+    expected = nnx.grad(lambda model: jnp.sum(model(x)))(Model(nnx.Rngs(0)))
+    assert_close(nnx.to_pure_dict(gradient(params, state)), nnx.to_pure_dict(expected))
+
+
+def test_vmap_over_models_equals_a_loop(x):
+    @nnx.split_rngs(splits=3)
+    @nnx.vmap
+    def models(rngs):
+        return rnx.GRU(3, 4, num_layers=2, dropout=0.5, rngs=rngs)
+
+    several = models(nnx.Rngs(0))
+    several.eval()
+    ys = nnx.vmap(lambda model, x: model(x)[0], in_axes=(0, None))(several, x)
+    graphdef, state = nnx.split(several)
+    for k in range(3):
+        one = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf[k], state))
+        assert_close(ys[k], one(x)[0])
+
+
+def test_plain_jit_takes_the_model(x):
+    model = Model(nnx.Rngs(0))
+    model.eval()
+    assert_close(jax.jit(lambda model, x: model(x))(model, x), model(x))
+
+
+def test_checkpoint_restores_model_and_random_state(tmp_path, x):
+    import orbax.checkpoint as ocp
+
+    model, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(1))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "model", nnx.state(model))
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "model", nnx.state(other))
+    nnx.update(other, restored)
+    assert_equal(other(x), model(x))
+
+
+def test_names_of_sharded_axes_stay_with_parameters():
+    init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "model"))
+    with jax.set_mesh(jax.make_mesh((2,), ("model",), (jax.sharding.AxisType.Auto,))):
+        cell = gru(kernel_init=init)
+    spec = nnx.get_partition_spec(nnx.state(cell))["in_"]["kernel"].get_value()
+    assert spec == jax.sharding.PartitionSpec(None, "model")
+
+
+# Cells of both libraries in the layers of both.
+
+
+@pytest.mark.parametrize("layer", ["RNN", "Bidirectional"])
+def test_layers_of_flax_nnx_run_our_cells(layer, x):
+    cells = [lstm(0), lstm(1)]
+    results = []
+    for library in (nnx, rnx):
+        rnns = [library.RNN(cell, return_carry=True) for cell in cells]
+        of_both = library.Bidirectional(*rnns, return_carry=True)
+        results.append((rnns[0] if layer == "RNN" else of_both)(x))
+    assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "name", ["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"]
+)
+def test_our_layers_run_cells_of_flax_nnx(name, x):
+    cell = getattr(nnx, name)(3, 4, rngs=nnx.Rngs(0))
+    # Only the fast loop has `memory`.
+    ours = rnx.RNN(cell, return_carry=True, memory="sqrt")
+    lengths = jnp.array([5, 2])
+    expected = nnx.RNN(cell, return_carry=True)(x, seq_lengths=lengths)
+    assert_close(ours(x, seq_lengths=lengths, padded_outputs="run"), expected)
+    # A length of 0, and two batch axes.
+    carry, _ = ours(x, seq_lengths=LENGTHS)
+    assert all((leaf[1] == 0).all() for leaf in jax.tree.leaves(carry))
+    two_axes = ours(jnp.stack([x, x]), seq_lengths=jnp.stack([LENGTHS, lengths]))
+    assert_close(two_axes[1][1], expected[1])
+    # In linen.
+    linen = rnncells.RNN(rnx.to_linen(getattr(nnx, name), 3, 4), return_carry=True)
+    variables = {"params": {"cell": nnx.to_pure_dict(nnx.state(cell))}}
+    assert_close(linen.apply(variables, x, seq_lengths=lengths), expected)
+    assert jax.tree.structure(linen.init(KEY, x)) == jax.tree.structure(variables)
+
+
+class Own(nnx.Module):
+    """A user's NNX cell with dropout, a count of its steps, and a learned carry."""
+
+    num_feature_axes = 1
+
+    def __init__(self, in_features, features, *, rngs):
+        self.linear = nnx.Linear(in_features + features, features, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.count = nnx.Variable(jnp.array(0))
+        self.first = nnx.Param(jnp.full(features, 0.1))
+
+    def initialize_carry(self, input_shape, rngs=None):
+        return jnp.broadcast_to(self.first[...], (*input_shape[:-1], 4))
+
+    def __call__(self, h, x):
+        self.count[...] += 1
+        h = jnp.tanh(self.linear(jnp.concatenate([self.dropout(h), x], axis=-1)))
+        return h, h
+
+
+def test_own_nnx_cell_keeps_its_state(x):
+    cell = Own(3, 4, rngs=nnx.Rngs(0))
+    rnn = rnx.RNN(cell)
+    call = nnx.jit(lambda rnn, x: rnn(x))
+    assert (call(rnn, x) != call(rnn, x)).any()
+    assert cell.count[...] == 2 * TIME
+    rnn.eval()
+    h, expected = cell.initialize_carry((2, 3)), []
+    for t in range(TIME):
+        h, y = cell(h, x[:, t])
+        expected.append(y)
+    assert_close(rnn(x), jnp.stack(expected, axis=1))
+    gradient = nnx.grad(lambda rnn: jnp.sum(rnn(x)))(rnn)
+    assert all(abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
+
+
+def test_state_of_an_nnx_cell_is_a_collection_in_linen(x):
+    rnn = rnncells.RNN(rnx.to_linen(Own, 3, 4), variable_carry="nnx")
+    variables = rnn.init(KEY, x, deterministic=True)
+    y, updated = rnn.apply(variables, x, deterministic=True, mutable=["nnx"])
+    assert y.shape == (2, TIME, 4)
+    counts = [v["nnx"]["cell"]["count"] for v in (variables, updated)]
+    assert counts[1] - counts[0] == TIME
+
+
+# Weights.
+
+
+@pytest.mark.parametrize(
+    "theirs, ours",
+    [
+        ("LSTMCell", "LSTM"),
+        ("OptimizedLSTMCell", "LSTM"),
+        ("GRUCell", "GRU"),
+        ("SimpleCell", "ElmanRNN"),
+    ],
+)
+def test_weights_of_flax_nnx_load(theirs, ours, rng, x):
+    def layer(width):
+        cells = [getattr(nnx, theirs)(width, 4, rngs=nnx.Rngs(seed)) for seed in (0, 1)]
+        for leaf in jax.tree.leaves(
+            nnx.state(cells[0]), is_leaf=lambda v: isinstance(v, nnx.Param)
+        ):
+            leaf[...] = jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32)
+        return nnx.Bidirectional(*map(nnx.RNN, cells))
+
+    layers = [layer(3), layer(8)]
+    model = getattr(rnx, ours)(3, 4, num_layers=2, bidirectional=True, rngs=nnx.Rngs(2))
+    model.load(flax_nnx.from_module(model.linen, layers))
+    assert_close(model(x)[0], layers[1](layers[0](x)))
+
+
+def test_weights_of_pytorch_load(x):
+    model = rnx.GRU(3, 4, rngs=nnx.Rngs(0))
+    state_dict = pytorch.to_state_dict(model.linen, model.variables)
+    other = rnx.GRU(3, 4, rngs=nnx.Rngs(1))
+    other.load(pytorch.from_state_dict(other.linen, state_dict))
+    assert_equal(other(x), model(x))
+
+
+# Other methods.
+
+
+def test_step_and_decode_are_those_of_linen(x):
+    rnn = rnx.RNN(rnx.GRUCell(3, 3, rngs=nnx.Rngs(0)))
+    h = rnn.initialize_carry(x[:, 0])
+    for t in range(2):
+        h, y = rnn.step(h, x[:, t])
+    assert_close(y, rnn(x)[:, 1])
+    expected = rnn.linen.apply(rnn.variables, x[:, 0], steps=4, method="decode")
+    assert_equal(rnn.decode(x[:, 0], steps=4), expected)
+
+
+def test_random_initial_carry_uses_the_stream_carry(x):
+    cell = gru(carry_init=nn.initializers.normal(1.0))
+    expected = jax.random.normal(nnx.Rngs(carry=5).carry(), (2, 4))
+    assert_close(cell.initialize_carry((2, 3), nnx.Rngs(carry=5)), expected)
+    rnn = rnx.RNN(cell)
+    y = rnn(x, initial_carry=expected)
+    assert_close(rnn(x, rngs=nnx.Rngs(carry=5)), y)
+
+
+RIGHT = {"rngs": nnx.Rngs(0)}
+MISTAKES = {
+    "missing features": (
+        lambda: rnx.LSTMCell(3, **RIGHT),
+        "missing a required .* 'features'",
+    ),
+    "unknown argument": (
+        lambda: rnx.LSTMCell(3, 4, units=4, **RIGHT),
+        "arguments are in_features",
+    ),
+    "no rngs": (lambda: rnx.LSTMCell(3, 4), "LSTMCell needs `rngs`"),
+    "key for rngs": (lambda: rnx.LSTMCell(3, 4, rngs=KEY), "must be flax.nnx.Rngs"),
+    "linen cell": (lambda: rnx.RNN(rnncells.GRUCell(4)), "must be NNX modules"),
+    "nnx.RNN": (lambda: rnx.Stack([nnx.RNN(gru())]), "Use rnncells.nnx.RNN"),
+    "order of linen": (lambda: gru().initialize_carry(KEY, (2, 3)), "In NNX the order"),
+    "peepholes": (
+        lambda: rnx.ConvLSTMCell(3, 4, (2, 2), peepholes=True, **RIGHT),
+        "tuple of 3 sizes",
+    ),
+    "axes": (lambda: rnx.GRUCell((5, 3), 4, **RIGHT), "tuple of 1 sizes"),
+    "other weights": (lambda: gru().load(lstm().variables), "missing: params/hn"),
+    "in linen": (lambda: rnncells.RNN(gru()), "Use rnncells.nnx.RNN,"),
+    "in a linen stack": (lambda: rnncells.Stack([gru()]), "Use rnncells.nnx.Stack,"),
+    "bridge": (
+        lambda: rnncells.RNN(nnx.bridge.to_linen(nnx.GRUCell, 3, 4)).init(
+            KEY, jnp.ones((2, 5, 3))
+        ),
+        "use rnncells.nnx.to_linen",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, message", MISTAKES.values(), ids=MISTAKES)
+def test_mistake_has_its_error(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
