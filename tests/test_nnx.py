@@ -145,6 +145,16 @@ def test_own_cell_becomes_an_nnx_module(x):
     assert_equal(cell.doubled(x), 2 * cell.project(x))
 
 
+def test_cell_that_is_listed_twice_shares_its_parameters(x):
+    cell = rnx.SimpleCell(3, 3, rngs=nnx.Rngs(0))
+    with pytest.warns(UserWarning, match="share their parameters"):
+        stack = rnx.Stack([cell, cell])
+        y = stack(x)
+        gradient = nnx.grad(lambda stack: jnp.sum(stack(x)))(stack)
+    assert_close(y, rnx.RNN(cell)(rnx.RNN(cell)(x)))
+    assert len(jax.tree.leaves(gradient)) == 3
+
+
 # Transformations.
 
 
@@ -189,7 +199,9 @@ def test_train_and_eval_switch_dropout_and_zoneout(x):
     assert (model.both(x) != model.both(x)).any()
     assert (model.lstm(wide)[0] != model.lstm(wide)[0]).any()
     model.eval()
+    counts = jax.tree.leaves(nnx.state(model, nnx.RngCount))
     assert_equal(call(model, x), call(model, x))
+    assert_equal(jax.tree.leaves(nnx.state(model, nnx.RngCount)), counts)
     expected = model.both.linen.apply(model.both.variables, x)
     assert_equal(model.both(x), expected)
     model.train()
@@ -327,7 +339,10 @@ def test_own_nnx_cell_keeps_its_state(x):
     for t in range(TIME):
         h, y = cell(h, x[:, t])
         expected.append(y)
-    assert_close(rnn(x), jnp.stack(expected, axis=1))
+    expected = jnp.stack(expected, axis=1)
+    assert_close(rnn(x), expected)
+    rnn.train()
+    assert_close(rnn(x, deterministic=True), expected)
     gradient = nnx.grad(lambda rnn: jnp.sum(rnn(x)))(rnn)
     assert all(abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
 

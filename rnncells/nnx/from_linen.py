@@ -39,7 +39,7 @@ class FromLinen(nnx.Module):
     A subclass names the linen class. It is constructed as NNX modules are:
 
     >>> import jax.numpy as jnp, rnncells
-    >>> from flax import nnx, traverse_util
+    >>> from flax import nnx
     >>> from rnncells.nnx import FromLinen
     >>> class MGUCell(FromLinen, linen=rnncells.MGUCell):
     ...     pass
@@ -124,7 +124,7 @@ class FromLinen(nnx.Module):
         """Sets the values of the parameters.
 
         >>> import jax, jax.numpy as jnp, rnncells, rnncells.nnx
-        >>> from flax import nnx, traverse_util
+        >>> from flax import nnx
         >>> variables = rnncells.GRU(4).init(jax.random.key(0), jnp.ones((2, 5, 3)))
         >>> gru = rnncells.nnx.GRU(3, 4, rngs=nnx.Rngs(1))
         >>> gru.load(variables)
@@ -293,7 +293,7 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
     """Returns the NNX class of a linen cell or layer; see `FromLinen`.
 
     >>> import rnncells, rnncells.nnx
-    >>> from flax import nnx, traverse_util
+    >>> from flax import nnx
     >>> class Leaky(rnncells.SimpleCell):
     ...     def recur(self, carry, projected):
     ...         new, _ = super().recur(carry, projected)
