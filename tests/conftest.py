@@ -44,7 +44,13 @@ finished_tests = itertools.count(1)
 # codemod depends on Python's version.)
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_datasets"),
-    *("test_experiments", "test_interruption", "test_layout", "test_league"),
+    *(
+        "test_examples",
+        "test_experiments",
+        "test_interruption",
+        "test_layout",
+        "test_league",
+    ),
     *("test_mutants", "test_old_programs", "test_paper1997", "test_progress"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
     *("test_run_folder", "test_scaling"),

@@ -173,6 +173,9 @@ ALLOWED = {
         "rnncells.interop",
         "rnncells.layers",
     ],
+    # Public names alone, as in programs of users.
+    "examples": ["flax.linen", "jax", "numpy", "optax", "rnncells", "torch"]
+    + ["flax.nnx", "orbax.checkpoint"],
     "benchmarks/plot.py": ["benchmarks", "matplotlib"],
     "benchmarks/pytorch.py": ["benchmarks", "jax", "numpy", "torch"],
     "benchmarks/peers.py": ["benchmarks", "equinox", "haiku", "jax", "keras"],
@@ -299,7 +302,7 @@ ALLOWED = {
 }
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("rnncells", "experiments", "benchmarks")
+    for folder in ("rnncells", "experiments", "benchmarks", "examples")
     for path in (ROOT / folder).rglob("*.py")
 )
 
@@ -335,8 +338,10 @@ def violations(file, source):
     for name in imported(ast.parse(source)):
         if not standard_library(name) and not is_within(name, allowed):
             yield f"{file} imports {name}; {part_of(file)} may import only {allowed}."
-        if file.startswith("experiments") and name.startswith("rnncells."):
-            if name.count(".") > 1:
+        if file.startswith(("experiments", "examples")) and name.startswith(
+            "rnncells."
+        ):
+            if name.count(".") > 1 and not name.startswith("rnncells.interop."):
                 yield f"{file} imports {name}, which is no public name."
 
 
