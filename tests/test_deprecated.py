@@ -69,7 +69,7 @@ def test_streams_are_read_under_their_old_name(key):
     assert jax.tree.leaves(declared_streams(rnncells.VariationalLSTMCell(4))) == [False]
 
 
-def test_readme_lists_every_deprecated_name():
+def test_page_lists_every_deprecated_name():
     """The first word in backticks of a warning is the deprecated name."""
     root = Path(rnncells.__file__).parent
     # These two packages have guides of their own.
@@ -77,7 +77,7 @@ def test_readme_lists_every_deprecated_name():
     code = "\n".join(file.read_text() for file in files)
     names = {*rnncells._OLD_NAMES, *re.findall(r'"`([\w.]+)`.* is deprecated', code)}
     assert {"DeepRNN", "ByGate", "streams", "onto", "product"} <= names
-    readme = (root.parent / "README.md").read_text()
-    section = readme.partition("## Deprecated names")[2].partition("\n## ")[0]
+    page = (root.parent / "docs" / "how-to" / "migrating.md").read_text()
+    section = page.partition("## Names of version 0.1")[2].partition("\n## ")[0]
     column = "\n".join(re.findall(r"^\| (.*) \|.*\|$", section, re.MULTILINE))
     assert [n for n in sorted(names) if not re.search(rf"\b{n}\b", column)] == []

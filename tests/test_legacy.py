@@ -284,9 +284,10 @@ def test_the_module_recurrent_has_the_names_of_flax():
 
 def test_the_shim_is_removed_as_promised():
     """Fails when `rnncells.legacy` must be removed: in this version, after this day."""
-    readme = (Path(rnncells.__file__).parent.parent / "README.md").read_text()
+    docs = Path(rnncells.__file__).parent.parent / "docs"
+    page = (docs / "how-to" / "migrating.md").read_text()
     promise = f"{legacy.REMOVAL_VERSION}, and not before {legacy.REMOVAL_DATE.year}"
-    assert promise in readme
+    assert promise in page
     promise = (
         rf"(?s)ersion {legacy.REMOVAL_VERSION} .* not before\s+{legacy.REMOVAL_DATE} "
     )

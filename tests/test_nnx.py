@@ -214,7 +214,7 @@ def test_streams_advance_as_those_of_nnx_dropout(x):
     """Equal seeds draw equal masks; the keys of a call override the kept streams."""
     one, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(0))
     assert_equal(one(x), other(x))
-    given = [one.both(x, rngs=nnx.Rngs(zoneout=1, dropout=2)) for _ in range(2)]
+    given = [one.both(x, rngs=nnx.Rngs(dropout=2)) for _ in range(2)]
     assert_equal(*given)
 
 

@@ -249,7 +249,7 @@ def test_learning_curve_shows_the_quartiles_of_the_trials(tmp_path):
 
 
 def test_committed_pages_equal_the_output_of_the_command(tmp_path):
-    files = ["README.md", "docs/paper1997.md"]
+    files = ["docs/experiments.md", "docs/paper1997.md"]
     (tmp_path / "docs").mkdir()
     for file in files:
         shutil.copy(paper1997.ROOT / file, tmp_path / file)

@@ -122,13 +122,13 @@ def _run_for(rows: list[str]) -> str:
 
 
 def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
-    """Writes tables into README.md and docs/paper1997.md, and returns these files.
+    """Writes tables into two pages of `docs`, and returns these files.
 
     Args:
       made: tables from `tables`.
-      root: folder of `README.md` and `docs`.
+      root: folder of `docs`.
     """
-    pages = root / "README.md", root / "docs" / "paper1997.md"
+    pages = root / "docs" / "experiments.md", root / "docs" / "paper1997.md"
     return [fill(page, made) for page in pages]
 
 

@@ -11,16 +11,16 @@
 >>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
 True
 
-============ ==================================== ====================== ============
-`haiku`      rnncells                             its parameters         order of
-                                                                         gates
-============ ==================================== ====================== ============
-LSTM         LSTM, LSTMCell                       linear: w, b           i g f o
-GRU          GRU, GRUCell, `reset_after=False`    w_i, w_h, b            z r a (a: n)
-VanillaRNN   ElmanRNN, SimpleCell, with relu      linear: w, b;
-                                                  linear_1: w, b
-DeepRNN      `num_layers`                         parameters of its cores
-============ ==================================== ====================== ============
+============ ================================= ===================== =============
+`haiku`      rnncells                          its parameters        order of
+                                                                     gates
+============ ================================= ===================== =============
+LSTM         LSTM, LSTMCell                    linear: w, b          i g f o
+GRU          GRU, GRUCell, `reset_after=False` w_i, w_h, b           z r a (a: n)
+VanillaRNN   ElmanRNN, SimpleCell, with relu   linear: w, b;
+                                               linear_1: w, b
+DeepRNN      `num_layers`                      those of its cores
+============ ================================= ===================== =============
 
 All cores have biases. `w` of the LSTM is multiplied by `[x, h]`. The GRU of Haiku has z
 where ours has 1 - z, so the weights of z have the opposite sign. VanillaRNN has two
@@ -30,7 +30,7 @@ writes it as the bias of `linear`, with zeros as the other.
 Haiku's LSTM adds 1 to the forget gate, so Haiku's bias is ours minus 1. This rounds to
 the spacing of floats near 1. A round trip from ours to Haiku and back returns forget
 biases in [1/2, 2^24] bit by bit in float32 (Haiku's initial value is our 1), and others
-to half a unit in the last place of b - 1, which is 6e-8 for |b| <= 1. All other arrays
+to half a unit in the last place of b - 1, which is 6e-8 for b in [-1, 1]. All other arrays
 make the round trip bit by bit.
 
 Haiku has no bidirectional layer. A bidirectional layer of ours is loaded from two cores

@@ -29,13 +29,13 @@ def feature_shardings(params: Any, mesh: Mesh, axis: str = "model") -> Any:
     (2, 5, 16)
 
     Args:
-      params: pytree of arrays or of `jax.ShapeDtypeStruct`s: parameters, or the state
+      params: pytree of arrays or `jax.ShapeDtypeStruct` objects: parameters, or the state
         of an optimizer. Arrays without axes are replicated.
       mesh: the devices. All its axes have the type `AxisType.Auto`.
       axis: name of the axis of the mesh. Default: `'model'`.
 
     Returns:
-      A pytree of `NamedSharding`s with the structure of `params`.
+      A pytree of `NamedSharding` objects with the structure of `params`.
 
     Raises:
       ValueError: the mesh has no such axis or an axis of another type, or the last axis

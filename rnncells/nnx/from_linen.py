@@ -108,12 +108,12 @@ class FromLinen(nnx.Module):
 
     @property
     def linen(self) -> nn.Module:
-        """The linen module, which `linen.apply(module.variables, ...)` runs."""
+        """The linen module; `module.linen.apply(module.variables, ...)` runs it."""
         return _linen(self, {})
 
     @property
     def variables(self) -> Variables:
-        """The arrays as linen has them: `{"params": ...}`."""
+        """The arrays in the nested dictionaries that `linen.init` returns."""
         found = get_variables(self)
         for name, child in self._children():
             for collection, tree in _variables(child).items():
