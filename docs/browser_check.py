@@ -2,11 +2,11 @@
 
     python docs/browser_check.py
 
-It needs the programs `chromium` and `chromedriver`, and the site in docs/_build/html. On
-each page, at both widths: there is a heading, all pictures load, the page is not wider
-than the screen, and scripts log no errors. Then the search must find `seq_lengths`. The
-command prints each fault and ends with 1 if there are any. `--shots FOLDER` also writes
-pictures of the pages.
+It needs the programs `chromium` and `chromedriver`, and the site in docs/_build/html.
+On each page, at both widths: there is a heading, all pictures load, the page is not
+wider than the screen, and scripts log no errors. Then the search must find
+`seq_lengths`. The command prints each fault and ends with 1 if there are any. `--shots
+FOLDER` also writes pictures of the pages.
 """
 
 import argparse

@@ -11,6 +11,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
 import flax.linen as nn
+from flax.core import FrozenDict
 
 import rnncells
 import rnncells.public
@@ -28,6 +29,7 @@ exclude_patterns = ["_build", "README.md"]
 html_theme = "furo"
 html_title = f"rnncells {release}"
 html_show_sphinx = False
+html_show_copyright = False
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
@@ -94,7 +96,7 @@ def shown(value: object) -> str:
     if inspect.isfunction(value) or callable(value) and hasattr(value, "__name__"):
         # Initializers are functions inside functions: `orthogonal.<locals>.init`.
         return value.__qualname__.partition(".<locals>")[0]
-    return repr(value)
+    return repr(dict(value) if isinstance(value, FrozenDict) else value)
 
 
 def signature_of_module(app, what, name, obj, options, signature, annotation):
@@ -116,11 +118,14 @@ def signature_of_module(app, what, name, obj, options, signature, annotation):
     return f"({', '.join(arguments)})", None
 
 
-SECTION = re.compile(r"^Attributes, in addition to (.*)$")
+SECTION = re.compile(r"^Attributes(?:, in addition to those of (.*)|:)$")
 
 
 def sections(app, what, name, obj, options, lines):
-    """Makes "Attributes, in addition to those of ...:" a section of attributes."""
+    """Shows the attributes of a class as arguments of its constructor.
+
+    A section may begin with "Attributes, in addition to those of ...:".
+    """
     out, rest = [], list(lines)
     while rest:
         line = rest.pop(0)
@@ -128,13 +133,12 @@ def sections(app, what, name, obj, options, lines):
         if not found:
             out.append(line)
             continue
-        others = found[1]
-        while not others.endswith(":"):
+        others = found[1] or ""
+        while others and not others.endswith(":"):
             others += " " + rest.pop(0).strip()
-        out += [
-            f"It also has the attributes of {others[:-1].removeprefix('those of ')}."
-        ]
-        out += ["", "Attributes:"]
+        if others:
+            out += [f"It also has the attributes of {others[:-1]}.", ""]
+        out.append("Args:" if inspect.isclass(obj) else "Attributes:")
     lines[:] = out
 
 

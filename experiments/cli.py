@@ -51,8 +51,8 @@ usage: python -m experiments VERB ...
   league [OPTION ...]   train every cell on the tasks of configs/league, with equal
                         numbers of parameters; see below
   report [RUN ...]      print Markdown tables of finished runs (default: all in runs/)
-  report paper1997      compare the committed results with the paper; write docs/experiments.md,
-                        docs/paper1997.md and docs/paper1997/*.svg
+  report paper1997      compare the committed results with the paper; write
+                        docs/experiments.md, docs/paper1997.md, docs/paper1997/*.svg
   report data           compare the committed results on data sets with published
                         figures; write docs/results.md and docs/results/*.svg
   report league         compare the cells of the league by the committed results; write

@@ -87,7 +87,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnncells import _lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 # In rnncells/deprecated.py.
 _OLD_NAMES = ("DeepRNN", "Diagonal")
 # Submodules for users, in addition to those in rnncells/public.py.

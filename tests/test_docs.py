@@ -1,22 +1,122 @@
-"""Examples of the pages in `docs` run, one after the other in each page."""
+"""The pages of the documentation are true: their examples run, their links exist.
+
+`.ci/run` builds the site, where references between pages and the notebooks are checked.
+"""
 
 import re
+import tomllib
+import warnings
 from pathlib import Path
 
+import jax
 import matplotlib
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES = ["diagnostics", "gradients"]
+import rnncells
+import rnncells.nnx
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path.relative_to(DOCS).as_posix()
+    for path in DOCS.rglob("*.md")
+    if "_build" not in path.parts
+)
+# Their examples run elsewhere: in test_backward_graph.py and test_migration_guide.py.
+ELSEWHERE = {"backward-graph.md", "migration.md"}
+# Indented blocks are quotations of code.
+BLOCK = re.compile(r"^```python\n(\S.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_examples_of_page_run(name):
-    text = (DOCS / f"{name}.md").read_text()
-    # Indented blocks are quotations of code.
-    blocks = re.findall(r"^```python\n(\S.*?)^```", text, re.DOTALL | re.MULTILINE)
-    names = {}
-    assert len(blocks) >= 3
-    with matplotlib.rc_context({"backend": "agg"}):
-        for block in blocks:
-            exec(compile(block, f"{name}.md", "exec"), names)
+def blocks_of(page):
+    return BLOCK.findall((DOCS / page).read_text())
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks_of(p)])
+def test_examples_of_page_run(page):
+    """One after the other, as a reader runs them."""
+    if page in ELSEWHERE:
+        tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+        assert f'"{page}"' in tests
+        return
+    names = {"__name__": "__main__"}
+    with matplotlib.rc_context({"backend": "agg"}), warnings.catch_warnings():
+        for block in blocks_of(page):
+            exec(compile(block, page, "exec"), names)
+
+
+def test_pages_have_examples():
+    assert sum(len(blocks_of(page)) for page in PAGES) > 60
+
+
+def targets(text):
+    """Yields the targets of the links and included files of a page."""
+    without_code = re.sub(
+        r"^```(?!\{).*?^```", "", text, flags=re.DOTALL | re.MULTILINE
+    )
+    yield from re.findall(r"\]\(([^)\s]+)\)", without_code)
+    yield from re.findall(r"^```\{literalinclude\} (\S+)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ["../README.md", *PAGES])
+def test_links_inside_of_the_repository_exist(page):
+    path = DOCS / page
+    for target in targets(path.read_text()):
+        if re.match(r"https?://[\w.-]+(/\S*)?$", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)", linked.read_text(), re.MULTILINE)
+            anchors = {
+                re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles
+            }
+            assert anchor in anchors, target
+
+
+def test_api_reference_has_every_public_name():
+    text = "\n".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    listed = set(re.findall(r"(?:autoclass|autofunction|automodule):: (\S+)", text))
+    names = {f"rnncells.{name}" for name in rnncells.__all__}
+    names |= {f"rnncells.nnx.{n}" for n in ("FromLinen", "from_linen", "to_linen")}
+    assert names - listed == set()
+    modules = re.findall(r"`(\w+)\.\w+`", rnncells.interop.__doc__)
+    assert {f"rnncells.interop.{name}" for name in modules} <= listed
+
+
+def test_every_page_is_in_a_table_of_contents():
+    listed = set()
+    for page in PAGES:
+        for entries in re.findall(
+            r"^```\{toctree\}\n(.*?)^```",
+            (DOCS / page).read_text(),
+            re.DOTALL | re.MULTILINE,
+        ):
+            for entry in entries.split():
+                file = ((DOCS / page).parent / f"{entry}.md").resolve()
+                listed.add(file)
+    own = {(DOCS / page).resolve() for page in PAGES} - listed
+    assert own == {DOCS / "index.md", DOCS / "README.md"}
+
+
+def test_inventories_list_names_that_exist_and_are_used():
+    """The site links to these names of JAX and Flax without a network."""
+    import flax.linen
+    import flax.nnx
+
+    text = "\n".join(path.read_text() for path in (ROOT / "rnncells").rglob("*.py"))
+    for file in (DOCS / "inventory").glob("*.txt"):
+        lines = [line for line in file.read_text().splitlines() if line[0] != "#"]
+        for name in (line.split()[0] for line in lines):
+            found = {"jax": jax, "flax": flax}[name.partition(".")[0]]
+            for part in name.split(".")[1:]:
+                found = getattr(found, part)
+            assert f"`{name}" in text, name
+
+
+def test_command_that_builds_the_site_treats_warnings_as_errors():
+    (command,) = re.findall(r"^pip install .*", (DOCS / "README.md").read_text(), re.M)
+    assert "'.[docs]' && sphinx-build -W " in command
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "furo" in project["optional-dependencies"]["docs"]

@@ -30,8 +30,8 @@ writes it as the bias of `linear`, with zeros as the other.
 Haiku's LSTM adds 1 to the forget gate, so Haiku's bias is ours minus 1. This rounds to
 the spacing of floats near 1. A round trip from ours to Haiku and back returns forget
 biases in [1/2, 2^24] bit by bit in float32 (Haiku's initial value is our 1), and others
-to half a unit in the last place of b - 1, which is 6e-8 for b in [-1, 1]. All other arrays
-make the round trip bit by bit.
+to half a unit in the last place of b - 1, which is 6e-8 for b in [-1, 1]. All other
+arrays make the round trip bit by bit.
 
 Haiku has no bidirectional layer. A bidirectional layer of ours is loaded from two cores
 for each layer, forward before backward. Both functions can be differentiated and

@@ -29,8 +29,8 @@ def feature_shardings(params: Any, mesh: Mesh, axis: str = "model") -> Any:
     (2, 5, 16)
 
     Args:
-      params: pytree of arrays or `jax.ShapeDtypeStruct` objects: parameters, or the state
-        of an optimizer. Arrays without axes are replicated.
+      params: pytree of arrays or `jax.ShapeDtypeStruct` objects: parameters, or the
+        state of an optimizer. Arrays without axes are replicated.
       mesh: the devices. All its axes have the type `AxisType.Auto`.
       axis: name of the axis of the mesh. Default: `'model'`.
 
