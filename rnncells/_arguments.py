@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 # Names in PyTorch, Keras, Flax NNX, Haiku and Equinox, with their names here.
 NAMES_HERE = {
@@ -44,6 +44,8 @@ class ChecksArguments:
     It is a base because Python takes the signature of a class from its first `__new__`
     or `__init__`, and dataclasses define `__init__` in the class itself.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
     def __new__(cls, *args: Any, **fields: Any):
         unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)}

@@ -37,6 +37,9 @@ TOLERANCE = 1e-10
 HALF_OF_THE_DIGITS = 0.5
 
 
+Kind = Literal["right", "skipped", "slow", "wrong"]
+
+
 @dataclass(frozen=True)
 class Finding:
     """The result of one check.
@@ -47,7 +50,7 @@ class Finding:
       text: the result, and what to do.
     """
 
-    kind: Literal["right", "skipped", "slow", "wrong"]
+    kind: Kind
     text: str
 
 
@@ -158,7 +161,7 @@ def _findings(cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
 class _LastFinding(Exception):
     """Ends the checks with a finding."""
 
-    def __init__(self, kind: str, text: str):
+    def __init__(self, kind: Kind, text: str):
         super().__init__(text)
         self.finding = Finding(kind, text)
 
@@ -168,7 +171,7 @@ def _calls_members(cell: nn.Module) -> bool:
     return isinstance(cell, RNNCellBase) and type(cell).__call__ is RNNCellBase.__call__
 
 
-def _missing_members(cell: RNNCellBase) -> list[str]:
+def _missing_members(cell: nn.Module) -> list[str]:
     def is_own(name):
         return getattr(type(cell), name) is not getattr(RNNCellBase, name)
 
@@ -181,7 +184,7 @@ def _missing_members(cell: RNNCellBase) -> list[str]:
 class _Setting:
     """A cell with random parameters, carry and inputs, `(time, batch, ...)`."""
 
-    def __init__(self, cell: RNNCellBase, sample_input: Sample, key: chex.PRNGKey):
+    def __init__(self, cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
         self.cell, self.name = cell, type(cell).__name__
         # Random numbers of NumPy need no compilation.
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -198,8 +201,9 @@ class _Setting:
         _check_initial_carry(self.name, self.carry)
         # None for cells without this field, which must not draw random numbers.
         self.deterministic = True if hasattr(type(cell), "deterministic") else None
-        self.option = deterministic_option(cell, self.deterministic)
-        init = partial(cell.init, **self.option)
+        self.option: dict[str, Any] = deterministic_option(cell, self.deterministic)
+        option: dict[str, Any] = self.option
+        init = partial(cell.init, **option)
         variables = jax.eval_shape(init, key, self.carry, first)
         # A step does not need the collections of `sow` and `perturb`.
         self.other_collections = sorted(variables.keys() - {"params"})
@@ -375,7 +379,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:
-    fields = {"dtype": None, "param_dtype": jnp.float64}
+    fields: dict[str, Any] = {"dtype": None, "param_dtype": jnp.float64}
     if isinstance(inner := getattr(cell, "cell", None), nn.Module):
         fields["cell"] = _in_float64(inner)
     own = {field.name for field in dataclasses.fields(cell)}
@@ -410,7 +414,8 @@ def _widest(dtype):
 
 
 def _equal(first: chex.ArrayTree, second: chex.ArrayTree) -> bool:
-    if jax.tree.structure(first) != jax.tree.structure(second):
+    structure: Any = jax.tree.structure(first)
+    if structure != jax.tree.structure(second):
         return False
 
     def near(a, b):

@@ -194,6 +194,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             return self
         width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
         # The names of the gates are taken in the scope, so it is rewound.
+        assert self.scope is not None
         return self.clone(parent=self.scope.rewound(), features=width)
 
     @nn.nowrap
@@ -204,7 +205,9 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         self._try_setup()
         inner = {k: v for k, v in vars(self).items() if isinstance(v, RNNCellBase)}
         inner.pop("parent", None)
-        fields = {k: v._with_deterministic(deterministic) for k, v in inner.items()}
+        fields: dict[str, Any] = {
+            k: v._with_deterministic(deterministic) for k, v in inner.items()
+        }
         check_set_up(self, deterministic)
         if hasattr(type(self), "deterministic"):
             fields["deterministic"] = deterministic
@@ -234,7 +237,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             check_by_gate(type(self).__name__, init, names)
 
     @nn.nowrap
-    def initialize_carry(
+    def initialize_carry(  # type: ignore[override]  # Flax has no default arguments
         self,
         key: chex.PRNGKey | None = None,
         sample_input: Sample | None = None,
@@ -278,7 +281,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         specs, treedef = jax.tree.flatten(self._carry_structs(sample))
         # A carry of one array uses `key` itself, as in flax.linen, so that a random
         # `carry_init` returns the same values.
-        keys = [key] * len(specs)
+        keys: Any = [key] * len(specs)
         if key is not None and len(specs) > 1:
             keys = jax.random.split(key, len(specs))
         zeros = nn.initializers.zeros_init()
@@ -319,9 +322,10 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         check_not_states(type(self).__name__, carry)
         batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
         own = self.carry_shape(features)
+        shapes: list[Any]
         shapes, structure = jax.tree.flatten(own, is_leaf=is_shape)
-        expected = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
-        expected = jax.tree.unflatten(structure, expected)
+        sizes = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
+        expected = jax.tree.unflatten(structure, sizes)
         check_shapes_of_carry(self, carry, expected, inputs)
         for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
             dtype = dtype_of(leaf)

@@ -1,7 +1,6 @@
 """Shapes and dtypes of carries."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import chex
 import jax
@@ -11,15 +10,10 @@ from flax.typing import Dtype
 from rnncells.recurrence.pytrees import StructTree
 
 # The state of a cell.
-Carry = chex.ArrayTree
-# The shapes of a carry without batch axes. A leaf is a tuple of sizes, or a struct
-# where the dtype is fixed.
-ShapeTree = (
-    tuple[int | None, ...]
-    | jax.ShapeDtypeStruct
-    | Iterable["ShapeTree"]
-    | Mapping[Any, "ShapeTree"]
-)
+Carry: TypeAlias = chex.ArrayTree
+# The shapes of a carry without batch axes: a pytree, whose leaves are tuples of sizes,
+# or structs where the dtype is fixed.
+ShapeTree: TypeAlias = Any
 
 
 def dtype_of(leaf: Any) -> Dtype:

@@ -241,7 +241,7 @@ def check_key(key: Any, argument: str | None = None) -> None:
       key: the key.
       argument: what it is, in the message; None: the key of `initialize_carry`.
     """
-    dtype = getattr(key, "dtype", None)
+    dtype: Any = getattr(key, "dtype", None)
     is_raw = dtype is not None and dtype == jnp.uint32
     if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return
@@ -342,7 +342,7 @@ def check_shapes_of_carry(
 
     shapes, structure = jax.tree.flatten(expected, is_leaf=is_shape)
     others = jax.tree.leaves(given, is_leaf=is_shape)
-    has_structure = jax.tree.structure(carry) == structure
+    has_structure = bool(structure == jax.tree.structure(carry))  # type: ignore
     if has_structure and all(map(fits, shapes, others)):
         return
     name, features = type(cell).__name__, getattr(cell, "features", None)

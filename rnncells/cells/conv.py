@@ -1,6 +1,7 @@
 """Convolutional cells."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -111,7 +112,7 @@ class ConvCell(RNNCellBase):
         """Returns whether a convolution of stride 1 keeps the spatial sizes."""
         if isinstance(padding, str):
             return padding != "VALID"
-        pads = (
+        pads: Any = (
             padding
             if isinstance(padding, Sequence)
             else [padding] * len(self.kernel_size)

@@ -163,6 +163,8 @@ class LSTM1997Cell(RNNCellBase):
     @property
     def hidden_units(self) -> tuple[Units, ...]:
         """The kinds of hidden units, in the order of their net inputs."""
+        # `__post_init__` sets both sizes.
+        assert self.blocks is not None and self.features is not None
         return (
             Units("in", "i", self.blocks, "input_gate_bias"),
             Units("cell", "g", self.features),

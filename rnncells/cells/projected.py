@@ -17,7 +17,7 @@ class ProjectionFields(RNNCellBase):
 
 
 # Fields are in the order of the bases, from the last base to the first.
-class ProjectedLSTMCell(GatedCell, ProjectionFields):
+class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     """LSTM with a recurrent projection (LSTMP).
 
     One step computes::

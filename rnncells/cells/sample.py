@@ -1,6 +1,6 @@
 """One step of input: its shape and dtype, from which a cell makes its initial carry."""
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import chex
 import jax
@@ -12,7 +12,7 @@ from jax import export
 from rnncells.recurrence.pytrees import StructTree
 
 # One step of input, or its shape.
-Sample = chex.ArrayTree | StructTree | chex.Shape
+Sample: TypeAlias = chex.ArrayTree | StructTree | chex.Shape
 
 
 class ShapeDtypeTuple(tuple):
@@ -27,6 +27,8 @@ class ShapeDtypeTuple(tuple):
       dtype: the dtype of the input.
       ndim: the number of axes.
     """
+
+    dtype: Dtype
 
     def __new__(cls, shape: tuple[int, ...], dtype: Dtype):
         self = super().__new__(cls, shape)

@@ -110,13 +110,14 @@ class StackedCell(RNNCellBase):
     def num_feature_dims(self) -> int:
         if self.input_dims is not None:
             return self.input_dims
-        of_first = feature_dims(next(filter(is_cell, self.layers)))
+        cells: Any = filter(is_cell, self.layers)
+        of_first = feature_dims(next(cells))
         return of_first - isinstance(self.layers[0], nn.Embed)
 
     @property
     def rng_streams(self) -> dict[str, bool]:
         """Random streams, and whether `RNN` splits them over time."""
-        streams = {}
+        streams: dict[str, bool] = {}
         for layer in self.layers:
             streams |= _streams_of(layer)
         return streams
@@ -247,7 +248,7 @@ def _streams_of(layer: Any) -> dict[str, bool]:
 
 def _check_streams(layers: Sequence[Any]) -> None:
     """Raises ValueError if layers disagree on whether time splits a stream."""
-    streams = {}
+    streams: dict[str, tuple[Any, bool]] = {}
     for layer in layers:
         for stream, is_split in _streams_of(layer).items():
             other, was_split = streams.setdefault(stream, (layer, is_split))

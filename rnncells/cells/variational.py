@@ -102,7 +102,7 @@ class VariationalDropout(RNNCellBase):
     def _mask(self, dropout: nn.Dropout, ones: jax.Array) -> jax.Array:
         if dropout.rate == 0:
             return ones
-        name = dropout.name.replace("dropout", "rate")
+        name = str(dropout.name).replace("dropout", "rate")
         check_deterministic(type(self).__name__, self.deterministic, name, dropout.rate)
         if not self.deterministic:
             check_rng(self, self.rng_collection)

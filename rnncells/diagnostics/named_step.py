@@ -67,7 +67,8 @@ class NamedStep:
         with jax.disable_jit():
             self._traced, self._result = traced(function, given, inputs, carry)
         equations = tuple(self._traced.jaxpr.eqns)
-        marks = {name_of(e): e for e in equations if name_of(e) is not None}
+        names = ((name_of(e), e) for e in equations)
+        marks = {name: e for name, e in names if name is not None}
         passed = {e.outvars[0] for name, e in marks.items() if name.startswith(_BEFORE)}
         self._after = []
         for name, equation in marks.items():

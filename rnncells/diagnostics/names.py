@@ -72,6 +72,7 @@ class _Marks:
             self.arguments[frame] = dict(frame.f_locals)
             return
         unchanged = self.arguments.pop(frame, {})
+        assert module.scope is not None
         path = "/".join(map(str, module.scope.path))
         for name, value in frame.f_locals.items():
             if not isinstance(value, jax.core.Tracer) or name.startswith("_"):

@@ -219,7 +219,7 @@ def step_values(
 
     operands = (variables, rngs), inputs, carry
     _, found = NamedStep(step, *operands)(*operands)
-    return dict(found.values)
+    return {name: v for name, v in found.values.items() if v is not None}
 
 
 def _recording(jacobians: bool) -> AbstractContextManager:

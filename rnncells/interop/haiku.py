@@ -116,7 +116,8 @@ def to_params(
       ValueError: `variables` belong to another layer, or contain learned states, which
         Haiku does not have. Or the number of `names` differs from the number of cells.
     """
-    found, params = _parts(layer, _cores(layer, names), double_bias), {}
+    found = _parts(layer, _cores(layer, names), double_bias)
+    params: dict[str, Arrays] = {}
     for at, array in unload(layer, found, variables, "Haiku").items():
         module, _, name = at.rpartition("/")
         params.setdefault(module, {})[name] = array

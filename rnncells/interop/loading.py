@@ -96,7 +96,7 @@ def load(
     check_arrays(source, arrays, expected)
     variables = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
     for part in found:
-        blocks = {}
+        blocks: Arrays = {}
         for name, own in part.arrays.items():
             blocks |= _unstacked(own, arrays[name], part.place.cell)
         own = _params_at(variables, part.place)
@@ -291,7 +291,7 @@ def _params(form: Form, blocks: Arrays) -> Params:
     kernels = gates("W", "i") | gates("U", "h")
     if "P" in blocks:
         kernels["hr"] = blocks["P"]
-    biases = {}
+    biases: Arrays = {}
     for block in ("b", "b_i"):
         biases |= gates(block, form.bias_side) if block in blocks else {}
     if "b_h" in blocks:

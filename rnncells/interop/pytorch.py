@@ -68,7 +68,8 @@ def from_state_dict(
         if name.startswith(prefix)
     }
     places(layer)
-    prefixes = {_prefix(name) for name in state_dict} - {None}
+    found = (_prefix(name) for name in state_dict)
+    prefixes = {one for one in found if one is not None}
     if prefix not in prefixes and prefixes:
         raise ValueError(
             "`prefix` must be the prefix of a recurrent layer in `state_dict`: "

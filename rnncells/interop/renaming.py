@@ -264,7 +264,8 @@ def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, P
 
 def _mismatch(lost: Modules, extra: Modules) -> str:
     """Returns the error message about modules that do not match one to one."""
-    lines, told, hint = [], set(), ""
+    told: set[Path] = set()
+    lines, hint = [], ""
     for path, signature in lost.items():
         name, shapes = "/".join(path), _shapes(signature)
         alike = [p for p in extra if extra[p] == signature]
@@ -326,5 +327,6 @@ def _stem(path: Path) -> Path:
 def _order(path: Path) -> list[tuple[str, int]]:
     """Returns the sort key of a path, with numbers in names as numbers."""
     parts = [DIRECTIONS.get(part, part) for part in path]
-    splits = (re.fullmatch(r"(.*?)(\d*)", part).groups() for part in parts)
-    return [(name, int(number or 0)) for name, number in splits]
+    # The pattern matches every string.
+    splits: Any = (re.fullmatch(r"(.*?)(\d*)", part) for part in parts)
+    return [(split[1], int(split[2] or 0)) for split in splits]

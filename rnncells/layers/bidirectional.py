@@ -154,10 +154,11 @@ class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
                 "`reverse` of Bidirectional needs `keep_order=True`, because both "
                 "directions are merged in the order of the inputs."
             )
-        shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+        shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
+        shared["resets"] = resets
         shared |= {"padded_outputs": padded_outputs, "deterministic": deterministic}
-        pairs = {"initial_carry": initial_carry, "reset_carry": reset_carry}
-        pairs = {name: pair for name, pair in pairs.items() if pair is not None}
+        carries = {"initial_carry": initial_carry, "reset_carry": reset_carry}
+        pairs: dict[str, Any] = {k: v for k, v in carries.items() if v is not None}
         for name, pair in pairs.items():
             check_pair(name, pair)
         if init_key is not None:

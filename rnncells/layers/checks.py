@@ -265,7 +265,7 @@ def check_lengths(
     return jnp.clip(jnp.asarray(lengths, jnp.int32), 0, steps)
 
 
-def _raise_if_out_of_range(lengths: np.ndarray, steps: int) -> None:
+def _raise_if_out_of_range(lengths: chex.Array, steps: int) -> None:
     lengths = np.asarray(lengths)
     wrong = np.argwhere((lengths < 0) | (lengths > steps))
     if len(wrong):

@@ -62,9 +62,9 @@ class Now(NamedTuple):
     """
 
     number: jax.Array
-    key: jax.Array | None
+    key: Any
     target: chex.ArrayTree | None
-    forced: jax.Array | None
+    forced: Any
 
 
 def decode(
@@ -148,7 +148,7 @@ def _step(
     state, inputs = carry
     state, output = step_of(cell, state, inputs, deterministic)
     following = output
-    if feedback.feed_key is not None:
+    if feedback.feed is not None and feedback.feed_key is not None:
         following = feedback.feed(output, key_like(now.key, feedback.feed_key))
     elif feedback.feed is not None:
         following = feedback.feed(output)
@@ -257,7 +257,7 @@ def _check_targets(
     """Returns the number of steps, or raises ValueError if `targets` do not fit."""
     leaves = jax.tree.leaves(targets)
     has_time = all(leaf.ndim > axis for leaf in leaves) and bool(leaves)
-    count = leaves[0].shape[axis] if steps is None and has_time else steps
+    count: Any = leaves[0].shape[axis] if steps is None and has_time else steps
     without_time = structs(targets, drop_axis=axis)
     is_alike = has_time and _form(without_time) == _form(first)
     if not is_alike or any(leaf.shape[axis] != count for leaf in leaves):

@@ -1,6 +1,7 @@
 """The loop of a layer whose gradient is carried forward in time."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -68,7 +69,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     return loop
 
 
-def pure_step(rnn: nn.Module, carry: tuple, xs: tuple, *how: Callable) -> PureStep:
+def pure_step(rnn: nn.Module, carry: tuple, xs: tuple, *how: Any) -> PureStep:
     """Returns the step of a layer's cell, or raises an error; see `take_apart`."""
     pure, reason = take_apart(rnn, carry, xs, *how)
     method = f"gradient={rnn.gradient} of RNN"

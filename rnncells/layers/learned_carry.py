@@ -35,5 +35,5 @@ class LearnedCarry(nn.Module):
             # Complex inputs make a real carry complex.
             return jnp.asarray(value, jnp.result_type(value, leaf))
 
-        learned = [learned(k, leaf) for k, leaf in enumerate(leaves)]
-        return jax.tree.unflatten(structure, learned)
+        learned_leaves = [learned(k, leaf) for k, leaf in enumerate(leaves)]
+        return jax.tree.unflatten(structure, learned_leaves)

@@ -233,6 +233,7 @@ def take_apart(
         found, reason = pure_function(rnn, carry, xs, body, reset_carry, step)
         if reason is not None:
             return None, reason
+        assert found is not None
         now, policy = structs(found.now, drop_axis=0), memory.policy_of(rnn.memory)
         pure = Step(found.function, found.given, carry, now, policy)
     # The plain loop has the missing random stream or variable, or raises, too.

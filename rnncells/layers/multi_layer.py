@@ -55,7 +55,7 @@ from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
-class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
+class MultiLayerRNN(ChecksArguments, nn.Module):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`:
@@ -101,7 +101,8 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
     """
 
     # The only positional argument: PyTorch's first argument is the width of the inputs.
-    features: int = dataclasses.field(kw_only=False)
+    features: int
+    _: dataclasses.KW_ONLY
     num_layers: int = 1
     bidirectional: bool = False
     dropout: float = 0.0
@@ -189,7 +190,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
             )
             for _ in range(self.directions)
         ]
-        return Bidirectional(*rnns) if self.bidirectional else rnns[0]
+        return Bidirectional(rnns[0], rnns[1]) if self.bidirectional else rnns[0]
 
     @nn.nowrap
     def _learned(self) -> tuple[jax.Array, ...]:
@@ -451,7 +452,8 @@ class MultiLayerRNN(ChecksArguments, nn.Module, kw_only=True):
                     "needs parameters. Call layer.apply(params, None, x_t, "
                     "method='initialize_carry')."
                 )
-            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+            options: dict[str, Any] = {"batch_shape": batch_shape}
+            options["method"] = "initialize_carry"
             return self.clone(parent=None).apply({}, key, sample_input, **options)
         check_key(key)
         carry_of = partial(initial_carry_of, self._cell(), None)

@@ -111,7 +111,11 @@ class Online:
             influence = jax.vmap(method.initial)(rows.operands.s, *keys)
             return OnlineState(carry, influence)
 
-        return self.rnn.apply(params, rngs=rngs, method=of)
+        # Without mutable variables, `apply` returns the result of the method alone.
+        result: Any = self.rnn.apply(
+            params, rngs=None if rngs is None else dict(rngs), method=of
+        )
+        return result
 
     def step(
         self,
@@ -169,7 +173,8 @@ class Online:
             grads = _in_layer(rnn, params, d_variables)
             return OnlineState(carry, influence), y, grads
 
-        return self.rnn.apply(params, method=of)
+        result: Any = self.rnn.apply(params, method=of)
+        return result
 
 
 def _one_step(

@@ -1,5 +1,7 @@
 """Multi-layer recurrent layers, as in PyTorch: `LSTM`, `GRU` and `ElmanRNN`."""
 
+from dataclasses import KW_ONLY
+
 import flax.linen as nn
 
 from rnncells.cells.checks import check_projection
@@ -12,7 +14,7 @@ from rnncells.layers.multi_layer import MultiLayerRNN
 NONLINEARITIES = {"tanh": nn.tanh, "relu": nn.relu}
 
 
-class LSTM(MultiLayerRNN, kw_only=True):
+class LSTM(MultiLayerRNN):
     """Multi-layer LSTM over sequences, made of `LSTMCell` or `ProjectedLSTMCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -42,6 +44,7 @@ class LSTM(MultiLayerRNN, kw_only=True):
     (`rnncells.initializers.pytorch` provides them).
     """
 
+    _: KW_ONLY
     proj_features: int | None = None
 
     def __post_init__(self):
@@ -61,7 +64,7 @@ class LSTM(MultiLayerRNN, kw_only=True):
         )
 
 
-class GRU(MultiLayerRNN, kw_only=True):
+class GRU(MultiLayerRNN):
     """Multi-layer GRU over sequences, made of `GRUCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -78,6 +81,7 @@ class GRU(MultiLayerRNN, kw_only=True):
     Source: `torch.nn.GRU`, with the same values.
     """
 
+    _: KW_ONLY
     reset_after: bool = True
 
     @nn.nowrap
@@ -85,7 +89,7 @@ class GRU(MultiLayerRNN, kw_only=True):
         return GRUCell(self.features, reset_after=self.reset_after, **self.options)
 
 
-class ElmanRNN(MultiLayerRNN, kw_only=True):
+class ElmanRNN(MultiLayerRNN):
     """Multi-layer Elman RNN over sequences, made of `SimpleCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -101,6 +105,7 @@ class ElmanRNN(MultiLayerRNN, kw_only=True):
     Source: `torch.nn.RNN`, with the same values.
     """
 
+    _: KW_ONLY
     nonlinearity: str = "tanh"
 
     def __post_init__(self):

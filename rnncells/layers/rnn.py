@@ -522,7 +522,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
         """The random streams that the cell declares, and those in `split_rngs`."""
         # Parameters have no time axis, also where `split_rngs` lacks their stream.
-        return {"params": False, **declared_streams(self.cell), **self.split_rngs}
+        streams: dict[Any, bool] = {"params": False, **declared_streams(self.cell)}
+        return streams | dict(self.split_rngs)
 
     @nn.nowrap
     def initialize_carry(

@@ -63,7 +63,7 @@ class Batch(NamedTuple):
         return jax.tree.map(repeat, tree)
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # tuples have a method `count`
         """Number of rows."""
         return math.prod(self.sizes)
 

@@ -70,6 +70,7 @@ class RunsByCall:
     """Base of layers whose call returns `(carry, outputs)` on request, as in Flax."""
 
     _final_carry = {"return_carry": True, "return_all_carries": False}
+    __call__: Any
 
     @nn.nowrap
     def run(

@@ -170,7 +170,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
             {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
             for carry, at_reset, key in zip(carries, reset_carries, keys, strict=True)
         ]
-        shared = {"seq_lengths": seq_lengths, "mask": mask, "resets": resets}
+        shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
+        shared["resets"] = resets
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
         shared |= {"padded_outputs": padded_outputs}
 
@@ -247,7 +248,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
           TypeError: not exactly one of `sample_input` and `batch_shape` is given.
         """
         if self.scope is None:
-            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+            options: dict[str, Any] = {"batch_shape": batch_shape}
+            options["method"] = "initialize_carry"
             return self.clone(parent=None).apply({}, key, sample_input, **options)
         check_key(key)
         carry_of = partial(self._carries, key)
@@ -308,7 +310,8 @@ class Stack(ChecksArguments, RunsByCall, nn.Module):
           inputs: inputs of the first layer.
           option: `option(function)` returns the keyword arguments of a function.
         """
-        carries, everything, outputs = [], [], inputs
+        carries: list[Carry] = []
+        everything, outputs = [], inputs
         for index, layer in enumerate(self.layers):
             if not _is_recurrent(layer):
                 function = self.over_time[index]

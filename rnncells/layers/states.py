@@ -1,6 +1,6 @@
 """The states of layers in PyTorch's order, and the carries of cells in Flax's order."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import chex
 import jax
@@ -31,7 +31,7 @@ export.register_namedtuple_serialization(
 )
 
 # Arrays `(layers * directions, *batch, features)`: h, or (h, c).
-States = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
+States: TypeAlias = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
 def states_of(carry: Carry) -> States:

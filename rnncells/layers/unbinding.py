@@ -29,6 +29,7 @@ def unbound(cell: nn.Module) -> UnboundCell:
     also as a field of the cell. `nn.Module.unbind` leaves out its variables. In the
     copy it belongs to the cell, so its variables are put in that place.
     """
+    assert cell.scope is not None
     module, variables = cell.unbind()
     others = list(_others(cell, module.bind(variables), cell.scope.path))
     for path, own in others:
@@ -48,6 +49,7 @@ def _others(
       root: path of the cell.
     """
     for own, copied in zip(_in_fields(cell), _in_fields(copy), strict=True):
+        assert copied.scope is not None
         path = copied.scope.path
         if own.scope is not None and own.scope.path != root + path:
             yield path, own.variables

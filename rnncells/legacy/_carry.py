@@ -82,7 +82,7 @@ class InitializeCarry:
             return old_carry(self.parts, rng, batch_dims, size, init_fn)
 
         @wraps(RNNCellBase.initialize_carry)
-        def of_today(cell: nn.Module, *args, **kwargs) -> Carry:
+        def of_today(cell: RNNCellBase, *args, **kwargs) -> Carry:
             if len(args) < 3 and not KEYWORDS & set(kwargs):
                 return RNNCellBase.initialize_carry(cell, *args, **kwargs)
             return of_old(cell, *args, **kwargs)
@@ -107,7 +107,7 @@ def features_of(cell: type, size: str) -> str:
 def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
     """Returns what to write instead of an old call on a cell or a class."""
     is_class = isinstance(made, type)
-    cls = made if is_class else type(made)
+    cls = made if isinstance(made, type) else type(made)
     features = features_of(cls, "size")
     call = f"initialize_carry(key, (*batch_dims, {'*' * (features != 'size')}size))"
     if not is_class:
@@ -158,8 +158,9 @@ def advice_on_cell(cell: nn.Module, cell_size: Size) -> str:
         features = features_of(type(cell), "cell_size")
         return f"and construct the cell with `features={features}`"
     own = written(type(cell)).__name__
-    is_image = isinstance(cell_size, tuple | list)
-    axes, kind = (len(cell_size), "tuple") if is_image else (1, "int")
+    axes, kind = 1, "int"
+    if isinstance(cell_size, tuple | list):
+        axes, kind = len(cell_size), "tuple"
     counts = f"a property `num_feature_axes` that returns {axes}"
     if "size" not in arguments:
         return f"add to {own} {counts}, and construct its own cell with `features`"

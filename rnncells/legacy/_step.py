@@ -1,5 +1,7 @@
 """One step from any carry that Flax <= 0.6.11 accepted."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,14 +19,15 @@ class OldStep:
     """
 
     @nn.nowrap
-    def _step(self, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
+    def _step(self: Any, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
+        # `self` is a cell, whose class this mixin precedes.
         if self.features is not None and not hasattr(self, "state_shape"):
-            return super()._step(carry, inputs)
+            return super()._step(carry, inputs)  # type: ignore[misc]
         inputs = jnp.asarray(inputs)
         parts = unpack(self, carry, inputs.shape)
         if parts is None:
             # Raises the error for a wrong carry.
-            return super()._step(carry, inputs)
+            return super()._step(carry, inputs)  # type: ignore[misc]
         carry = parts if len(parts) > 1 else parts[0]
         cell = self._with_features(carry)
         return cell.recur(carry, cell.project(inputs))

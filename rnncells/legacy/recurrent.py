@@ -37,6 +37,8 @@ class OldForms:
     copy modules that way.
     """
 
+    features: Any
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         init = cls.__init__
@@ -213,15 +215,15 @@ class RNN(OldForms, rnn.RNN):
 
     @nn.nowrap
     def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
-        is_new = self.cell_size is None
-        if is_new and not takes_shape(self.cell):
+        size = self.cell_size
+        if size is None and not takes_shape(self.cell):
             return super()._own_carry(key, sample)
         key = jax.random.key(0) if key is None else key
         shape = jax.tree.leaves(sample)[0].shape
-        if is_new:
+        if size is None:
             return self.cell.initialize_carry(key, shape)
         batch_dims = shape[: len(shape) - self._feature_dims()]
-        return make_old_carry(self.cell, key, batch_dims, self.cell_size)
+        return make_old_carry(self.cell, key, batch_dims, size)
 
 
 class Bidirectional(bidirectional.Bidirectional):

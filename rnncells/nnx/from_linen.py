@@ -72,6 +72,8 @@ class FromLinen(nnx.Module):
     """
 
     linen_class: ClassVar[type[nn.Module]]
+    __signature__: ClassVar[inspect.Signature]
+    in_features: Any
 
     def __init_subclass__(cls, linen: type[nn.Module] | None = None, **options: Any):
         super().__init_subclass__(**options)
@@ -192,13 +194,13 @@ class FromLinen(nnx.Module):
                 f"`in_features` as a tuple of {len(step_shapes[0])} sizes, such as "
                 f"(rows, columns, channels), got {self.in_features}."
             )
-        if own and rngs is None:
+        if not own:
+            return {}
+        if rngs is None:
             raise TypeError(
                 f"{name} needs `rngs` for the initial values of its parameters: pass "
                 "rngs=nnx.Rngs(0)."
             )
-        if not own:
-            return {}
         return initial_variables(linen, step_shapes[0], rngs.params(), others)
 
     def _step_shapes(self) -> list[tuple[int, ...]]:
@@ -210,8 +212,9 @@ class FromLinen(nnx.Module):
         for child in children:
             if isinstance(child, FromLinen):
                 return child._step_shapes()
-            if isinstance(getattr(child, "in_features", None), int):
-                return [(child.in_features,)]
+            in_features = getattr(child, "in_features", None)
+            if isinstance(in_features, int):
+                return [(in_features,)]
         return []
 
     def _apply(self, method: str, args: tuple, kwargs: dict, rngs: Rngs) -> Any:
@@ -378,7 +381,7 @@ def _linen(value: Any, made: dict[int, nn.Module]) -> Any:
 def _linen_of_fields(module: FromLinen, made: dict[int, nn.Module]) -> nn.Module:
     names = (f.name for f in dataclasses.fields(module.linen_class) if f.init)
     fields = {n: _linen(getattr(module, n), made) for n in names if hasattr(module, n)}
-    if not fields.get("variable_carry", True) and STATE in _variables(module.cell):
+    if not fields.get("variable_carry", True) and STATE in module.variables:
         # `RNN` carries the state of an NNX cell from step to step.
         fields["variable_carry"] = STATE
     return module.linen_class(**fields, parent=None)

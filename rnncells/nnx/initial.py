@@ -84,6 +84,6 @@ def _arguments(linen: nn.Module, shape: Shape, make: Any) -> tuple[Any, ...]:
     return jax.eval_shape(partial(linen.initialize_carry, jax.random.key(0)), x), x
 
 
-def _without_dropout(linen: nn.Module) -> dict[str, bool]:
+def _without_dropout(linen: nn.Module) -> dict[str, Any]:
     takes = inspect.signature(type(linen).__call__).parameters
     return {"deterministic": True} if "deterministic" in takes else {}

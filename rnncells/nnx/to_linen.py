@@ -35,7 +35,7 @@ class Parts:
     @classmethod
     def of(cls, module: nnx.Module) -> "Parts":
         """Returns the parts of a module; its arrays may be abstract."""
-        graphdef, params, state = nnx.split(module, nnx.Param, ...)
+        graphdef, params, state = _split(module)
         return cls(graphdef, _paths(params), _paths(state))
 
     def merge(self, variables: Mapping[str, Any]) -> Any:
@@ -59,7 +59,7 @@ def variables_of(module: nnx.Module) -> dict[str, Any]:
 
     Paths become nested dictionaries; positions in lists become strings.
     """
-    _, params, state = nnx.split(module, nnx.Param, ...)
+    _, params, state = _split(module)
     found = {PARAMS: _nested(_flat(params)), STATE: _nested(_flat(state))}
     return {collection: tree for collection, tree in found.items() if tree}
 
@@ -96,6 +96,7 @@ class NNXLayer(nn.Module):
 
     @nn.nowrap
     def _initialize(self) -> None:
+        assert self.scope is not None
         streams = {name: self.make_rng(name) for name in self.scope.rngs}
         rngs = nnx.Rngs(streams.get(PARAMS, 0), **streams)
         for collection, tree in variables_of(self.create(rngs)).items():
@@ -198,7 +199,7 @@ def to_linen(
 
 def update_module(module: nnx.Module, variables: Mapping[str, Any]) -> None:
     """Writes arrays into an NNX module, by the names of `variables_of`."""
-    _, params, state = nnx.split(module, nnx.Param, ...)
+    _, params, state = _split(module)
     for collection, own in ((PARAMS, params), (STATE, state)):
         if collection in variables:
             flat = {
@@ -220,6 +221,11 @@ def _feature_axes(cell: Any) -> int:
     if hasattr(cell, "num_feature_axes"):
         return cell.num_feature_axes
     return cell.num_feature_dims
+
+
+def _split(module: nnx.Module) -> Any:
+    """Returns the static part, the parameters, and the other variables."""
+    return nnx.split(module, nnx.Param, ...)
 
 
 def _flat(state: nnx.State) -> dict[tuple, Any]:

@@ -236,7 +236,7 @@ def _first_fit_decreasing(
     used = 0
     for k in np.argsort(-lengths, kind="stable")[: np.count_nonzero(lengths)]:
         # The first unused row always has room.
-        row = np.argmax(filled[: used + 1] + lengths[k] <= row_length)
+        row = int(np.argmax(filled[: used + 1] + lengths[k] <= row_length))
         used = max(used, row + 1)
         segments_in[row] += 1
         rows[k], starts[k], segments[k] = row, filled[row], segments_in[row]
@@ -244,7 +244,7 @@ def _first_fit_decreasing(
     return rows, starts, segments
 
 
-def end_to_end(lengths: np.ndarray) -> np.ndarray:
+def end_to_end(lengths: chex.ArrayNumpy) -> chex.ArrayNumpy:
     """Returns where each sequence starts if all are concatenated."""
     return np.cumsum(lengths) - lengths
 

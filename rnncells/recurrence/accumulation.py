@@ -22,7 +22,7 @@ class Accumulated(NamedTuple):
 
     loss: jax.Array
     gradient: chex.ArrayTree
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # tuples have a method `count`
     carry: Any
 
 
@@ -175,7 +175,8 @@ def _checked(found: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
         )
     after = jax.tree.map(jnp.asarray, rest[0]) if rest else None
     given, got = (jax.tree.map(_form, tree) for tree in (carry, after))
-    if given != got or jax.tree.structure(given) != jax.tree.structure(got):
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (given, got)]
+    if given != got or structures[0] != structures[1]:
         raise ValueError(
             "`losses` must return a carry of the structure, shapes and dtypes of its "
             f"argument, {given}, got {got}."

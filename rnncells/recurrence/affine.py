@@ -34,13 +34,14 @@ class Affine(ProductFunction):
 
     dtype: Any = None
 
-    def cast_weights(self, lhs: Any, weights: KernelAndBias) -> list[jax.Array | None]:
+    def cast_weights(self, lhs: Any, weights: KernelAndBias) -> KernelAndBias:
         """Returns kernel and bias in the dtype in which they meet `lhs`."""
         given = [array for array in (lhs, *weights) if array is not None]
         dtype = self.dtype or jnp.result_type(*given, jnp.bool_)
         if not jnp.issubdtype(dtype, jnp.inexact):
             dtype = jnp.promote_types(jnp.float32, dtype)
-        return [None if w is None else w.astype(dtype) for w in weights]
+        kernel, bias = weights
+        return kernel.astype(dtype), None if bias is None else bias.astype(dtype)
 
     def __call__(self, lhs: jax.Array, weights: KernelAndBias) -> jax.Array:
         """Returns `(*leading, *features)` of `(*leading, features_in)`."""

@@ -104,7 +104,9 @@ def over_chunks(
     return carry, found
 
 
-def slice_time(tree: chex.ArrayTree, start: jax.Array, steps: int) -> chex.ArrayTree:
+def slice_time(
+    tree: chex.ArrayTree, start: jax.Array | int, steps: int
+) -> chex.ArrayTree:
     """Returns `(steps, ...)` of `(time, ...)`."""
 
     def take(leaf):

@@ -27,6 +27,7 @@ from rnncells.recurrence.jaxprs import (
     Equations,
     Stages,
     Values,
+    Variable,
     bind,
     is_variable,
 )
@@ -93,7 +94,7 @@ class _Apart:
 
     def __init__(self, values: Values, counts: dict, stages: Stages, recurrence: int):
         self._values = values
-        self._gates = {}  # for some variables: a list of arrays
+        self._gates: dict[Variable, list[jax.Array]] = {}
         self._counts = counts
         self._stages = stages
         self._recurrence = recurrence

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 from jax.extend import core as jex
@@ -14,8 +14,9 @@ from rnncells.recurrence.pytrees import StructTree, Tree
 # (`custom_jvp_call`, `custom_vjp_call`) stay whole.
 INLINED = ("jit", "remat2", "call", "closed_call", "eval_jaxpr")
 
-Variable = jex.Var
-Atom = jex.Var | jex.Literal
+# `jex.Var`, and `jex.Var` or `jex.Literal`; JAX types their avals without shapes.
+Variable: TypeAlias = Any
+Atom: TypeAlias = Any
 Values = dict[Variable, jax.Array]
 # For each variable, the number of the last argument that it depends on.
 Stages = dict[Variable, int]

@@ -166,7 +166,7 @@ def plan(
         return Plan(projected, Full(), for_inference)
     if memory == "recompute" or policy_of(memory) is not None:
         return Plan(projected, Recompute(), for_inference)
-    at_once = square_root(steps) if memory == "sqrt" else memory.steps
+    at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
     return Plan(cut(steps, at_once), Chunked(), for_inference)
 
 

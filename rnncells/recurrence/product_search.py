@@ -180,7 +180,7 @@ class Linear(ProductFunction):
 def find_products(equations: Equations, stages: Stages) -> list[Joined]:
     """Returns the products with weights, those of one left operand together."""
     finder = _Finder(stages, equations.makers(), equations.uses(), equations.users())
-    groups = {}
+    groups: dict[Any, tuple[Variable, list[Member]]] = {}
     for equation in equations.equations:
         operands = finder.operands(equation)
         if operands is None:

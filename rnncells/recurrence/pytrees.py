@@ -1,16 +1,16 @@
 """Pytrees: partition by dtype, shapes and dtypes, zeros, and sums."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import chex
 import jax
 import jax.numpy as jnp
 
-# Pytrees whose leaves are not arrays: shapes with dtypes, and booleans.
-StructTree = jax.ShapeDtypeStruct | Iterable["StructTree"] | Mapping[Any, "StructTree"]
-BoolTree = bool | Iterable["BoolTree"] | Mapping[Any, "BoolTree"]
-Tree = chex.ArrayTree | StructTree
+# Pytrees, which type checkers cannot follow: their leaves are shapes with dtypes,
+# booleans, or any of these or arrays.
+StructTree: TypeAlias = Any
+BoolTree: TypeAlias = Any
+Tree: TypeAlias = Any
 
 
 def is_inexact(leaf: Any) -> bool:

@@ -1,6 +1,6 @@
 """What a forward pass writes down, step after step, for its result and its gradient."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -20,7 +20,7 @@ class Residuals(NamedTuple):
 
     carry: chex.ArrayTree
     z: chex.ArrayTree
-    values: list[jax.Array]
+    values: list[Any]
 
 
 class Written(NamedTuple):
@@ -83,9 +83,9 @@ class ResidualBuffer(NamedTuple):
 
     def read_outputs(self, written: Written) -> chex.ArrayTree:
         """Returns the outputs of all steps."""
-        carry = jax.tree.structure(self.residuals.carry)
+        carry: Any = jax.tree.structure(self.residuals.carry)
         carries = carry.flatten_up_to(written.residuals.carry)
-        tree = jax.tree.structure(self.outputs)
+        tree: Any = jax.tree.structure(self.outputs)
         own = tree.flatten_up_to(written.outputs)
         leaves = [
             carries[k][1:] if leaf is None else leaf

@@ -81,7 +81,7 @@ def sum_point(
     (result,), operands = equation.outvars, equation.invars
     if any(not is_variable(v) or v.aval != result.aval for v in operands):
         return None
-    addend, lhs = sorted(operands, key=stages.get)
+    addend, lhs = sorted(operands, key=lambda v: stages[v])
     if (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE) or uses[addend] > 1:
         return None
     if lhs in makers and makers[lhs].primitive.name == "mul":

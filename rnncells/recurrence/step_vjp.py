@@ -87,7 +87,8 @@ class StepVJP:
         )
         self._given, self._of_step, self._d_new = self._equations.arguments
         self._stages = self._equations.stages()
-        uses, tree = self._equations.uses(), jax.tree.structure(residuals)
+        tree: Any = jax.tree.structure(residuals)
+        uses = self._equations.uses()
         self.reads = tree.unflatten(
             [v in uses for v in self._of_step[: tree.num_leaves]]
         )
@@ -124,7 +125,8 @@ class StepVJP:
           The cotangent of the carry before the chunk; what the VJP gives of its steps;
           and the cotangents of `others` of the weights, None for those not read.
         """
-        arrays = jax.tree.structure(self.reads).flatten_up_to(residuals)
+        tree: Any = jax.tree.structure(self.reads)
+        arrays = tree.flatten_up_to(residuals)
         each = dict(
             zip(self._of_step, [*arrays, *jax.tree.leaves(d_outputs)], strict=True)
         )
@@ -249,7 +251,9 @@ def _find_summands(
     A sum over the batch that follows is then one of a sum over time: devices that have
     rows each exchange sums alone.
     """
-    summands, after, of_steps = dict.fromkeys(sums), [], set()
+    summands = dict.fromkeys(sums)
+    after: list[Any] = []
+    of_steps: set[Variable] = set()
     for equation in reversed(equations):
         (result, *_) = equation.outvars
         is_linear = equation.primitive.name in _LINEAR

@@ -20,7 +20,8 @@ def affine(params: Params, name: str, inputs: jax.Array) -> jax.Array:
 def back(params: Params, d_a: dict[str, jax.Array]) -> jax.Array:
     """Returns Σ_a W_a^T δa, from the derivatives δa by the name of the gate."""
     # Vectors are rows here, so W^T δ is written δ W^T.
-    return sum(d @ params[name]["kernel"].T for name, d in d_a.items())
+    first, *others = (d @ params[name]["kernel"].T for name, d in d_a.items())
+    return sum(others, first)
 
 
 def d_gates(

@@ -81,7 +81,7 @@ def argument_names(fn: Callable, count: int) -> list[str]:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    labels = []
+    labels: list[str] = []
     for parameter in parameters:
         if parameter.kind == parameter.VAR_POSITIONAL:
             rest = range(count - len(labels))
@@ -102,6 +102,7 @@ def bound_module(fn: Callable) -> nn.Module | None:
 def as_function_of_params(fn: Callable) -> tuple[Callable, Any]:
     """Returns the call of a bound module as a function of params, and its params."""
     bound = bound_module(fn)
+    assert bound is not None and bound.scope is not None
     module, variables = bound.unbind()
     others = {name: variables[name] for name in variables if name != "params"}
     method = None if fn is bound else fn.__name__

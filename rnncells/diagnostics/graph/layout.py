@@ -56,7 +56,8 @@ def layout(
     chains = [_chain(k, edge, layer_of) for k, edge in enumerate(edges)]
     widths = {node: size.width for node, size in sizes.items()}
     widths |= {place: empty for chain in chains for place in chain[1:-1]}
-    layers = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
+    count = max(layer_of.values(), default=-1) + 1
+    layers: list[list[Hashable]] = [[] for _ in range(count)]
     for node, layer in layer_of.items():
         layers[layer].append(node)
     for chain in chains:
@@ -92,7 +93,8 @@ def _ports(chains, at, towards, xs, widths) -> dict[int, float]:
       xs: the middle of each place.
       widths: the width of each place.
     """
-    edges, found = {}, {}
+    edges: dict[Hashable, list[int]] = {}
+    found: dict[int, float] = {}
     for k, chain in enumerate(chains):
         edges.setdefault(chain[at], []).append(k)
     for node, numbers in edges.items():
@@ -105,10 +107,10 @@ def _ports(chains, at, towards, xs, widths) -> dict[int, float]:
 
 def _layers(nodes, edges) -> dict[Hashable, int]:
     """Returns, for each node, the longest way to it."""
-    starts = {node: [] for node in nodes}
+    starts: dict[Hashable, list[Hashable]] = {node: [] for node in nodes}
     for start, end in edges:
         starts[end].append(start)
-    found = {}
+    found: dict[Hashable, int] = {}
     stack = list(reversed(nodes))
     while stack:
         node = stack[-1]

@@ -107,7 +107,8 @@ class _Grouping:
         jax 0.10 slices once for each index, and states the strides; an index `x[0]`
         does not state them.
         """
-        found, slices = {}, {}
+        found: dict[int, Step] = {}
+        slices: dict[Any, Any] = {}
         squeezes = {e.invars[0]: e for e in self._all if e.primitive.name == "squeeze"}
         for equation in self._all:
             if equation.primitive.name == "slice" and equation.params["strides"]:

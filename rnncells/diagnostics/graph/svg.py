@@ -1,5 +1,6 @@
 """A backward graph as a picture, an SVG file that is drawn without other programs."""
 
+from typing import Any
 from xml.sax.saxutils import escape
 
 from rnncells.diagnostics.graph.labels import edge_label, node_lines, style
@@ -25,9 +26,12 @@ _LINE_COLOR = {
 def svg(graph: Graph) -> str:
     """Returns a graph as an SVG file."""
     results = [("result", k) for k, _ in enumerate(graph.results)]
-    lines = dict(zip(results, ([e.operand] for e in graph.results), strict=True))
+    operands = ([edge.operand] for edge in graph.results)
+    lines: dict[Any, list[str]] = dict(zip(results, operands, strict=True))
     lines |= {node: node_lines(node) for node in graph.nodes}
-    edges = [(r, 0, edge) for r, edge in zip(results, graph.results, strict=True)]
+    edges: list[tuple[Any, int, Edge]] = [
+        (r, 0, edge) for r, edge in zip(results, graph.results, strict=True)
+    ]
     edges += [(node, k, e) for node in graph.nodes for k, e in enumerate(node.edges)]
     edges = [(start, k, edge) for start, k, edge in edges if edge.node is not None]
     sizes = {node: _size(own) for node, own in lines.items()}
@@ -98,7 +102,7 @@ def _edge(edge: Edge, path: list[Point], number: int) -> str:
         middle = (y0 + y1) / 2
         curve.append(f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}")
     dashed = "" if edge.carries_gradient else ' stroke-dasharray="5 3"'
-    x, y = _on_curve(*path[:2], 0.4 if number % 2 else 0.65)
+    x, y = _on_curve(path[0], path[1], 0.4 if number % 2 else 0.65)
     return "\n".join(
         [
             f'<path d="{" ".join(curve)}" fill="none" stroke="{_GRAY}" '

@@ -1,6 +1,13 @@
 """A backward graph as text."""
 
-from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Graph, Node
+from rnncells.diagnostics.graph.nodes import (
+    Accumulate,
+    Cut,
+    Edge,
+    Graph,
+    Node,
+    Operation,
+)
 
 
 def text(graph: Graph) -> str:
@@ -42,7 +49,7 @@ def headline(graph: Graph) -> str:
     return f"Backward graph of {graph.name}: {', '.join(parts)}"
 
 
-def _operation(node: Node) -> list[str]:
+def _operation(node: Operation) -> list[str]:
     place = f"  on {node.device}" if node.device else ""
     lines = [f"{node.label}: {node.forward}{place}"]
     lines.append(f"  backward: {node.backward}")

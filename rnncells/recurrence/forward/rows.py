@@ -168,7 +168,7 @@ class RowStep:
         """For each variable that is marked, the number of its leaf in the carry."""
         equations = self._traced[0].equations
         marks = [e for e in equations if e.primitive.name == "name"]
-        found = {}
+        found: dict[Any, int] = {}
         for equation in marks:
             name, (operand,) = equation.params["name"], equation.invars
             if name.startswith(_MARK):

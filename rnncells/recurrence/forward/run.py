@@ -128,7 +128,7 @@ def _cotangents(
     for _, blocks, steps in segments:
         # A counter in the carry: numbers of steps as an operand would grow with time.
         so_far, _ = jax.lax.scan(
-            lambda so_far, _, steps=steps: (block(so_far, steps), None),
+            lambda so_far, _, n=steps: (block(so_far, n), None),  # type: ignore
             so_far,
             length=blocks,
         )
@@ -138,7 +138,8 @@ def _cotangents(
     totals = jax.tree.map(
         lambda total, like: total.astype(like.dtype), totals, (shared, own, s)
     )
-    return Operands(*totals, d_x)
+    d_shared, d_own, d_s = totals
+    return Operands(d_shared, d_own, d_s, d_x)
 
 
 def advance_rows(
