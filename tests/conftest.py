@@ -52,7 +52,7 @@ ANY_JAX = [
         "test_league",
     ),
     *("test_mutants", "test_old_programs", "test_paper1997", "test_progress"),
-    "test_project_files",
+    *("test_packages", "test_project_files"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
     *("test_run_folder", "test_scaling"),
     *("test_sweep", "test_tasks"),

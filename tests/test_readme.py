@@ -2,11 +2,9 @@
 
 import re
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
-from hatchling.builders.wheel import WheelBuilder
 
 import rnncells
 
@@ -70,11 +68,3 @@ def test_layout_lists_existing_paths():
     layout = re.search(r"```\n(rnncells/public.py.*?)```", page, re.DOTALL)[1]
     for line in layout.splitlines():
         assert (ROOT / line.split()[0]).exists(), line
-
-
-def test_wheel_contains_only_the_library(tmp_path):
-    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names}
-    assert tops == {"rnncells", f"rnncells-{rnncells.__version__}.dist-info"}
-    assert "rnncells/py.typed" in names

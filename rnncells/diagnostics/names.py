@@ -58,7 +58,7 @@ def name_of(equation: Any) -> str | None:
 class _Marks:
     """A profile function that marks the local variables of methods that return."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.codes: dict[type, set[CodeType]] = {}
         self.arguments: dict[FrameType, dict[str, Any]] = {}
 

@@ -173,7 +173,8 @@ def _sum_up(
     """Prints the marked lines, and counts for each rule."""
     for error in unread:
         print(f"{error.filename}: not searched: {error.strerror}", file=sys.stderr)
-    done, left = Counter(), Counter()
+    done: Counter[str] = Counter()
+    left: Counter[str] = Counter()
     for result in results:
         if result.migration is None:
             print(f"{result.path}: not rewritten: {result.error}", file=sys.stderr)

@@ -31,7 +31,8 @@ def line_of_mark(program: Program, node: ast.AST) -> int:
 
 def new_marks(program: Program, found: list[Finding]) -> list[Edit]:
     """Returns the edits that add marks, except marks that exist already."""
-    source, made = program.source, {}
+    source = program.source
+    made: dict[tuple[int, str], str] = {}
     for finding in found:
         if not mark_of(program, finding):
             number = line_of_mark(program, finding.node)

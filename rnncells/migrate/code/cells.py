@@ -64,7 +64,8 @@ def lifting(names: Names, node: ast.expr) -> tuple[str | None, list[ast.keyword]
     Returns:
       its name in `flax.linen`, or None, and the options given with `partial`.
     """
-    options, seen = [], []
+    options: list[ast.keyword] = []
+    seen: list[ast.expr] = []
     while (node := names.value(node)) not in seen:
         name = linen_name(names.qualified(node))
         if name in LIFTS + OTHER_LIFTS:

@@ -292,7 +292,7 @@ def elements(node: ast.expr) -> list[ast.expr]:
         return [node.value]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*elements(node.left), *elements(node.right)]
-    function, args = getattr(node, "func", None), getattr(node, "args", ())
+    function, args = getattr(node, "func", None), getattr(node, "args", [])
     if getattr(function, "id", "") in ("list", "tuple") and len(args) == 1:
         return elements(args[0])
     return []

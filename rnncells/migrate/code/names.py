@@ -4,6 +4,7 @@ import ast
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from rnncells.migrate.code.bindings import bindings
 from rnncells.migrate.code.source import Source
@@ -85,7 +86,9 @@ class Names:
     @cached_property
     def scopes(self) -> dict[ast.AST, Scope]:
         nodes, of_others = self.source.nodes, []
-        scopes = {node: Scope(node) for node in nodes if isinstance(node, SCOPES)}
+        scopes: dict[ast.AST, Scope] = {
+            node: Scope(node) for node in nodes if isinstance(node, SCOPES)
+        }
         for node in nodes:
             for scope_of, name, kwargs in bindings(node):
                 scope = self.scope_node(scope_of)
@@ -107,7 +110,7 @@ class Names:
     @cached_property
     def _outer(self) -> dict[tuple[ast.AST, str], ast.Global | ast.Nonlocal]:
         """The `global` and `nonlocal` statements, by scope and name."""
-        found = {}
+        found: dict[tuple[ast.AST, str], ast.Global | ast.Nonlocal] = {}
         for node in self.source.nodes:
             if isinstance(node, ast.Global | ast.Nonlocal):
                 scope = self.scope_node(node)
@@ -236,7 +239,9 @@ class Names:
         For an attribute of a named class, that class and its bases.
         """
         named = getattr(node, "value", None)
-        found = [self.class_named(named) or self.source.around(node, ast.ClassDef)]
+        found: list[Any] = [
+            self.class_named(named) or self.source.around(node, ast.ClassDef)
+        ]
         for around in found:
             for base in around.bases if around else ():
                 made = self.class_named(base)
@@ -306,7 +311,7 @@ class Names:
             scope = self.scope_node(target)
             reads = [node for node in found if self.source.holds(scope, node)]
         else:
-            around = self.source.around(target, ast.ClassDef)
+            around: Any = self.source.around(target, ast.ClassDef)
             reads = self._attributes[target.attr].get(around, ())
         return [node for node in reads if isinstance(node.ctx, ast.Load)]
 

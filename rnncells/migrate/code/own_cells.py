@@ -338,7 +338,7 @@ def stays(names: Names, node: ast.expr) -> bool:
             if "initialize_carry" in {*names.scopes[node].names} | fields:
                 own = own_cell(names, node)
                 return own is None or bool(own.why_not)
-            left[:0] = node.bases
+            left = [*node.bases, *left]
     return False
 
 

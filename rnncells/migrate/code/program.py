@@ -212,7 +212,7 @@ class Program:
             for loop in self._loops(found[0])
         )
 
-    def _loops(self, binding: Binding) -> Iterator[ast.For | ast.While]:
+    def _loops(self, binding: Binding) -> Iterator[ast.stmt]:
         """Yields the loops of its function that bind a name again in each iteration."""
         node, parents = binding.node, self.source.parents
         # `:=` in a comprehension binds a name of the scope around it.

@@ -194,7 +194,8 @@ class Source:
     @cached_property
     def tokens(self) -> list[tuple[int, int, str]]:
         """Start, end and text of all tokens, comments included, without white space."""
-        found, text_of = [], {}
+        found: list[tuple[int, str]] = []
+        text_of: dict[int, str] = {}
         for token in self._tokens:
             if token.string.strip():
                 found.append((self._at(token.start, text_of), token.string))
@@ -209,7 +210,8 @@ class Source:
     @cached_property
     def _logical_lines(self) -> dict[int, tuple[int, int]]:
         """The first and last physical line of the logical line of each line."""
-        found, first = {}, None
+        found: dict[int, tuple[int, int]] = {}
+        first = None
         for token in self._tokens:
             if token.type == tokenize.NEWLINE:
                 lines = first, token.start[0]

@@ -241,7 +241,8 @@ class Widths:
         before = [
             binding
             for binding in found
-            if source.blocks.get(binding.node) is source.blocks[statement]
+            if source.blocks.get(binding.node)  # type: ignore[call-overload]
+            is source.blocks[statement]
             and source.end(binding.node) <= source.start(statement)
         ]
         last = max(before, key=lambda b: source.end(b.node), default=None)
