@@ -40,7 +40,11 @@ return {
   width: document.documentElement.scrollWidth,
 };
 """
-FOUND = "return document.querySelectorAll('#search-results li').length;"
+# The number of pages that the search has found, once it has ended.
+FOUND = """
+const text = document.querySelector(".search-summary")?.innerText ?? "";
+return Number((text.match(/(\\d+) page/) ?? [0, 0])[1]);
+"""
 
 
 class Browser:
@@ -132,7 +136,7 @@ def check(browser: Browser, root: str, shots: Path | None) -> int:
                 file.write_bytes(browser.picture())
     browser.open(f"{root}/search.html?q=seq_lengths")
     hits = until(lambda: browser.run(FOUND))
-    print(f"{len(pages)} pages, {count} faults; search finds seq_lengths {hits} times")
+    print(f"{len(pages)} pages, {count} faults; search finds seq_lengths on {hits}")
     return count + (not hits)
 
 

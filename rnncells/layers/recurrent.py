@@ -33,7 +33,7 @@ class LSTM(MultiLayerRNN):
     (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
     `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)
 
-    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)` (`features`,
+    Attributes, in addition to those of `rnncells.MultiLayerRNN` (`features`,
     `num_layers`, `bidirectional`, `dropout`, `use_bias`, `time_major`, `learn_states`,
     `deterministic`, initializers, dtypes, `memory`, `implementation`, `projection`):
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
@@ -74,7 +74,7 @@ class GRU(MultiLayerRNN):
     >>> y.shape, h_n.shape
     ((2, 5, 4), (2, 2, 4))
 
-    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)`:
+    Attributes, in addition to those of `rnncells.MultiLayerRNN`:
       reset_after: applies the reset gate after the recurrent product, as in PyTorch.
         Default: True.
 
@@ -99,7 +99,7 @@ class ElmanRNN(MultiLayerRNN):
     >>> y.shape, h_n.shape
     ((5, 4), (1, 4))
 
-    Attributes, in addition to those in `help(rnncells.MultiLayerRNN)`:
+    Attributes, in addition to those of `rnncells.MultiLayerRNN`:
       nonlinearity: `'tanh'` or `'relu'`. Default: `'tanh'`.
 
     Source: `torch.nn.RNN`, with the same values.
