@@ -19,6 +19,7 @@ from cases import (
     random_params,
 )
 from flax import nnx
+from flax.errors import InvalidRngError
 
 import rnncells
 import rnncells.nnx as rnx
@@ -122,7 +123,7 @@ def test_names_of_attributes_are_those_of_flax():
     ours, theirs = lstm(), nnx.LSTMCell(3, 4, rngs=nnx.Rngs(0))
     paths = [dict(nnx.to_flat_state(nnx.state(cell))) for cell in (ours, theirs)]
     assert paths[0].keys() == paths[1].keys() and ("if_", "kernel") in paths[0]
-    assert (ours.in_features, ours.features, ours.num_feature_axes) == (3, 4, 1)
+    assert (ours.in_features, ours.hidden_features, ours.num_feature_axes) == (3, 4, 1)
 
 
 def test_own_cell_becomes_an_nnx_module(x):
@@ -153,6 +154,37 @@ def test_cell_that_is_listed_twice_shares_its_parameters(x):
         gradient = nnx.grad(lambda stack: jnp.sum(stack(x)))(stack)
     assert_close(y, rnx.RNN(cell)(rnx.RNN(cell)(x)))
     assert len(jax.tree.leaves(gradient)) == 3
+
+
+def test_modules_of_flax_nnx_with_state_run_inside_a_cell(x):
+    dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(1))
+    rnn = rnx.RNN(rnx.StackedCell([gru(), dropout, nnx.Linear(4, 2, rngs=nnx.Rngs(0))]))
+    assert (rnn(x) != rnn(x)).any()
+    rnn.eval()
+    assert_equal(rnn(x), rnn(x))
+
+
+def test_other_collections_of_a_linen_cell_are_variables(x):
+    class Counting(nn.Module):
+        features: int
+        num_feature_dims = 1
+
+        @nn.nowrap
+        def initialize_carry(self, key, input_shape):
+            return jnp.zeros((*input_shape[:-1], self.features))
+
+        @nn.compact
+        def __call__(self, h, x):
+            count = self.variable("counts", "steps", lambda: jnp.array(0))
+            count.value += 1
+            h = nn.tanh(nn.Dense(self.features)(x) + h)
+            return h, h
+
+    cell = rnx.from_linen(Counting)(3, 4, rngs=nnx.Rngs(0))
+    before, h = cell.steps[...], cell.initialize_carry(x[:, 0])
+    for t in range(2):
+        h, _ = cell(h, x[:, t])
+    assert cell.steps[...] - before == 2 and isinstance(cell.Dense_0.bias, nnx.Param)
 
 
 # Transformations.
@@ -430,8 +462,13 @@ MISTAKES = {
     "order of linen": (lambda: gru().initialize_carry(KEY, (2, 3)), "In NNX the order"),
     "peepholes": (
         lambda: rnx.ConvLSTMCell(3, 4, (2, 2), peepholes=True, **RIGHT),
-        "tuple of 3 sizes",
+        "tuple of sizes, such as",
     ),
+    "no keys for zoneout": (
+        lambda: rnx.RNN(rnx.ZoneoutCell(gru(), 0.5))(jnp.ones((2, 5, 3))),
+        "pass `rngs` to the constructor",
+    ),
+    "wrong type of size": (lambda: rnx.LSTM(3.0, 4, **RIGHT), "got 3.0"),
     "axes": (lambda: rnx.GRUCell((5, 3), 4, **RIGHT), "tuple of 1 sizes"),
     "other weights": (lambda: gru().load(lstm().variables), "missing: params/hn"),
     "in linen": (lambda: rnncells.RNN(gru()), "Use rnncells.nnx.RNN,"),
@@ -447,5 +484,5 @@ MISTAKES = {
 
 @pytest.mark.parametrize("call, message", MISTAKES.values(), ids=MISTAKES)
 def test_mistake_has_its_error(call, message):
-    with pytest.raises((TypeError, ValueError), match=message):
+    with pytest.raises((TypeError, ValueError, InvalidRngError), match=message):
         call()

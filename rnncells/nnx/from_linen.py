@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -10,13 +11,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx, traverse_util
 from flax.core import meta
+from flax.errors import InvalidRngError
 
-from rnncells.cells.any_cell import declared_streams
+from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
-from rnncells.cells.sample import Sample
+from rnncells.cells.sample import Sample, sample_structs, sample_tuples
 from rnncells.interop.loading import check_arrays, flatten, shapes
 from rnncells.nnx.arguments import bound, frozen, has_modules, signature
-from rnncells.nnx.initial import initial_structs, initial_variables, step_shapes
+from rnncells.nnx.initial import initial_variables, step_shapes
 from rnncells.nnx.parameters import (
     PARAMS,
     Variables,
@@ -74,6 +76,7 @@ class FromLinen(nnx.Module):
     linen_class: ClassVar[type[nn.Module]]
     __signature__: ClassVar[inspect.Signature]
     in_features: Any
+    features: Any
 
     def __init_subclass__(cls, linen: type[nn.Module] | None = None, **options: Any):
         super().__init_subclass__(**options)
@@ -107,6 +110,11 @@ class FromLinen(nnx.Module):
         if streams and rngs is not None:
             self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in streams})
         set_variables(self, self._initial(rngs))
+
+    @property
+    def hidden_features(self) -> int:
+        """`features` under its name in flax.nnx."""
+        return self.features
 
     @property
     def linen(self) -> nn.Module:
@@ -176,32 +184,41 @@ class FromLinen(nnx.Module):
                 "step of input or its shape, got random keys. In NNX the order is "
                 "initialize_carry(sample_input, rngs)."
             )
+        if is_cell(self.linen) and sample_input is not None:
+            # What `RNN` passes to any cell: shapes with dtypes.
+            sample_input = sample_tuples(sample_structs(sample_input))
         arguments = (_carry_key(rngs), sample_input)
         return self._apply("initialize_carry", arguments, kwargs, None)
 
     def _initial(self, rngs: nnx.Rngs | None) -> Variables:
         """Returns the initial variables of this module, without its children's."""
-        linen, others = self.linen, {name for name, _ in self._children()}
-        step_shapes = self._step_shapes()
-        if not step_shapes:
+        linen, given = self.linen, self.variables
+        others = {name for name, _ in self._children()}
+        shapes, key = self._step_shapes(), jax.random.key(0)
+        structs = [
+            jax.eval_shape(partial(initial_variables, linen, shape), key, given)
+            for shape in shapes
+        ]
+        own = {name for tree in structs[:1] for part in tree.values() for name in part}
+        if not own - others:
             return {}
-        structs = [initial_structs(linen, shape) for shape in step_shapes]
-        own = set().union(*structs[0].values()) - others
         name = type(self).__name__
-        if own and structs[0] != structs[-1]:
+        if structs[0] != structs[-1]:
             raise ValueError(
                 f"Parameters of {name} depend on the sizes of all feature axes: pass "
-                f"`in_features` as a tuple of {len(step_shapes[0])} sizes, such as "
-                f"(rows, columns, channels), got {self.in_features}."
+                "`in_features` as a tuple of sizes, such as (rows, columns, channels), "
+                f"got {self.in_features}."
             )
-        if not own:
-            return {}
         if rngs is None:
             raise TypeError(
                 f"{name} needs `rngs` for the initial values of its parameters: pass "
                 "rngs=nnx.Rngs(0)."
             )
-        return initial_variables(linen, step_shapes[0], rngs.params(), others)
+        found = initial_variables(linen, shapes[0], rngs.params(), given)
+        return {
+            collection: {k: v for k, v in tree.items() if k not in others}
+            for collection, tree in found.items()
+        }
 
     def _step_shapes(self) -> list[tuple[int, ...]]:
         """Returns shapes that one step of input can have; empty: unknown."""
@@ -224,14 +241,15 @@ class FromLinen(nnx.Module):
             kwargs.setdefault("init_key", _carry_key(rngs))
         keys = self._keys(kwargs.get("deterministic"), rngs)
         mutable = [name for name in variables if name != PARAMS]
-        result = linen.apply(
-            variables,
-            *args,
-            rngs=keys,
-            method=method,
-            mutable=mutable or False,
-            **kwargs,
-        )
+        options: dict[str, Any] = {"method": method, "mutable": mutable or False}
+        try:
+            result = linen.apply(variables, *args, rngs=keys, **options, **kwargs)
+        except InvalidRngError as error:
+            raise InvalidRngError(
+                f"{type(self).__name__} has no random keys: pass `rngs` to the "
+                "constructor of each module with dropout or zoneout, or to this call, "
+                f"as in rngs=nnx.Rngs(dropout=0). (In flax.linen: {error})"
+            ) from error
         if not mutable:
             return result
         result, updates = result

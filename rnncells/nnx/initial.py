@@ -1,7 +1,6 @@
 """Initial values of the parameters of NNX modules that are made from linen modules."""
 
 import inspect
-from collections.abc import Set
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.any_cell import feature_dims, is_cell
+from rnncells.cells.any_cell import feature_dims, initial_carry_of, is_cell
+from rnncells.cells.sample import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.nnx.parameters import PARAMS, Variables
 
@@ -25,8 +25,14 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
         shapes, which differ in the other axes.
 
     Raises:
+      TypeError: `in_features` is neither a size nor a tuple of sizes.
       ValueError: the cell has another number of feature axes.
     """
+    if not is_shape(in_features) and not is_shape((in_features,)):
+        raise TypeError(
+            f"`in_features` of {type(linen).__name__} must be the number of features "
+            f"of the inputs, or a tuple of sizes, got {in_features!r}."
+        )
     cell = linen.cell() if isinstance(linen, MultiLayerRNN) else linen
     dims = feature_dims(cell) if is_cell(cell) else 1
     if isinstance(in_features, int):
@@ -41,47 +47,34 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
     return [tuple(in_features)]
 
 
-def initial_structs(linen: nn.Module, shape: Shape) -> Variables:
-    """Returns the shapes and dtypes of the variables of a linen module.
-
-    Args:
-      linen: the linen module.
-      shape: shape of one step of input.
-    """
-    init = partial(linen.init, **_without_dropout(linen))
-    arguments = _arguments(linen, shape, jax.ShapeDtypeStruct)
-    return jax.eval_shape(init, _keys(jax.random.key(0)), *arguments)
-
-
 def initial_variables(
-    linen: nn.Module, shape: Shape, key: jax.Array, others: Set[str]
+    linen: nn.Module, shape: Shape, key: jax.Array, given: Variables
 ) -> Variables:
-    """Returns the initial variables of a linen module, without some submodules.
+    """Returns the initial variables of a linen module.
 
     Args:
       linen: the linen module.
       shape: shape of one step of input.
       key: random key of the parameters.
-      others: names of submodules.
+      given: variables of submodules, which they keep.
     """
-    arguments = _arguments(linen, shape, jax.ShapeDtypeStruct)
-    variables = linen.lazy_init(_keys(key), *arguments, **_without_dropout(linen))
-    return {
-        collection: {name: v for name, v in tree.items() if name not in others}
-        for collection, tree in variables.items()
-    }
+    x: Any = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    arguments: tuple[Any, ...] = (x,)
+    if is_cell(linen):
+        x = jax.ShapeDtypeStruct(shape, jnp.float32)
+        arguments = jax.eval_shape(partial(initial_carry_of, linen, None, x)), x
+    options = _without_dropout(linen)
+    if not given:
+        return dict(linen.lazy_init({PARAMS: key}, *arguments, **options))
 
+    def variables(arguments):
+        _, found = linen.apply(
+            given, *arguments, rngs={PARAMS: key}, mutable=True, **options
+        )
+        return found
 
-def _keys(key: jax.Array) -> dict[str, jax.Array]:
-    return {PARAMS: key}
-
-
-def _arguments(linen: nn.Module, shape: Shape, make: Any) -> tuple[Any, ...]:
-    """Returns the arguments of a call: one step of a cell, or a sequence of one."""
-    if not is_cell(linen):
-        return (make((1, *shape), jnp.float32),)
-    x = make(shape, jnp.float32)
-    return jax.eval_shape(partial(linen.initialize_carry, jax.random.key(0)), x), x
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), arguments)
+    return variables(zeros)
 
 
 def _without_dropout(linen: nn.Module) -> dict[str, Any]:

@@ -18,16 +18,18 @@ from rnncells.nnx.parameters import PARAMS
 STATE = "nnx"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Parts:
     """An NNX module without its arrays.
 
     Attributes:
+      name: name of its class.
       graphdef: the static part.
       params: path, shape and dtype of each parameter.
       state: path, shape and dtype of each other variable.
     """
 
+    name: str
     graphdef: nnx.GraphDef
     params: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
     state: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
@@ -36,7 +38,11 @@ class Parts:
     def of(cls, module: nnx.Module) -> "Parts":
         """Returns the parts of a module; its arrays may be abstract."""
         graphdef, params, state = _split(module)
-        return cls(graphdef, _paths(params), _paths(state))
+        return cls(type(module).__name__, graphdef, _paths(params), _paths(state))
+
+    def __repr__(self) -> str:
+        # The static part of a module has many lines.
+        return f"Parts({self.name})"
 
     def merge(self, variables: Mapping[str, Any]) -> Any:
         """Returns a module with these variables."""
