@@ -30,8 +30,8 @@ import jax
 import numpy as np
 import pytest
 
-# Programs for old versions of Flax, which tests run by themselves.
-collect_ignore = ["old_programs"]
+# Programs for old versions of Flax, which tests run by themselves, and one for mypy.
+collect_ignore = ["old_programs", "typed_program.py"]
 
 # The memory maps of this process; only Linux has the file.
 MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
@@ -55,7 +55,7 @@ ANY_JAX = [
     *("test_packages", "test_project_files"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
     *("test_run_folder", "test_scaling"),
-    *("test_sweep", "test_tasks"),
+    *("test_supervised", "test_sweep", "test_tasks"),
 ]
 
 

@@ -94,12 +94,36 @@ class Command:
                 np.testing.assert_array_equal(ours[name], expected[name])
 
 
-@pytest.fixture(scope="module", params=COMMANDS)
+@pytest.fixture(scope="module")
 def command(request, tmp_path_factory):
     return Command(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.mark.parametrize("kills", exhaustive_but([(3,), (20,)], [(3,)]))
+def each_command(*always, others=(), names="command"):
+    """Parametrizes a test by commands and other values; every run tests `always`.
+
+    Both commands save and stop by the same code, so a test of a rare fault needs one.
+    """
+    rows = [(name, *values) for name in COMMANDS for values in others or [()]]
+    return pytest.mark.parametrize(
+        names, exhaustive_but(rows, always), indirect=["command"], scope="module"
+    )
+
+
+each_signal = each_command(
+    ("temporal-order-6a", signal.SIGINT),
+    ("pixels", signal.SIGTERM),
+    others=[(signal.SIGINT,), (signal.SIGTERM,)],
+    names="command, number",
+)
+
+
+@each_command(
+    ("temporal-order-6a", 3),
+    ("pixels", 3),
+    others=[(3,), (20,)],
+    names="command, kills",
+)
 def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):
     moments = random.Random(kills)
     killed = 0
@@ -122,7 +146,7 @@ def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):
     command.assert_equals_whole(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each_signal
 def test_signal_saves_and_says_how_to_go_on(number, command, tmp_path):
     process = command.start_and_train(tmp_path)
     process.send_signal(number)
@@ -149,7 +173,7 @@ def catches(process, number):
     sys.platform != "linux",
     reason="reads the handlers of a process from /proc, which only Linux has",
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@each_signal
 @pytest.mark.parametrize("share", exhaustive_but([(0.0,), (0.2,), (0.4,)], [(0.2,)]))
 def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     process = command.start(tmp_path, "-m", "experiments")
@@ -164,6 +188,7 @@ def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     assert "interrupted" in error.splitlines()[-1] and "Traceback" not in error
 
 
+@each_command(("pixels",))
 def test_damaged_checkpoint_of_a_run_is_named(command, tmp_path):
     process = command.start_and_train(tmp_path)
     process.send_signal(signal.SIGTERM)
@@ -178,6 +203,7 @@ def test_damaged_checkpoint_of_a_run_is_named(command, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+@each_command(("temporal-order-6a",))
 def test_full_disk_is_one_line_and_loses_nothing(command, tmp_path):
     import resource
 
@@ -203,7 +229,12 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("is_new", [True, False])
+@each_command(
+    ("pixels", False),
+    ("temporal-order-6a", True),
+    others=[(False,), (True,)],
+    names="command, is_new",
+)
 def test_folder_without_write_permission_is_one_line(is_new, command, tmp_path):
     out = tmp_path / "run"
     if not is_new:
