@@ -242,6 +242,14 @@ def test_train_and_eval_switch_dropout_and_zoneout(x):
     assert_close(model.both(x, deterministic=True), expected)
 
 
+def test_cell_with_the_stream_of_the_cell_inside_it(x):
+    inner = rnx.ZoneoutCell(lstm(), 0.3, rngs=nnx.Rngs(0))
+    rnn = rnx.RNN(rnx.ZoneoutCell(inner, 0.5, rngs=nnx.Rngs(1)))
+    assert (rnn(x) != rnn(x)).any()
+    rnn.eval()
+    assert_equal(rnn(x), rnn.linen.apply(rnn.variables, x, deterministic=True))
+
+
 def test_streams_advance_as_those_of_nnx_dropout(x):
     """Equal seeds draw equal masks; the keys of a call override the kept streams."""
     one, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(0))
@@ -363,6 +371,7 @@ class Own(nnx.Module):
 def test_own_nnx_cell_keeps_its_state(x):
     cell = Own(3, 4, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(cell)
+    rnn.load({"params": rnn.variables["params"]})
     call = nnx.jit(lambda rnn, x: rnn(x))
     assert (call(rnn, x) != call(rnn, x)).any()
     assert cell.count[...] == 2 * TIME
@@ -468,6 +477,7 @@ MISTAKES = {
         lambda: rnx.RNN(rnx.ZoneoutCell(gru(), 0.5))(jnp.ones((2, 5, 3))),
         "pass `rngs` to the constructor",
     ),
+    "instance": (lambda: rnx.from_linen(rnncells.GRUCell(4)), "rnncells.nnx.convert"),
     "wrong type of size": (lambda: rnx.LSTM(3.0, 4, **RIGHT), "got 3.0"),
     "axes": (lambda: rnx.GRUCell((5, 3), 4, **RIGHT), "tuple of 1 sizes"),
     "other weights": (lambda: gru().load(lstm().variables), "missing: params/hn"),

@@ -144,13 +144,17 @@ class FromLinen(nnx.Module):
 
         Args:
           variables: `{"params": ...}` of the linen module: from its `init`, from a
-            checkpoint, or from a function of `rnncells.interop`.
+            checkpoint, or from a function of `rnncells.interop`. Other collections keep
+            their values if they are left out.
 
         Raises:
           ValueError: arrays are missing, unknown, or have another shape; the error
             lists all of them.
         """
-        own, given = flatten(self.variables), flatten(meta.unbox(dict(variables)))
+        given = flatten(meta.unbox(dict(variables)))
+        # The state of NNX modules, such as their random keys, may be left out.
+        kept = {PARAMS, *variables}
+        own = flatten({k: v for k, v in self.variables.items() if k in kept})
         if own:
             check_arrays("`variables`", given, shapes(own))
             given = {name: jnp.asarray(given[name], own[name].dtype) for name in own}
@@ -276,7 +280,9 @@ class FromLinen(nnx.Module):
         of_others = {PARAMS}
         for _, child in self._children():
             of_others |= {*declared_streams(_linen(child, {}))}
-        return sorted({*declared_streams(self.linen)} - of_others)
+        own = {*declared_streams(self.linen)} - of_others
+        # A cell may use the same stream as the cell inside it.
+        return sorted(own | {getattr(self, "rng_collection", PARAMS)} - {PARAMS})
 
     def _children(self) -> Iterator[tuple[str, nnx.Module]]:
         """Yields the modules in the fields, by the names that linen gives them."""
@@ -323,7 +329,17 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
     >>> cell = rnncells.nnx.from_linen(Leaky)(3, 4, rngs=nnx.Rngs(0))
     >>> cell.i.kernel.shape
     (3, 4)
+
+    Raises:
+      TypeError: `linen_class` is no class of flax.linen modules.
     """
+
+    if not (isinstance(linen_class, type) and issubclass(linen_class, nn.Module)):
+        raise TypeError(
+            "`linen_class` of from_linen must be a class of flax.linen modules, got "
+            f"{linen_class!r}. For a module with its variables, use "
+            "rnncells.nnx.convert."
+        )
 
     class Converted(FromLinen, linen=linen_class):
         pass
