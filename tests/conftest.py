@@ -55,14 +55,18 @@ ANY_JAX = [
     *("test_packages", "test_project_files"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
     *("test_run_folder", "test_scaling"),
-    *("test_supervised", "test_sweep", "test_tasks"),
+    *("test_network", "test_supervised", "test_supervised_run"),
+    *("test_sweep", "test_tasks"),
 ]
 
 
 def pytest_collection_modifyitems(items):
     """Marks tests that CI runs on one version of JAX only."""
     for item in items:
-        if item.path.stem in ANY_JAX or item.path.stem.startswith("test_migrate_"):
+        name = item.path.stem
+        # Examples of docstrings show what other tests run.
+        is_example = isinstance(item, pytest.DoctestItem)
+        if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
             item.add_marker("any_jax")
 
 

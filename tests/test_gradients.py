@@ -19,6 +19,7 @@ from cases import (
     random_like,
     random_params,
 )
+from covering import exhaustive_but
 
 import rnncells
 from rnncells import (
@@ -689,7 +690,10 @@ def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
 
 
 @pytest.mark.parametrize(
-    "wide, narrow", [("float64", "float32"), ("float32", "bfloat16")]
+    "wide, narrow",
+    exhaustive_but(
+        [("float64", "float32"), ("float32", "bfloat16")], [("float64", "float32")]
+    ),
 )
 def test_carries_and_parameters_may_have_different_dtypes(wide, narrow, float64):
     for of_carry, of_params in ((wide, narrow), (narrow, wide)):
