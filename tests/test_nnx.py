@@ -1,6 +1,7 @@
 """`rnncells.nnx`: the values of linen, with the transformations and modes of NNX."""
 
 import inspect
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
@@ -185,6 +186,25 @@ def test_other_collections_of_a_linen_cell_are_variables(x):
     for t in range(2):
         h, _ = cell(h, x[:, t])
     assert cell.steps[...] - before == 2 and isinstance(cell.Dense_0.bias, nnx.Param)
+
+
+def test_own_linen_module_around_nnx_modules_has_its_own_parameters(x):
+    class Scaled(nn.Module):
+        layers: Sequence[nn.Module]
+
+        @nn.compact
+        def __call__(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return self.param("scale", nn.initializers.ones, x.shape[-1:]) * x
+
+    rnn = rnx.RNN(gru())
+    scaled = rnx.from_linen(Scaled)([rnn], rngs=nnx.Rngs(1))
+    assert scaled.variables["params"].keys() == {"scale", "layers_0"}
+    inner, all_leaves = (jax.tree.leaves(nnx.state(m)) for m in (rnn, scaled))
+    assert len(all_leaves) == len(inner) + 1
+    scaled.scale[...] = jnp.full(4, 2.0)
+    assert_close(scaled(x), 2 * rnn(x))
 
 
 # Transformations.
