@@ -49,6 +49,47 @@ def uniform(limit: float) -> Initializer:
     return init
 
 
+def between(low: float, high: float) -> Initializer:
+    """Returns an initializer that draws uniformly from `[low, high)`."""
+
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+        return jax.random.uniform(key, shape, dtype, low, high)
+
+    return init
+
+
+def linspace(start: float, stop: float) -> Initializer:
+    """Returns an initializer of evenly spaced numbers along the last axis.
+
+    Args:
+      start: the first number.
+      stop: the last number.
+    """
+
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+        return jnp.broadcast_to(
+            jnp.linspace(start, stop, shape[-1], dtype=dtype), shape
+        )
+
+    return init
+
+
+def log_of_uniform(low: float, high: float) -> Initializer:
+    """Returns an initializer of logarithms of uniform numbers in `(low, high]`.
+
+    Args:
+      low: lower bound, at least 0.
+      high: upper bound.
+    """
+
+    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+        # 1 - u is never 0.
+        u = 1 - jax.random.uniform(key, shape, dtype)
+        return jnp.log(low + (high - low) * u)
+
+    return init
+
+
 @dataclasses.dataclass(frozen=True)
 class PerGateInit:
     """Initializers of biases by the names of gates.

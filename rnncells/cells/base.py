@@ -29,6 +29,7 @@ from rnncells.cells.checks import (
     check_array,
     check_carry_arguments,
     check_carry_shape,
+    check_count,
     check_fields,
     check_key,
     check_names,
@@ -40,7 +41,7 @@ from rnncells.cells.checks import (
 from rnncells.cells.gates import DenseParams
 from rnncells.cells.sample import Sample, is_shape, sample_structs
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
-from rnncells.recurrence.affine import Affine, side_by_side
+from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
@@ -80,12 +81,15 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     ProjectedLSTMCell are products and have the dtype of the computation.
     """
 
+    # The methods of a step.
+    _methods = ("project", "recur")  # type: tuple[str, ...]
+
     def __init_subclass__(cls, **options):
         # Without Flax's wrappers, `nn.tabulate` and `nn.intercept_methods` see calls of
         # the cell alone, as for Flax's cells.
         if "carry_shape" in vars(cls):
             nn.nowrap(cls.carry_shape)
-        for name in ("project", "recur"):
+        for name in cls._methods:
             method = vars(cls).get(name)
             if method is not None and not hasattr(method, "compact"):
                 setattr(cls, name, _after_setup(method))
@@ -329,7 +333,8 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         check_shapes_of_carry(self, carry, expected, inputs)
         for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
             dtype = dtype_of(leaf)
-            if is_shape(shape) and not jnp.issubdtype(dtype, jnp.inexact):
+            is_number = is_shape(shape) or jnp.issubdtype(shape.dtype, jnp.inexact)
+            if is_number and not jnp.issubdtype(dtype, jnp.inexact):
                 raise TypeError(
                     f"`carry` of {type(self).__name__} must be floating or complex, "
                     f"got {dtype}."
@@ -343,6 +348,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         kernel_init: Initializer = nn.initializers.lecun_normal(),
         bias_init: Initializer = nn.initializers.zeros_init(),
         use_bias: bool = True,
+        num_heads: int = 1,
     ) -> None:
         """Declares the parameters of gates of one width; call it in `setup`.
 
@@ -352,11 +358,15 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
           kernel_init: initializer of the kernel of each gate.
           bias_init: initializer of the bias of each gate, or a `PerGateInit`.
           use_bias: whether the gates have biases.
+          num_heads: number of heads. Each connects an equal part of the inputs with an
+            equal part of the features, so that the kernel is block-diagonal. It is
+            stored as `(num_heads, features_in / num_heads, features / num_heads)`; with
+            one head, as a matrix. Default: 1.
 
         Raises:
-          TypeError: a name is not a string.
+          TypeError: a name is not a string, or `num_heads` is not an int.
           ValueError: there are no names; `features` is neither an argument nor a field
-            of the cell.
+            of the cell; `num_heads` is less than 1.
         """
         check_names("gates", names)
         if features is None and not hasattr(self, "features"):
@@ -364,6 +374,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 f"`gates` of {type(self).__name__} needs the width of the gates: pass "
                 "`features` to `gates`, or add the field `features` to the cell."
             )
+        check_count(type(self).__name__, "num_heads", num_heads)
         # The gates share one key, so that `chrono` can draw their biases together.
         draws = use_bias and isinstance(bias_init, PerGateInit)
         key = self.make_rng("params") if draws and self.has_rng("params") else None
@@ -374,6 +385,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 kernel_init=kernel_init,
                 bias_init=of_gate(bias_init, name, key),
                 param_dtype=getattr(self, "param_dtype", jnp.float32),
+                num_heads=num_heads,
             )
             setattr(self, name, gate)
 
@@ -399,13 +411,24 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
 
         Raises:
           TypeError: a name is not a string.
-          ValueError: there are no names, or there is no gate of some name.
+          ValueError: there are no names, there is no gate of some name, or the gates
+            differ in `num_heads`.
         """
         check_names("affine", names)
         check_array(type(self).__name__, inputs)
         gates = [self._gate(name) for name in names]
-        weights = side_by_side([gate(inputs.shape[-1]) for gate in gates])
-        result = Affine(getattr(self, "dtype", None))(inputs, weights)
+        weights = [gate(inputs.shape[-1]) for gate in gates]
+        heads = {gate.num_heads for gate in gates}
+        if len(heads) > 1:
+            raise ValueError(
+                f"`affine` of {type(self).__name__} needs gates with one number of "
+                f"heads, got {sorted(heads)} for {list(names)}."
+            )
+        dtype = getattr(self, "dtype", None)
+        if heads == {1}:
+            result = Affine(dtype)(inputs, side_by_side(weights))
+        else:
+            result = block_affine(inputs, weights, dtype)
         if onto is None:
             return result
         warn(
@@ -415,9 +438,10 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         return onto + result
 
     @nn.nowrap
-    def _gate(self, name: str) -> DenseParams:
+    def _gate(self, name: str) -> Any:
         gate = getattr(self, name, None)
-        if isinstance(gate, DenseParams):
+        # A wrapper can put something in the place of a gate, see `DropConnectCell`.
+        if isinstance(gate, DenseParams) or hasattr(gate, "num_heads"):
             return gate
         declared = list(self._gates())
         raise ValueError(

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import chex
 import jax
@@ -19,10 +19,13 @@ from rnncells.cells.sample import is_shape
 _INITIALIZERS = {
     *("kernel_init", "recurrent_kernel_init", "bias_init", "carry_init"),
     *("projection_init", "forget_bias_init", "activation_bias_init"),
+    *("gate_kernel_init", "input_gate_bias_init", "forget_gate_bias_init"),
+    *("decay_init", "decay_bias_init", "recurrent_init"),
 }
 _BOOLS = {
     *("use_bias", "reset_after", "reset_gate", "residual", "peepholes"),
     *("gate_feedback", "truncate_gradient", "deterministic"),
+    *("output_gate", "negative_eigenvalues", "skip"),
 }
 
 
@@ -30,6 +33,7 @@ def check_fields(cell: Any) -> None:
     """Raises an error unless the fields that cells have in common are valid."""
     name = type(cell).__name__
     check_features(name, getattr(cell, "features", None))
+    check_heads(cell)
     check_dtypes(cell)
     check_initializers(cell)
     for field in _own(_BOOLS, cell):
@@ -114,12 +118,35 @@ def check_features(name: str, features: Any) -> None:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
 
 
+def check_heads(cell: Any) -> None:
+    """Raises an error unless `num_heads` of a cell is a count that divides `features`.
+
+    Cells without this field have one head.
+    """
+    name, heads = type(cell).__name__, getattr(cell, "num_heads", 1)
+    check_count(name, "num_heads", heads)
+    features = getattr(cell, "features", None)
+    if features is not None and features % heads:
+        raise ValueError(
+            f"`num_heads` of {name} must divide `features` {features}, got {heads}."
+        )
+
+
 def check_count(name: str, field: str, value: Any, least: int = 1) -> None:
     """Raises an error unless a field or an argument is an int of at least `least`."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise TypeError(f"`{field}` of {name} must be an int, got {value!r}.")
     if value < least:
         raise ValueError(f"`{field}` of {name} must be at least {least}, got {value}.")
+
+
+def check_choice(name: str, field: str, value: Any, choices: Any) -> None:
+    """Raises ValueError unless a field is one of the values of a `Literal`."""
+    if value not in get_args(choices):
+        raise ValueError(
+            f"`{field}` of {name} must be one of {list(get_args(choices))}, got "
+            f"{value!r}."
+        )
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:

@@ -34,8 +34,11 @@ class DenseParams(nn.Module):
 
     Attributes:
       features: width of the gate.
+      num_heads: number of diagonal blocks of the kernel. With more than one, it is
+        `(num_heads, features_in / num_heads, features / num_heads)`.
       use_bias: whether there is a bias.
-      kernel_init: initializer of the kernel, `(features_in, features)`.
+      kernel_init: initializer of the kernel, `(features_in, features)`, or of each
+        of its blocks.
       bias_init: initializer of the bias, `(features,)`.
       param_dtype: dtype of the kernel and the bias.
     """
@@ -45,6 +48,7 @@ class DenseParams(nn.Module):
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros_init()
     param_dtype: Dtype = jnp.float32
+    num_heads: int = 1
 
     @nn.compact
     def __call__(self, features_in: int) -> tuple[jax.Array, jax.Array | None]:
@@ -55,10 +59,35 @@ class DenseParams(nn.Module):
                 "None. Pass `features`, or call the cell instead of `project`: a call "
                 "reads the width from the carry."
             )
-        kernel = param(self, "kernel", self.kernel_init, (features_in, features))
+        heads, init = self.num_heads, self.kernel_init
+        if heads == 1:
+            kernel = param(self, "kernel", init, (features_in, features))
+        else:
+            self._check_heads(features_in, features)
+            shape = heads, features_in // heads, features // heads
+            kernel = param(self, "kernel", by_block(init), shape)
         if not self.use_bias:
             return kernel, None
         return kernel, param(self, "bias", self.bias_init, (features,))
+
+    @nn.nowrap
+    def _check_heads(self, features_in: int, features: int) -> None:
+        if features_in % self.num_heads or features % self.num_heads:
+            raise ValueError(
+                f"`num_heads` of {type(self.parent).__name__} must divide the widths "
+                f"that gate `{self.name}` connects, {features_in} and {features}, got "
+                f"{self.num_heads}."
+            )
+
+
+def by_block(init: Initializer) -> Initializer:
+    """Returns an initializer of `(blocks, rows, columns)` that draws each block."""
+
+    def blocks(key, shape, dtype=jnp.float32):
+        keys = jax.random.split(key, shape[0])
+        return jax.vmap(lambda key: init(key, shape[1:], dtype))(keys)
+
+    return blocks
 
 
 class ElementwiseAffine(nn.Module):

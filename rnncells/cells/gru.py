@@ -42,6 +42,9 @@ class GRUCell(GatedCell):
       reset_after: whether the reset gate acts after the recurrent product.
         Default: True.
       use_bias: whether the gates have biases. Default: True.
+      num_heads: number of heads, which divides `features`. The units of a head see
+        only each other: recurrent kernels are block-diagonal, and are stored as
+        `(num_heads, features / num_heads, features / num_heads)`. Default: 1.
 
     Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078; as in the paper,
     z_t multiplies the old state. Parameters and initial values are those of
@@ -50,11 +53,13 @@ class GRUCell(GatedCell):
 
     reset_after: bool = True
     use_bias: bool = True
+    num_heads: int = 1
 
     def setup(self):
         recurrent = {
             "kernel_init": self.recurrent_kernel_init,
             "bias_init": self.bias_init,
+            "num_heads": self.num_heads,
         }
         self.gates(
             *("ir", "iz", "in"),

@@ -30,6 +30,9 @@ class LSTMCell(GatedCell):
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases. Default: True.
+      num_heads: number of heads, which divides `features`. The units of a head see
+        only each other: recurrent kernels are block-diagonal, and are stored as
+        `(num_heads, features / num_heads, features / num_heads)`. Default: 1.
 
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015, with blocks of one cell. Parameters and
@@ -37,6 +40,7 @@ class LSTMCell(GatedCell):
     """
 
     use_bias: bool = True
+    num_heads: int = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)
@@ -50,6 +54,7 @@ class LSTMCell(GatedCell):
             kernel_init=self.recurrent_kernel_init,
             bias_init=self.bias_init,
             use_bias=self.use_bias,
+            num_heads=self.num_heads,
         )
 
     def project(self, inputs):

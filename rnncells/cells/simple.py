@@ -24,6 +24,9 @@ class SimpleCell(DenseCell):
     `param_dtype`, `carry_init`):
       residual: whether h_{t-1} is added inside the activation. Default: False.
       use_bias: whether there is a bias. Default: True.
+      num_heads: number of heads, which divides `features`. The units of a head see
+        only each other: recurrent kernels are block-diagonal, and are stored as
+        `(num_heads, features / num_heads, features / num_heads)`. Default: 1.
 
     Reference: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1; the activation
     function there is logistic. Parameters and initial values are those of
@@ -32,6 +35,7 @@ class SimpleCell(DenseCell):
 
     residual: bool = False
     use_bias: bool = True
+    num_heads: int = 1
 
     def setup(self):
         self.gates(
@@ -40,7 +44,12 @@ class SimpleCell(DenseCell):
             bias_init=self.bias_init,
             use_bias=self.use_bias,
         )
-        self.gates("h", kernel_init=self.recurrent_kernel_init, use_bias=False)
+        self.gates(
+            "h",
+            kernel_init=self.recurrent_kernel_init,
+            use_bias=False,
+            num_heads=self.num_heads,
+        )
 
     def project(self, inputs):
         return self.affine(inputs, "i")

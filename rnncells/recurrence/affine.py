@@ -6,6 +6,7 @@ The features of the result can be one axis, or several: gates and features, say.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -96,6 +97,30 @@ class Affine(ProductFunction):
         )
 
 
+def block_affine(
+    lhs: jax.Array, weights: Sequence[KernelAndBias], dtype: Any = None
+) -> jax.Array:
+    """Returns `lhs @ kernel + bias` of block-diagonal kernels, side by side.
+
+    All blocks of all kernels are multiplied in one product.
+
+    Args:
+      lhs: `(*leading, features_in)`.
+      weights: kernels, each `(heads, features_in / heads, features / heads)`, and
+        biases, each `(features,)` or None.
+      dtype: as for `Affine`.
+    """
+    kernel, bias = Affine(dtype).cast_weights(lhs, side_by_side(weights))
+    *leading, features_in = lhs.shape
+    heads = kernel.shape[0]
+    by_head = lhs.astype(kernel.dtype).reshape(*leading, heads, features_in // heads)
+    products = jnp.einsum("...hi,hij->...hj", by_head, kernel)
+    ends = list(accumulate(kernel.shape[-1] for kernel, _ in weights))
+    gates = jnp.split(products, ends[:-1], -1)
+    parts = [gate.reshape(*leading, heads * gate.shape[-1]) for gate in gates]
+    return _add_bias(jnp.concatenate(parts, -1), bias)
+
+
 def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     """Concatenates kernels and biases along the last axis.
 
@@ -107,10 +132,15 @@ def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     if all(bias is None for bias in biases):
         return jnp.concatenate(kernels, -1), None
     biases = [
-        jnp.zeros(kernel.shape[-1], kernel.dtype) if bias is None else bias
+        jnp.zeros(_features(kernel), kernel.dtype) if bias is None else bias
         for kernel, bias in weights
     ]
     return jnp.concatenate(kernels, -1), jnp.concatenate(biases)
+
+
+def _features(kernel: jax.Array) -> int:
+    """Returns the width of a product with a kernel, which may have blocks."""
+    return kernel.shape[-1] * (kernel.shape[0] if kernel.ndim > 2 else 1)
 
 
 def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
