@@ -6,17 +6,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.any_cell import declared_streams
-from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import (
     check_deterministic,
-    check_instance,
     check_rate,
     check_rng,
 )
+from rnncells.cells.wrapper import WrapperCell
 
 
-class ZoneoutCell(RNNCellBase):
+class ZoneoutCell(WrapperCell):
     """Wraps a cell so that random elements of its carry keep their previous values.
 
     Let s'_t be a part of the carry as the wrapped cell computes it. The elements of the
@@ -65,70 +63,15 @@ class ZoneoutCell(RNNCellBase):
     5. As in the paper, the candidate for h is computed from c before zoneout.
     """
 
-    cell: RNNCellBase
     rate: float | Sequence[float] = 0.1
     deterministic: bool | None = None
     rng_collection: str = "dropout"
 
     def __post_init__(self):
-        self._check_cell()
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
-        if declared_streams(self.cell).get(self.rng_collection) is False:
-            raise ValueError(
-                f"`rng_collection` of ZoneoutCell must not be {self.rng_collection!r}: "
-                f"{type(self.cell).__name__} uses that stream for masks that are the "
-                "same at every step. Pass another `rng_collection` to one of them."
-            )
         super().__post_init__()
-
-    @nn.nowrap
-    def _check_cell(self) -> None:
-        check_instance("ZoneoutCell", "cell", self.cell)
-        if not isinstance(self.cell, RNNCellBase):
-            raise TypeError(
-                "`cell` of ZoneoutCell must be a cell with `project` and `recur`, got "
-                f"{self.cell!r}."
-            )
-        if getattr(self.cell, "features", 0) is None:
-            raise TypeError(
-                "`features` of the cell of ZoneoutCell must be an int, got None."
-            )
-
-    @property
-    def features(self) -> int:
-        """`features` of the wrapped cell."""
-        return self.cell.features
-
-    @property
-    def rng_streams(self) -> dict[str, bool]:
-        """Random streams, and whether `RNN` splits them over time."""
-        return {**declared_streams(self.cell), self.rng_collection: True}
-
-    @property
-    def num_feature_dims(self):
-        return self.cell.num_feature_dims
-
-    def carry_shape(self, input_shape):
-        # Before a loop over time, so that `setup` draws the keys of biases there.
-        self.cell._try_setup()
-        return self.cell.carry_shape(input_shape)
-
-    @property
-    def param_dtype(self):
-        """`param_dtype` of the wrapped cell."""
-        return getattr(self.cell, "param_dtype", jnp.float32)
-
-    @property
-    def carry_init(self):
-        """`carry_init` of the wrapped cell."""
-        return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
-
-    def project(self, inputs):
-        if self.is_initializing():
-            self.cell._check_bias_init()
-        return self.cell.project(inputs)
 
     def recur(self, carry, projected):
         candidates, output = self.cell.recur(carry, projected)

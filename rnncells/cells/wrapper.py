@@ -1,0 +1,90 @@
+"""The base class of cells around another cell."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from rnncells.cells.any_cell import declared_streams
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.checks import check_instance
+
+
+class WrapperCell(RNNCellBase):
+    """Base of cells around one other cell, whose carry and projection they share.
+
+    A subclass has the field `rng_collection`, the name of a random stream.
+
+    Attributes:
+      cell: the wrapped cell, which has `project` and `recur`.
+
+    Raises:
+      TypeError: `cell` is no such cell, or its `features` is None.
+      ValueError: the wrapped cell uses the same random stream in another way.
+    """
+
+    cell: RNNCellBase
+
+    # Whether `RNN` splits the random stream over time.
+    _splits_stream = True
+
+    def __post_init__(self):
+        self._check_cell()
+        declared = declared_streams(self.cell).get(self.rng_collection)
+        if declared is not None and declared != self._splits_stream:
+            names = "the same at every step", "new at every step"
+            raise ValueError(
+                f"`rng_collection` of {type(self).__name__} must not be "
+                f"{self.rng_collection!r}: {type(self.cell).__name__} uses that stream "
+                f"for masks that are {names[declared]}. Pass another `rng_collection` "
+                "to one of them."
+            )
+        super().__post_init__()
+
+    @nn.nowrap
+    def _check_cell(self) -> None:
+        name, cell = type(self).__name__, self.cell
+        check_instance(name, "cell", cell)
+        if not isinstance(cell, RNNCellBase):
+            raise TypeError(
+                f"`cell` of {name} must be a cell with `project` and `recur`, got "
+                f"{cell!r}."
+            )
+        if getattr(cell, "features", 0) is None:
+            raise TypeError(
+                f"`features` of the cell of {name} must be an int, got None."
+            )
+
+    @property
+    def rng_streams(self) -> dict[str, bool]:
+        """Random streams, and whether `RNN` splits them over time."""
+        return {**declared_streams(self.cell), self.rng_collection: self._splits_stream}
+
+    @property
+    def features(self) -> int:
+        """`features` of the wrapped cell."""
+        return self.cell.features
+
+    @property
+    def num_feature_dims(self):
+        return self.cell.num_feature_dims
+
+    def carry_shape(self, input_shape):
+        # Before a loop over time, so that `setup` draws the keys of biases there.
+        self.cell._try_setup()
+        return self.cell.carry_shape(input_shape)
+
+    @property
+    def param_dtype(self) -> Any:
+        """`param_dtype` of the wrapped cell."""
+        return getattr(self.cell, "param_dtype", jnp.float32)
+
+    @property
+    def carry_init(self) -> Any:
+        """`carry_init` of the wrapped cell."""
+        return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
+
+    def project(self, inputs):
+        if self.is_initializing():
+            self.cell._check_bias_init()
+        return self.cell.project(inputs)
