@@ -6,6 +6,7 @@ residuals of a chunk of time again. To add one, derive a class from `Full`, over
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
 import chex
@@ -122,6 +123,56 @@ def _check(name, value, choices, others):
         raise ValueError(
             f"`{name}` of RNN must be one of {list(choices)}{others}, got {value!r}."
         )
+
+
+# Steps of a matrix state that are taken at once: measured on CPU; elsewhere as in the
+# papers, for units that multiply matrices of this size.
+_MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 64
+
+
+class LinearPlan(NamedTuple):
+    """How the time axis of a linear recurrence is cut, and what is saved.
+
+    Attributes:
+      segments: chunks whose steps are taken at once.
+      is_recomputed: whether a gradient takes the steps of a chunk again.
+      policy: then, what a chunk saves beside the carry before it; None: nothing.
+    """
+
+    segments: tuple[Segment, ...]
+    is_recomputed: bool
+    policy: Policy | None
+
+    def recomputing(self, steps: Callable) -> Callable:
+        """Returns a function of a chunk that saves what the plan says."""
+        if not self.is_recomputed:
+            return steps
+        return jax.checkpoint(steps, policy=self.policy)
+
+
+def linear_plan(
+    steps: int,
+    z: StructTree,
+    memory: Memory,
+    projection: Projection,
+    is_matrix: bool,
+) -> LinearPlan:
+    """Returns how the time axis of a linear recurrence is cut, and what is saved.
+
+    Args:
+      steps: size of the time axis.
+      z: shapes and dtypes of the projected inputs, `(time, ...)`.
+      memory: one of `MEMORY_CHOICES`, a policy, or the steps of a chunk.
+      projection: one of `PROJECTION_CHOICES`, or the steps of a chunk.
+      is_matrix: whether the states are matrices.
+    """
+    at_once = _projected_at_once(steps, z, projection)
+    if is_matrix and projection == "auto":
+        at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
+    if memory == "full":
+        return LinearPlan(cut(steps, at_once), False, None)
+    at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
+    return LinearPlan(cut(steps, at_once), True, policy_of(memory))
 
 
 class Plan(NamedTuple):

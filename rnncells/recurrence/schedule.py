@@ -5,8 +5,7 @@ it is the caller's choice: that of JAX, or that of engine.py.
 """
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import chex
 import jax
@@ -39,6 +38,24 @@ class Schedule(NamedTuple):
     update: jax.Array | None
     reset: jax.Array | None
     cut: jax.Array | None = None
+
+
+class Now(NamedTuple):
+    """What differs from step to step, over time or of one step.
+
+    Attributes:
+      inputs: pytree.
+      reset: see `Schedule`.
+      update: see `Schedule`.
+      valid: see `Schedule`; None also where the state does not run on past the end.
+      cut: see `Schedule`.
+    """
+
+    inputs: chex.ArrayTree
+    reset: jax.Array | None
+    update: jax.Array | None
+    valid: jax.Array | None
+    cut: jax.Array | None
 
 
 def arrange(
@@ -87,6 +104,22 @@ def arrange(
     return inputs, Schedule(axis, padded_outputs, valid, update, reset, cut)
 
 
+class Scanned(NamedTuple):
+    """What a recurrence over time has found.
+
+    Attributes:
+      carry: after the last valid step.
+      carries: after every step, or None.
+      outputs: of every step.
+      certificate: of a loop that has one; None without.
+    """
+
+    carry: chex.ArrayTree
+    carries: chex.ArrayTree
+    outputs: chex.ArrayTree
+    certificate: Any = None
+
+
 def scan(
     loop: Callable,
     reset_carry: chex.ArrayTree,
@@ -96,13 +129,13 @@ def scan(
     *,
     keep_final: bool = True,
     keep_all: bool = False,
-) -> tuple[chex.ArrayTree, chex.ArrayTree, chex.ArrayTree]:
+) -> Scanned:
     """Runs a step function over time.
 
     Args:
       loop: `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry,
         x)` over the time axis of `xs` as `jax.lax.scan` does, with `step(carry, x) ->
-        (carry, output)`.
+        (carry, output)`. Its outputs can be followed by a certificate.
       reset_carry: carry after a reset, pytree of `(*batch, ...)`; None without.
       carry: carry before the first step, the same.
       inputs: as returned by `arrange`.
@@ -111,33 +144,44 @@ def scan(
       keep_all: whether the carry after every step is wanted.
 
     Returns:
-      The carry after the last valid step, the carries after every step (or None), and
-      the outputs, in the order of processing.
+      What is found, in the order of processing.
     """
     valid, update = schedule.valid, schedule.update
     # Where the state runs on past the end of a row, what is returned is kept apart.
     apart = valid is not update and (keep_final or keep_all)
-    body = partial(_one_step, keep_all)
     carry = carry, carry if apart else None
-    xs = inputs, schedule.reset, update, valid if apart else None, schedule.cut
-    (state, final), (history, outputs) = loop(body, reset_carry, carry, xs)
-    return final if apart else state, history, _pad(outputs, schedule)
+    xs = Now(inputs, schedule.reset, update, valid if apart else None, schedule.cut)
+    (state, final), found = loop(Body(keep_all), reset_carry, carry, xs)
+    history, outputs, *certificate = found
+    last, outputs = final if apart else state, _pad(outputs, schedule)
+    return Scanned(last, history, outputs, *certificate)
 
 
-def _one_step(keep_all, step, reset_carry, carry, now):
-    """Takes one step of `scan`; None for masks that it does not have."""
-    (state, final), (x, reset, update, valid, cut) = carry, now
-    if cut is not None:
-        state = masks.select(cut, jax.lax.stop_gradient(state), state)
-    if reset is not None:
-        state = masks.select(reset, reset_carry, state)
-    new, output = step(state, x)
-    if update is not None:
-        new = masks.select(update, new, state)
-    if valid is not None:
-        final = masks.select(valid, new, final)
-    kept = new if valid is None else final
-    return (new, final), (kept if keep_all else None, output)
+class Body(NamedTuple):
+    """The body of the loop of `scan`.
+
+    Attributes:
+      keep_all: whether the carry after every step is wanted.
+    """
+
+    keep_all: bool
+
+    def __call__(
+        self, step: Callable, reset_carry: Any, carry: tuple[Any, Any], now: Now
+    ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """Takes one step; masks are None where there are none."""
+        (state, final), (x, reset, update, valid, cut) = carry, now
+        if cut is not None:
+            state = masks.select(cut, jax.lax.stop_gradient(state), state)
+        if reset is not None:
+            state = masks.select(reset, reset_carry, state)
+        new, output = step(state, x)
+        if update is not None:
+            new = masks.select(update, new, state)
+        if valid is not None:
+            final = masks.select(valid, new, final)
+        kept = new if valid is None else final
+        return (new, final), (kept if self.keep_all else None, output)
 
 
 def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:

@@ -1,0 +1,160 @@
+"""The base class of cells whose step is linear in the carry, element by element."""
+
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
+
+
+class LinearRNNCellBase(RNNCellBase):
+    """Base of the cells whose step is linear in the carry, element by element.
+
+    One step computes::
+
+        c_t = a_t ⊙ c_{t-1} + b_t
+        y_t = output(c_t, x_t)
+
+    where a_t and b_t depend on the inputs only. A subclass defines `coefficients`
+    instead of `recur`; `RNN` then computes the coefficients and the outputs of all
+    steps at once. Only the line above is sequential: a loop of its own on CPU, an
+    associative scan on GPU and TPU. Lengths, masks, resets and all other options work
+    as for other cells.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
+    >>> class AverageCell(rnncells.LinearRNNCellBase):
+    ...     features: int
+    ...     num_feature_dims = 1
+    ...     def carry_shape(self, input_shape):
+    ...         return (self.features,)
+    ...     def setup(self):
+    ...         self.gates("f", "i")
+    ...     def project(self, inputs):
+    ...         return self.affine(inputs, "f"), self.affine(inputs, "i")
+    ...     def coefficients(self, projected):
+    ...         f, i = projected
+    ...         f = nn.sigmoid(f)
+    ...         return f, (1 - f) * i
+    >>> rnn = rnncells.RNN(AverageCell(features=4))
+    >>> outputs, _ = rnn.init_with_output(jax.random.key(0), jnp.ones((2, 5, 3)))
+    >>> outputs.shape
+    (2, 5, 4)
+
+    The fields are those of `RNNCellBase`. If a subclass also overrides `recur`, both
+    must agree; `check_cell` compares them.
+    """
+
+    _methods = (*RNNCellBase._methods, "coefficients", "output")
+
+    @nn.nowrap
+    def coefficients(
+        self, projected: chex.ArrayTree
+    ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+        """Returns a_t and b_t of one step, each a pytree like the carry.
+
+        A leaf may have any shape that broadcasts to that of the carry's leaf.
+
+        Args:
+          projected: as `project` returns it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `coefficients`.")
+
+    @nn.nowrap
+    def output(self, carry: Carry, projected: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns the output of one step. Default: the carry.
+
+        Args:
+          carry: carry after the step.
+          projected: as `project` returns it.
+        """
+        return carry
+
+    def recur(
+        self, carry: Carry, projected: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
+        a, b = check_coefficients(self, self.coefficients(projected), carry)
+        carry = jax.tree.map(lambda a, c, b: a * c + b, a, carry, b)
+        return carry, self.output(carry, projected)
+
+
+class LinearGatedCell(LinearRNNCellBase):
+    """Base of the linear cells with gates; it has their shared fields.
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      kernel_init: initializer of the kernels, each `(features_in, features)`.
+        Default: LeCun normal.
+      bias_init: initializer of the biases. Default: zeros.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      use_bias: whether the gates have biases. Default: True.
+    """
+
+    features: int | None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    use_bias: bool = True
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    @nn.nowrap
+    def _declare(self, *names: str) -> None:
+        """Declares gates with the initializers of the fields; call it in `setup`."""
+        self.gates(
+            *names,
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+        )
+
+
+def check_coefficients(
+    cell: LinearRNNCellBase, coefficients: Any, carry: Carry
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    """Returns a_t and b_t, or raises an error unless they fit the carry.
+
+    Args:
+      cell: the cell.
+      coefficients: result of its method `coefficients`.
+      carry: carry before the step.
+
+    Raises:
+      TypeError: the method returned no pair.
+      ValueError: a leaf does not broadcast to the shape of the carry's leaf.
+    """
+    name = f"`coefficients` of {type(cell).__name__}"
+    if not isinstance(coefficients, tuple) or len(coefficients) != 2:
+        raise TypeError(
+            f"{name} must return (a, b), got {jax.tree.map(jnp.shape, coefficients)}."
+        )
+    for part in coefficients:
+        is_alike = jax.tree.structure(part) == jax.tree.structure(carry)  # type: ignore
+        pairs = zip(jax.tree.leaves(part), jax.tree.leaves(carry), strict=is_alike)
+        if not is_alike or not all(_broadcasts(leaf, c) for leaf, c in pairs):
+            raise ValueError(
+                f"{name} must return (a, b), each like the carry or with shapes that "
+                f"broadcast to its shapes, {jax.tree.map(jnp.shape, carry)}, got "
+                f"{jax.tree.map(jnp.shape, coefficients)}."
+            )
+    return coefficients
+
+
+def _broadcasts(leaf: Any, carry: Any) -> bool:
+    """Says whether a coefficient broadcasts to the shape of the carry."""
+    try:
+        return jnp.broadcast_shapes(jnp.shape(leaf), jnp.shape(carry)) == carry.shape
+    except ValueError:
+        return False

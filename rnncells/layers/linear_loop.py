@@ -1,0 +1,244 @@
+"""The loop of cells that are linear in their carry: all steps of a chunk at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.core import DenyList
+from flax.errors import FlaxError
+
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import cast_like
+from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
+from rnncells.cells.matrix import MatrixRNNCellBase
+from rnncells.gradients import Bptt
+from rnncells.layers.loops import fast_loop, why_not_pure
+from rnncells.layers.unbinding import UnboundCell, unbound
+from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
+from rnncells.recurrence.chunks import over_chunks
+from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.schedule import Body, Now
+
+# States are passed from one chunk to the next: the cell's, and the one after the last
+# valid step (see `schedule.scan`).
+States = tuple[chex.ArrayTree, chex.ArrayTree]
+
+
+def is_linear(cell: nn.Module) -> bool:
+    """Says whether a cell is linear in its carry, and known to be."""
+    bases = LinearRNNCellBase, MatrixRNNCellBase
+    return isinstance(cell, bases) and type(cell).__call__ is RNNCellBase.__call__
+
+
+def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
+    """Returns the loop of linear cells; where it cannot run, the fast loop.
+
+    Args:
+      rnn: the layer, bound; its cell is linear.
+      axis: position of the time axis.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+    """
+    otherwise = fast_loop(rnn, axis, step)
+
+    def loop(body, reset_carry, carry, xs):
+        by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+        if rnn.is_initializing() or jax.tree.leaves(by_time)[0].shape[0] == 0:
+            return otherwise(body, reset_carry, carry, xs)
+        cell = unbound(rnn.cell)
+        reason = _why_not(rnn, cell, carry[0], by_time)
+        if reason is not None:
+            check_not_associative(rnn, f"which {reason}")
+            return otherwise(body, reset_carry, carry, xs)
+        carry, ys = _run(rnn, cell.module, cell.variables, body, reset_carry)(
+            carry, by_time
+        )
+        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+
+    return loop
+
+
+def check_not_associative(rnn: nn.Module, why: str) -> None:
+    """Raises ValueError if `implementation` asks for the associative scan."""
+    if rnn.implementation == "associative":
+        raise ValueError(
+            "implementation='associative' of RNN needs all steps at once, "
+            f"{why} Use implementation='auto'."
+        )
+
+
+def _why_not(
+    rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, now: Now
+) -> str | None:
+    """Returns why the steps cannot run at once, or None if they can."""
+    name = type(rnn.cell).__name__
+    if reason := why_not_pure(rnn, cell.variables, carry, now.inputs):
+        return reason
+    if rnn.gradient != Bptt():
+        return f"needs gradient=Bptt() without a hook; got {rnn.gradient}."
+    if hasattr(type(rnn.cell), "deterministic"):
+        return f"needs a cell without the field `deterministic`; {name} has it."
+    steps = jax.tree.leaves(now)[0].shape[0]
+    if not isinstance(steps, int):
+        return f"needs a known number of steps; got {steps}."
+    mutable = DenyList("params") if rnn.cell.scope.root.mutable else ()
+    step = partial(cell.module.apply, cell.variables, mutable=mutable)
+    try:
+        _, written = jax.eval_shape(step, carry, structs(now.inputs, drop_axis=0))
+    except FlaxError as error:
+        return f"needs a cell that uses only its own params: {error}"
+    if jax.tree.leaves(written):
+        return f"needs a cell that writes to no collection; {name} writes to {written}."
+    return None
+
+
+def _run(
+    rnn: nn.Module, cell: RNNCellBase, variables: Any, body: Body, reset_carry: Any
+) -> Callable:
+    """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
+    is_matrix = isinstance(cell, MatrixRNNCellBase)
+    of_chunk = _matrix_steps if is_matrix else _element_steps
+
+    def apply(method, *args):
+        """Applies a method to all steps of a chunk."""
+        return cell.apply(variables, *args, method=method)
+
+    solver: linear_recurrence.Solver
+    solver = "associative" if rnn.implementation == "associative" else "auto"
+    steps = partial(of_chunk, apply, body.keep_all, reset_carry, solver)
+
+    def run(carry, xs):
+        count = jax.tree.leaves(xs)[0].shape[0]
+        method = _update if is_matrix else _coefficients
+        z = jax.eval_shape(jax.vmap(partial(apply, method, carry[0])), xs.inputs)
+        plan = memory.linear_plan(count, z, rnn.memory, rnn.projection, is_matrix)
+
+        def chunk(carry, start, steps_, now):
+            return plan.recomputing(steps)(carry, now)
+
+        segments = [
+            jax.tree.map(
+                lambda leaf, s=s: leaf[s.start : s.start + s.chunks * s.steps].reshape(
+                    s.chunks, s.steps, *leaf.shape[1:]
+                ),
+                xs,
+            )
+            for s in plan.segments
+        ]
+        carry, found = over_chunks(chunk, carry, plan.segments, segments)
+        ys = [jax.tree.map(_joined, part) for part in found]
+        return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
+
+    return run
+
+
+def _joined(leaf):
+    """Returns `(time, ...)` of `(chunks, steps, ...)`."""
+    return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
+
+
+def _element_steps(
+    apply: Callable,
+    keep_all: bool,
+    reset_carry: chex.ArrayTree,
+    solver: linear_recurrence.Solver,
+    carry: States,
+    now: Now,
+) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Takes the steps of a chunk, element by element."""
+    state, final = carry
+
+    def coefficients(x):
+        return apply(_coefficients, state, x)
+
+    projected, (a, b) = jax.vmap(coefficients)(now.inputs)
+    c = linear_recurrence.carries(
+        *(a, b, state),
+        reset=now.reset,
+        update=now.update,
+        reset_carry=reset_carry,
+        solver=solver,
+    )
+    shown = c
+    if now.update is not None:
+        # A step that holds the carry shows the carry it would have had.
+        shown = linear_recurrence.shown(a, b, state, c, now.update)
+    outputs = jax.vmap(partial(apply, _output))(shown, projected)
+    c = jax.vmap(cast_like, (0, None))(c, state)
+    state, history = _last(c), c
+    if now.valid is not None:
+        last = masks.last_valid(now.valid, 0)
+        known = masks.gather_time(c, jnp.maximum(last, 0), 0)
+        before = jax.tree.map(lambda f, leaf: jnp.broadcast_to(f, leaf.shape), final, c)
+        history = masks.select(last >= 0, known, before)
+        final = _last(history)
+    return (state, final), (history if keep_all else None, outputs)
+
+
+def _coefficients(cell, carry, x):
+    cell._check_carry(carry, x)
+    projected = cell._with_features(carry).project(x)
+    return projected, check_coefficients(cell, cell.coefficients(projected), carry)
+
+
+def _output(cell, carry, projected):
+    return cell._with_features(carry).output(carry, projected)
+
+
+def _last(tree):
+    return jax.tree.map(lambda leaf: leaf[-1], tree)
+
+
+def _matrix_steps(
+    apply: Callable,
+    keep_all: bool,
+    reset_carry: chex.ArrayTree,
+    _: linear_recurrence.Solver,
+    carry: States,
+    now: Now,
+) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Takes the steps of a chunk, by products of matrices."""
+    state, final = carry
+    projected, updates = jax.vmap(lambda x: apply(_update, state, x))(now.inputs)
+
+    def to_state(carry):
+        return apply(lambda cell: cell.to_state(carry))
+
+    def to_carry(found):
+        return cast_like(apply(lambda cell: cell.to_carry(found)), state)
+
+    chunk = matrix_state.Chunk(
+        to_state(state),
+        updates,
+        reset=now.reset,
+        update=now.update,
+        reset_state=None if now.reset is None else to_state(reset_carry),
+    )
+    outputs = jax.vmap(partial(apply, _read_output))(*chunk.reads(), projected)
+    history, last = None, chunk.last()
+    if keep_all:
+        history = jax.vmap(to_carry)(chunk.states())
+    if now.valid is not None:
+        place = masks.last_valid(now.valid, 0)
+        if keep_all:
+            known = masks.gather_time(history, jnp.maximum(place, 0), 0)
+            before = jax.tree.map(
+                lambda f, leaf: jnp.broadcast_to(f, leaf.shape), final, history
+            )
+            history = masks.select(place >= 0, known, before)
+        known = to_carry(chunk.at(jnp.maximum(place[-1], 0)))
+        final = masks.select(place[-1] >= 0, known, final)
+    return (to_carry(last), final), (history, outputs)
+
+
+def _update(cell, carry, x):
+    cell._check_carry(carry, x)
+    projected = cell.project(x)
+    return projected, cell.update(projected)
+
+
+def _read_output(cell, read, m, projected):
+    return cell.output(read, m, projected)

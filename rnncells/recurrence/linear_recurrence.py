@@ -1,0 +1,158 @@
+"""Linear recurrences, element by element: the carries of all steps at once.
+
+    c_t = a_t ⊙ c_{t-1} + b_t
+
+A step is an affine map of the carry, and the composition of such maps is associative:
+
+    (a', b') ∘ (a, b) = (a' ⊙ a, a' ⊙ b + b')
+
+so a prefix scan has all carries in log2(time) rounds (Blelloch, 1990; Martin and Cundy,
+2018). XLA on CPU compiles a loop over this one line to a function that is faster than
+the scan, so the loop is the default there.
+
+The carries solve a linear system, L c = b, whose matrix has ones on the diagonal and -a
+below. `jax.lax.custom_linear_solve` takes its derivatives: tangents solve the same
+system, and cotangents its transpose, which runs backward in time. A gradient saves only
+a and c. Both directions divide by nothing, so a can be 0, and products can underflow.
+"""
+
+from typing import Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from rnncells.recurrence import masks
+
+# `auto`: a loop where the program is lowered for CPU, an associative scan elsewhere.
+Solver = Literal["auto", "associative"]
+
+
+def carries(
+    a: chex.ArrayTree,
+    b: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    *,
+    reset: jax.Array | None = None,
+    update: jax.Array | None = None,
+    reset_carry: chex.ArrayTree = None,
+    solver: Solver = "auto",
+) -> chex.ArrayTree:
+    """Returns the carry after each step, a pytree of `(time, *batch, ...)`.
+
+    The result has the promoted dtype of coefficients and carry.
+
+    Args:
+      a: pytree of `(time, ...)`, each leaf to be broadcast to that of the carry.
+      b: the same.
+      carry: carry before the first step, pytree of `(*batch, ...)`.
+      reset: true at the steps before which the carry is reset, `(time, *batch)`.
+      update: false at the steps that hold the carry, `(time, *batch)`.
+      reset_carry: carry after a reset.
+      solver: how the recurrence is solved.
+    """
+
+    def of_leaf(a, b, carry, reset_carry):
+        ndim, dtype = 1 + carry.ndim, jnp.result_type(a, b, carry)
+        a, b = (_aligned(leaf, ndim).astype(dtype) for leaf in (a, b))
+        starts = None
+        if reset is not None:
+            # What comes before a reset is not read, also where it is infinite.
+            starts = masks.expand_right(reset, ndim)
+            b = jnp.where(starts, a * reset_carry + b, b)
+        if update is not None:
+            moves = masks.expand_right(update, ndim)
+            a, b = jnp.where(moves, a, 1), jnp.where(moves, b, 0)
+        b = jnp.broadcast_to(b, (b.shape[0], *carry.shape))
+        first = a[0] * carry + b[0]
+        if starts is not None:
+            first = jnp.where(starts[0], b[0], first)
+        return _solve(a, b.at[0].set(first), starts, solver)
+
+    resets = carry if reset_carry is None else reset_carry
+    return jax.tree.map(of_leaf, a, b, carry, resets)
+
+
+def shown(
+    a: chex.ArrayTree,
+    b: chex.ArrayTree,
+    carry: chex.ArrayTree,
+    after: chex.ArrayTree,
+    update: jax.Array,
+) -> chex.ArrayTree:
+    """Returns the carry after each step, as if steps that hold the carry changed it.
+
+    Args:
+      a: as for `carries`.
+      b: as for `carries`.
+      carry: carry before the first step.
+      after: carry after each step, `(time, *batch, ...)`.
+      update: false at the steps that hold the carry, `(time, *batch)`.
+    """
+
+    def of_leaf(a, b, carry, after):
+        a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))
+        before = jnp.concatenate([carry[None].astype(after.dtype), after[:-1]])
+        return jnp.where(masks.expand_right(update, after.ndim), after, a * before + b)
+
+    return jax.tree.map(of_leaf, a, b, carry, after)
+
+
+def _aligned(leaf: jax.Array, ndim: int) -> jax.Array:
+    """Returns `(time, 1, ..., *features)` with `ndim` axes."""
+    return jax.lax.expand_dims(leaf, range(1, 1 + ndim - leaf.ndim))
+
+
+def _solve(a, b, starts, solver):
+    """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts."""
+
+    def matvec(c):
+        before = c[:-1]
+        if starts is not None:
+            before = jnp.where(starts[1:], 0, before)
+        return c.at[1:].add(-a[1:] * before)
+
+    def solve(_, b):
+        return _run(a, b, starts, False, solver)
+
+    def transpose_solve(_, b):
+        after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
+        ends = starts
+        if starts is not None:
+            ends = jnp.concatenate([starts[1:], jnp.ones_like(starts[:1])])
+        return _run(after, b, ends, True, solver)
+
+    return jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
+
+
+def _run(a, b, starts, reverse, solver):
+    def by_loop(a, b, starts):
+        def step(c, now):
+            a, b, start = now
+            c = a * c + b
+            c = c if start is None else jnp.where(start, b, c)
+            return c, c
+
+        # The first step reads no carry, also where `a` is infinite.
+        a = a.at[-1 if reverse else 0].set(0)
+        xs = a, b, starts
+        return jax.lax.scan(step, jnp.zeros_like(b[0]), xs, reverse=reverse)[1]
+
+    def by_associative_scan(a, b, starts):
+        elements = a, b, starts
+        return jax.lax.associative_scan(_then, elements, reverse=reverse)[1]
+
+    if solver == "associative":
+        return by_associative_scan(a, b, starts)
+    return jax.lax.platform_dependent(
+        *(a, b, starts), cpu=by_loop, default=by_associative_scan
+    )
+
+
+def _then(first, second):
+    """Returns the composition of two affine maps; a start does not read its carry."""
+    (a, b, was_start), (a_next, b_next, start) = first, second
+    c = a_next * b + b_next
+    if start is None:
+        return a_next * a, c, None
+    return a_next * a, jnp.where(start, b_next, c), was_start | start

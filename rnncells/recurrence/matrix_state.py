@@ -1,0 +1,316 @@
+"""States that are matrices, changed by an outer product at each step.
+
+    S_t = α_t S_{t-1} (I - β_t k_t k_tᵀ) + v_t k_tᵀ
+
+With exponential gates (Beck et al., 2024), the state is stored as S_t exp(-m_t):
+
+    m_t = max(log α_t + m_{t-1}, log i_t)
+    S_t = exp(log α_t + m_{t-1} - m_t) S_{t-1} + exp(log i_t - m_t) v_t k_tᵀ
+
+`step` takes one step. `Chunk` takes some steps at once: where w_t is the decay from the
+state S before them to step t, and W_tj that from step j to step t,
+
+    S_t = w_t S + Σ_{j<=t} W_tj u_j k_jᵀ
+    u_t = v_t - β_t (w_t S k_t + Σ_{j<t} W_tj (k_j·k_t) u_j)
+
+The second line is a triangular system for all u_t (Yang et al., 2024).
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+from rnncells.recurrence import masks
+
+
+class OuterUpdate(NamedTuple):
+    """What changes and reads a state in one step, `(*leading, heads, ...)`.
+
+    Attributes:
+      q: query, `(*leading, heads, keys)`; the step reads S_t q_t.
+      k: key, the same.
+      v: value, `(*leading, heads, values)`.
+      log_alpha: logarithm of the decay, `(*leading, heads)`.
+      beta: how much of the old value at the key is removed, `(*leading, heads)`; None:
+        nothing.
+      log_i: logarithm of the input gate, `(*leading, heads)`; None: there is none, and
+        no m. Not together with `beta`.
+    """
+
+    q: jax.Array
+    k: jax.Array
+    v: jax.Array
+    log_alpha: jax.Array
+    beta: jax.Array | None = None
+    log_i: jax.Array | None = None
+
+
+class MatrixState(NamedTuple):
+    """A state.
+
+    Attributes:
+      S: `(*batch, heads, values, keys)`.
+      m: logarithm of the factor that S lacks, `(*batch, heads)`, or None.
+    """
+
+    S: jax.Array
+    m: Any = None
+
+
+def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
+    """Returns the state after one step."""
+    S, m = state
+    q, k, v, log_alpha, beta, log_i = update
+    if log_i is not None:
+        m_next = jnp.maximum(log_alpha + m, log_i)
+        log_alpha = log_alpha + m - m_next
+        v = jnp.exp(log_i - m_next)[..., None] * v
+        m = m_next
+    S = jnp.exp(log_alpha)[..., None, None] * S
+    if beta is not None:
+        v = v - beta[..., None] * read(S, k)
+    return MatrixState(S + v[..., :, None] * k[..., None, :], m)
+
+
+def read(S: jax.Array, q: jax.Array) -> jax.Array:
+    """Returns S q, `(*leading, heads, values)`."""
+    return jnp.einsum("...vk,...k->...v", S, q)
+
+
+class Chunk:
+    """Some steps of a matrix state at once.
+
+    In its arrays, time is the last axis of gates, `(*batch, heads, steps)`, and the
+    last but one of vectors, `(*batch, heads, steps, features)`.
+    """
+
+    def __init__(
+        self,
+        state: MatrixState,
+        updates: OuterUpdate,
+        *,
+        reset: jax.Array | None = None,
+        update: jax.Array | None = None,
+        reset_state: MatrixState | None = None,
+    ):
+        """Describes the steps.
+
+        Args:
+          state: before them.
+          updates: `(steps, *batch, heads, ...)`.
+          reset: true at the steps before which the state is reset, `(steps, *batch)`.
+          update: false at the steps that hold the state, `(steps, *batch)`.
+          reset_state: the state after a reset.
+        """
+        gate, vector = _time_last, _time_last_but_one
+        self._state: MatrixState = state
+        self._reset_state: Any = reset_state
+        self._given = OuterUpdate(*map(vector, updates[:3]), *map(gate, updates[3:]))
+        self._q, k, v, log_alpha, beta, log_i = self._given
+        self._update = None
+        if update is not None:
+            # Steps that hold the state have no decay and add nothing.
+            moves = self._update = gate(update[..., None])
+            k, v = (jnp.where(moves[..., None], x, 0) for x in (k, v))
+            log_alpha = jnp.where(moves, log_alpha, 0)
+            log_i = None if log_i is None else jnp.where(moves, log_i, -jnp.inf)
+        steps = log_alpha.shape[-1]
+        # The number of resets up to each step says to which sequence it belongs.
+        self._sequence = None
+        if reset is not None:
+            self._sequence = gate(jnp.cumsum(reset, 0)[..., None])
+        self._mask = jnp.tril(jnp.ones((steps, steps), bool))
+        if self._sequence is not None:
+            same = self._sequence[..., :, None] == self._sequence[..., None, :]
+            self._mask = self._mask & same
+        self._spoiled = None
+        if reset is not None:
+            kept = self._keep_apart(k, v, log_alpha, beta, log_i)
+            k, v, log_alpha, beta, log_i = kept
+        self._log_alpha, self._log_i, self.k = log_alpha, log_i, k
+        self.u = v if beta is None else self._changes(v, beta)
+
+    def _keep_apart(self, k, v, log_alpha, beta, log_i):
+        """Returns what is finite, so that it is 0 where it is multiplied by 0.
+
+        The steps after one that was not finite, in its sequence, are marked instead.
+        """
+        S = self._state.S
+        is_finite = jnp.isfinite(k).all(-1) & jnp.isfinite(v).all(-1)
+        for gate in (log_alpha, beta, log_i):
+            if gate is not None:
+                is_finite &= gate < jnp.inf  # -inf is the logarithm of 0
+
+        def finite(x, replacement=0.0):
+            if x is None:
+                return None
+            keep = masks.expand_right(is_finite, x.ndim)
+            return jnp.where(keep, x, replacement)
+
+        was_finite = jnp.isfinite(S).all((-1, -2))[..., None]
+        self._state = self._state._replace(S=jnp.where(was_finite[..., None], S, 0))
+        since = (self._mask & ~is_finite[..., None, :]).any(-1)
+        self._spoiled = since | (~was_finite & (self._sequence == 0))
+        log_i = finite(log_i, -jnp.inf)
+        return finite(k), finite(v), finite(log_alpha), finite(beta), log_i
+
+    @cached_property
+    def _log_decay(self) -> tuple[jax.Array, jax.Array]:
+        """Logarithms of the decay from the state before, and from each step."""
+        log_alpha, steps = self._log_alpha, self._log_alpha.shape[-1]
+        # Sums of each interval: a difference of sums would lose digits, and be NaN
+        # where α is 0.
+        before = jnp.tril(jnp.ones((steps, steps), bool), -1)
+        terms = jnp.where(before, log_alpha[..., :, None], 0)
+        between = jnp.where(self._mask, jnp.cumsum(terms, -2), -jnp.inf)
+        whole = jnp.where(self._mask, log_alpha[..., None, :], 0).sum(-1)
+        return whole, between
+
+    @cached_property
+    def m(self) -> Any:
+        """m after each step, None without."""
+        if self._log_i is None:
+            return None
+        whole, between = self._log_decay
+        from_steps = between + self._log_i[..., None, :]
+        return jnp.maximum(whole + self._m_before, from_steps.max(-1))
+
+    @cached_property
+    def _m_before(self) -> jax.Array:
+        """m before the sequence of each step."""
+        states = [self._state, self._reset_state or self._state]
+        return self._of_sequence(*(state.m[..., None] for state in states))
+
+    @cached_property
+    def _decay(self) -> tuple[jax.Array, jax.Array]:
+        """w_t and W_tj, with the input gates, relative to exp(m_t)."""
+        whole, between = self._log_decay
+        if self._log_i is not None:
+            whole = whole + self._m_before - self.m
+            between = between + self._log_i[..., None, :] - self.m[..., None]
+        return jnp.exp(whole), jnp.exp(between)
+
+    def _of_sequence(self, state, reset_state):
+        """Returns at each step what comes from the state before its sequence."""
+        if self._sequence is None:
+            return state
+        is_first = masks.expand_right(self._sequence == 0, state.ndim)
+        return jnp.where(is_first, state, reset_state)
+
+    def _read_before(self, q):
+        """Returns S q of the state before the sequence of each step."""
+        states = [self._state.S]
+        if self._reset_state is not None:
+            states.append(self._reset_state.S)
+        found = [jnp.einsum("...vk,...tk->...tv", S, q) for S in states]
+        return self._of_sequence(found[0], found[-1])
+
+    def _changes(self, v, beta):
+        """Returns u_t, by a triangular system."""
+        w, W = self._decay
+        products = jnp.einsum("...tk,...jk->...tj", self.k, self.k)
+        steps = beta.shape[-1]
+        L = beta[..., None] * jnp.tril(W * products, -1) + jnp.eye(steps, dtype=W.dtype)
+        right = v - (beta * w)[..., None] * self._read_before(self.k)
+        L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
+        return solve_triangular(L, right, lower=True, unit_diagonal=True)
+
+    def reads(self) -> tuple[jax.Array, jax.Array | None]:
+        """Returns S_t q_t of all steps, `(steps, *batch, heads, values)`, and m.
+
+        A step that holds the state reads the state that it would have had.
+        """
+        found, m = self._read(self._q), self.m
+        if self._update is not None:
+            changed = self._as_if_changed(found, m)
+            moves = self._update
+            found = jnp.where(moves[..., None], found, changed[0])
+            m = None if m is None else jnp.where(moves, m, changed[1])
+        found = self._marked(found, 1)
+        return jnp.moveaxis(found, -2, 0), None if m is None else _time_first(m)
+
+    def _marked(self, values, axes, take=lambda leaf, axis: leaf):
+        """Returns NaN in place of values of steps that are not finite.
+
+        Args:
+          values: `(*batch, heads, steps, ...)`.
+          axes: number of axes after that of the steps.
+          take: chooses steps.
+        """
+        if self._spoiled is None:
+            return values
+        spoiled = take(self._spoiled, -1)
+        spoiled = masks.expand_right(spoiled, spoiled.ndim + axes)
+        return jnp.where(spoiled, jnp.nan, values)
+
+    def _read(self, q):
+        """Returns S_t q_t of the states after all steps."""
+        w, W = self._decay
+        products = jnp.einsum("...tk,...jk->...tj", q, self.k)
+        found = w[..., None] * self._read_before(q)
+        return found + jnp.einsum("...tj,...jv->...tv", W * products, self.u)
+
+    def _as_if_changed(self, found, m):
+        """Returns what a step of the given updates reads from the state after it."""
+        _, k, v, log_alpha, beta, log_i = self._given
+        if log_i is not None:
+            m_next = jnp.maximum(log_alpha + m, log_i)
+            log_alpha = log_alpha + m - m_next
+            v = jnp.exp(log_i - m_next)[..., None] * v
+            m = m_next
+        alpha = jnp.exp(log_alpha)[..., None]
+        if beta is not None:
+            v = v - beta[..., None] * alpha * self._read(k)
+        return alpha * found + v * (k * self._q).sum(-1, keepdims=True), m
+
+    def states(self) -> MatrixState:
+        """Returns the states after all steps, `(steps, *batch, heads, ...)`."""
+        w, W = self._decay
+        before = self._state.S[..., None, :, :]
+        if self._sequence is not None:
+            before = self._of_sequence(before, self._reset_state.S[..., None, :, :])
+        S = w[..., None, None] * before
+        S = S + jnp.einsum("...tj,...jv,...jk->...tvk", W, self.u, self.k)
+        S = self._marked(S, 2)
+        m = None if self.m is None else _time_first(self.m)
+        return MatrixState(jnp.moveaxis(S, -3, 0), m)
+
+    def last(self) -> MatrixState:
+        """Returns the state after the last step."""
+        return self._at(lambda leaf, axis: jax.lax.index_in_dim(leaf, -1, axis))
+
+    def at(self, index: jax.Array) -> MatrixState:
+        """Returns the state after the step `index`, `(*batch,)`, of each row."""
+
+        def take(leaf, axis):
+            place = masks.expand_right(index, leaf.ndim)
+            return jnp.take_along_axis(leaf, place, axis)
+
+        return self._at(take)
+
+    def _at(self, take):
+        w, W = self._decay
+        before = self._state.S
+        if self._sequence is not None:
+            is_first = take(self._sequence, -1)[..., None] == 0
+            before = jnp.where(is_first, before, self._reset_state.S)
+        S = take(w, -1)[..., None] * before
+        weights = jnp.swapaxes(take(W, -2), -1, -2)
+        S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
+        S = self._marked(S[..., None, :, :], 2, take)[..., 0, :, :]
+        return MatrixState(S, None if self.m is None else take(self.m, -1)[..., 0])
+
+
+def _time_last(gate):
+    return None if gate is None else jnp.moveaxis(gate, 0, -1)
+
+
+def _time_first(gate):
+    return jnp.moveaxis(gate, -1, 0)
+
+
+def _time_last_but_one(vectors):
+    return jnp.moveaxis(vectors, 0, -2)
