@@ -1,0 +1,162 @@
+"""Memories that are written by the delta rule: DeltaNet, and with a gate."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.cells.gates import param
+from rnncells.cells.matrix import MatrixRNNCellBase, by_head
+from rnncells.recurrence.matrix_state import OuterUpdate
+
+
+def _initial_decay_bias(key, shape, dtype=jnp.float32):
+    """Draws b with softplus(b) in [0.001, 0.1), uniform in its logarithm."""
+    low, high = jnp.log(0.001), jnp.log(0.1)
+    dt = jnp.exp(jax.random.uniform(key, shape, dtype, low, high))
+    return dt + jnp.log(-jnp.expm1(-dt))  # the inverse of softplus
+
+
+class DeltaNetCell(MatrixRNNCellBase):
+    """A matrix memory that is written by the delta rule.
+
+    One step of each head computes::
+
+        q_t = norm(silu(W_q x_t))
+        k_t = norm(silu(W_k x_t))
+        v_t = silu(W_v x_t)
+        β_t = σ(w_β x_t)
+        S_t = S_{t-1} (I - β_t k_t k_tᵀ) + β_t v_t k_tᵀ
+        o_t = S_t q_t
+
+        norm(z) = z / √(z · z + epsilon)
+
+    The carry is S_t, `(*batch, heads, d, d)` with d = features / num_heads. The output
+    is o_t of all heads, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.DeltaNetCell(features=4, num_heads=2), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> carry.shape, y.shape
+    ((2, 2, 2, 2), (2, 4))
+
+    Attributes:
+      features: width of the output, an int.
+      num_heads: number of heads, which divides `features`. Default: 1.
+      kernel_init: initializer of the kernels. Default: LeCun normal.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      epsilon: constant added to the square of the norm. Default: 1e-6.
+      negative_eigenvalues: whether β_t = 2 σ(w_β x_t), so that I - β_t k_t k_tᵀ has
+        eigenvalues in (-1, 1). Default: False.
+
+    Raises:
+      ValueError: `num_heads` does not divide `features`.
+
+    Reference: Yang et al., 2024, https://arxiv.org/abs/2406.06484, section 2.2 and
+    figure 1; Schlag et al., 2021, https://arxiv.org/abs/2102.11174. The paper's layer
+    also has a short causal convolution before silu, and a norm and a product after
+    o_t, which are modules around this cell. The authors' later code divides q_t by √d.
+    Negative eigenvalues: Grazzi et al., 2025, https://arxiv.org/abs/2411.12537.
+    """
+
+    features: int
+    num_heads: int = 1
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    epsilon: float = 1e-6
+    negative_eigenvalues: bool = False
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        heads, d = self.num_heads, self.features // self.num_heads
+        return (heads, d, d)
+
+    def setup(self):
+        options = {"kernel_init": self.kernel_init, "use_bias": False}
+        self.gates("q", "k", "v", **options)
+        self.gates("beta", features=self.num_heads, **options)
+
+    def project(self, inputs):
+        qkv = nn.silu(self.affine(inputs, "q", "k", "v"))
+        return *jnp.split(qkv, 3, axis=-1), self.affine(inputs, "beta")
+
+    def update(self, projected):
+        q, k, v, beta = projected[:4]
+        q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
+        q, k = (self._normed(x) for x in (q, k))
+        beta = nn.sigmoid(beta) * (2 if self.negative_eigenvalues else 1)
+        return OuterUpdate(q, k, beta[..., None] * v, jnp.zeros_like(beta), beta)
+
+    def output(self, read, m, projected):
+        return read.reshape(*read.shape[:-2], self.features)
+
+    def _normed(self, x: jax.Array) -> jax.Array:
+        return x * jax.lax.rsqrt((x * x).sum(-1, keepdims=True) + self.epsilon)
+
+
+class GatedDeltaNetCell(DeltaNetCell):
+    """A matrix memory that decays, and is written by the delta rule.
+
+    One step of each head computes, with the q_t, k_t, v_t and β_t of `DeltaNetCell`::
+
+        α_t = exp(-exp(a) softplus(w_α x_t + b_α))
+        S_t = α_t S_{t-1} (I - β_t k_t k_tᵀ) + β_t v_t k_tᵀ
+        o_t = S_t q_t
+
+    The carry is S_t, `(*batch, heads, d, d)` with d = features / num_heads. The output
+    is o_t of all heads, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.GatedDeltaNetCell(features=4, num_heads=2), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> carry.shape, y.shape
+    ((2, 2, 2, 2), (2, 4))
+
+    Attributes, in addition to those of `DeltaNetCell` (`features`, `num_heads`,
+    `kernel_init`, `dtype`, `param_dtype`, `carry_init`, `epsilon`,
+    `negative_eigenvalues`):
+      decay_init: initializer of a, `(num_heads,)`. Default: the logarithm of a uniform
+        number in [0, 16), as in the authors' code.
+      decay_bias_init: initializer of b_α. Default: softplus(b_α) is between 0.001 and
+        0.1, uniform in its logarithm, as in the authors' code.
+
+    Raises:
+      ValueError: `num_heads` does not divide `features`.
+
+    Reference: Yang et al., 2025, https://arxiv.org/abs/2412.06464, equation 10; α_t as
+    in Mamba2 (Dao and Gu, 2024). The paper's layer also has a short causal convolution
+    before silu, and a gated norm and a product after o_t, which are modules around this
+    cell. The authors' code divides q_t by √d.
+    """
+
+    decay_init: Initializer = initializers.log_of_uniform(0.0, 16.0)
+    decay_bias_init: Initializer = _initial_decay_bias
+
+    def setup(self):
+        super().setup()
+        self.gates(
+            "alpha",
+            features=self.num_heads,
+            kernel_init=self.kernel_init,
+            bias_init=self.decay_bias_init,
+        )
+        self.a = param(self, "a", self.decay_init, (self.num_heads,))
+
+    def project(self, inputs):
+        alpha = self.affine(inputs, "alpha")
+        return *super().project(inputs), alpha
+
+    def update(self, projected):
+        update = super().update(projected)
+        alpha = projected[4]
+        log_alpha = -jnp.exp(self.a.astype(alpha.dtype)) * nn.softplus(alpha)
+        return update._replace(log_alpha=log_alpha)

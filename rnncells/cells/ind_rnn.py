@@ -1,0 +1,81 @@
+"""The recurrent cell with independent units."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.gates import ElementwiseAffine
+
+
+class IndRNNCell(RNNCellBase):
+    """Independently recurrent cell: each unit sees itself and the inputs only.
+
+    One step computes::
+
+        h_t = relu(W x_t + u ⊙ h_{t-1} + b)
+
+    The carry and the output are both h_t, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.IndRNNCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      activation_fn: activation function, relu in the equation. Default: relu.
+      kernel_init: initializer of W, `(features_in, features)`. Default: LeCun normal.
+      recurrent_init: initializer of u, `(features,)`. To keep relu from exploding over
+        T steps, draw from [0, 2^(1/T)). Default: uniform in [0, 1).
+      bias_init: initializer of b. Default: zeros.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      use_bias: whether there is a bias. Default: True.
+
+    Reference: Li et al., 2018, https://arxiv.org/abs/1803.04831, equation 2; section
+    4.1 for the ranges of u. The parameter u is `h/kernel`.
+    """
+
+    features: int | None
+    activation_fn: Callable[[jax.Array], jax.Array] = nn.relu
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    recurrent_init: Initializer = nn.initializers.uniform(1.0)
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    use_bias: bool = True
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates(
+            "i",
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+        )
+        self.h = ElementwiseAffine(
+            kernel_init=self.recurrent_init,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+        )
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        h = carry
+        h = self.activation_fn(projected + self.h(h))
+        return h, h

@@ -1,0 +1,274 @@
+"""Liquid cells, whose time constants depend on the inputs: LTC, and CfC."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.checks import check_choice, check_count
+from rnncells.cells.gates import param
+
+Mode = Literal["default", "pure", "no_gate"]
+
+
+def lecun_tanh(x: jax.Array) -> jax.Array:
+    """Returns 1.7159 tanh(0.666 x), the activation function of LeCun et al. (1998)."""
+    return 1.7159 * jnp.tanh(0.666 * x)
+
+
+def with_elapsed(inputs: Any) -> tuple[jax.Array, Any]:
+    """Returns the inputs, and the time since the step before, `(*batch, 1)` or 1."""
+    if not isinstance(inputs, tuple):
+        return inputs, 1.0
+    x, elapsed = inputs
+    return x, elapsed if elapsed.ndim == x.ndim else elapsed[..., None]
+
+
+class CfCCell(RNNCellBase):
+    """Closed-form continuous-time cell.
+
+    One step computes, with Δ_t, the time since the step before::
+
+        s_t = a(W_i x_t + W_h h_{t-1} + b)
+        f_t = σ((W_a s_t + b_a) Δ_t + W_b s_t + b_b)
+        g_t = tanh(W_g s_t + b_g)
+        u_t = tanh(W_u s_t + b_u)
+        h_t = (1 - f_t) ⊙ g_t + f_t ⊙ u_t
+
+    where s_t, the backbone, can have more layers. With `mode='no_gate'`, h_t = g_t +
+    f_t ⊙ u_t. With `mode='pure'`, the closed form of the differential equation::
+
+        g_t = W_g s_t + b_g
+        h_t = A - A ⊙ exp(-Δ_t (|w_τ| + |g_t|)) ⊙ g_t
+
+    The inputs are x_t, or a pair (x_t, Δ_t) with Δ_t of the shape `(*batch,)`; without
+    it, Δ_t is 1. The carry and the output are both h_t, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.CfCCell(features=4), (jnp.ones((2, 3)), jnp.array([1., 0.5]))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      mode: `'default'`, `'no_gate'` or `'pure'`. Default: `'default'`.
+      backbone_features: width of each layer of the backbone. Default: 128.
+      backbone_layers: number of layers of the backbone, at least 1. Default: 1.
+      activation_fn: activation function a of the backbone. Default: 1.7159 tanh(0.666
+        x), as in the authors' code.
+      kernel_init: initializer of the kernels. Default: Glorot uniform.
+      bias_init: initializer of the biases. Default: zeros.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+
+    Raises:
+      ValueError: `mode` is another value, or a count is less than 1.
+
+    Reference: Hasani et al., 2022, https://doi.org/10.1038/s42256-022-00556-7, equation
+    3 and figure 1; the modes and the order of f_t are those of the authors' package,
+    `ncps`. W_i and W_h are one kernel there.
+    """
+
+    features: int | None
+    mode: Mode = "default"
+    backbone_features: int = 128
+    backbone_layers: int = 1
+    activation_fn: Callable[[jax.Array], jax.Array] = lecun_tanh
+    kernel_init: Initializer = nn.initializers.glorot_uniform()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def __post_init__(self):
+        check_choice("CfCCell", "mode", self.mode, Mode)
+        check_count("CfCCell", "backbone_features", self.backbone_features)
+        check_count("CfCCell", "backbone_layers", self.backbone_layers)
+        super().__post_init__()
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    @property
+    def _later(self) -> list[str]:
+        """Names of the layers of the backbone after the first."""
+        return [f"s{k}" for k in range(1, self.backbone_layers)]
+
+    def setup(self):
+        options = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
+        of_backbone = {"features": self.backbone_features, **options}
+        self.gates("i", **of_backbone)
+        self.gates("h", **of_backbone | {"use_bias": False})
+        if self._later:
+            self.gates(*self._later, **of_backbone)
+        self.gates(*("g",) if self.mode == "pure" else ("g", "u", "a", "b"), **options)
+        if self.mode == "pure":
+            shape = (self.features,)
+            self.w_tau = param(self, "w_tau", nn.initializers.zeros_init(), shape)
+            self.A = param(self, "A", nn.initializers.ones_init(), shape)
+
+    def project(self, inputs):
+        x, elapsed = with_elapsed(inputs)
+        return self.affine(x, "i"), jnp.broadcast_to(elapsed, (*x.shape[:-1], 1))
+
+    def recur(self, carry, projected):
+        h, (xs, elapsed) = carry, projected
+        s = self.activation_fn(self.affine(h, "h") + xs)
+        for name in self._later:
+            s = self.activation_fn(self.affine(s, name))
+        h = self._pure(s, elapsed) if self.mode == "pure" else self._gated(s, elapsed)
+        return h, h
+
+    def _pure(self, s, elapsed):
+        g = self.affine(s, "g")
+        w_tau, A = (w.astype(g.dtype) for w in (self.w_tau, self.A))
+        return A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
+
+    def _gated(self, s, elapsed):
+        g, u, a, b = jnp.split(self.affine(s, "g", "u", "a", "b"), 4, axis=-1)
+        f = nn.sigmoid(a * elapsed + b)
+        g = jnp.tanh(g)
+        u = jnp.tanh(u)
+        return g + f * u if self.mode == "no_gate" else (1 - f) * g + f * u
+
+
+class LTCCell(RNNCellBase):
+    """Liquid time-constant cell: neurons with leaks and conductance-based synapses.
+
+    The potential v of neuron i follows, with synapses from all neurons and inputs j::
+
+        s_ji = w_ji σ(γ_ji (v_j - μ_ji))
+        cm_i dv_i/dt = gleak_i (vleak_i - v_i) + Σ_j s_ji (E_ji - v_i)
+
+    One step solves the equation over the time Δ_t since the step before, by `unfolds`
+    semi-implicit steps of δ = Δ_t / unfolds::
+
+        v_i = (cm_i / δ v_i + gleak_i vleak_i + Σ_j s_ji E_ji)
+              / (cm_i / δ + gleak_i + Σ_j s_ji)
+
+    cm, gleak and w are the softplus of their parameters. The inputs are x_t, or a pair
+    (x_t, Δ_t) with Δ_t of the shape `(*batch,)`; without it, Δ_t is 1. The carry and
+    the output are both v, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.LTCCell(features=4), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of neurons, an int.
+      unfolds: number of steps of the solver. Default: 6.
+      positive_fn: function that makes parameters positive. Default: softplus.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      epsilon: constant added to the denominator. Default: 1e-8.
+
+    Raises:
+      ValueError: `unfolds` is less than 1.
+
+    Reference: Hasani et al., 2021, https://arxiv.org/abs/2006.04439, equation 3 (the
+    solver) with the synapses of equation 2 of Lechner et al., 2020,
+    https://doi.org/10.1038/s42256-020-00237-3. Initial values are those of the authors'
+    package, `ncps`, with all neurons connected; there, inputs and outputs also have
+    element-wise affine maps, and positivity by clipping is the default.
+    """
+
+    features: int
+    unfolds: int = 6
+    positive_fn: Callable[[jax.Array], jax.Array] = nn.softplus
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    epsilon: float = 1e-8
+
+    num_feature_dims = 1
+
+    def __post_init__(self):
+        check_count("LTCCell", "unfolds", self.unfolds)
+        super().__post_init__()
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        shape, between = (self.features,), initializers.between
+        self.cm = param(self, "cm", between(0.4, 0.6), shape)
+        self.gleak = param(self, "gleak", between(0.001, 1.0), shape)
+        self.vleak = param(self, "vleak", between(-0.2, 0.2), shape)
+        options = {"features": self.features, "param_dtype": self.param_dtype}
+        self.h = Synapses(**options)
+        self.i = Synapses(**options)
+
+    def project(self, inputs):
+        x, elapsed = with_elapsed(inputs)
+        driven, conductance = self._synapses(self.i, x)
+        elapsed = jnp.broadcast_to(elapsed, (*x.shape[:-1], 1)).astype(driven.dtype)
+        return driven, conductance, elapsed / self.unfolds
+
+    def recur(self, carry, projected):
+        v, (driven_x, conductance_x, delta) = carry, projected
+        cm, gleak, vleak = (
+            w.astype(driven_x.dtype)
+            for w in (
+                self.positive_fn(self.cm),
+                self.positive_fn(self.gleak),
+                self.vleak,
+            )
+        )
+        for _ in range(self.unfolds):
+            driven, conductance = self._synapses(self.h, v)
+            above = cm / delta * v + gleak * vleak + driven + driven_x
+            below = cm / delta + gleak + conductance + conductance_x
+            v = above / (below + self.epsilon)
+        return v, v
+
+    def _synapses(self, synapses: "Synapses", v: jax.Array) -> tuple[Any, Any]:
+        """Returns Σ_j s_ji E_ji and Σ_j s_ji."""
+        w, gamma, mu, E = synapses(v.shape[-1])
+        w = self.positive_fn(w)
+        v, w, gamma, mu, E = nn.dtypes.promote_dtype(
+            v, w, gamma, mu, E, dtype=self.dtype
+        )
+        s = w * nn.sigmoid(gamma * (v[..., None] - mu))
+        return (s * E).sum(-2), s.sum(-2)
+
+
+class Synapses(nn.Module):
+    """The parameters of synapses from all inputs to all neurons.
+
+    Attributes:
+      features: number of neurons.
+      param_dtype: dtype of the parameters.
+    """
+
+    features: int
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, features_in: int) -> tuple[jax.Array, ...]:
+        shape, between = (features_in, self.features), initializers.between
+        return (
+            param(self, "w", between(0.001, 1.0), shape),
+            param(self, "gamma", between(3.0, 8.0), shape),
+            param(self, "mu", between(0.3, 0.8), shape),
+            param(self, "E", _random_sign, shape),
+        )
+
+
+def _random_sign(key, shape, dtype=jnp.float32):
+    return jax.random.rademacher(key, shape, dtype)

@@ -1,0 +1,242 @@
+"""Linear recurrent units: with complex eigenvalues, and with real gates."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.cells.checks import check_count
+from rnncells.cells.gates import param
+from rnncells.cells.linear import LinearRNNCellBase
+
+
+def _radius(key, shape, dtype, low, high):
+    """Draws radii of points that are uniform on a ring between two radii."""
+    return jnp.sqrt(jax.random.uniform(key, shape, dtype, low**2, high**2))
+
+
+def _initial_nu(low, high):
+    def init(key, shape, dtype=jnp.float32):
+        return jnp.log(-jnp.log(_radius(key, shape, dtype, low, high)))
+
+    return init
+
+
+def _initial_log_decay(low, high, c):
+    """Λ with exp(-c softplus(Λ)) on the ring."""
+
+    def init(key, shape, dtype=jnp.float32):
+        decay = -jnp.log(_radius(key, shape, dtype, low, high)) / c
+        return jnp.log(jnp.expm1(decay))
+
+    return init
+
+
+class LRUCell(LinearRNNCellBase):
+    """Linear recurrent unit: a diagonal matrix of complex eigenvalues.
+
+    One step computes::
+
+        λ = exp(-exp(ν) + i exp(θ))
+        s_t = λ ⊙ s_{t-1} + exp(γ) ⊙ (B x_t)
+        y_t = Re(C s_t) + D x_t
+
+    The carry is s_t, complex, `(*batch, state_features)`. The output is y_t,
+    `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.LRUCell(features=4, state_features=5), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> carry.dtype, y.shape
+    (dtype('complex64'), (2, 4))
+
+    Attributes:
+      features: width of the output, an int.
+      state_features: number of complex numbers in the state; None: `features`.
+        Default: None.
+      min_radius: smallest |λ| at the start, at least 0. Default: 0.
+      max_radius: largest |λ| at the start, at most 1. Default: 1.
+      max_phase: largest phase of λ at the start, in radians. Default: 6.28.
+      dtype: dtype of the computation; None promotes inputs and parameters. The state is
+        computed in float32 or float64. Default: None.
+      param_dtype: dtype of the parameters. The carry is complex64, or complex128 for
+        float64. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      skip: whether there is D. Default: True.
+
+    Raises:
+      ValueError: `state_features` is less than 1, or the radii are not
+        0 <= min_radius < max_radius <= 1.
+
+    Reference: Orvieto et al., 2023, https://arxiv.org/abs/2303.06349, equations 1 and 7
+    and lemma 3.2. γ starts at log √(1 - |λ|²). B and C start as in the paper: complex
+    normal, with variances 1/features_in and 2/state_features. In the paper, and here, D
+    is a matrix; common implementations have a vector.
+    """
+
+    features: int
+    state_features: int | None = None
+    min_radius: float = 0.0
+    max_radius: float = 1.0
+    max_phase: float = 6.28
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    skip: bool = True
+
+    num_feature_dims = 1
+
+    def __post_init__(self):
+        if self.state_features is not None:
+            check_count("LRUCell", "state_features", self.state_features)
+        if not 0 <= self.min_radius < self.max_radius <= 1:
+            raise ValueError(
+                "`min_radius` and `max_radius` of LRUCell must be 0 <= min_radius < "
+                f"max_radius <= 1, got {self.min_radius} and {self.max_radius}."
+            )
+        super().__post_init__()
+
+    @property
+    def _states(self) -> int:
+        return self.state_features or self.features
+
+    def carry_shape(self, input_shape):
+        dtype = jnp.result_type(jnp.dtype(self.param_dtype), jnp.complex64)
+        return jax.ShapeDtypeStruct((self._states,), dtype)
+
+    def setup(self):
+        N, radii = self._states, (self.min_radius, self.max_radius)
+        self.nu = param(self, "nu", _initial_nu(*radii), (N,))
+        phase = initializers.log_of_uniform(0.0, self.max_phase)
+        self.theta = param(self, "theta", phase, (N,))
+        self.gamma = param(self, "gamma", lambda *_: self._initial_gamma(), (N,))
+        scale = nn.initializers.variance_scaling
+        half = scale(0.5, "fan_in", "normal")
+        self.gates("B_re", "B_im", features=N, kernel_init=half, use_bias=False)
+        whole = scale(1.0, "fan_in", "normal")
+        self.gates("C_re", "C_im", kernel_init=whole, use_bias=False)
+        if self.skip:
+            self.gates("D", use_bias=False)
+
+    def _initial_gamma(self) -> jax.Array:
+        """Returns log √(1 - |λ|²)."""
+        return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(self.nu)))
+
+    def project(self, inputs):
+        Bx = jax.lax.complex(*self._halves(self.affine(inputs, "B_re", "B_im")))
+        return Bx, self.affine(inputs, "D") if self.skip else None
+
+    def coefficients(self, projected):
+        Bx, _ = projected
+        nu, theta, gamma = (self._real(x) for x in (self.nu, self.theta, self.gamma))
+        decay = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
+        return decay, jnp.exp(gamma) * Bx
+
+    def output(self, carry, projected):
+        s, (_, Dx) = carry, projected
+        y = self.affine(s.real, "C_re") - self.affine(s.imag, "C_im")
+        return y if Dx is None else y + Dx
+
+    def _halves(self, x: jax.Array) -> list[jax.Array]:
+        return jnp.split(self._real(x), 2, axis=-1)
+
+    def _real(self, x: jax.Array) -> jax.Array:
+        """Returns an array in a precision that has complex numbers."""
+        return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+class RGLRUCell(LinearRNNCellBase):
+    """Real-gated linear recurrent unit (RG-LRU), of Griffin.
+
+    One step computes::
+
+        r_t = σ(W_a x_t + b_a)
+        i_t = σ(W_x x_t + b_x)
+        a_t = exp(-c softplus(Λ) ⊙ r_t)
+        h_t = a_t ⊙ h_{t-1} + √(1 - a_t²) ⊙ (i_t ⊙ x_t)
+
+    with c = 8. The inputs have as many features as the state. The carry and the output
+    are both h_t, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.RGLRUCell(features=4), jnp.ones((2, 4))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes:
+      features: number of units, and width of the inputs; None takes the width of the
+        carry.
+      kernel_init: initializer of W_a and W_x. Default: LeCun normal.
+      bias_init: initializer of b_a and b_x. Default: zeros.
+      min_radius: smallest a_t at the start, where r_t = 1. Default: 0.9.
+      max_radius: largest a_t at the start, where r_t = 1. Default: 0.999.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      num_heads: number of diagonal blocks of W_a and W_x, which divides `features`.
+        Default: 1.
+
+    Raises:
+      ValueError: `num_heads` does not divide `features`; the inputs have another width.
+
+    Reference: De et al., 2024, https://arxiv.org/abs/2402.19427, equations 1 to 4;
+    log a_t as in their appendix A. Different in the authors' code: the first step after
+    a reset has 1 in place of √(1 - a_t²), the radii are those of a_t where r_t = 1/c,
+    and W_a and W_x always have blocks.
+    """
+
+    features: int | None
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    min_radius: float = 0.9
+    max_radius: float = 0.999
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    num_heads: int = 1
+
+    num_feature_dims = 1
+
+    _c = 8.0
+
+    def __post_init__(self):
+        if not 0 < self.min_radius < self.max_radius < 1:
+            raise ValueError(
+                "`min_radius` and `max_radius` of RGLRUCell must be 0 < min_radius < "
+                f"max_radius < 1, got {self.min_radius} and {self.max_radius}."
+            )
+        super().__post_init__()
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates(
+            *("a", "x"),
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            num_heads=self.num_heads,
+        )
+        init = _initial_log_decay(self.min_radius, self.max_radius, self._c)
+        self.Lambda = param(self, "Lambda", init, (self.features,))
+
+    def project(self, inputs):
+        if inputs.shape[-1] != self.features:
+            raise ValueError(
+                "The inputs of RGLRUCell must have as many features as the cell, "
+                f"{self.features}, got {inputs.shape[-1]}. Apply nn.Dense before it."
+            )
+        return self.affine(inputs, "a", "x"), inputs
+
+    def coefficients(self, projected):
+        ax, x = projected
+        r, i = jnp.split(nn.sigmoid(ax), 2, axis=-1)
+        log_a = -self._c * nn.softplus(self.Lambda.astype(r.dtype)) * r
+        # 1 - a²
+        rest = -jnp.expm1(2 * log_a)
+        return jnp.exp(log_a), jnp.sqrt(rest) * (i * x)

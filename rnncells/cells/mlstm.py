@@ -1,0 +1,149 @@
+"""The LSTM with a matrix memory of the extended LSTM (xLSTM)."""
+
+from typing import Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.typing import Dtype, Initializer
+
+from rnncells import initializers
+from rnncells.cells.checks import check_choice
+from rnncells.cells.matrix import MatrixRNNCellBase, by_head
+from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
+
+ForgetGate = Literal["sigmoid", "exp"]
+
+
+class MLSTMCell(MatrixRNNCellBase):
+    """LSTM with a matrix memory and exponential gates (mLSTM of xLSTM).
+
+    One step of each head, with d = features / num_heads, computes::
+
+        q_t = W_q x_t + b_q
+        k_t = (W_k x_t + b_k) / √d
+        v_t = W_v x_t + b_v
+        i_t = exp(ĩ_t),  ĩ_t = w_i x_t + b_i
+        f_t = σ(f̃_t),  f̃_t = w_f x_t + b_f
+        o_t = σ(W_o x_t + b_o)
+        C_t = f_t C_{t-1} + i_t v_t k_tᵀ
+        n_t = f_t n_{t-1} + i_t k_t
+        h_t = o_t ⊙ C_t q_t / max(|n_t · q_t|, 1)
+
+    C and n are stored relative to exp(m_t), the stabilizer state, as C_t exp(-m_t) and
+    n_t exp(-m_t)::
+
+        m_t = max(log f_t + m_{t-1}, ĩ_t)
+
+    The carry is (C, n, m), with the shapes `(*batch, heads, d, d)`, `(*batch, heads,
+    d)` and `(*batch, heads)`. The output is h_t, `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.MLSTMCell(features=4, num_heads=2), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> ((C, n, m), y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> C.shape, y.shape
+    ((2, 2, 2, 2), (2, 4))
+
+    Attributes:
+      features: width of the output, an int.
+      num_heads: number of heads, which divides `features`. Default: 1.
+      kernel_init: initializer of W_q, W_k, W_v and W_o, each `(features_in, features)`.
+        Default: LeCun normal.
+      bias_init: initializer of b_q, b_k, b_v and b_o. Default: zeros.
+      gate_kernel_init: initializer of w_i and w_f, each `(features_in, num_heads)`.
+        Default: zeros, as in the authors' code.
+      input_gate_bias_init: initializer of b_i. Default: normal with a standard
+        deviation of 0.1, as in the authors' code.
+      forget_gate_bias_init: initializer of b_f. Default: evenly spaced from 3 to 6, as
+        in the authors' code.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+      use_bias: whether q, k, v and o have biases. Default: True.
+      forget_gate: `'sigmoid'`, or `'exp'` for f_t = exp(f̃_t). Default: `'sigmoid'`.
+      output_gate: whether there is o_t; without it, o_t = 1. Default: True.
+
+    Raises:
+      ValueError: `forget_gate` is another value, or `num_heads` does not divide
+        `features`.
+
+    Reference: Beck et al., 2024, https://arxiv.org/abs/2405.04517, equations 19 to 27;
+    the stabilized form is in their appendix A.3. Different in the paper: b_k is not
+    divided by √d. The authors' code adds 1e-6 to the denominator of h_t.
+    """
+
+    features: int
+    num_heads: int = 1
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    bias_init: Initializer = nn.initializers.zeros_init()
+    gate_kernel_init: Initializer = nn.initializers.zeros_init()
+    input_gate_bias_init: Initializer = nn.initializers.normal(0.1)
+    forget_gate_bias_init: Initializer = initializers.linspace(3.0, 6.0)
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+    use_bias: bool = True
+    forget_gate: ForgetGate = "sigmoid"
+    output_gate: bool = True
+
+    num_feature_dims = 1
+
+    def __post_init__(self):
+        check_choice("MLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
+        super().__post_init__()
+
+    def carry_shape(self, input_shape):
+        heads, d = self.num_heads, self.features // self.num_heads
+        return (heads, d, d), (heads, d), (heads,)
+
+    def setup(self):
+        self.gates(
+            *("q", "k", "v", "o") if self.output_gate else ("q", "k", "v"),
+            kernel_init=self.kernel_init,
+            bias_init=self.bias_init,
+            use_bias=self.use_bias,
+        )
+        for name, bias_init in (
+            ("i", self.input_gate_bias_init),
+            ("f", self.forget_gate_bias_init),
+        ):
+            self.gates(
+                name,
+                features=self.num_heads,
+                kernel_init=self.gate_kernel_init,
+                bias_init=bias_init,
+            )
+
+    def project(self, inputs):
+        q, k, v = jnp.split(self.affine(inputs, "q", "k", "v"), 3, axis=-1)
+        i, f = jnp.split(self.affine(inputs, "i", "f"), 2, axis=-1)
+        o = nn.sigmoid(self.affine(inputs, "o")) if self.output_gate else None
+        return q, k, v, i, f, o
+
+    def update(self, projected):
+        q, k, v, i, f, _ = projected
+        q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
+        k = k / k.shape[-1] ** 0.5
+        log_f = nn.log_sigmoid(f) if self.forget_gate == "sigmoid" else f
+        # n is the last row of the memory: its value is always 1.
+        v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
+        return OuterUpdate(q, k, v, log_f, log_i=i)
+
+    def output(self, read, m, projected):
+        *_, o = projected
+        Cq, nq = read[..., :-1], read[..., -1:]
+        # Cq / max(|nq|, exp(-m)), where exp(-m) can overflow.
+        scale = jnp.exp(jnp.minimum(m, 0))[..., None]
+        least = jnp.exp(-jnp.maximum(m, 0))[..., None]
+        h = scale * Cq / jnp.maximum(scale * jnp.abs(nq), least)
+        h = h.reshape(*h.shape[:-2], self.features)
+        return h if o is None else o * h
+
+    def to_state(self, carry):
+        C, n, m = carry
+        return MatrixState(jnp.concatenate([C, n[..., None, :]], -2), m)
+
+    def to_carry(self, state):
+        S, m = state
+        return S[..., :-1, :], S[..., -1, :], m

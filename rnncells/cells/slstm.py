@@ -1,0 +1,99 @@
+"""The LSTM with exponential gates of the extended LSTM (xLSTM)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.typing import Initializer
+
+from rnncells import initializers
+from rnncells.cells.checks import check_choice
+from rnncells.cells.dense import DenseCell
+from rnncells.cells.mlstm import ForgetGate
+
+
+class SLSTMCell(DenseCell):
+    """LSTM with exponential gates and a normalizer (sLSTM of xLSTM).
+
+    One step computes::
+
+        z_t = tanh(W_iz x_t + W_hz h_{t-1} + b_hz)
+        i_t = exp(ĩ_t),  ĩ_t = W_ii x_t + W_hi h_{t-1} + b_hi
+        f_t = σ(f̃_t),  f̃_t = W_if x_t + W_hf h_{t-1} + b_hf
+        o_t = σ(W_io x_t + W_ho h_{t-1} + b_ho)
+        c_t = f_t ⊙ c_{t-1} + i_t ⊙ z_t
+        n_t = f_t ⊙ n_{t-1} + i_t
+        h_t = o_t ⊙ c_t / n_t
+
+    c and n are stored relative to exp(m_t), the stabilizer state, as c_t exp(-m_t) and
+    n_t exp(-m_t)::
+
+        m_t = max(log f_t + m_{t-1}, ĩ_t)
+
+    The carry is (c_t, n_t, m_t, h_t), the output is h_t; all have the shape
+    `(*batch, features)`.
+
+    >>> import jax, jax.numpy as jnp, rnncells
+    >>> cell, x = rnncells.SLSTMCell(features=4, num_heads=2), jnp.ones((2, 3))
+    >>> carry = cell.initialize_carry(jax.random.key(0), x)
+    >>> ((c, n, m, h), y), params = cell.init_with_output(jax.random.key(1), carry, x)
+    >>> y.shape
+    (2, 4)
+
+    Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
+    `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
+    `param_dtype`, `carry_init`):
+      num_heads: number of heads, which divides `features`. The units of a head see
+        only each other: recurrent kernels are block-diagonal, and are stored as
+        `(num_heads, features / num_heads, features / num_heads)`. Default: 1.
+      forget_gate_bias_init: initializer of b_hf. Default: evenly spaced from 3 to 6.
+      forget_gate: `'sigmoid'`, or `'exp'` for f_t = exp(f̃_t). Default: `'sigmoid'`.
+
+    Raises:
+      ValueError: `forget_gate` is another value, or `num_heads` does not divide
+        `features`.
+
+    Reference: Beck et al., 2024, https://arxiv.org/abs/2405.04517, equations 8 to 18.
+    Where n_{t-1} is 0, as in the initial carry, m_t is ĩ_t, as in the authors' code.
+    Different there: recurrent kernels start at 0.
+    """
+
+    num_heads: int = 1
+    forget_gate_bias_init: Initializer = initializers.linspace(3.0, 6.0)
+    forget_gate: ForgetGate = "sigmoid"
+
+    def __post_init__(self):
+        check_choice("SLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
+        super().__post_init__()
+
+    def carry_shape(self, input_shape):
+        return ((self.features,),) * 4
+
+    def setup(self):
+        self.gates(
+            *("iz", "ii", "if", "io"), kernel_init=self.kernel_init, use_bias=False
+        )
+        recurrent = {
+            "kernel_init": self.recurrent_kernel_init,
+            "num_heads": self.num_heads,
+        }
+        self.gates("hz", "hi", "ho", bias_init=self.bias_init, **recurrent)
+        self.gates("hf", bias_init=self.forget_gate_bias_init, **recurrent)
+
+    def project(self, inputs):
+        return self.affine(inputs, "iz", "ii", "if", "io")
+
+    def recur(self, carry, projected):
+        c, n, m, h = carry
+        a = self.affine(h, "hz", "hi", "hf", "ho") + projected
+        z, i, f, o = jnp.split(a, 4, axis=-1)
+        z = self.activation_fn(z)
+        log_f = nn.log_sigmoid(f) if self.forget_gate == "sigmoid" else f
+        o = nn.sigmoid(o)
+        # An empty memory has no scale.
+        m_before = log_f + jnp.where(n == 0, -jnp.inf, m)
+        m = jnp.maximum(m_before, i)
+        f = jnp.exp(m_before - m)
+        i = jnp.exp(i - m)
+        c = f * c + i * z
+        n = f * n + i
+        h = o * (c / n)
+        return (c, n, m, h), h
