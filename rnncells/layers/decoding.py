@@ -94,12 +94,12 @@ def decode(
     if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
         inputs = jax.tree.map(_shifted, first, feedback.targets)
         step = partial(step_of, deterministic=deterministic)
-        carry, carries, outputs = schedule.scan(
+        found = schedule.scan(
             fast_loop(rnn, 0, step), None, carry, inputs, _NO_MASKS, **keep
         )
-        return carry, carries, (outputs, feedback.targets)
+        return found.carry, found.carries, (found.outputs, feedback.targets)
     step = partial(_step, feedback, deterministic=deterministic)
-    (carry, _), carries, results = schedule.scan(
+    found = schedule.scan(
         fast_loop(rnn, 0, step),
         None,
         (carry, first),
@@ -107,7 +107,8 @@ def decode(
         _NO_MASKS,
         **keep,
     )
-    return carry, None if carries is None else carries[0], results
+    carries = None if found.carries is None else found.carries[0]
+    return found.carry[0], carries, found.outputs
 
 
 def _shifted(first: jax.Array, targets: jax.Array) -> jax.Array:

@@ -8,12 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.any_cell import feature_dims
-from rnncells.gradients import ForwardGradient
-from rnncells.layers.gradient_checks import has_hook
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import (
     PureStep,
-    fast_loop,
     plain_loop,
     run_fast,
     take_apart,
@@ -24,22 +21,6 @@ from rnncells.recurrence.chunks import Segment, cut
 from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import Rest, join, mark_carry
 from rnncells.recurrence.pytrees import combine, structs
-
-
-def loop_over_time(rnn: nn.Module, axis: int, step: Callable) -> Callable:
-    """Returns the loop of a layer: forward in time by its `gradient`, or `fast_loop`.
-
-    Args:
-      rnn: the layer, bound.
-      axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
-    """
-    if isinstance(rnn.gradient, ForwardGradient):
-        return forward_loop(rnn, axis, step)
-    if has_hook(rnn.gradient):
-        # The fast loop would drop the side effects of a hook, such as a callback.
-        return plain_loop(rnn, axis, step)
-    return fast_loop(rnn, axis, step)
 
 
 def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
@@ -59,7 +40,9 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         (first, *_) = jax.tree.leaves(by_time)
         if first.shape[0] == 0:
             return plain(body, reset_carry, carry, xs)
-        pure = pure_step(rnn, carry, by_time, body, reset_carry, marked(step))
+        pure = pure_step(
+            rnn, by_gradient(rnn), carry, by_time, body, reset_carry, marked(step)
+        )
         count_from(pure.counters, rnn.cell.scope.rng_counters)
         rows = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
         check_independent_rows(type(rnn.cell).__name__, rows, pure, carry)
@@ -69,10 +52,25 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     return loop
 
 
-def pure_step(rnn: nn.Module, carry: tuple, xs: tuple, *how: Any) -> PureStep:
-    """Returns the step of a layer's cell, or raises an error; see `take_apart`."""
+def by_gradient(rnn: nn.Module) -> tuple[str, str]:
+    """Returns the option of a layer that needs a pure step, and what to use instead."""
+    return f"gradient={rnn.gradient}", "gradient=Bptt()"
+
+
+def pure_step(
+    rnn: nn.Module, option: tuple[str, str], carry: tuple, xs: tuple, *how: Any
+) -> PureStep:
+    """Returns the step of a layer's cell, or raises an error; see `take_apart`.
+
+    Args:
+      rnn: the layer, bound.
+      option: what needs the step, and what to use instead.
+      carry: as for `take_apart`.
+      xs: as for `take_apart`.
+      *how: as for `take_apart`.
+    """
     pure, reason = take_apart(rnn, carry, xs, *how)
-    method = f"gradient={rnn.gradient} of RNN"
+    needs, instead = option
     names = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
     draws = reason is not None and reason.startswith("needs each random stream")
     if pure is not None:
@@ -80,13 +78,13 @@ def pure_step(rnn: nn.Module, carry: tuple, xs: tuple, *how: Any) -> PureStep:
         draws = any(e.primitive.name in names for e in equations)
     if draws:
         raise ValueError(
-            f"{method} needs a step that draws no random numbers, got "
-            f"{type(rnn.cell).__name__}. Pass deterministic=True, or use Bptt."
+            f"{needs} of RNN needs a step that draws no random numbers, got "
+            f"{type(rnn.cell).__name__}. Pass deterministic=True, or use {instead}."
         )
     if pure is None:
         raise ValueError(
-            f"{method} needs the step as a pure function, which {reason} Use "
-            "gradient=Bptt() for this cell."
+            f"{needs} of RNN needs the step as a pure function, which {reason} Use "
+            f"{instead} for this cell."
         )
     return pure
 

@@ -28,7 +28,9 @@ def check_gradient(rnn: nn.Module) -> None:
         options = FAST_LOOP_OPTIONS | {"implementation": "auto"}
         why = f"gradient={rnn.gradient} of {name} saves nothing for the gradient"
     elif has_hook(rnn.gradient):
-        options = FAST_LOOP_OPTIONS
+        options = dict(FAST_LOOP_OPTIONS)
+        if rnn.implementation != "scan":
+            options["implementation"] = "auto"
         why = f"`carry_hook` of {name} needs the plain loop, which has no such option"
     else:
         return

@@ -142,10 +142,17 @@ def check_default_options(rnn: nn.Module, why: str) -> None:
             )
 
 
-def _why_not_fast(
+def why_not_pure(
     rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
 ) -> str | None:
-    """Returns why the fast loop cannot run the layer, or None if it can."""
+    """Returns why the step is no function of arrays alone, or None if it can be.
+
+    Args:
+      rnn: the layer, bound.
+      variables: of its cell.
+      carry: before the first step.
+      inputs: of all steps.
+    """
     lifts = rnn.variable_broadcast, rnn.variable_carry
     if lifts != ("params", False) or rnn.variable_axes:
         return (
@@ -278,7 +285,7 @@ def pure_function(
     step = step_of if step is None else step
     state, inputs = carry[0], xs[0]
     cell = unbound(rnn.cell)
-    if reason := _why_not_fast(rnn, cell.variables, state, inputs):
+    if reason := why_not_pure(rnn, cell.variables, state, inputs):
         return None, reason
     streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
     given = (cell.variables, streams.fixed), reset_carry

@@ -11,7 +11,12 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
-from rnncells.layers.forward_loop import marked, pure_step, random_keys
+from rnncells.layers.forward_loop import (
+    by_gradient,
+    marked,
+    pure_step,
+    random_keys,
+)
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import PureStep
 from rnncells.layers.rnn import RNN
@@ -196,7 +201,7 @@ def _one_step(
     xs = x, resets, None, reset_carry
     step = marked(rnn._step(deterministic))
     start = jax.tree.map(jnp.asarray, carry), None
-    pure = pure_step(rnn, start, by_time(xs), _body, None, step)
+    pure = pure_step(rnn, by_gradient(rnn), start, by_time(xs), _body, None, step)
     batch = Batch(sizes[1:])
     check_independent_rows(type(rnn.cell).__name__, batch, pure, start)
     return pure, by_rows(batch, pure, start), batch

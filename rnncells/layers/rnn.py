@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import chex
 import flax.linen as nn
@@ -40,9 +40,9 @@ from rnncells.layers.checks import (
     warn_of_sequence,
 )
 from rnncells.layers.decoding import check_feedback, decode
-from rnncells.layers.forward_loop import loop_over_time
 from rnncells.layers.gradient_checks import check_gradient
 from rnncells.layers.learned_carry import LearnedCarry
+from rnncells.layers.loop_choice import loop_over_time, uses_newton
 from rnncells.layers.loops import check_default_options, single_step
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence import schedule
@@ -53,10 +53,21 @@ from rnncells.recurrence.memory import (
     check_memory,
     check_projection,
 )
+from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
-Implementation = Literal["auto", "scan"]
+_Name = Literal["auto", "scan", "associative", "newton"]
+Implementation = _Name | Newton
+
+
+def _check_implementation(value: Any) -> None:
+    """Raises ValueError unless a value is a choice for `implementation`."""
+    if not (isinstance(value, Newton) or value in get_args(_Name)):
+        raise ValueError(
+            f"`implementation` of RNN must be one of {list(get_args(_Name))} or a "
+            f"Newton(...), got {value!r}."
+        )
 
 
 class RNN(ChecksArguments, RunsByCall, nn.Module):
@@ -130,11 +141,16 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
         `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
-      implementation: `'auto'` takes the fast loop if the cell depends only on its
-        params, carry, inputs and random streams, its step can be mapped over time by
-        `jax.vmap`, and it multiplies something that depends on the carry by weights (or
-        `memory` or `projection` is set); otherwise the plain loop, which calls the cell
-        at every step. `'scan'` always takes the plain loop, which JAX differentiates.
+      implementation: which loop runs; the results are the same to rounding. `'auto'`:
+        for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, all steps at
+        once, or some at once (see docs/parallel.md). For other cells, the fast loop if
+        the cell depends only on its params, carry, inputs and random streams, its step
+        can be mapped over time by `jax.vmap`, and it multiplies something that depends
+        on the carry by weights (or `memory` or `projection` is set); otherwise the
+        plain loop, which calls the cell at every step. `'scan'`: always the plain loop,
+        which JAX differentiates. `'associative'`: for linear cells, an associative scan
+        also on CPU. `'newton'` or `Newton(...)`: for contractive cells, all carries by
+        Newton's method, within its tolerance; where it does not converge, a loop.
         Default: `'auto'`.
       gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,
         `Truncated1997()`, or a method that carries it forward in time, with memory that
@@ -146,6 +162,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
         parameter tree, which starts with the values of the cell's `initialize_carry`
         for one row. Resets use it too. Default: False.
+      return_certificate: with `implementation='newton'`, returns a pair: the results,
+        and a `Certificate` that says whether the method converged. Default: False.
 
     Source: the fields up to `split_rngs` are those of `flax.linen.RNN`, with the same
     parameter tree and values. Differences: a length of 0 returns the initial carry;
@@ -173,6 +191,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     implementation: Implementation = "auto"
     learn_initial_carry: bool = False
     gradient: Gradient = Bptt()
+    return_certificate: bool = False
+
+    _final_carry = {**RunsByCall._final_carry, "return_certificate": False}
 
     def __post_init__(self):
         check_cell_instance("RNN", self.cell)
@@ -184,14 +205,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             keep_order=self.keep_order,
             return_all_carries=self.return_all_carries,
             learn_initial_carry=self.learn_initial_carry,
+            return_certificate=self.return_certificate,
         )
         check_count("RNN", "unroll", self.unroll)
         check_padded_outputs(self.padded_outputs)
-        if self.implementation not in ("auto", "scan"):
-            raise ValueError(
-                "`implementation` of RNN must be 'auto' or 'scan', got "
-                f"{self.implementation!r}."
-            )
+        _check_implementation(self.implementation)
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
@@ -202,6 +220,12 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             check_default_options(
                 self, "but implementation='scan' selects the plain loop."
             )
+        if uses_newton(self):
+            check_default_options(
+                self, "but implementation='newton' solves for all steps at once."
+            )
+        else:
+            self._check_certificate(self.return_certificate)
         super().__post_init__()
 
     def __call__(
@@ -219,6 +243,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         resets: jax.Array | None = None,
         reset_carry: Carry | None = None,
         return_all_carries: bool | None = None,
+        return_certificate: bool | None = None,
         padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
@@ -245,6 +270,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
           reset_carry: carry after a reset; default: the cell's `initialize_carry`, even
             if `initial_carry` is given.
           return_all_carries: overrides the field.
+          return_certificate: overrides the field.
           padded_outputs: overrides the field.
           deterministic: whether dropout and zoneout are off; overrides the field
             `deterministic` of our cells, also inside of other cells. Other cells get it
@@ -252,7 +278,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
 
         Returns:
           `outputs`, `(carry, outputs)` with `return_carry`, or `(carries, outputs)`
-          with `return_all_carries`.
+          with `return_all_carries`. With `return_certificate`, a pair of this and a
+          `Certificate`.
 
         Raises:
           ValueError: a shape does not fit, or a known length is out of range.
@@ -266,7 +293,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             reverse=reverse,
             keep_order=keep_order,
             return_all_carries=return_all_carries,
+            return_certificate=return_certificate,
         )
+        self._check_certificate(flags["return_certificate"])
         if padded_outputs is None:
             padded_outputs = self.padded_outputs
         check_padded_outputs(padded_outputs)
@@ -294,7 +323,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             padded_outputs=padded_outputs,
             cuts=self.gradient.cuts(sizes, axis),
         )
-        carry, carries, outputs = schedule.scan(
+        found = schedule.scan(
             self._loop(axis, self._step(deterministic)),
             reset_carry,
             carry,
@@ -303,11 +332,15 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             keep_final=flags["return_carry"],
             keep_all=flags["return_all_carries"],
         )
+        carry, carries, outputs, certificate = found
         if flags["reverse"] and flags["keep_order"]:
             carries, outputs = flip((carries, outputs), seq_lengths, axis)
+        results = outputs
         if flags["return_all_carries"]:
-            return carries, outputs
-        return (carry, outputs) if flags["return_carry"] else outputs
+            results = carries, outputs
+        elif flags["return_carry"]:
+            results = carry, outputs
+        return (results, certificate) if flags["return_certificate"] else results
 
     def step(
         self,
@@ -368,8 +401,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             one, 0, mask=mask, padded_outputs=self.padded_outputs
         )
         loop = single_step(self.cell, self._step(deterministic))
-        carry, _, output = schedule.scan(loop, None, carry, one, arranged)
-        return carry, jax.tree.map(lambda leaf: leaf[0], output)
+        found = schedule.scan(loop, None, carry, one, arranged)
+        return found.carry, jax.tree.map(lambda leaf: leaf[0], found.outputs)
 
     def decode(
         self,
@@ -576,6 +609,14 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         """Creates the parameters of the initial carry."""
         if self.learn_initial_carry:
             self.initial_carry = LearnedCarry()
+
+    @nn.nowrap
+    def _check_certificate(self, is_wanted: bool) -> None:
+        if is_wanted and not uses_newton(self):
+            raise ValueError(
+                "`return_certificate` of RNN needs implementation='newton' or "
+                f"Newton(...), got {self.implementation!r}."
+            )
 
     @nn.nowrap
     def _feature_dims(self) -> int:

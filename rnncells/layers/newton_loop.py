@@ -1,0 +1,80 @@
+"""The loop of a layer whose carries are solved for at once, by Newton's method."""
+
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.any_cell import feature_dims
+from rnncells.layers.forward_loop import pure_step
+from rnncells.layers.independent_rows import check_independent_rows
+from rnncells.layers.loops import plain_loop
+from rnncells.layers.rng_streams import count_from
+from rnncells.layers.rows import Batch, by_rows
+from rnncells.recurrence import newton
+from rnncells.recurrence.forward.rows import Rest, real_leaves
+from rnncells.recurrence.newton import Newton
+from rnncells.recurrence.pytrees import partition
+
+
+def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
+    """Returns a loop that solves for all carries at once.
+
+    Beside what other loops return, it returns a `Certificate`.
+
+    Args:
+      rnn: the layer, bound.
+      axis: position of the time axis.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+    """
+    plain = plain_loop(rnn, axis, step)
+    if rnn.is_initializing():
+        return plain
+    options = rnn.implementation
+    options = options if isinstance(options, Newton) else Newton()
+
+    def loop(body, reset_carry, carry, xs):
+        by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+        (first, *_) = jax.tree.leaves(by_time)
+        if first.shape[0] == 0:
+            return plain(body, reset_carry, carry, xs)
+        method = "implementation='newton'", "implementation='auto'"
+        pure = pure_step(rnn, method, carry, by_time, body, reset_carry, step)
+        count_from(pure.counters, rnn.cell.scope.rng_counters)
+        batch = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
+        check_independent_rows(type(rnn.cell).__name__, batch, pure, carry)
+        _check_real(rnn, carry)
+        carry, (ys, _), certificate = _run(options, batch, pure, carry)
+        history, outputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+        return carry, (history, outputs, certificate)
+
+    return loop
+
+
+def _run(options, batch, pure, carry):
+    """Returns the last carry, the outputs, `(time, *batch, ...)`, and a certificate."""
+    rows = by_rows(batch, pure, carry)
+    sizes = [math.prod(leaf.shape) // batch.count for leaf in real_leaves(carry)]
+    problem = newton.problem(rows.step, options, sizes)
+    solved, certificate = newton.carries(problem, rows.operands, rows.others)
+    outputs = newton.outputs(problem, rows.operands, rows.others, solved)
+    rest = Rest(None, rows.others.carry)
+    last = jax.vmap(rows.step.carry)(solved[-1], rest)
+    residual, _, converged = certificate
+    certificate = certificate._replace(
+        residual=residual.reshape(batch.sizes), converged=converged.reshape(batch.sizes)
+    )
+    return batch.from_rows(last), batch.from_rows(outputs, 1), certificate
+
+
+def _check_real(rnn, carry):
+    """Raises ValueError if the carry has parts that are no numbers to solve for."""
+    others = jax.tree.leaves(partition(carry)[1])
+    if others or math.prod(jnp.shape(jax.tree.leaves(carry)[0])) == 0:
+        raise ValueError(
+            "implementation='newton' of RNN needs a carry of floating or complex "
+            f"numbers, got {jax.tree.map(jnp.shape, carry)} of "
+            f"{type(rnn.cell).__name__}. Use implementation='auto'."
+        )

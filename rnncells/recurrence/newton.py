@@ -1,0 +1,389 @@
+"""A recurrence as a system of equations for all its carries, solved by Newton's method.
+
+    s_t = f(s_{t-1}, x_t)    for all t at once
+
+Each iteration takes all steps at the last guess, with their Jacobians A_t, and solves
+the linear recurrence
+
+    s_t = A_t s_{t-1} + (f_t - A_t p_t)
+
+where p_t is the guess of s_{t-1} (DEER: Lim et al., 2024). `damping` k replaces A by
+(1 - k) A (scale-ELK: Gonzalez et al., 2025); k = 1 is Jacobi's method. The solution is
+the same for any A, and after i iterations the first i steps are exact. The Jacobian can
+be reduced to its diagonal blocks (quasi-DEER: Gonzalez et al., 2024).
+
+The derivatives of the solution are those of the recurrence: tangents and cotangents
+follow a linear recurrence with the whole Jacobians, which is a scan, too.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, get_args
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.recurrence.forward.rows import Rest, RowStep
+from rnncells.recurrence.forward.run import Operands, Others
+from rnncells.recurrence.forward.structure import dependencies
+from rnncells.recurrence.pytrees import combine
+
+Jacobian = Literal["full", "diagonal"]
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Solves for all steps of a sequence at once: `RNN(cell, implementation=Newton())`.
+
+    Attributes:
+      jacobian: `'full'`, or `'diagonal'`: each unit's own part only, for cells whose
+        units depend little on each other. An LSTM's unit has the parts c and h.
+        Default: `'full'`.
+      damping: k in [0, 1]; the Jacobian is multiplied by 1 - k. Default: 0.
+      tolerance: the iterations end when no element of a carry changes by more than
+        this, relative to 1 plus its size. None: eps^(2/3), which is 2e-5 in float32 and
+        4e-11 in float64. Default: None.
+      iterations: the most iterations; if they are not enough, the loop over time runs
+        instead. Default: 32.
+
+    Raises:
+      ValueError: an attribute is out of range.
+      TypeError: `iterations` is not an int.
+    """
+
+    jacobian: Jacobian = "full"
+    damping: float = 0.0
+    tolerance: float | None = None
+    iterations: int = 32
+
+    def __post_init__(self):
+        if self.jacobian not in get_args(Jacobian):
+            raise ValueError(
+                f"`jacobian` of Newton must be one of {list(get_args(Jacobian))}, got "
+                f"{self.jacobian!r}."
+            )
+        if not 0 <= self.damping <= 1:
+            raise ValueError(
+                f"`damping` of Newton must be in [0, 1], got {self.damping}."
+            )
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise ValueError(
+                f"`tolerance` of Newton must be positive, got {self.tolerance}."
+            )
+        if not isinstance(self.iterations, int) or isinstance(self.iterations, bool):
+            raise TypeError(
+                f"`iterations` of Newton must be an int, got {self.iterations!r}."
+            )
+        if self.iterations < 1:
+            raise ValueError(
+                f"`iterations` of Newton must be at least 1, got {self.iterations}."
+            )
+
+
+class Certificate(NamedTuple):
+    """How well Newton's method solved a recurrence.
+
+    Attributes:
+      residual: the largest |s_t - f(s_{t-1}, x_t)| / (1 + |s_t|) of each row,
+        `(*batch,)`.
+      iterations: number of iterations.
+      converged: whether the residual is within the tolerance, `(*batch,)`. If it is not
+        for some row, the results are those of the loop over time, for all rows.
+    """
+
+    residual: jax.Array
+    iterations: jax.Array
+    converged: jax.Array
+
+
+class Blocks(NamedTuple):
+    """The elements of the Jacobians of steps that an iteration reads.
+
+    Attributes:
+      members: `(blocks, size)`, the numbers of the elements of each block.
+      exists: `(blocks, size, size)`, false where the Jacobian is always 0.
+      colors: `(n,)`. Columns of one color share no row, so that one derivative has
+        them all.
+    """
+
+    members: np.ndarray
+    exists: np.ndarray
+    colors: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is solved, and how.
+
+    Attributes:
+      step: the step of a row.
+      newton: options.
+      whole: the blocks of the whole Jacobian.
+      blocks: the blocks that iterations read.
+    """
+
+    step: RowStep
+    newton: Newton
+    whole: Blocks
+    blocks: Blocks
+
+    @property
+    def tolerance(self) -> float:
+        """The tolerance, also if the options leave it open."""
+        eps = float(jnp.finfo(self.step.dtype).eps)
+        given = self.newton.tolerance
+        return eps ** (2 / 3) if given is None else given
+
+
+def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
+    """Returns the problem of a step.
+
+    Args:
+      step: the step of a row.
+      newton: options.
+      sizes: sizes of the parts of the carry.
+    """
+    depends = _depends(step)
+    whole = _blocks(_components(depends), depends)
+    if newton.jacobian == "full":
+        return Problem(step, newton, whole, whole)
+    # The parts of one unit have the same place in each part of the carry.
+    is_by_unit = len(set(sizes)) == 1
+    places = np.arange(step.size)
+    units = places.reshape(len(sizes), -1).T if is_by_unit else places[:, None]
+    return Problem(step, newton, whole, _blocks(units, depends))
+
+
+def _depends(step: RowStep) -> np.ndarray:
+    """Returns where the Jacobian of a step can be other than 0, `(n, n)`."""
+    rest, now = step.blank
+    s = jax.ShapeDtypeStruct((step.size,), step.dtype)
+
+    def after(theta, s):
+        return step(theta, s, rest, now)[0]
+
+    return dependencies(after, step.theta, s)[1]
+
+
+def _components(depends: np.ndarray) -> np.ndarray:
+    """Returns the parts of the carry that do not depend on each other.
+
+    Parts of different sizes are one block.
+    """
+    label = np.arange(len(depends))
+    linked = depends | depends.T | np.eye(len(depends), dtype=bool)
+    for _ in range(len(depends)):
+        least = np.where(linked, label[None, :], len(depends)).min(1)
+        if (least == label).all():
+            break
+        label = least
+    groups = [np.flatnonzero(label == name) for name in np.unique(label)]
+    if len({len(group) for group in groups}) > 1:
+        groups = [np.arange(len(depends))]
+    return np.stack(groups)
+
+
+def _blocks(members: np.ndarray, depends: np.ndarray) -> Blocks:
+    exists = depends[members[:, :, None], members[:, None, :]]
+    colors = np.full(len(depends), -1)
+    used: list[np.ndarray] = []  # the rows of each color
+    for column in range(len(depends)):
+        rows = depends[:, column]
+        color = next((k for k, u in enumerate(used) if not (u & rows).any()), len(used))
+        if color == len(used):
+            used.append(np.zeros(len(depends), bool))
+        used[color] |= rows
+        colors[column] = color
+    return Blocks(members, exists, colors)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def carries(
+    problem: Problem, operands: Operands, others: Others
+) -> tuple[jax.Array, Certificate]:
+    """Returns the carries after all steps, `(time, rows, n)`, and a certificate.
+
+    Where the iterations do not converge, the carries are those of a loop over time.
+    """
+    at = partial(_after, problem, operands, others)
+    first = _with_first(operands.s, jnp.zeros_like(at(None)))
+    guess = at(first)
+    solved, iterations = _iterations(problem, operands, others, guess)
+    found = at(_with_first(operands.s, solved))
+    residual = (jnp.abs(solved - found) / (1 + jnp.abs(solved))).max((0, 2))
+    residual = jnp.where(jnp.isnan(residual), jnp.inf, residual)
+    converged = residual <= problem.tolerance
+    solved = jax.lax.cond(
+        converged.all(), lambda: solved, lambda: _loop(problem, operands, others)
+    )
+    return solved, Certificate(residual, iterations, converged)
+
+
+@carries.defjvp
+def _carries_jvp(problem, primals, tangents):
+    operands, others = primals
+    solved, certificate = carries(problem, operands, others)
+    before = _with_first(operands.s, solved)
+
+    def after(operands):
+        first = _with_first(operands.s, solved)
+        return _after(problem, operands, others, first)
+
+    _, moved = jax.jvp(after, (operands,), (tangents[0],))
+    A = _jacobians(problem, problem.whole, operands, others, before)
+    moved = recurrence(problem.whole, A, moved)
+    still = jax.tree.map(_no_tangent, certificate)
+    return (solved, certificate), (moved, still)
+
+
+def _no_tangent(leaf):
+    if jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return jnp.zeros_like(leaf)
+    return np.zeros(leaf.shape, jax.dtypes.float0)
+
+
+def outputs(
+    problem: Problem, operands: Operands, others: Others, solved: jax.Array
+) -> chex.ArrayTree:
+    """Returns the outputs of all steps, `(time, rows, ...)`.
+
+    Args:
+      problem: the problem.
+      operands: what it runs on.
+      others: what is not differentiated.
+      solved: the carries after all steps.
+    """
+    before = _with_first(operands.s, solved)
+    return _at(problem, lambda found: found[2], operands, others, before)
+
+
+def _with_first(s, solved):
+    """Returns the carries before all steps."""
+    return jnp.concatenate([s[None], solved[:-1]])
+
+
+def _at(problem, take, operands, others, before):
+    """Returns something of all steps, from the carries before them."""
+    rest = others.carry
+
+    def of_row(own, other, rest, s, x, now):
+        theta, given = [*operands.shared, *own], (others.shared, other)
+        return take(problem.step(theta, s, Rest(given, rest), combine(x, now)))
+
+    by_rows = jax.vmap(of_row)
+    over_time = jax.vmap(by_rows, (None, None, None, 0, 0, 0))
+    return over_time(operands.own, others.own, rest, before, operands.x, others.now)
+
+
+def _after(problem, operands, others, before):
+    """Returns the carries after all steps, from those before them."""
+    if before is None:  # only the shape is wanted
+        time = jax.tree.leaves((operands.x, others.now))[0].shape[0]
+        return jnp.broadcast_to(operands.s, (time, *operands.s.shape))
+    return _at(problem, lambda found: found[0], operands, others, before)
+
+
+def _jacobians(problem, blocks, operands, others, before):
+    """Returns blocks of the Jacobians of all steps, `(time, rows, blocks, k, k)`."""
+    members, exists, colors = blocks
+    after = partial(_after, problem, operands, others)
+
+    def of_color(color):
+        seed = jnp.broadcast_to((colors == color).astype(before.dtype), before.shape)
+        return jax.jvp(after, (before,), (seed,))[1]
+
+    columns = jax.lax.map(of_color, jnp.arange(colors.max() + 1))
+    # Row i and column j of a block: row i of the derivative by the color of j.
+    found = columns[colors[members][:, None, :], ..., members[:, :, None]]
+    return jnp.where(exists, jnp.moveaxis(found, (0, 1, 2), (-3, -2, -1)), 0)
+
+
+def _iterations(problem, operands, others, guess):
+    """Returns the last guess, and the number of iterations."""
+    kept = 1 - problem.newton.damping
+
+    def change(state):
+        guess, i, _ = state
+        before = _with_first(operands.s, guess)
+        A = kept * _jacobians(problem, problem.blocks, operands, others, before)
+        found = _after(problem, operands, others, before)
+        b = found - _multiply(problem.blocks, A, before)
+        solved = recurrence(problem.blocks, A, b.at[0].set(found[0]))
+        # What overflowed starts again; the steps that are exact stay.
+        solved = jnp.where(jnp.isfinite(solved), solved, 0)
+        moved = jnp.abs(solved - guess) / (1 + jnp.abs(solved))
+        return solved, i + 1, moved.max()
+
+    def goes_on(state):
+        _, i, moved = state
+        return (i < problem.newton.iterations) & (moved > problem.tolerance)
+
+    start = guess, jnp.array(0), jnp.array(jnp.inf, guess.dtype)
+    solved, iterations, _ = jax.lax.while_loop(goes_on, change, start)
+    return solved, iterations
+
+
+def _loop(problem, operands, others):
+    """Returns the carries after all steps, one step after the other."""
+
+    def one(s, now):
+        found = _after(
+            problem,
+            operands._replace(x=jax.tree.map(lambda leaf: leaf[None], now[0])),
+            others._replace(now=jax.tree.map(lambda leaf: leaf[None], now[1])),
+            s[None],
+        )
+        return found[0], found[0]
+
+    return jax.lax.scan(one, operands.s, (operands.x, others.now))[1]
+
+
+def _multiply(blocks: Blocks, A: jax.Array, s: jax.Array) -> jax.Array:
+    """Returns A s."""
+    return _joined(blocks, jnp.einsum("...ij,...j->...i", A, _split(blocks, s)))
+
+
+def _split(blocks: Blocks, s: jax.Array) -> jax.Array:
+    """Returns `(*leading, blocks, k)` of `(*leading, n)`."""
+    return s[..., blocks.members]
+
+
+def _joined(blocks: Blocks, parts: jax.Array) -> jax.Array:
+    """Reverses `_split`."""
+    flat = parts.reshape(*parts.shape[:-2], -1)
+    return flat[..., np.argsort(blocks.members.ravel())]
+
+
+def recurrence(blocks: Blocks, A: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
+
+    Args:
+      blocks: of the matrices.
+      A: `(time, rows, blocks, k, k)`; the first is not read.
+      b: `(time, rows, n)`.
+    """
+    b = _split(blocks, b)
+
+    def matvec(c):
+        return c.at[1:].add(-jnp.einsum("...ij,...j->...i", A[1:], c[:-1]))
+
+    def solve(_, b):
+        return _scan(A, b, reverse=False)
+
+    def transpose_solve(_, b):
+        after = jnp.concatenate([A[1:], jnp.zeros_like(A[:1])])
+        return _scan(after.mT, b, reverse=True)
+
+    return _joined(
+        blocks, jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
+    )
+
+
+def _scan(A, b, reverse):
+    def then(first, second):
+        (A, b), (A_next, b_next) = first, second
+        return A_next @ A, jnp.einsum("...ij,...j->...i", A_next, b) + b_next
+
+    return jax.lax.associative_scan(then, (A, b), reverse=reverse)[1]
