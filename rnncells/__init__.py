@@ -24,11 +24,28 @@ Cells for one step, called as `carry, output = cell(carry, inputs)`:
   ConvGRUCell           convolutional GRU, any number of spatial axes
   LSTM1997Cell          original LSTM of 1997, without forget gates
   LSTM2000Cell          the cell of 1997 with forget gates
+  SLSTMCell             LSTM with exponential gates (xLSTM), in heads
+  IndRNNCell            each unit sees itself and the inputs only
+  SRUCell               gates that see their own unit only, and a highway
+  CfCCell               closed-form continuous time; steps of any duration
+  LTCCell               liquid time constants: neurons with synapses
+
+Cells that are linear in their carry, which `RNN` runs in parallel:
+
+  MinGRUCell            minimal GRU: gates of the inputs only
+  MinLSTMCell           minimal LSTM: gates of the inputs only
+  QRNNCell              f-, fo- or ifo-pooling of quasi-recurrent networks
+  LRUCell               linear recurrent unit: complex eigenvalues
+  RGLRUCell             real-gated linear recurrent unit of Griffin
+  MLSTMCell             LSTM with a matrix memory (xLSTM), in heads
+  DeltaNetCell          matrix memory that is written by the delta rule
+  GatedDeltaNetCell     the same memory with a decay
 
 Wrappers and dropout:
 
   StackedCell           cells, modules and functions as one cell
   ZoneoutCell           wraps a cell; random units keep their previous state
+  DropConnectCell       wraps a cell; random recurrent weights are zero
   VariationalLSTMCell   LSTM with one dropout mask for all steps
   VariationalGRUCell    GRU with one dropout mask for all steps
   VariationalDropout    mixin that adds this dropout to other cells
@@ -43,6 +60,8 @@ Layers for whole sequences, with lengths, masks and resets:
   LSTMStates            states (h, c) of the layer LSTM
   SequenceLayer         protocol of layers, for your own in a Stack
   Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
+  Newton                solves for all steps at once, by Newton's method
+  Certificate           says whether Newton's method converged
   feature_shardings     shards features over devices, see docs/scaling.md
 
 Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
@@ -63,6 +82,8 @@ Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
 To write your own cell:
 
   RNNCellBase           base class of all cells; its help has an example
+  LinearRNNCellBase     base of cells that are linear in their carry
+  MatrixRNNCellBase     base of cells whose state is a matrix
   ElementwiseAffine     product with a diagonal matrix, as for peepholes
   check_cell            function that checks a cell and its speed
 

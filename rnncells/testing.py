@@ -18,8 +18,10 @@ from rnncells.cells.any_step import deterministic_option, step_of
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
+from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.checks import check_cell_instance
+from rnncells.layers.linear_loop import is_linear
 from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import structs, zeros
@@ -337,16 +339,28 @@ def _loops(at: _Setting) -> Iterator[Finding]:
     (fast, d_fast), (plain, d_plain) = gradients("auto"), gradients("scan")
     equal = {"values": _equal(fast, plain), "gradients": _equal(d_fast, d_plain)}
     other = [name for name, is_equal in equal.items() if not is_equal]
+    loop, hint = "fast", ""
+    if is_linear(at.cell):
+        loop, hint = "linear", f" `{_claim(at.cell)}` must agree with `recur`."
     if other:
-        text = f"the {' and '.join(other)} of the fast and the plain loop differ."
-        yield Finding("wrong", text)
+        text = f"the {' and '.join(other)} of the {loop} and the plain loop differ."
+        yield Finding("wrong", text + hint)
     else:
-        text = "the fast loop and the plain loop have equal values and gradients."
+        text = f"the {loop} loop and the plain loop have equal values and gradients."
         yield Finding("right", text)
+
+
+def _claim(cell: nn.Module) -> str:
+    """Returns the method in which a cell says how it is linear in its carry."""
+    return "update" if isinstance(cell, MatrixRNNCellBase) else "coefficients"
 
 
 def _weights(at: _Setting) -> Iterator[Finding]:
     """Checks that the loop over time uses weights only in products."""
+    if is_linear(at.cell):
+        text = "the step is linear in the carry, so RNN computes all steps at once."
+        yield Finding("right", text)
+        return
     params = {"params": {"cell": at.variables["params"]}}
     args = (at.carry, None), (at.inputs,)
     step = partial(step_of, deterministic=at.deterministic)

@@ -38,7 +38,8 @@ def value_and_gradients(run, *at):
     def mixed(*at):
         outcome = run(*at)
         leaves = jax.tree.leaves(outcome)
-        return sum(jnp.sum(jnp.sin((k + 1) * y)) for k, y in enumerate(leaves)), outcome
+        terms = [jnp.sum(jnp.sin((k + 1) * y)) for k, y in enumerate(leaves)]
+        return sum(term.real + term.imag for term in terms), outcome
 
     positions = tuple(range(len(at)))
     gradient = jax.value_and_grad(mixed, positions, has_aux=True)

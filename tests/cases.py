@@ -91,6 +91,10 @@ def dense(name, in_flax=True, **options):
     return Case(name, {"features": FEATURES, **options}, in_flax=in_flax)
 
 
+def heads(name, **options):
+    return dense(name, in_flax=False, num_heads=2, **options)
+
+
 def conv(spatial, in_flax=True, name="ConvLSTMCell", **options):
     options = {"features": FEATURES, "kernel_size": (3, 2, 3)[: len(spatial)]} | options
     return Case(name, options, (*spatial, FEATURES_IN), in_flax)
@@ -125,6 +129,13 @@ CELLS = {
     "LSTM1997Cell": memory_cells(),
     "LSTM1997Cell-full-gradient": memory_cells(True, truncate_gradient=False),
     "LSTM2000Cell": memory_cells(name="LSTM2000Cell"),
+    "SLSTMCell": heads("SLSTMCell"),
+    "MLSTMCell": heads("MLSTMCell"),
+    "MinGRUCell": dense("MinGRUCell", in_flax=False),
+    "LRUCell": dense("LRUCell", in_flax=False, state_features=6),
+    "GatedDeltaNetCell": heads("GatedDeltaNetCell"),
+    "SRUCell": dense("SRUCell", in_flax=False),
+    "LTCCell": dense("LTCCell", in_flax=False, unfolds=2),
 }
 # Options that change a step and nothing else: tested are the step, its sequence and
 # gradients, and equality with Flax.
@@ -190,6 +201,22 @@ VARIANTS = {
         biases=("in", "forget", "out"),
         forget_gate_bias=(1.0, 2.0, 3.0),
     ),
+    # The same loops as for cells above.
+    "MinLSTMCell": dense("MinLSTMCell", False),
+    "QRNNCell": dense("QRNNCell", False),
+    "QRNNCell-ifo": dense("QRNNCell", False, pooling="ifo"),
+    "RGLRUCell": Case(
+        "RGLRUCell", {"features": FEATURES, "num_heads": 2}, (FEATURES,), False
+    ),
+    "DeltaNetCell": heads("DeltaNetCell"),
+    "MLSTMCell-exp": heads("MLSTMCell", forget_gate="exp", output_gate=False),
+    "SLSTMCell-exp": heads("SLSTMCell", forget_gate="exp"),
+    "IndRNNCell": dense("IndRNNCell", False),
+    "CfCCell": dense("CfCCell", False, backbone_features=5),
+    "CfCCell-pure": dense("CfCCell", False, mode="pure", backbone_features=5),
+    "LSTMCell-heads": heads("LSTMCell"),
+    "GRUCell-heads": heads("GRUCell"),
+    "SimpleCell-heads": heads("SimpleCell"),
     "LSTMCell-no-bias": dense("LSTMCell", False, use_bias=False),
     "GRUCell-no-bias": dense("GRUCell", False, use_bias=False),
     "SimpleCell-no-bias": dense("SimpleCell", False, use_bias=False),
@@ -202,9 +229,16 @@ VARIANTS = {
     "ZoneoutCell": AroundLSTM(
         "ZoneoutCell", {"rate": (0.4, 0.1), "deterministic": True}, in_flax=False
     ),
+    "DropConnectCell": AroundLSTM(
+        "DropConnectCell", {"deterministic": True}, in_flax=False
+    ),
     "StackedCell": OfSeveral("StackedCell", in_flax=False),
 }
 ALL_CELLS = CELLS | VARIANTS
+# Cells of `CELLS` whose carry is multiplied by no weights, so that the fast loop has
+# nothing to take out of its steps.
+LINEAR = ["MLSTMCell", "MinGRUCell", "LRUCell", "GatedDeltaNetCell"]
+WITH_PRODUCTS = [name for name in CELLS if name not in (*LINEAR, "SRUCell", "LTCCell")]
 # All of `CELLS` but those that share nearly all code with another one.
 DISTINCT = [
     name

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from cases import ALL_CELLS, CELLS
+from cases import ALL_CELLS, WITH_PRODUCTS
 from compiled import Instruction, Program
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -26,7 +26,7 @@ MESH = {"data": 2, "model": 4}
 BATCH, TIME, FEATURES_IN = 6, 5, 3
 # Numbers of units of the cells, which four divides.
 SIZES = {"features": 16, "proj_features": 8, "blocks": 8, "block_size": 2}
-IN_TABLE = [*CELLS, "VariationalLSTMCell", "VariationalGRUCell", "ZoneoutCell"]
+IN_TABLE = [*WITH_PRODUCTS, "VariationalLSTMCell", "VariationalGRUCell", "ZoneoutCell"]
 
 
 def mesh(**sizes: int) -> jax.sharding.Mesh:

@@ -9,8 +9,10 @@ def sigmoid(x):
 
 
 def arrays(tree):
-    """Returns a pytree's leaves as float64 arrays, and the inner dict of parameters."""
-    tree = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+    """Returns a pytree in double precision; of parameters, the inner dict."""
+    tree = jax.tree.map(
+        lambda leaf: np.asarray(leaf, np.result_type(leaf.dtype, np.float64)), tree
+    )
     return tree["params"] if isinstance(tree, dict) else tree
 
 

@@ -537,7 +537,7 @@ OWN_CELLS = {
         ),
         ValueError,
         r"gradient=Rtrl\(\) of RNN needs a step that draws no random numbers, got "
-        "ZoneoutCell. Pass deterministic=True, or use Bptt",
+        "ZoneoutCell. Pass deterministic=True, or use gradient=Bptt",
     ),
     "gradient forward in time of a cell that prints": (
         lambda: rnncells.RNN(own(recur=recur(printed)), gradient=rnncells.Rtrl()).apply(
@@ -623,7 +623,7 @@ OWN_CELLS = {
     "implementation unknown": (
         lambda: rnncells.RNN(OwnCell(4), implementation="cuda"),
         ValueError,
-        "`implementation` of RNN must be 'auto' or 'scan', got 'cuda'",
+        r"\['auto', 'scan', 'associative', 'newton'\] or a Newton\(...\), got 'cuda'",
     ),
     "unroll zero": (
         lambda: rnncells.RNN(OwnCell(4), unroll=0),

@@ -11,7 +11,10 @@ REQUIRED = os.environ.get("RNNCELLS_REQUIRED_PEERS", "").split()
 
 
 def peer(name: str) -> ModuleType:
-    """Returns another library. Without it, the test is skipped, or fails in CI."""
-    if name in REQUIRED:
+    """Returns another library, or a module of one.
+
+    Without the library, the test is skipped, or fails in CI.
+    """
+    if name.partition(".")[0] in REQUIRED:
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed")

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import CELLS, DISTINCT, assert_close, random_params
+from cases import CELLS, DISTINCT, WITH_PRODUCTS, assert_close, random_params
 from compiled import Program, one_device
 from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -89,7 +89,10 @@ WAYS = {
     "plain": {"implementation": "scan"},
 }
 PROGRAMS = [
-    *((name, "chunks") for name in [*CELLS, OWN, "LSTMCell-wide", f"{OWN}-wide"]),
+    *(
+        (name, "chunks")
+        for name in [*WITH_PRODUCTS, OWN, "LSTMCell-wide", f"{OWN}-wide"]
+    ),
     *((name, "chunks") for name in WHOLE),
     *((name, way) for name in ("LSTMCell", OWN) for way in list(WAYS)[1:4]),
 ]
@@ -108,7 +111,7 @@ PRODUCTS = {
 }
 # Programs that differ little from those of another cell.
 LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
-LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d"}
+LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,
@@ -119,6 +122,8 @@ MOST_OPERATIONS = {
     "LayerNormGRUCell": 21,
     # One gate more than in 1997 is repeated for the cells of its block.
     "LSTM2000Cell": 16,
+    # Gates are computed by head, and taken apart; the carry has four parts.
+    "SLSTMCell": 23,
     OWN: 20,
 }
 
@@ -131,6 +136,8 @@ def make(name, **options):
     else:
         case = CELLS[name.removesuffix("-wide")]
         sizes = {k: size for k, size in SIZES.items() if k in case.options}
+        if "num_heads" in case.options:
+            sizes["features"] += 1  # an even number
         make_cell, features_in = case.make, case.input_shape[:-1]
     if name.endswith("-wide"):
         sizes = {"features": WIDE}

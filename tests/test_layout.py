@@ -88,6 +88,29 @@ ALLOWED = {
         "rnncells.cells.lstm",
         "rnncells.cells.checks",
     ],
+    "rnncells/cells/zoneout.py": [*FLAX, *CONTRACT, "rnncells.cells.wrapper"],
+    "rnncells/cells/drop_connect.py": [*FLAX, *CONTRACT, "rnncells.cells.wrapper"],
+    # Cells that are linear in their carry.
+    "rnncells/cells/min_gru.py": [*FLAX, "rnncells.cells.linear"],
+    "rnncells/cells/qrnn.py": [*FLAX, *CONTRACT, "rnncells.cells.linear"],
+    "rnncells/cells/lru.py": [*FLAX, *CONTRACT, "rnncells.cells.linear"],
+    "rnncells/cells/delta_net.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
+    + ["rnncells.recurrence"],
+    "rnncells/cells/mlstm.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
+    + ["rnncells.recurrence"],
+    "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.dense"]
+    + ["rnncells.cells.mlstm"],
+    "rnncells/layers/newton_loop.py": [*FLAX, *CONTRACT]
+    + ["rnncells.layers", "rnncells.recurrence"],
+    "rnncells/layers/linear_loop.py": [
+        *FLAX,
+        *CONTRACT,
+        "rnncells.cells.linear",
+        "rnncells.cells.matrix",
+        "rnncells.gradients",
+        "rnncells.layers",
+        "rnncells.recurrence",
+    ],
     # The same cells, with a gate more.
     "rnncells/cells/lstm2000.py": ["rnncells.cells.lstm1997"],
     "rnncells/testing.py": [*FLAX, "rnncells"],

@@ -69,6 +69,7 @@ def test_every_cell_and_layer_has_an_nnx_class():
         and issubclass(getattr(rnncells, name), nn.Module)
     }
     bases = {"ElementwiseAffine", "RNNCellBase", "VariationalDropout"}
+    bases |= {"LinearRNNCellBase", "MatrixRNNCellBase"}
     classes = {name: kind for name, kind in vars(rnx).items() if isinstance(kind, type)}
     assert classes.keys() - {"FromLinen"} == linen - bases
     for name in linen - bases:

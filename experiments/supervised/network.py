@@ -27,7 +27,7 @@ GRADIENTS = {
     "uoro": rnncells.Uoro,
 }
 # Rates of the random cells, in training.
-ZONEOUT, VARIATIONAL = 0.1, 0.1
+ZONEOUT, VARIATIONAL, DROP_CONNECT = 0.1, 0.1, 0.1
 
 
 def _variational(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
@@ -40,6 +40,17 @@ MADE: dict[str, Callable[..., nn.Module]] = {
     # The width is that of the outputs.
     "ProjectedLSTMCell": lambda features, **fields: rnncells.ProjectedLSTMCell(
         2 * features, features, **fields
+    ),
+    # The width is that of the inputs, too.
+    "RGLRUCell": lambda features, **fields: rnncells.StackedCell(
+        [nn.Dense(features, **fields), rnncells.RGLRUCell(features, **fields)]
+    ),
+    # The backbone is as wide as the state.
+    "CfCCell": lambda features, **fields: rnncells.CfCCell(
+        features, backbone_features=features, **fields
+    ),
+    "DropConnectCell": lambda features, **fields: rnncells.DropConnectCell(
+        rnncells.LSTMCell(features, **fields), DROP_CONNECT
     ),
     # Two layers in one loop.
     "StackedCell": lambda features, **fields: rnncells.StackedCell(

@@ -45,20 +45,34 @@ except (AttributeError, ImportError) as error:
         f"{jax.__version__}. Install a newer flax."
     ) from error
 
+from rnncells.nnx.cells import CfCCell as CfCCell
 from rnncells.nnx.cells import ConvGRUCell as ConvGRUCell
 from rnncells.nnx.cells import ConvLSTMCell as ConvLSTMCell
 from rnncells.nnx.cells import CoupledLSTMCell as CoupledLSTMCell
+from rnncells.nnx.cells import DeltaNetCell as DeltaNetCell
+from rnncells.nnx.cells import DropConnectCell as DropConnectCell
+from rnncells.nnx.cells import GatedDeltaNetCell as GatedDeltaNetCell
 from rnncells.nnx.cells import GRUCell as GRUCell
+from rnncells.nnx.cells import IndRNNCell as IndRNNCell
 from rnncells.nnx.cells import LayerNormGRUCell as LayerNormGRUCell
 from rnncells.nnx.cells import LayerNormLSTMCell as LayerNormLSTMCell
+from rnncells.nnx.cells import LRUCell as LRUCell
 from rnncells.nnx.cells import LSTM1997Cell as LSTM1997Cell
 from rnncells.nnx.cells import LSTM2000Cell as LSTM2000Cell
 from rnncells.nnx.cells import LSTMCell as LSTMCell
+from rnncells.nnx.cells import LTCCell as LTCCell
 from rnncells.nnx.cells import MGUCell as MGUCell
+from rnncells.nnx.cells import MinGRUCell as MinGRUCell
+from rnncells.nnx.cells import MinLSTMCell as MinLSTMCell
+from rnncells.nnx.cells import MLSTMCell as MLSTMCell
 from rnncells.nnx.cells import OptimizedLSTMCell as OptimizedLSTMCell
 from rnncells.nnx.cells import PeepholeLSTMCell as PeepholeLSTMCell
 from rnncells.nnx.cells import ProjectedLSTMCell as ProjectedLSTMCell
+from rnncells.nnx.cells import QRNNCell as QRNNCell
+from rnncells.nnx.cells import RGLRUCell as RGLRUCell
 from rnncells.nnx.cells import SimpleCell as SimpleCell
+from rnncells.nnx.cells import SLSTMCell as SLSTMCell
+from rnncells.nnx.cells import SRUCell as SRUCell
 from rnncells.nnx.cells import StackedCell as StackedCell
 from rnncells.nnx.cells import VariationalGRUCell as VariationalGRUCell
 from rnncells.nnx.cells import VariationalLSTMCell as VariationalLSTMCell

@@ -1,0 +1,220 @@
+"""The loop of linear cells against the plain loop: every option of RNN."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import ALL_CELLS, assert_close, random_like, random_params
+from covering import covering, exhaustive_but
+
+import rnncells
+from rnncells.layers.linear_loop import is_linear
+from rnncells.recurrence.linear_recurrence import carries
+
+BATCH, TIME = 3, 9
+LINEAR = [n for n, case in ALL_CELLS.items() if is_linear(case.make())]
+# One cell of each kind: real, complex, exponential gates, the delta rule with a decay.
+KINDS = ["MinGRUCell", "LRUCell", "MLSTMCell", "GatedDeltaNetCell"]
+MEMORY = {"full": "full", "sqrt": "sqrt", "chunk": rnncells.Chunk(4)}
+MEMORY |= {"policy": jax.checkpoint_policies.dots_saveable}
+GRID = [
+    (name, reverse, lengths, mask, resets, padded, kept, memory, implementation)
+    for name in LINEAR
+    for reverse in (False, True)
+    for lengths in (False, True)
+    for mask in (False, True)
+    for resets in (None, "own", "given")
+    for padded in ("run", "hold", "zero")
+    for kept in ("return_carry", "return_all_carries")
+    for memory in MEMORY
+    for implementation in ("auto", "associative")
+]
+
+
+@cache
+def chosen():
+    """Rows that have every pair of options, for one cell of each kind."""
+    options = [row for row in GRID if row[0] == KINDS[0]]
+    rows = covering([row[1:] for row in options])
+    return [(KINDS[k % len(KINDS)], *row) for k, row in enumerate(rows)]
+
+
+def arguments_of(rng, case, lengths, mask, resets, carry):
+    """Returns arguments of a call whose masks have holes, and inputs with NaN there."""
+    inputs = case.inputs(rng, BATCH, TIME)
+    valid, call = np.ones((BATCH, TIME), bool), {"initial_carry": carry}
+    if lengths:
+        call["seq_lengths"] = jnp.array([TIME, 0, 5])
+        valid &= np.arange(TIME) < np.array([[TIME], [0], [5]])
+    if mask:
+        call["mask"] = jnp.asarray(rng.random((BATCH, TIME)) > 0.4)
+        valid &= np.asarray(call["mask"])
+    if resets is not None:
+        call["resets"] = jnp.asarray(rng.random((BATCH, TIME)) > 0.6)
+    if resets == "given":
+        call["reset_carry"] = random_like(rng, carry)
+    padding = jnp.asarray(~valid)[:, :, None]
+    return jnp.where(padding, jnp.nan, inputs), call
+
+
+@pytest.mark.parametrize(
+    "name, reverse, lengths, mask, resets, padded, kept, memory, implementation",
+    exhaustive_but(GRID, chosen()),
+)
+def test_linear_loop_equals_the_plain_loop(
+    name,
+    reverse,
+    lengths,
+    mask,
+    resets,
+    padded,
+    kept,
+    memory,
+    implementation,
+    rng,
+    float64,
+):
+    case = ALL_CELLS[name]
+    cell = case.make(param_dtype=float)
+    fields = {"reverse": reverse, "padded_outputs": padded, kept: True}
+    linear = rnncells.RNN(
+        cell, implementation=implementation, memory=MEMORY[memory], **fields
+    )
+    plain = rnncells.RNN(cell, implementation="scan", **fields)
+    sample = case.inputs(rng, BATCH)
+    carry = random_like(rng, jax.eval_shape(cell.initialize_carry, None, sample))
+    inputs, call = arguments_of(rng, case, lengths, mask, resets, carry)
+    params = random_params(rng, plain, inputs)
+    fixed = {k: v for k, v in call.items() if "carry" not in k}
+    carried = {k: v for k, v in call.items() if "carry" in k}
+
+    def outcome(rnn, params, inputs, carried):
+        result = rnn.apply(params, inputs, **fixed, **carried)
+        leaves = jax.tree.leaves(result)
+        mixed = [jnp.sum(jnp.sin((k + 1) * leaf)) for k, leaf in enumerate(leaves)]
+        return sum(term.real + term.imag for term in mixed), result
+
+    gradient = jax.value_and_grad(outcome, (1, 2, 3), has_aux=True)
+    run = jax.jit(gradient, static_argnums=0)
+    found, expected = (run(rnn, params, inputs, carried) for rnn in (linear, plain))
+    assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+
+
+@pytest.mark.parametrize("solver", ["auto", "associative"])
+def test_products_that_underflow_are_exact(solver, rng):
+    """After 200 steps, products of a are 0, and so are some of a."""
+    a = jnp.asarray(rng.uniform(0, 0.5, (200, 4)), jnp.float32).at[::7].set(0)
+    b = jnp.asarray(rng.standard_normal((200, 4)), jnp.float32)
+    found = carries(a, b, jnp.ones(4), solver=solver)
+    c = np.ones(4)
+    for t in range(200):
+        c = np.asarray(a[t], np.float64) * c + np.asarray(b[t], np.float64)
+        np.testing.assert_allclose(found[t], c, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "associative"])
+@pytest.mark.parametrize("name", KINDS)
+def test_infinity_does_not_cross_a_reset(name, implementation, rng):
+    case = ALL_CELLS[name]
+    rnn = rnncells.RNN(case.make(), implementation=implementation)
+    inputs = case.inputs(rng, BATCH, TIME)
+    params = random_params(rng, rnn, inputs)
+    resets = jnp.zeros((BATCH, TIME), bool).at[:, 4].set(True)
+    run = partial(jax.jit(rnn.apply), params, resets=resets)
+    clean, spoiled = run(inputs), run(inputs.at[:, 2].set(jnp.nan))
+    assert jnp.isnan(spoiled[:, 2:4]).any()
+    np.testing.assert_allclose(spoiled[:, 4:], clean[:, 4:], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_equal_the_sequence(name, rng, float64):
+    case = ALL_CELLS[name]
+    rnn = rnncells.RNN(case.make(param_dtype=float), implementation="associative")
+    inputs = case.inputs(rng, BATCH, TIME)
+    params = random_params(rng, rnn, inputs)
+    step, carry, outputs = jax.jit(partial(rnn.apply, method="step")), None, []
+    for t in range(TIME):
+        carry, y = step(params, carry, inputs[:, t])
+        outputs.append(y)
+    expected = jax.jit(rnn.apply)(params, inputs)
+    assert_close(jnp.stack(outputs, 1), expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_jvp_vmap_and_second_derivatives(name, rng, float64):
+    case = ALL_CELLS[name]
+    cell = case.make(param_dtype=float)
+    x, dx = (case.inputs(rng, 2, BATCH, TIME) for _ in range(2))
+    params = random_params(rng, rnncells.RNN(cell), x[0])
+
+    def results(implementation):
+        rnn = rnncells.RNN(cell, implementation=implementation)
+
+        def loss(x):
+            return jnp.sum(jnp.sin(rnn.apply(params, x)))
+
+        def all_of(x, dx):
+            value, tangent = jax.jvp(jax.grad(loss), (x,), (dx,))
+            return loss(x), value, tangent, jax.grad(lambda x: loss(x) ** 2)(x)
+
+        return jax.jit(jax.vmap(all_of))(x, dx)
+
+    expected = results("scan")
+    assert_close(results("associative"), expected, rtol=1e-10, atol=1e-11)
+
+
+class WrongCell(rnncells.MinGRUCell):
+    """Its `recur` is not what its coefficients say."""
+
+    def recur(self, carry, projected):
+        carry, output = super().recur(2 * carry, projected)
+        return carry, output
+
+
+class TooWideCell(rnncells.MinGRUCell):
+    def coefficients(self, projected):
+        return tuple(jnp.repeat(x, 2, -1) for x in super().coefficients(projected))
+
+
+class WrongMatrixCell(rnncells.DeltaNetCell):
+    def recur(self, carry, projected):
+        carry, output = super().recur(carry, projected)
+        return carry, output + 1
+
+
+def test_check_cell_finds_a_wrong_linear_claim():
+    report = rnncells.check_cell(WrongCell(4), (2, 3))
+    assert "`coefficients` must agree with `recur`" in str(report)
+    report = rnncells.check_cell(WrongMatrixCell(4, num_heads=2), (2, 3))
+    assert "`update` must agree with `recur`" in str(report)
+    report = rnncells.check_cell(TooWideCell(4), (2, 3))
+    assert "shapes that broadcast to its shapes" in str(report)
+    report = rnncells.check_cell(rnncells.MinGRUCell(4), (2, 3))
+    assert report.ok and "RNN computes all steps at once" in str(report)
+
+
+def test_associative_raises_where_it_cannot_run(rng):
+    x = jnp.ones((BATCH, TIME, 3))
+    cells = {"is no linear cell": rnncells.GRUCell(4), "": rnncells.MinGRUCell(4)}
+    for message, cell in cells.items():
+        options = {} if message else {"gradient": rnncells.TruncatedBptt(2)}
+        rnn = rnncells.RNN(cell, implementation="associative", **options)
+        params = rnncells.RNN(cell).init(jax.random.key(0), x)
+        message = message or r"needs gradient=Bptt\(\)"
+        with pytest.raises(ValueError, match=message):
+            rnn.apply(params, x)
+
+
+def test_truncated_gradient_of_a_linear_cell_runs_step_by_step(rng, float64):
+    cell, x = rnncells.MinGRUCell(4, param_dtype=float), jnp.ones((BATCH, TIME, 3))
+    options = {"gradient": rnncells.TruncatedBptt(3)}
+    params = random_params(rng, rnncells.RNN(cell), x)
+
+    def gradient(implementation):
+        rnn = rnncells.RNN(cell, implementation=implementation, **options)
+        return jax.grad(lambda p: jnp.sum(rnn.apply(p, x) ** 2))(params)
+
+    assert_close(gradient("auto"), gradient("scan"), rtol=1e-12, atol=1e-12)

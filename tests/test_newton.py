@@ -1,0 +1,193 @@
+"""Newton's method against the loop over time."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from cases import ALL_CELLS, assert_close, random_like, random_params
+
+import rnncells
+from rnncells import Newton, diagnostics
+
+BATCH, TIME, FEATURES = 3, 40, 6
+
+
+def setting(rng, cell, **call):
+    """Returns results and gradients of a layer with random parameters, by options."""
+    plain = rnncells.RNN(cell)
+    inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 4)))
+    params = plain.init(jax.random.key(0), inputs)
+    carry = jax.eval_shape(cell.initialize_carry, None, inputs[:, 0])
+    at = params, inputs, random_like(rng, carry)
+
+    def outcome(rnn, params, inputs, carry):
+        options = {"return_carry": True, "initial_carry": carry, **call}
+        found = rnn.apply(params, inputs, **options)
+        found, certificate = found if rnn.return_certificate else (found, None)
+        leaves = jax.tree.leaves(found)
+        terms = [jnp.sum(jnp.sin((k + 1) * leaf)) for k, leaf in enumerate(leaves)]
+        return sum(terms), (found, certificate)
+
+    gradient = jax.value_and_grad(outcome, (1, 2, 3), has_aux=True)
+    run = jax.jit(gradient, static_argnums=0)
+
+    def results(*options, **fields):
+        implementation = Newton(*options) if options else "auto"
+        fields |= {"implementation": implementation}
+        rnn = rnncells.RNN(cell, return_certificate=bool(options), **fields)
+        (_, (found, certificate)), gradients = run(rnn, *at)
+        return (found, gradients), certificate
+
+    return results
+
+
+CALLS = {
+    "whole": {},
+    "masks": {
+        "seq_lengths": jnp.array([TIME, 0, 11]),
+        "mask": jnp.arange(BATCH * TIME).reshape(BATCH, TIME) % 5 != 2,
+        "resets": jnp.arange(BATCH * TIME).reshape(BATCH, TIME) % 7 == 3,
+    },
+}
+ROWS = [
+    ("GRUCell", "whole", ("full",), {}),
+    ("GRUCell", "masks", ("diagonal", 0.0, 1e-9, 60), {"reverse": True}),
+    ("LSTMCell", "masks", ("full", 0.1, None, 60), {"padded_outputs": "hold"}),
+    ("LSTMCell", "whole", ("diagonal", 0.0, 1e-9, 60), {"time_major": False}),
+    ("SimpleCell", "masks", ("full",), {"gradient": rnncells.TruncatedBptt(7)}),
+]
+
+
+@pytest.mark.parametrize("name, call, options, fields", ROWS)
+def test_newton_equals_the_loop(name, call, options, fields, rng, float64):
+    cell = getattr(rnncells, name)(FEATURES, param_dtype=float)
+    results = setting(rng, cell, **CALLS[call])
+    found, certificate = results(*options, **fields)
+    expected, _ = results(**fields)
+    assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert certificate.converged.all() and certificate.converged.shape == (BATCH,)
+    assert certificate.iterations < 60
+
+
+def test_heads_are_blocks_of_the_jacobian(rng, float64):
+    """All heads, and all units that see only themselves, share derivatives.
+
+    So do the parts of c, which depend on themselves alone, beside those of h.
+    """
+    expected = {
+        rnncells.LSTMCell(6, num_heads=3): (3, 4, 3),
+        rnncells.LSTMCell(6): (1, 12, 7),
+        rnncells.IndRNNCell(6): (6, 1, 1),
+        rnncells.SRUCell(6): (6, 1, 1),
+    }
+    for cell, (blocks, size, colors) in expected.items():
+        problem = problem_of(cell)
+        assert problem.whole.members.shape == (blocks, size)
+        assert problem.whole.colors.max() + 1 == colors
+
+
+def problem_of(cell):
+    """Returns the problem of a cell, as the layer makes it."""
+    found = []
+    import rnncells.layers.newton_loop as module
+
+    original = module.newton.problem
+
+    def spy(*args):
+        found.append(original(*args))
+        return found[-1]
+
+    module.newton.problem = spy
+    try:
+        rnn, x = rnncells.RNN(cell, implementation="newton"), jnp.ones((2, 3, 4))
+        jax.eval_shape(rnn.apply, rnn.init(jax.random.key(0), x), x)
+    finally:
+        module.newton.problem = original
+    return found[0]
+
+
+@pytest.mark.parametrize("gain, is_chaotic", [(1.0, False), (12.0, True)])
+def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, float64):
+    cell = rnncells.GRUCell(FEATURES, param_dtype=float)
+    inputs = jnp.asarray(0.3 * rng.standard_normal((BATCH, 150, 4)))
+    plain = rnncells.RNN(cell)
+    params = plain.init(jax.random.key(0), inputs)
+    kernels = params["params"]["cell"]
+    for gate in ("hr", "hz", "hn"):
+        kernels[gate]["kernel"] *= gain
+    (steps,) = diagnostics.record(plain, params, inputs, jacobians=True).values()
+    exponents = diagnostics.lyapunov_exponents(steps.jacobians)
+    assert (exponents.max() > 0) == is_chaotic
+
+    newton = rnncells.RNN(cell, implementation="newton", return_certificate=True)
+    found, certificate = jax.jit(newton.apply)(params, inputs)
+
+    assert certificate.converged.all() == (not is_chaotic)
+    assert (certificate.iterations == 32) == is_chaotic
+    assert_close(found, plain.apply(params, inputs), rtol=1e-9, atol=1e-9)
+
+
+def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
+    """Any Jacobian gives the solution: here, none (Jacobi's method)."""
+    cell = rnncells.SimpleCell(FEATURES, param_dtype=float)
+    results = setting(rng, cell)
+    _, certificate = results("diagonal", 1.0, 1e-14, TIME - 20)
+    assert not certificate.converged.all()
+    found, certificate = results("diagonal", 1.0, 1e-14, TIME + 1)
+    assert certificate.converged.all()
+    assert_close(found, results()[0], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["SLSTMCell", "LTCCell", "LRUCell"])
+def test_newton_runs_cells_of_the_shared_table(name, rng, float64):
+    case = ALL_CELLS[name]
+    cell = case.make(param_dtype=float)
+    plain = rnncells.RNN(cell, implementation="scan")
+    newton = rnncells.RNN(cell, implementation=Newton(iterations=60))
+    x = case.inputs(rng, BATCH, 9)
+    params = random_params(rng, plain, x, scale=0.3)
+    expected = jax.jit(plain.apply)(params, x)
+    assert_close(jax.jit(newton.apply)(params, x), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_second_derivatives_jvp_and_vmap(rng, float64):
+    cell = rnncells.GRUCell(3, param_dtype=float)
+    x, dx = (jnp.asarray(rng.standard_normal((2, 2, 9, 4))) for _ in range(2))
+    params = random_params(rng, rnncells.RNN(cell), x[0], scale=0.5)
+
+    def results(implementation):
+        rnn = rnncells.RNN(cell, implementation=implementation)
+        loss = lambda x: jnp.sum(jnp.sin(rnn.apply(params, x)))  # noqa: E731
+        both = lambda x, dx: jax.jvp(jax.grad(loss), (x,), (dx,))  # noqa: E731
+        return jax.jit(jax.vmap(both))(x, dx)
+
+    newton = Newton(tolerance=1e-13)
+    assert_close(results(newton), results("auto"), rtol=1e-9, atol=1e-10)
+
+
+def test_wrong_options_raise():
+    cell, x = rnncells.GRUCell(4), jnp.ones((2, 5, 3))
+    around = rnncells.RNN(rnncells.DropConnectCell(cell, deterministic=True))
+    params = around.init(jax.random.key(0), x)
+    wrong = {
+        "`jacobian` of Newton must be one of": lambda: Newton("dense"),
+        r"`damping` of Newton must be in \[0, 1\], got 2": lambda: Newton(damping=2),
+        "`tolerance` of Newton must be positive": lambda: Newton(tolerance=0.0),
+        "`iterations` of Newton must be at least 1": lambda: Newton(iterations=0),
+        "needs implementation='newton'": lambda: rnncells.RNN(
+            cell, return_certificate=True
+        ),
+        "memory='sqrt' of RNN needs the fast loop, but": lambda: rnncells.RNN(
+            cell, implementation="newton", memory="sqrt"
+        ),
+        "`implementation` must be 'auto'": lambda: rnncells.RNN(
+            cell, implementation="newton", gradient=rnncells.Rtrl()
+        ),
+        "draws no random numbers": lambda: rnncells.RNN(
+            rnncells.DropConnectCell(cell, deterministic=False), implementation="newton"
+        ).apply(params, x, rngs={"dropout": jax.random.key(0)}),
+    }
+    for message, make in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            make()
+    with pytest.raises(TypeError, match="`iterations` of Newton must be an int"):
+        Newton(iterations=3.5)
