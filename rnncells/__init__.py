@@ -27,6 +27,7 @@ Cells for one step, called as `carry, output = cell(carry, inputs)`:
   SLSTMCell             LSTM with exponential gates (xLSTM), in heads
   IndRNNCell            each unit sees itself and the inputs only
   SRUCell               gates that see their own unit only, and a highway
+  CausalConvCell        causal depthwise convolution over time
   CfCCell               closed-form continuous time; steps of any duration
   LTCCell               liquid time constants: neurons with synapses
 
@@ -58,6 +59,8 @@ Layers for whole sequences, with lengths, masks and resets:
   MultiLayerRNN         base class of these three, for any other cell
   Stack                 applies cells, layers and functions in turn
   LSTMStates            states (h, c) of the layer LSTM
+  XLSTMBlock            residual block of xLSTM, with an mLSTM or an sLSTM
+  GriffinBlock          residual block of Griffin, with an RG-LRU
   SequenceLayer         protocol of layers, for your own in a Stack
   Chunk                 saves memory: `RNN(cell, memory=Chunk(steps))`
   Newton                solves for all steps at once, by Newton's method

@@ -5,6 +5,7 @@ from rnncells import initializers as initializers
 from rnncells import packing as packing
 from rnncells import reference as reference
 from rnncells.cells.base import RNNCellBase as RNNCellBase
+from rnncells.cells.causal_conv import CausalConvCell as CausalConvCell
 from rnncells.cells.conv import ConvGRUCell as ConvGRUCell
 from rnncells.cells.conv import ConvLSTMCell as ConvLSTMCell
 from rnncells.cells.coupled import CoupledLSTMCell as CoupledLSTMCell
@@ -50,6 +51,7 @@ from rnncells.gradients import Truncated1997 as Truncated1997
 from rnncells.gradients import TruncatedBptt as TruncatedBptt
 from rnncells.gradients import Uoro as Uoro
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
+from rnncells.layers.griffin_block import GriffinBlock as GriffinBlock
 from rnncells.layers.multi_layer import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.online import Online as Online
 from rnncells.layers.online import OnlineState as OnlineState
@@ -61,6 +63,7 @@ from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.layers.sharding import feature_shardings as feature_shardings
 from rnncells.layers.stack import Stack as Stack
 from rnncells.layers.states import LSTMStates as LSTMStates
+from rnncells.layers.xlstm_block import XLSTMBlock as XLSTMBlock
 from rnncells.recurrence.accumulation import Accumulated as Accumulated
 from rnncells.recurrence.accumulation import accumulate as accumulate
 from rnncells.recurrence.chunks import Chunk as Chunk

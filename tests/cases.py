@@ -135,6 +135,9 @@ CELLS = {
     "LRUCell": dense("LRUCell", in_flax=False, state_features=6),
     "GatedDeltaNetCell": heads("GatedDeltaNetCell"),
     "SRUCell": dense("SRUCell", in_flax=False),
+    "CausalConvCell": Case(
+        "CausalConvCell", {"features": FEATURES}, (FEATURES,), in_flax=False
+    ),
     "LTCCell": dense("LTCCell", in_flax=False, unfolds=2),
 }
 # Options that change a step and nothing else: tested are the step, its sequence and
@@ -238,7 +241,11 @@ ALL_CELLS = CELLS | VARIANTS
 # Cells of `CELLS` whose carry is multiplied by no weights, so that the fast loop has
 # nothing to take out of its steps.
 LINEAR = ["MLSTMCell", "MinGRUCell", "LRUCell", "GatedDeltaNetCell"]
-WITH_PRODUCTS = [name for name in CELLS if name not in (*LINEAR, "SRUCell", "LTCCell")]
+WITH_PRODUCTS = [
+    name
+    for name in CELLS
+    if name not in (*LINEAR, "SRUCell", "LTCCell", "CausalConvCell")
+]
 # All of `CELLS` but those that share nearly all code with another one.
 DISTINCT = [
     name

@@ -19,3 +19,10 @@ def arrays(tree):
 def affine(x, gate):
     """Returns `x W + b` of one gate's parameters; `b` may be missing."""
     return x @ gate["kernel"] + gate.get("bias", 0)
+
+
+def in_blocks(np, x, gate):
+    """Multiplies by a block-diagonal kernel, one block after the other."""
+    parts = np.split(x, len(gate["kernel"]), -1)
+    blocks = [part @ block for part, block in zip(parts, gate["kernel"], strict=True)]
+    return np.concatenate(blocks, -1) + gate.get("bias", 0)

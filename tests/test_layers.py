@@ -368,3 +368,21 @@ def test_steps_of_a_stack_equal_the_sequence(rng, float64):
         now, y_t = step(params, now, x[:, t])
         np.testing.assert_allclose(y_t, y[:, t], atol=1e-6)
     assert_close(now, carries)
+
+
+def test_padding_of_a_stack_reaches_no_gradient(rng):
+    """`nn.Dense` has no mask, so NaN in padding must not reach it."""
+    stack = rnncells.Stack([nn.Dense(5), rnncells.GRUCell(4)])
+    x = inputs_of(rng, ROWS, STEPS)
+    params = random_params(rng, stack, x)
+    valid = MASK & (np.arange(STEPS) < LENGTHS[:, None])
+
+    def gradient(x):
+        def loss(params):
+            y = stack.apply(params, x, seq_lengths=LENGTHS, mask=MASK)
+            return jnp.sum(jnp.where(valid[..., None], y, 0) ** 2)
+
+        return jax.grad(loss)(params)
+
+    expected = gradient(jnp.where(valid[..., None], x, 0))
+    assert_close(gradient(jnp.where(valid[..., None], x, jnp.nan)), expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from by_hand import assert_sequence_follows, assert_step_follows
 from cases import ALL_CELLS, BATCH, CELLS, each_cell
-from equations import affine
+from equations import affine, in_blocks
 
 import rnncells
 
@@ -57,13 +57,6 @@ def lru(np, p, s, x):
     C = p["C_re"]["kernel"] + 1j * p["C_im"]["kernel"]
     s = decay * s + np.exp(p["gamma"]) * (x @ B)
     return s, (s @ C).real + x @ p["D"]["kernel"]
-
-
-def in_blocks(np, x, gate):
-    """Multiplies by a block-diagonal kernel, one block after the other."""
-    parts = np.split(x, len(gate["kernel"]), -1)
-    blocks = [part @ block for part, block in zip(parts, gate["kernel"], strict=True)]
-    return np.concatenate(blocks, -1) + gate.get("bias", 0)
 
 
 def rg_lru(np, p, h, x):

@@ -1,4 +1,4 @@
-"""The loop of linear cells against the plain loop: every option of RNN."""
+"""The loops that take many steps at once against the plain loop: every option."""
 
 from functools import cache, partial
 
@@ -15,13 +15,14 @@ from rnncells.recurrence.linear_recurrence import carries
 
 BATCH, TIME = 3, 9
 LINEAR = [n for n, case in ALL_CELLS.items() if is_linear(case.make())]
-# One cell of each kind: real, complex, exponential gates, the delta rule with a decay.
-KINDS = ["MinGRUCell", "LRUCell", "MLSTMCell", "GatedDeltaNetCell"]
+# One cell of each kind: real, complex, exponential gates, the delta rule with a decay,
+# and the last inputs.
+KINDS = ["MinGRUCell", "LRUCell", "MLSTMCell", "GatedDeltaNetCell", "CausalConvCell"]
 MEMORY = {"full": "full", "sqrt": "sqrt", "chunk": rnncells.Chunk(4)}
 MEMORY |= {"policy": jax.checkpoint_policies.dots_saveable}
 GRID = [
     (name, reverse, lengths, mask, resets, padded, kept, memory, implementation)
-    for name in LINEAR
+    for name in [*LINEAR, "CausalConvCell"]
     for reverse in (False, True)
     for lengths in (False, True)
     for mask in (False, True)

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import BATCH, CELLS, TIME, assert_close, random_params, random_setting
-from equations import affine
+from equations import affine, in_blocks
 from peers import peer
-from test_xlstm import in_blocks
 
 import rnncells
 

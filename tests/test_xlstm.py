@@ -5,17 +5,11 @@ import jax.numpy as jnp
 import pytest
 from by_hand import assert_sequence_follows, assert_step_follows
 from cases import ALL_CELLS, BATCH, CELLS, TIME, each_cell
-from equations import affine
+from equations import affine, in_blocks
 
 import rnncells
 
 CASES = [name for name in ALL_CELLS if name.startswith("SLSTMCell")]
-
-
-def in_blocks(np, h, gate):
-    parts = np.split(h, len(gate["kernel"]), -1)
-    blocks = [part @ block for part, block in zip(parts, gate["kernel"], strict=True)]
-    return np.concatenate(blocks, -1) + gate["bias"]
 
 
 def equations_of(case):

@@ -47,10 +47,15 @@ def warn_of_shared(owner: str, layers: Iterable[Any]) -> None:
         )
 
 
+def has_attribute(module: Any, name: str) -> bool:
+    """Says whether a module has an attribute before its `setup`, which may fail."""
+    return name in getattr(module, "__dict__", {}) or hasattr(type(module), name)
+
+
 def feature_dims(cell: nn.Module) -> int:
     """Returns the number of feature axes of any cell, including Flax's cells."""
     for name in ("num_feature_dims", "num_feature_axes"):
-        if hasattr(cell, name):
+        if has_attribute(cell, name):
             return getattr(cell, name)
     name = type(cell).__name__
     advice = ""
@@ -141,9 +146,9 @@ def sample_of(
 
 def declared_streams(cell: nn.Module) -> dict[str, bool]:
     """Returns the random streams that a cell declares, and whether time splits them."""
-    if hasattr(cell, "rng_streams"):
+    if has_attribute(cell, "rng_streams"):
         return cell.rng_streams
-    if hasattr(cell, "streams"):
+    if has_attribute(cell, "streams"):
         warn(
             f"Rename `streams` of {type(cell).__name__} to `rng_streams`.",
             DeprecationWarning,

@@ -297,10 +297,20 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         return jax.tree.unflatten(treedef, leaves)
 
     @nn.nowrap
+    def _setup_for_carry(self) -> None:
+        """Runs `setup` before a carry is made, unless parameters are missing.
+
+        It draws keys for biases, so it must run at the same place for all cells.
+        """
+        if self.scope is None:
+            return
+        if self.is_mutable_collection("params") or self.variables.get("params"):
+            self._try_setup()
+
+    @nn.nowrap
     def _carry_structs(self, sample: StructTree) -> StructTree:
         """Returns the shapes and dtypes of the carry, with batch axes first."""
-        # At the same place for all cells, because `setup` draws keys for biases.
-        self._try_setup()
+        self._setup_for_carry()
         param_dtype = getattr(self, "param_dtype", jnp.float32)
         dtype = carry_dtype(param_dtype, sample)
         batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)

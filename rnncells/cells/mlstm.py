@@ -104,6 +104,10 @@ class MLSTMCell(MatrixRNNCellBase):
             bias_init=self.bias_init,
             use_bias=self.use_bias,
         )
+        self._declare_exponential_gates()
+
+    @nn.nowrap
+    def _declare_exponential_gates(self) -> None:
         for name, bias_init in (
             ("i", self.input_gate_bias_init),
             ("f", self.forget_gate_bias_init),

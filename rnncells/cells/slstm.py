@@ -60,6 +60,9 @@ class SLSTMCell(DenseCell):
     forget_gate_bias_init: Initializer = initializers.linspace(3.0, 6.0)
     forget_gate: ForgetGate = "sigmoid"
 
+    # Diagonal blocks of the kernels of the inputs.
+    _input_heads = 1
+
     def __post_init__(self):
         check_choice("SLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
         super().__post_init__()
@@ -69,7 +72,10 @@ class SLSTMCell(DenseCell):
 
     def setup(self):
         self.gates(
-            *("iz", "ii", "if", "io"), kernel_init=self.kernel_init, use_bias=False
+            *("iz", "ii", "if", "io"),
+            kernel_init=self.kernel_init,
+            use_bias=False,
+            num_heads=self._input_heads,
         )
         recurrent = {
             "kernel_init": self.recurrent_kernel_init,

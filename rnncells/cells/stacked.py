@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
+    has_attribute,
     has_feature_dims,
     initial_carry_of,
     is_cell,
@@ -103,7 +104,8 @@ class StackedCell(RNNCellBase):
     @property
     def features(self) -> int | None:
         """`features` of the last layer that has this attribute, None without one."""
-        found = (layer for layer in reversed(self.layers) if hasattr(layer, "features"))
+        layers = reversed(self.layers)
+        found = (layer for layer in layers if has_attribute(layer, "features"))
         return getattr(next(found, None), "features", None)
 
     @property

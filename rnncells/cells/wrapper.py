@@ -71,7 +71,7 @@ class WrapperCell(RNNCellBase):
 
     def carry_shape(self, input_shape):
         # Before a loop over time, so that `setup` draws the keys of biases there.
-        self.cell._try_setup()
+        self.cell._setup_for_carry()
         return self.cell.carry_shape(input_shape)
 
     @property

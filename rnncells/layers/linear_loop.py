@@ -42,6 +42,19 @@ def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
     """
+    return loop_at_once(rnn, axis, step, _run)
+
+
+def loop_at_once(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> Callable:
+    """Returns a loop that takes many steps at once; where it cannot, the fast loop.
+
+    Args:
+      rnn: the layer, bound.
+      axis: position of the time axis.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      run: `run(rnn, cell, variables, body, reset_carry)` returns a function `(carry,
+        xs) -> (carry, (history, outputs))` of pytrees with time first.
+    """
     otherwise = fast_loop(rnn, axis, step)
 
     def loop(body, reset_carry, carry, xs):
@@ -53,9 +66,8 @@ def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         if reason is not None:
             check_not_associative(rnn, f"which {reason}")
             return otherwise(body, reset_carry, carry, xs)
-        carry, ys = _run(rnn, cell.module, cell.variables, body, reset_carry)(
-            carry, by_time
-        )
+        steps = run(rnn, cell.module, cell.variables, body, reset_carry)
+        carry, ys = steps(carry, by_time)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -168,13 +180,10 @@ def _element_steps(
         shown = linear_recurrence.shown(a, b, state, c, now.update)
     outputs = jax.vmap(partial(apply, _output))(shown, projected)
     c = jax.vmap(cast_like, (0, None))(c, state)
-    state, history = _last(c), c
+    state, history = last_of(c), c
     if now.valid is not None:
-        last = masks.last_valid(now.valid, 0)
-        known = masks.gather_time(c, jnp.maximum(last, 0), 0)
-        before = jax.tree.map(lambda f, leaf: jnp.broadcast_to(f, leaf.shape), final, c)
-        history = masks.select(last >= 0, known, before)
-        final = _last(history)
+        history = masks.up_to_valid(now.valid, c, final)
+        final = last_of(history)
     return (state, final), (history if keep_all else None, outputs)
 
 
@@ -188,7 +197,8 @@ def _output(cell, carry, projected):
     return cell._with_features(carry).output(carry, projected)
 
 
-def _last(tree):
+def last_of(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the last step of a pytree of `(time, ...)`."""
     return jax.tree.map(lambda leaf: leaf[-1], tree)
 
 
@@ -224,11 +234,7 @@ def _matrix_steps(
     if now.valid is not None:
         place = masks.last_valid(now.valid, 0)
         if keep_all:
-            known = masks.gather_time(history, jnp.maximum(place, 0), 0)
-            before = jax.tree.map(
-                lambda f, leaf: jnp.broadcast_to(f, leaf.shape), final, history
-            )
-            history = masks.select(place >= 0, known, before)
+            history = masks.up_to_valid(now.valid, history, final)
         known = to_carry(chunk.at(jnp.maximum(place[-1], 0)))
         final = masks.select(place[-1] >= 0, known, final)
     return (to_carry(last), final), (history, outputs)

@@ -16,9 +16,9 @@
 (2, 7, 5)
 
 All cells of rnncells are here, and `RNN`, `Bidirectional`, `Stack`, `LSTM`, `GRU`,
-`ElmanRNN` and `MultiLayerRNN`. `FromLinen` describes what they have in common: their
-constructors take `in_features` first and `rngs`, and then the fields of the linen
-class; calls take the arguments of the linen class.
+`ElmanRNN`, `MultiLayerRNN`, `XLSTMBlock` and `GriffinBlock`. `FromLinen` describes what
+they have in common: their constructors take `in_features` first and `rngs`, and then
+the fields of the linen class; calls take the arguments of the linen class.
 
 ========================================================= ==============================
 to do this                                                use
@@ -45,6 +45,7 @@ except (AttributeError, ImportError) as error:
         f"{jax.__version__}. Install a newer flax."
     ) from error
 
+from rnncells.nnx.cells import CausalConvCell as CausalConvCell
 from rnncells.nnx.cells import CfCCell as CfCCell
 from rnncells.nnx.cells import ConvGRUCell as ConvGRUCell
 from rnncells.nnx.cells import ConvLSTMCell as ConvLSTMCell
@@ -85,6 +86,8 @@ from rnncells.nnx.layers import LSTM as LSTM
 from rnncells.nnx.layers import RNN as RNN
 from rnncells.nnx.layers import Bidirectional as Bidirectional
 from rnncells.nnx.layers import ElmanRNN as ElmanRNN
+from rnncells.nnx.layers import GriffinBlock as GriffinBlock
 from rnncells.nnx.layers import MultiLayerRNN as MultiLayerRNN
 from rnncells.nnx.layers import Stack as Stack
+from rnncells.nnx.layers import XLSTMBlock as XLSTMBlock
 from rnncells.nnx.to_linen import to_linen as to_linen

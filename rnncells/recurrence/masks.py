@@ -91,6 +91,22 @@ def last_valid(valid: jax.Array, axis: int) -> jax.Array:
     return jax.lax.cummax(jnp.where(valid, index, -1), axis)
 
 
+def up_to_valid(
+    valid: jax.Array, history: chex.ArrayTree, before: chex.ArrayTree
+) -> chex.ArrayTree:
+    """Returns the carry after the last valid step so far, at every step.
+
+    Args:
+      valid: true at valid steps, `(time, *batch)`.
+      history: carries after all steps, pytree of `(time, *batch, ...)`.
+      before: carry before the first step, pytree of `(*batch, ...)`.
+    """
+    last = last_valid(valid, 0)
+    known = gather_time(history, jnp.maximum(last, 0), 0)
+    before = jax.tree.map(lambda b, h: jnp.broadcast_to(b, h.shape), before, history)
+    return select(last >= 0, known, before)
+
+
 def gather_time(tree: chex.ArrayTree, index: jax.Array, axis: int) -> chex.ArrayTree:
     """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
 

@@ -1,0 +1,320 @@
+"""The base class of layers that compose other layers over sequences."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells._arguments import ChecksArguments
+from rnncells.cells.any_cell import sample_of
+from rnncells.cells.any_step import (
+    deterministic_option,
+    takes_any_keyword,
+    without_dropout,
+)
+from rnncells.cells.carry import Carry
+from rnncells.cells.checks import check_key
+from rnncells.cells.sample import Sample
+from rnncells.layers.checks import (
+    check_call,
+    check_inputs,
+    check_padded_outputs,
+    resolve_flags,
+)
+from rnncells.layers.sequence_layer import RunsByCall
+from rnncells.layers.states import LSTMStates
+from rnncells.recurrence import masks
+from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.schedule import PaddedOutputs
+
+
+class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
+    """Base of layers that apply other layers to whole sequences, or to one step.
+
+    A subclass has the fields `time_major` and `return_carry`, and defines `_recurrent`
+    and `_compose`.
+    """
+
+    _final_carry = {"return_carry": True}
+
+    @nn.nowrap
+    def _recurrent(self) -> list[nn.Module]:
+        """Returns the recurrent layers, bound, in their order."""
+        raise NotImplementedError
+
+    @nn.nowrap
+    def _compose(
+        self, run: Callable, inputs: chex.ArrayTree, option: Callable
+    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+        """Applies all layers, and returns the carries and the outputs.
+
+        Args:
+          run: `run(number, layer, inputs)` applies a recurrent layer, and returns
+            `(carry, outputs)`.
+          inputs: inputs of the first layer, with any leading axes.
+          option: `option(function)` returns the keyword arguments of a function.
+        """
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        inputs: chex.ArrayTree,
+        *,
+        initial_carry: tuple[Carry, ...] | None = None,
+        init_key: chex.PRNGKey | None = None,
+        return_carry: bool | None = None,
+        time_major: bool | None = None,
+        seq_lengths: jax.Array | None = None,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        reset_carry: tuple[Carry, ...] | None = None,
+        padded_outputs: PaddedOutputs | None = None,
+        deterministic: bool | None = None,
+    ) -> Any:
+        """Applies all layers.
+
+        Args:
+          inputs: `(*batch, time, *features)`.
+          initial_carry: one carry for each recurrent layer; default: their own.
+          init_key: key that is split into one for each recurrent layer.
+          return_carry: overrides the field.
+          time_major: overrides the field.
+          seq_lengths: integers `(*batch,)` in `[0, time]`, for all recurrent layers.
+          mask: booleans `(*batch, time)`, false at steps to skip.
+          resets: booleans `(*batch, time)`, true at the first step of each sequence.
+          reset_carry: one carry for each recurrent layer; default: their own.
+          padded_outputs: values of the outputs at padded and masked steps of each
+            recurrent layer, see `RNN`. (Functions after it may change zeros.) Default:
+            as the layers' fields say.
+          deterministic: whether dropout and zoneout are off. It is passed to all layers
+            and modules whose call takes this argument. `nn.Dropout` raises an error if
+            its own field is set, too.
+
+        Returns:
+          `outputs`, or `(carries, outputs)` with `return_carry`.
+
+        Raises:
+          ValueError: there is not one carry for each recurrent layer.
+        """
+        check_call(self, deterministic)
+        check_inputs(inputs)
+        flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
+        if padded_outputs is not None:
+            check_padded_outputs(padded_outputs)
+        count = len(self._recurrent())
+        carries = self._one_per_layer("initial_carry", initial_carry)
+        reset_carries = self._one_per_layer("reset_carry", reset_carry)
+        keys = [None] * count if init_key is None else jax.random.split(init_key, count)
+        given = [
+            {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
+            for carry, at_reset, key in zip(carries, reset_carries, keys, strict=True)
+        ]
+        shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
+        shared["resets"] = resets
+        shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
+        shared |= {"padded_outputs": padded_outputs}
+
+        inputs = finite_padding(inputs, flags["time_major"], seq_lengths, mask)
+
+        def run(number, layer, inputs):
+            return _run(type(self).__name__, layer, inputs, given[number] | shared)
+
+        option = partial(deterministic_option, deterministic=deterministic)
+        carries, outputs = self._compose(run, inputs, option)
+        return (carries, outputs) if flags["return_carry"] else outputs
+
+    def step(
+        self,
+        carries: tuple[Carry, ...] | None,
+        inputs: chex.ArrayTree,
+        *,
+        mask: jax.Array | None = None,
+        resets: jax.Array | None = None,
+        deterministic: bool | None = None,
+    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+        """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
+
+        Args:
+          carries: carries in the form of the call; None before the first step.
+          inputs: `(*batch, *features)`.
+          mask: booleans `(*batch,)`, false for rows whose carries must not change.
+          resets: booleans `(*batch,)`, true for rows that start a new sequence.
+          deterministic: as in the call.
+
+        Raises:
+          ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
+        """
+        check_call(self, deterministic)
+        check_inputs(inputs)
+        carries = self._one_per_layer("carries", carries)
+        arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
+        arguments = {name: v for name, v in arguments.items() if v is not None}
+
+        def run(number, layer, inputs):
+            if not hasattr(type(layer), "step"):
+                raise ValueError(
+                    f"`step` of {type(self).__name__} needs layers with a method "
+                    f"`step`, got {type(layer).__name__}. Call the layer on the whole "
+                    "sequence."
+                )
+            return layer.step(carries[number], inputs, **arguments)
+
+        option = partial(deterministic_option, deterministic=deterministic)
+        return self._compose(run, inputs, option)
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Carry, ...]:
+        """Returns the initial carry of each recurrent layer.
+
+        >>> import jax, jax.numpy as jnp, rnncells
+        >>> stack = rnncells.Stack([rnncells.LSTMCell(4), rnncells.GRUCell(5)])
+        >>> jax.tree.map(jnp.shape, stack.initialize_carry(batch_shape=(2,)))
+        (((2, 4), (2, 4)), (2, 5))
+
+        Args:
+          key: random key that is split into one for each recurrent layer.
+          sample_input: one time step's input, `(*batch, *features)`.
+          batch_shape: the batch axes, in place of `sample_input`, if the layers take
+            inputs with one feature axis of any width.
+
+        Raises:
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
+        """
+        if self.scope is None:
+            options: dict[str, Any] = {"batch_shape": batch_shape}
+            options["method"] = "initialize_carry"
+            return self.clone(parent=None).apply({}, key, sample_input, **options)
+        check_key(key)
+        carry_of = partial(self._carries, key)
+        name = type(self).__name__
+        return carry_of(sample_of(name, carry_of, sample_input, batch_shape))
+
+    @nn.nowrap
+    def _carries(
+        self, key: chex.PRNGKey | None, sample: StructTree
+    ) -> tuple[Carry, ...]:
+        """Returns the initial carry of each recurrent layer for one step of input."""
+        samples = self._samples(sample)
+        keys = [key] * len(samples)
+        if key is not None:
+            keys = jax.random.split(key, len(samples))
+        return tuple(
+            layer.initialize_carry(own_key, own_sample)
+            if hasattr(type(layer), "initialize_carry")
+            else None
+            for layer, own_key, own_sample in zip(
+                self._recurrent(), keys, samples, strict=True
+            )
+        )
+
+    @nn.nowrap
+    def _samples(self, sample: StructTree) -> list[StructTree]:
+        """Returns one step of input of each recurrent layer, as shapes and dtypes."""
+        samples = []
+
+        def record(composed, x):
+            def run(number, layer, inputs):
+                samples.append(structs(inputs, drop_axis=0))
+                arguments = {"time_major": True, "deterministic": True}
+                return _run(type(composed).__name__, layer, inputs, arguments)
+
+            return composed._compose(run, x, without_dropout)
+
+        def sequence(leaf):
+            return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
+
+        init = nn.init(record, self.clone(parent=None))
+        jax.eval_shape(init, jax.random.key(0), jax.tree.map(sequence, sample))
+        return samples
+
+    @nn.nowrap
+    def _one_per_layer(self, name: str, carries: Any) -> Sequence[Any]:
+        """Returns one carry, or None, for each recurrent layer."""
+        count = len(self._recurrent())
+        if carries is None:
+            return [None] * count
+        is_one_each = isinstance(carries, tuple | list) and len(carries) == count
+        if not is_one_each or isinstance(carries, LSTMStates):
+            raise ValueError(
+                f"`{name}` of {type(self).__name__} must be a tuple with one carry for "
+                f"each of the {count} recurrent layers, got {type(carries).__name__} "
+                f"{jax.tree.map(jnp.shape, carries)}."
+            )
+        return carries
+
+
+def _run(
+    owner: str, layer: nn.Module, inputs: chex.ArrayTree, arguments: dict[str, Any]
+) -> tuple[Carry, chex.ArrayTree]:
+    """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""
+    name = type(layer).__name__
+    given = {key: value for key, value in arguments.items() if value is not None}
+    if not hasattr(type(layer), "run"):
+        # Flax's cells have no dropout.
+        given.pop("deterministic", None)
+        unknown = {"mask", "resets", "reset_carry", "padded_outputs"}
+        for key in sorted(given.keys() & unknown):
+            raise ValueError(
+                f"`{key}` of {owner} cannot be passed to flax.linen.{name}. Use "
+                f"rnncells.{name}."
+            )
+        return layer(inputs, **given, return_carry=True)
+    takes = inspect.signature(layer.run).parameters
+    if "deterministic" not in takes and not takes_any_keyword(layer.run):
+        given.pop("deterministic", None)
+    result = layer.run(inputs, **given)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(
+            f"`run` of {name} must return (carry, outputs), got "
+            f"{type(result).__name__} {jax.tree.map(jnp.shape, result)}."
+        )
+    return result
+
+
+def finite_padding(
+    inputs: chex.ArrayTree, time_major: bool, seq_lengths: Any, mask: Any
+) -> chex.ArrayTree:
+    """Returns inputs in which NaN and infinity of padded and masked steps are 0.
+
+    Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would reach
+    the gradients of their weights. The recurrent layers check lengths and masks; what
+    does not fit the inputs is ignored here.
+    """
+    given = mask if seq_lengths is None else seq_lengths
+    if given is None:
+        return inputs
+    axes = np.ndim(given) + (seq_lengths is not None)
+    sizes = jax.tree.leaves(inputs)[0].shape[:axes]
+    axis = 0 if time_major else axes - 1
+    unpadded, batch = None, sizes[:axis] + sizes[axis + 1 :]
+    has_time = len(sizes) == axes
+    if has_time and seq_lengths is not None and np.shape(seq_lengths) == batch:
+        unpadded = masks.before_end(jnp.asarray(seq_lengths), sizes[axis], axis)
+    if mask is not None:
+        mask = jnp.asarray(mask)
+        mask = mask if (mask.shape, mask.dtype) == (sizes, jnp.bool_) else None
+    valid = masks.both(mask, unpadded)
+    if valid is None:
+        return inputs
+    return masks.clear_padding(inputs, valid, everything=False)
+
+
+def check_width(name: str, features: int, inputs: chex.ArrayTree) -> None:
+    """Raises ValueError unless the inputs of a residual block have its width."""
+    if jnp.shape(inputs)[-1:] != (features,):
+        raise ValueError(
+            f"The inputs of {name} must have its width, {features}, got the shape "
+            f"{jnp.shape(inputs)}. Apply nn.Dense before it."
+        )

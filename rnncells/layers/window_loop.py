@@ -1,0 +1,94 @@
+"""The loop of a causal convolution: its carries are inputs, known before it runs."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import cast_like
+from rnncells.cells.causal_conv import CausalConvCell
+from rnncells.layers.linear_loop import last_of, loop_at_once
+from rnncells.recurrence import masks
+from rnncells.recurrence.schedule import Body, Now
+
+
+def has_window(cell: nn.Module) -> bool:
+    """Says whether the carry of a cell is known to be its last inputs."""
+    is_known = type(cell).__call__ is RNNCellBase.__call__
+    return isinstance(cell, CausalConvCell) and is_known
+
+
+def window_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
+    """Returns the loop of a causal convolution; where it cannot run, the fast loop.
+
+    Args:
+      rnn: the layer, bound.
+      axis: position of the time axis.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+    """
+    return loop_at_once(rnn, axis, step, _run)
+
+
+def _run(
+    rnn: nn.Module, cell: RNNCellBase, variables: Any, body: Body, reset_carry: Any
+) -> Callable:
+    """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
+
+    def run(carry, xs):
+        state, final = carry
+        before = _windows(state, reset_carry, xs)
+        after, outputs = jax.vmap(partial(cell.apply, variables))(before, xs.inputs)
+        history = after = cast_like(after, before)
+        if xs.update is not None:
+            history = after = masks.select(xs.update, after, before)
+        if xs.valid is not None:
+            history = masks.up_to_valid(xs.valid, after, final)
+            final = last_of(history)
+        kept = history if body.keep_all else None
+        return (last_of(after), final), (kept, outputs)
+
+    # The residuals are the windows, or the inputs alone.
+    return run if rnn.memory == "full" else jax.checkpoint(run)
+
+
+def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
+    """Returns the carry before each step, `(time, *batch, size, features)`.
+
+    Args:
+      window: carry before the first step, `(*batch, size, features)`.
+      reset_window: carry after a reset, the same; None without.
+      xs: what differs from step to step.
+    """
+    x, size = xs.inputs.astype(window.dtype), window.shape[-2]
+    steps = x.shape[0]
+    if xs.update is None and xs.reset is None:
+        every = jnp.concatenate([jnp.moveaxis(window, -2, 0), x])
+        return jnp.stack([every[j : j + steps] for j in range(size)], -2)
+    time = jax.lax.broadcasted_iota(jnp.int32, x.shape[:-1], 0)
+    # Of each step: the number of inputs since the start of its sequence, and the last
+    # step before it that is an input.
+    count, last_input = time, time - 1
+    if xs.update is not None:
+        count = jnp.cumsum(xs.update, 0, dtype=jnp.int32) - xs.update
+        last_input = jnp.roll(masks.last_valid(xs.update, 0), 1, 0).at[0].set(-1)
+    start = jnp.broadcast_to(window, (steps, *window.shape))
+    if xs.reset is not None:
+        first = jax.lax.cummax(jnp.where(xs.reset, time, -1), 0)
+        has_reset = first >= 0
+        before_first = masks.gather_time(count, jnp.maximum(first, 0), 0)
+        count = count - jnp.where(has_reset, before_first, 0)
+        start = masks.select(
+            has_reset, jnp.broadcast_to(reset_window, start.shape), start
+        )
+    found, place = [], time
+    for back in range(1, size + 1):
+        place = masks.gather_time(last_input, jnp.maximum(place, 0), 0)
+        seen = masks.gather_time(x, jnp.maximum(place, 0), 0)
+        index = jnp.clip(size - back + count, 0, size - 1)
+        own = jnp.take_along_axis(start, index[..., None, None], -2)[..., 0, :]
+        found.append(masks.select(back <= count, seen, own))
+    return jnp.stack(found[::-1], -2)

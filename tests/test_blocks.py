@@ -1,0 +1,185 @@
+"""Residual blocks and their convolution, against loops and the equations of papers."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import BATCH, TIME, assert_close, random_like, random_params
+from equations import affine, arrays, in_blocks, sigmoid
+from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
+
+import rnncells
+
+FEATURES = 6
+BLOCKS = {
+    "mlstm": rnncells.XLSTMBlock(
+        FEATURES, num_heads=2, block_size=3, kernel_size=3, param_dtype=float
+    ),
+    "slstm": rnncells.XLSTMBlock(
+        FEATURES, "slstm", num_heads=2, kernel_size=3, param_dtype=float
+    ),
+    "griffin": rnncells.GriffinBlock(
+        FEATURES, recurrent_features=4, num_heads=2, kernel_size=3, param_dtype=float
+    ),
+}
+
+
+def test_convolution_equals_flax(rng, float64):
+    cell = rnncells.CausalConvCell(FEATURES, 3, param_dtype=float)
+    conv = nn.Conv(
+        *(FEATURES, (3,)),
+        padding="CAUSAL",
+        feature_group_count=FEATURES,
+        param_dtype=float,
+    )
+    x = jnp.asarray(rng.standard_normal((BATCH, TIME, FEATURES)))
+    params = random_params(rng, conv, x)["params"]
+
+    def loss(apply):
+        return jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(apply(p, x))), (0, 1))
+
+    rnn = rnncells.RNN(cell)
+    found = loss(lambda p, x: rnn.apply({"params": {"cell": p}}, x))(params, x)
+    expected = loss(lambda p, x: conv.apply({"params": p}, x))(params, x)
+    assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_block_equals_its_steps(name, rng, float64):
+    """With lengths, masks, resets and an initial carry; values and gradients."""
+    block = BLOCKS[name]
+    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES)))
+    params = random_params(rng, block, x)
+    carry = block.initialize_carry(None, x[:, 0])
+    carry, fresh = random_like(rng, carry), random_like(rng, carry)
+    valid = MASK & (np.arange(STEPS) < LENGTHS[:, None])
+    # A reset past the end of a row has no effect.
+    resets = RESETS & (np.arange(STEPS) < LENGTHS[:, None])
+
+    def at_once(params, x, carry, fresh):
+        return block.apply(
+            *(params, x),
+            initial_carry=carry,
+            seq_lengths=LENGTHS,
+            mask=MASK,
+            resets=RESETS,
+            reset_carry=fresh,
+            return_carry=True,
+        )
+
+    def by_step(params, x, carry, fresh):
+        outputs, waiting = [], np.zeros(ROWS, bool)
+        for t in range(STEPS):
+            # A reset at a masked step acts at the next valid one.
+            waiting |= resets[:, t]
+            restart = waiting & valid[:, t]
+            waiting &= ~restart
+            carry = jax.tree.map(
+                lambda new, old, restart=restart: jnp.where(
+                    restart.reshape(-1, *[1] * (old.ndim - 1)), new, old
+                ),
+                *(fresh, carry),
+            )
+            carry, y = block.apply(
+                *(params, carry, x[:, t]), mask=jnp.asarray(valid[:, t]), method="step"
+            )
+            outputs.append(y)
+        return carry, jnp.stack(outputs, 1)
+
+    def outcome(run, *at):
+        carry, outputs = run(*at)
+        shown = jnp.where(valid[..., None], outputs, 0)
+        leaves = [shown, *jax.tree.leaves(carry)]
+        return sum(jnp.sum(jnp.sin((k + 1) * y)) for k, y in enumerate(leaves)), leaves
+
+    gradient = jax.value_and_grad(outcome, (1, 2, 3, 4), has_aux=True)
+    run = jax.jit(gradient, static_argnums=0)
+    spoiled = jnp.where(valid[..., None], x, jnp.nan)
+    found = run(at_once, params, spoiled, carry, fresh)
+    expected = run(by_step, params, x, carry, fresh)
+    assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+def rms_norm(x, p):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * p["scale"]
+
+
+def gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def test_griffin_block_follows_the_equations(rng, float64):
+    block = BLOCKS["griffin"]
+    x = jnp.asarray(rng.standard_normal((BATCH, TIME, FEATURES)))
+    params = random_params(rng, block, x)
+    found = block.apply(params, x)
+    p, x = arrays(params), np.asarray(x)
+    n = rms_norm(x, p["norm"])
+    u, conv, cell = affine(n, p["input"]), p["conv"]["cell"], p["rnn"]["cell"]
+    past = np.concatenate([np.zeros((BATCH, 2, 4)), u], 1)
+    w = conv["kernel"][:, 0]
+    u = sum(w[j] * past[:, j : j + TIME] for j in range(3)) + conv["bias"]
+    h, states = np.zeros((BATCH, 4)), []
+    for t in range(TIME):
+        r, i = (sigmoid(in_blocks(np, u[:, t], cell[k])) for k in "ax")
+        a = sigmoid(-cell["Lambda"]) ** (8 * r)
+        h = a * h + np.sqrt(1 - a**2) * (i * u[:, t])
+        states.append(h)
+    gate = gelu(affine(n, p["gate"]))
+    r = x + affine(np.stack(states, 1) * gate, p["output"])
+    m = rms_norm(r, p["network_norm"])
+    hidden = gelu(affine(m, p["network_gate"])) * affine(m, p["up"])
+    assert_close(found, r + affine(hidden, p["down"]), rtol=1e-11, atol=1e-12)
+
+
+def test_time_major_and_stack(rng):
+    stack = rnncells.Stack([rnncells.XLSTMBlock(8), rnncells.GriffinBlock(8)])
+    x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
+    params = random_params(rng, stack, x)
+    y = stack.apply(params, x)
+    by_time = stack.apply(params, x.swapaxes(0, 1), time_major=True)
+    assert_close(by_time.swapaxes(0, 1), y)
+    carry = stack.initialize_carry(None, x[:, 0])
+    assert jax.tree.map(jnp.shape, carry) == (
+        ((BATCH, 3, 16), ((BATCH, 4, 4, 4), (BATCH, 4, 4), (BATCH, 4))),
+        ((BATCH, 3, 8), (BATCH, 8)),
+    )
+
+
+def test_half_precision(rng):
+    x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
+    for kind in (rnncells.XLSTMBlock, rnncells.GriffinBlock):
+        params = kind(8).init(jax.random.key(0), x)
+        y = kind(8, dtype=jnp.bfloat16).apply(params, x)
+        np.testing.assert_allclose(y, kind(8).apply(params, x), atol=0.1)
+        assert (y != kind(8).apply(params, x)).any()
+
+
+def test_wrong_arguments_raise():
+    x = jnp.ones((BATCH, TIME, 3))
+    block = rnncells.XLSTMBlock
+    wrong = {
+        "`kind` of XLSTMBlock must be one of": lambda: block(8, "lstm"),
+        "`num_heads` of XLSTMBlock must divide the width of the cell, 16, got 3": (
+            lambda: block(8, num_heads=3)
+        ),
+        "`block_size` of XLSTMBlock must divide the width of the cell, 16, got 5": (
+            lambda: block(8, block_size=5)
+        ),
+        "`hidden_features` of GriffinBlock must be at least 1, got 0": (
+            lambda: rnncells.GriffinBlock(8, hidden_features=0)
+        ),
+        "`kernel_size` of CausalConvCell must be at least 2, got 1": (
+            lambda: rnncells.CausalConvCell(8, 1)
+        ),
+        "inputs of GriffinBlock must have its width, 8, got the shape": (
+            lambda: rnncells.GriffinBlock(8).init(jax.random.key(0), x)
+        ),
+        "inputs of CausalConvCell must have as many features": (
+            lambda: rnncells.RNN(rnncells.CausalConvCell(8)).init(jax.random.key(0), x)
+        ),
+    }
+    for message, make in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            make()
