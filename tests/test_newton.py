@@ -6,6 +6,7 @@ import pytest
 from cases import ALL_CELLS, assert_close, random_like, random_params
 
 import rnncells
+from benchmarks.newton import CELL, trained, waves
 from rnncells import Newton, diagnostics
 
 BATCH, TIME, FEATURES = 3, 40, 6
@@ -124,6 +125,17 @@ def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, floa
     assert certificate.converged.all() == (not is_chaotic)
     assert (certificate.iterations == 32) == is_chaotic
     assert_close(found, plain.apply(params, inputs), rtol=1e-9, atol=1e-9)
+
+
+def test_newton_solves_a_trained_network():
+    params, before, after = trained()
+    assert after < before / 100
+    newton = rnncells.RNN(CELL, implementation="newton", return_certificate=True)
+    x = waves(jax.random.key(5), 64)
+    found, certificate = jax.jit(newton.apply)(params, x)
+    assert certificate.converged.all() and certificate.iterations < 20
+    expected = rnncells.RNN(CELL).apply(params, x)
+    assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):

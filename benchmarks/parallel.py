@@ -1,0 +1,190 @@
+"""Linear cells: the associative scan against loops, in time and memory.
+
+    python -m benchmarks.parallel
+
+writes the tables and the figure of docs/parallel.md.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+import rnncells
+from benchmarks.measure import describe_environment
+from benchmarks.report import replace_between
+from benchmarks.timing import interleave
+
+PAGE, PICTURE = Path("docs/parallel.md"), Path("docs/parallel.svg")
+FEATURES, ROUNDS, LEAST_SECONDS = 32, 5, 0.02
+TIMES = (64, 256, 1024, 4096, 16384, 65536)
+BATCHES = (1, 8, 32)
+# What the table calls the values of `implementation`.
+WAYS = {
+    "scan": "step by step",
+    "auto": "one line in a loop",
+    "associative": "associative scan",
+}
+CELLS = {
+    "MinGRUCell": rnncells.MinGRUCell(FEATURES),
+    "LRUCell": rnncells.LRUCell(FEATURES),
+    "MLSTMCell": rnncells.MLSTMCell(FEATURES, num_heads=4),
+    "GatedDeltaNetCell": rnncells.GatedDeltaNetCell(FEATURES, num_heads=4),
+}
+MEMORY = {
+    "step by step": {"implementation": "scan"},
+    '"full"': {},
+    '"recompute"': {"memory": "recompute"},
+    '"sqrt"': {"memory": "sqrt"},
+    "Chunk(64)": {"memory": rnncells.Chunk(64)},
+}
+MEMORY_SIZE = 4096, 8
+
+
+class Measured(NamedTuple):
+    """What was measured of a gradient.
+
+    Attributes:
+      seconds: median time.
+      memory: temporaries of the compiled program, in bytes.
+    """
+
+    seconds: float
+    memory: int
+
+
+def measure(layers: dict[str, Any], time: int, batch: int) -> dict[str, Measured]:
+    """Returns what was measured of the gradient of each layer, in one process.
+
+    Args:
+      layers: layers with the same parameters, by name.
+      time: number of steps.
+      batch: number of rows.
+    """
+    x = jax.random.normal(jax.random.key(1), (time, batch, FEATURES))
+    first = next(iter(layers.values()))
+    params = first.init(jax.random.key(0), x[:2])
+    programs = {name: _compiled(layer, params, x) for name, layer in layers.items()}
+
+    def run(program):
+        return lambda: jax.block_until_ready(program(params, x))
+
+    runs = {name: run(program) for name, program in programs.items()}
+    times = interleave(runs, ROUNDS, LEAST_SECONDS)
+    return {
+        name: Measured(
+            statistics.median(times[name]),
+            programs[name].memory_analysis().temp_size_in_bytes,
+        )
+        for name in layers
+    }
+
+
+def _compiled(layer: Any, params: Any, x: jax.Array) -> Callable:
+    def gradient(params, x):
+        return jax.grad(lambda params: (layer.apply(params, x) ** 2).sum())(params)
+
+    return jax.jit(gradient).lower(params, x).compile()
+
+
+Speed = dict[tuple[int, int], dict[str, Measured]]
+
+
+def measure_speed() -> Speed:
+    """Returns what was measured of each way, by time and batch."""
+    cell = CELLS["MinGRUCell"]
+    layers = {
+        way: rnncells.RNN(cell, implementation=way, time_major=True) for way in WAYS
+    }
+    found = {}
+    for batch in BATCHES:
+        for time in TIMES:
+            found[time, batch] = measure(layers, time, batch)
+            print(time, batch, found[time, batch], flush=True)
+    return found
+
+
+def speed_table(found: Speed) -> Iterator[str]:
+    """Yields the lines of the table of times and memory."""
+    heads = [f"{what}: {way}" for what in ("ms", "MiB") for way in WAYS.values()]
+    yield f"| batch | T | {' | '.join(heads)} |"
+    yield "|--:|--:|" + "--:|" * len(heads)
+    for (time, batch), ways in found.items():
+        words = [f"{1e3 * ways[way].seconds:,.2f}" for way in WAYS]
+        words += [f"{ways[way].memory / 2**20:,.1f}" for way in WAYS]
+        yield f"| {batch} | {time:,} | {' | '.join(words)} |"
+
+
+def memory_table() -> Iterator[str]:
+    """Yields the lines of the table of memory policies."""
+    heads = [f"{what}: {name}" for what in ("MiB", "ms") for name in MEMORY]
+    yield f"| cell | {' | '.join(heads)} |"
+    yield "|---|" + "--:|" * len(heads)
+    for name, cell in CELLS.items():
+        layers = {
+            memory: rnncells.RNN(cell, time_major=True, **options)
+            for memory, options in MEMORY.items()
+        }
+        found = measure(layers, *MEMORY_SIZE)
+        words = [f"{m.memory / 2**20:,.1f}" for m in found.values()]
+        words += [f"{1e3 * m.seconds:,.1f}" for m in found.values()]
+        yield f"| `{name}` | {' | '.join(words)} |"
+
+
+def draw(found: Speed, path: Path) -> None:
+    """Draws time and memory of a step against the number of steps.
+
+    Args:
+      found: what `measure_speed` returns.
+      path: path of the figure.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "benchmarks"}):
+        figure = Figure(figsize=(10, 6), layout="constrained")
+        panels = figure.subplots(2, len(BATCHES), sharex=True, sharey="row")
+        for column, batch in zip(panels.T, BATCHES, strict=True):
+            own = {time: ways for (time, of), ways in found.items() if of == batch}
+            for way, label in WAYS.items():
+                steps = [1e6 * ways[way].seconds / t for t, ways in own.items()]
+                memory = [ways[way].memory / t / 1024 for t, ways in own.items()]
+                column[0].loglog(list(own), steps, "o-", label=label)
+                column[1].loglog(list(own), memory, "o-", label=label)
+            column[0].set_title(f"batch of {batch}")
+            column[1].set_xlabel("steps")
+        panels[0, 0].set_ylabel("µs per step")
+        panels[1, 0].set_ylabel("KiB of temporaries per step")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measures, and writes the tables and the figure."""
+    environment = describe_environment()
+    cpu, version = environment["cpu"], environment["versions"]["jax"]
+    found, (time, batch) = measure_speed(), MEMORY_SIZE
+    draw(found, PICTURE)
+    lines = [
+        f"![Time and memory of a step]({PICTURE.name})",
+        "",
+        f"The gradient of `MinGRUCell({FEATURES})`:",
+        "",
+        *speed_table(found),
+        "",
+        f"The gradient at T = {time:,}, with a batch of {batch}, by `memory`:",
+        "",
+        *memory_table(),
+        "",
+        f"{cpu['model']}, {cpu['count']} cores, jax {version}, medians of {ROUNDS} "
+        "interleaved rounds.",
+    ]
+    PAGE.write_text(replace_between(PAGE.read_text(), "\n".join(lines)))
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
