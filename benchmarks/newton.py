@@ -175,8 +175,9 @@ def work_table(params: Any) -> Iterator[str]:
     yield "|--:|" + "--:|" * len(heads)
     for time in TIMES:
         counts = [iterations(params, kind, time) or time for kind in JACOBIANS]
-        # All steps at once, and a scan up and down a tree.
-        depth = 1 + 2 * math.ceil(math.log2(time))
+        # All steps at once, the derivatives one after the other, and a scan up and
+        # down a tree.
+        depth = 1 + FEATURES + 2 * math.ceil(math.log2(time))
         steps = [f"{count * depth:,}" for count in counts]
         ratios = [
             f"{count * work(params, time, kind):,.0f}"

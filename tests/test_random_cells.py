@@ -68,6 +68,13 @@ CELLS = {
         ),
         SPLIT,
     ),
+    "drop-connect": (
+        lambda: rnncells.DropConnectCell(
+            rnncells.GRUCell(FEATURES, num_heads=2, param_dtype=jnp.result_type(float)),
+            *(0.4, False),
+        ),
+        FIXED,
+    ),
     "own": (lambda: NoisyCell(FEATURES, param_dtype=jnp.result_type(float)), SPLIT),
 }
 
@@ -424,3 +431,42 @@ def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
 
     plain = rnn.clone(implementation="scan")
     assert_close(y, plain.apply(params, x, rngs=rngs))
+
+
+def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):
+    """Without inputs and from the identity, a linear cell shows powers of its kernel.
+
+    All rows of the batch and all steps share one mask.
+    """
+    size, rate = 40, 0.3
+    cell = rnncells.SimpleCell(size, activation_fn=lambda x: x, param_dtype=float)
+    rnn = rnncells.RNN(rnncells.DropConnectCell(cell, rate, deterministic=False))
+    x = jnp.zeros((size, 3, 2))
+    of_cell = random_params(rng, rnncells.RNN(cell), x)["params"]["cell"]
+    of_cell["i"]["bias"] = jnp.zeros(size)
+    params = {"params": {"cell": {"cell": of_cell}}}
+    y = rnn.apply(
+        *(params, x), initial_carry=jnp.eye(size), rngs={"dropout": jax.random.key(3)}
+    )
+    W, dropped = of_cell["h"]["kernel"], y[:, 0]
+    is_zero = dropped == 0
+    np.testing.assert_allclose(dropped, jnp.where(is_zero, 0, W / (1 - rate)))
+    assert abs(is_zero.mean() - rate) < 0.05
+    np.testing.assert_allclose(y[:, 1], dropped @ dropped, rtol=1e-9, atol=1e-9)
+    expected = rnncells.RNN(cell).apply(
+        {"params": {"cell": of_cell}}, x, initial_carry=jnp.eye(size)
+    )
+    found = rnn.apply(params, x, initial_carry=jnp.eye(size), deterministic=True)
+    assert_equal(found, expected)
+
+
+def test_drop_connect_needs_recurrent_gates_and_its_own_stream():
+    x = jnp.ones((BATCH, TIME, FEATURES_IN))
+    cell = rnncells.DropConnectCell(rnncells.MinGRUCell(4), deterministic=False)
+    params = rnncells.RNN(cell).init(jax.random.key(0), x, deterministic=True)
+    with pytest.raises(TypeError, match="must have gates whose names begin with 'h'"):
+        rnncells.RNN(cell).apply(params, x, rngs=KEYS)
+    with pytest.raises(ValueError, match="must not be 'dropout': .* same at every"):
+        rnncells.ZoneoutCell(rnncells.DropConnectCell(rnncells.LSTMCell(4)))
+    with pytest.raises(ValueError, match="`rate` of DropConnectCell must be in"):
+        rnncells.DropConnectCell(rnncells.LSTMCell(4), 1.0)

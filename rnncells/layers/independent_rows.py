@@ -59,18 +59,18 @@ def check_independent_rows(
             found = jax.tree.leaves(derivatives(inexact(rows)))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "A forward method of `gradient` needs a cell that runs with any batch "
-            "axes, and every array of its carry must begin with them, got "
-            f"{name}, which fails with the axes {small.sizes}: {error}"
+            "Forward methods of `gradient` and implementation='newton' need a cell "
+            "that runs with any batch axes, and every array of its carry must begin "
+            f"with them, got {name}, which fails with the axes {small.sizes}: {error}"
         ) from error
     for derivative in map(np.asarray, found):
         depends = np.isfinite(derivative) & (derivative != 0)
         by_row = depends.reshape(count, count, -1).any(-1)
         if (by_row & ~np.eye(count, dtype=bool)).any():
             raise ValueError(
-                "A forward method of `gradient` needs a cell that computes each row of "
-                f"the batch by itself, got {name}, whose rows depend on each other. "
-                "Use gradient=Bptt()."
+                "Forward methods of `gradient` and implementation='newton' need a cell "
+                f"that computes each row of the batch by itself, got {name}, whose "
+                "rows depend on each other. Use neither."
             )
 
 

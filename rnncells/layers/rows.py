@@ -35,8 +35,9 @@ class Batch(NamedTuple):
             end = lead + len(self.sizes)
             if leaf.shape[lead:end] != self.sizes:
                 raise ValueError(
-                    "A forward method of `gradient` needs a cell whose carry has the "
-                    f"batch axes {self.sizes} first, got the shape {leaf.shape}."
+                    "Forward methods of `gradient` and implementation='newton' need a "
+                    f"cell whose carry has the batch axes {self.sizes} first, got the "
+                    f"shape {leaf.shape}."
                 )
             shape = (*leaf.shape[:lead], self.count, *ones, *leaf.shape[end:])
             return leaf.reshape(shape)
