@@ -99,6 +99,9 @@ def test_network_has_the_most_parameters_of_the_budget(cell):
     assert count(width) <= budget < count(width + 1)
 
 
+RANDOM = {"DropConnectCell", "VariationalGRUCell", "VariationalLSTMCell", "ZoneoutCell"}
+
+
 @pytest.mark.parametrize("cell", MADE)
 def test_cells_with_more_than_a_width_train(cell):
     """A gradient can be traced; random cells draw in training only."""
@@ -112,7 +115,7 @@ def test_cells_with_more_than_a_width_train(cell):
 
     shapes = jax.eval_shape(jax.grad(loss), params, jax.random.key(2))
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
-    if cell in ("CfCCell", "ProjectedLSTMCell", "RGLRUCell", "StackedCell"):
+    if cell not in RANDOM:
         return
     # At a rate of 0.1, the masks of ten keys are unlikely to be equal.
     losses = jax.vmap(loss, (None, 0))(params, jax.random.split(jax.random.key(3), 10))

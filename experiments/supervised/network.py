@@ -29,6 +29,15 @@ GRADIENTS = {
 # Rates of the random cells, in training.
 ZONEOUT, VARIATIONAL, DROP_CONNECT = 0.1, 0.1, 0.1
 
+# Units of a head of the cells with a matrix memory.
+HEAD = 16
+# Its output depends on the last inputs only.
+NOT_RECURRENT = {"CausalConvCell"}
+
+
+def _of_heads(kind: type[nn.Module], heads: int, **fields: Any) -> nn.Module:
+    return kind(HEAD * heads, num_heads=heads, **fields)
+
 
 def _variational(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
     rates = {"input_rate": VARIATIONAL, "recurrent_rate": VARIATIONAL}
@@ -41,6 +50,10 @@ MADE: dict[str, Callable[..., nn.Module]] = {
     "ProjectedLSTMCell": lambda features, **fields: rnncells.ProjectedLSTMCell(
         2 * features, features, **fields
     ),
+    # The width is the number of heads.
+    "MLSTMCell": partial(_of_heads, rnncells.MLSTMCell),
+    "DeltaNetCell": partial(_of_heads, rnncells.DeltaNetCell),
+    "GatedDeltaNetCell": partial(_of_heads, rnncells.GatedDeltaNetCell),
     # The width is that of the inputs, too.
     "RGLRUCell": lambda features, **fields: rnncells.StackedCell(
         [nn.Dense(features, **fields), rnncells.RGLRUCell(features, **fields)]
@@ -76,7 +89,8 @@ def cell_names(library: str = "rnncells", is_conv: bool = False) -> list[str]:
     found = [] if is_conv or library != "rnncells" else list(MADE)
     for name in dir(module):
         kind = getattr(module, name)
-        if not name.endswith("Cell") or not dataclasses.is_dataclass(kind):
+        is_cell = name.endswith("Cell") and dataclasses.is_dataclass(kind)
+        if not is_cell or name in NOT_RECURRENT:
             continue
         fields = {field.name: field for field in dataclasses.fields(kind)}
         required = {
