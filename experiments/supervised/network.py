@@ -35,8 +35,8 @@ HEAD = 16
 NOT_RECURRENT = {"CausalConvCell"}
 
 
-def _of_heads(kind: type[nn.Module], heads: int, **fields: Any) -> nn.Module:
-    return kind(HEAD * heads, num_heads=heads, **fields)
+def _of_heads(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
+    return kind(HEAD * features, num_heads=features, **fields)
 
 
 def _variational(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
