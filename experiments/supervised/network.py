@@ -58,6 +58,8 @@ MADE: dict[str, Callable[..., nn.Module]] = {
     "RGLRUCell": lambda features, **fields: rnncells.StackedCell(
         [nn.Dense(features, **fields), rnncells.RGLRUCell(features, **fields)]
     ),
+    # Six steps of the solver, the default, would take three times as long.
+    "LTCCell": partial(rnncells.LTCCell, unfolds=2),
     # The backbone is as wide as the state.
     "CfCCell": lambda features, **fields: rnncells.CfCCell(
         features, backbone_features=features, **fields
