@@ -313,7 +313,10 @@ def forward_modes(of, x, direction):
 
 @pytest.mark.parametrize(
     "name, memory",
-    [("LSTMCell", "full"), ("MultiplicativePeepholeCell", Chunk(2))],
+    exhaustive_but(
+        [("LSTMCell", "full"), ("MultiplicativePeepholeCell", Chunk(2))],
+        [("MultiplicativePeepholeCell", Chunk(2))],
+    ),
 )
 def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
     rnn, params, inputs, carry, _ = float64_setting(name, rng, memory=memory)

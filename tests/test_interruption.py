@@ -95,8 +95,17 @@ class Command:
 
 
 @pytest.fixture(scope="module")
-def command(request, tmp_path_factory):
-    return Command(request.param, tmp_path_factory.mktemp(request.param))
+def commands():
+    """Commands by name, each made once, in whatever order tests need them."""
+    return {}
+
+
+@pytest.fixture
+def command(request, commands, tmp_path_factory):
+    name = request.param
+    if name not in commands:
+        commands[name] = Command(name, tmp_path_factory.mktemp(name))
+    return commands[name]
 
 
 def each_command(*always, others=(), names="command"):
@@ -106,7 +115,7 @@ def each_command(*always, others=(), names="command"):
     """
     rows = [(name, *values) for name in COMMANDS for values in others or [()]]
     return pytest.mark.parametrize(
-        names, exhaustive_but(rows, always), indirect=["command"], scope="module"
+        names, exhaustive_but(rows, always), indirect=["command"]
     )
 
 
@@ -188,7 +197,7 @@ def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     assert "interrupted" in error.splitlines()[-1] and "Traceback" not in error
 
 
-@each_command(("pixels",))
+@each_command(("temporal-order-6a",))
 def test_damaged_checkpoint_of_a_run_is_named(command, tmp_path):
     process = command.start_and_train(tmp_path)
     process.send_signal(signal.SIGTERM)
@@ -230,7 +239,7 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 
 
 @each_command(
-    ("pixels", False),
+    ("temporal-order-6a", False),
     ("temporal-order-6a", True),
     others=[(False,), (True,)],
     names="command, is_new",
