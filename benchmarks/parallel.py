@@ -14,6 +14,7 @@ import jax
 
 import rnncells
 from benchmarks.measure import describe_environment
+from benchmarks.plot import Point, save_steps
 from benchmarks.report import replace_between
 from benchmarks.timing import interleave
 
@@ -133,33 +134,19 @@ def memory_table() -> Iterator[str]:
         yield f"| `{name}` | {' | '.join(words)} |"
 
 
-def draw(found: Speed, path: Path) -> None:
-    """Draws time and memory of a step against the number of steps.
-
-    Args:
-      found: what `measure_speed` returns.
-      path: path of the figure.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": "benchmarks"}):
-        figure = Figure(figsize=(10, 6), layout="constrained")
-        panels = figure.subplots(2, len(BATCHES), sharex=True, sharey="row")
-        for column, batch in zip(panels.T, BATCHES, strict=True):
-            own = {time: ways for (time, of), ways in found.items() if of == batch}
-            for way, label in WAYS.items():
-                steps = [1e6 * ways[way].seconds / t for t, ways in own.items()]
-                memory = [ways[way].memory / t / 1024 for t, ways in own.items()]
-                column[0].loglog(list(own), steps, "o-", label=label)
-                column[1].loglog(list(own), memory, "o-", label=label)
-            column[0].set_title(f"batch of {batch}")
-            column[1].set_xlabel("steps")
-        panels[0, 0].set_ylabel("µs per step")
-        panels[1, 0].set_ylabel("KiB of temporaries per step")
-        handles, labels = panels[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-        figure.savefig(path, metadata={"Date": None})
+def lines_of(found: Speed) -> dict[int, dict[str, list[Point]]]:
+    """Returns the points of the figure, by batch and by the name of the way."""
+    return {
+        batch: {
+            label: [
+                Point(time, *ways[way])
+                for (time, of), ways in found.items()
+                if of == batch
+            ]
+            for way, label in WAYS.items()
+        }
+        for batch in BATCHES
+    }
 
 
 def main() -> None:
@@ -167,7 +154,7 @@ def main() -> None:
     environment = describe_environment()
     cpu, version = environment["cpu"], environment["versions"]["jax"]
     found, (time, batch) = measure_speed(), MEMORY_SIZE
-    draw(found, PICTURE)
+    save_steps(lines_of(found), PICTURE)
     lines = [
         f"![Time and memory of a step]({PICTURE.name})",
         "",

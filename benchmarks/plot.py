@@ -1,7 +1,7 @@
-"""The figure of times. Only this file of the benchmarks imports matplotlib."""
+"""Figures. Only this file of the benchmarks imports matplotlib."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.report import OURS, TITLES
 
@@ -79,3 +79,48 @@ def _ratios(
     """Returns the places of the cases that a contender ran, and its ratios there."""
     found = [i for i, case in enumerate(cases) if name in case["contenders"]]
     return found, [cases[i]["contenders"][name]["ratio"] for i in found]
+
+
+class Point(NamedTuple):
+    """What was measured at one length.
+
+    Attributes:
+      time: number of steps.
+      seconds: time of all of them.
+      memory: temporaries of all of them, in bytes.
+    """
+
+    time: int
+    seconds: float
+    memory: float
+
+
+def save_steps(found: dict[int, dict[str, list[Point]]], path: Path) -> None:
+    """Draws time and memory of a step against the number of steps.
+
+    Args:
+      found: points, by batch and by the name of their line.
+      path: path of the figure, with the suffix .svg.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "benchmarks"}):
+        figure = Figure(figsize=(10, 6), layout="constrained")
+        panels = figure.subplots(
+            2, len(found), sharex=True, sharey="row", squeeze=False
+        )
+        for (above, below), (batch, lines) in zip(panels.T, found.items(), strict=True):
+            for label, points in lines.items():
+                steps = [point.time for point in points]
+                seconds = [1e6 * point.seconds / point.time for point in points]
+                memory = [point.memory / point.time / 1024 for point in points]
+                above.loglog(steps, seconds, "o-", label=label)
+                below.loglog(steps, memory, "o-", label=label)
+            above.set_title(f"batch of {batch}")
+            below.set_xlabel("steps")
+        panels[0, 0].set_ylabel("µs per step")
+        panels[1, 0].set_ylabel("KiB of temporaries per step")
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        figure.savefig(path, metadata={"Date": None})

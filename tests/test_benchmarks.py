@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import cli, contenders, floor
+import rnncells
+from benchmarks import cli, contenders, floor, newton, parallel
 from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
-from benchmarks.plot import save_picture
+from benchmarks.plot import save_picture, save_steps
 from benchmarks.report import END, START, format_case, markdown, replace_between
 from benchmarks.sizes import CELLS, DEFAULT_SIZES, Size, cases
 from benchmarks.timing import interleave, ratios, spread
@@ -187,3 +188,31 @@ def test_other_learning_loops_give_equal_weights(name, rng, float64):
 
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_tables_of_newton_count_iterations_and_work(monkeypatch):
+    monkeypatch.setattr(newton, "TIMES", (8,))
+    rnn = rnncells.RNN(newton.CELL)
+    params = rnn.init(jax.random.key(0), newton.waves(jax.random.key(1), 2))
+    chaotic = newton.scaled(params, 12)
+    assert newton.exponent(params) < newton.exponent(chaotic)
+    *_, row = newton.iteration_table({"untrained": params})
+    name, _, full, diagonal = row.strip("| ").split(" | ")
+    # After as many iterations as steps, and one that changes nothing, all is exact.
+    assert name == "untrained" and 1 < int(full) <= int(diagonal) <= 9
+    *_, row = newton.work_table(params)
+    time, loop, *steps, of_full, of_diagonal = map(int, row.strip("| ").split(" | "))
+    assert time == loop == 8 and steps == [int(full) * 23, int(diagonal) * 23]
+    # Each iteration takes all steps once, and their derivatives.
+    assert of_full > int(full) and of_diagonal > int(diagonal)
+
+
+def test_table_of_parallel_loops_has_a_row_for_each_size(monkeypatch, tmp_path):
+    for name, value in {"TIMES": (4,), "BATCHES": (2,), "ROUNDS": 1}.items():
+        monkeypatch.setattr(parallel, name, value)
+    monkeypatch.setattr(parallel, "LEAST_SECONDS", 1e-9)
+    found = parallel.measure_speed()
+    *_, row = parallel.speed_table(found)
+    assert row.startswith("| 2 | 4 | ") and row.count("|") == 2 + 1 + 6
+    save_steps(parallel.lines_of(found), tmp_path / "steps.svg")
+    assert "batch of 2" in (tmp_path / "steps.svg").read_text()

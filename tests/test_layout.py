@@ -100,6 +100,16 @@ ALLOWED = {
     + ["rnncells.recurrence"],
     "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.dense"]
     + ["rnncells.cells.mlstm"],
+    "rnncells/layers/window_loop.py": [
+        *FLAX,
+        *CONTRACT,
+        "rnncells.cells.causal_conv",
+        "rnncells.layers",
+        "rnncells.recurrence",
+    ],
+    # Blocks are made of certain cells.
+    "rnncells/layers/xlstm_block.py": [*FLAX, "rnncells.cells", "rnncells.layers"],
+    "rnncells/layers/griffin_block.py": [*FLAX, "rnncells.cells", "rnncells.layers"],
     "rnncells/layers/newton_loop.py": [*FLAX, *CONTRACT]
     + ["rnncells.layers", "rnncells.recurrence"],
     "rnncells/layers/linear_loop.py": [
@@ -204,6 +214,7 @@ ALLOWED = {
     "benchmarks/peers.py": ["benchmarks", "equinox", "haiku", "jax", "keras"],
     "benchmarks/online.py": ["benchmarks", "experiments", "jax", "numpy", "rnncells"]
     + ["torch"],
+    "benchmarks/newton.py": ["benchmarks", "jax", "numpy", "optax", "rnncells"],
     "benchmarks": ["benchmarks", "flax", "jax", "numpy", "rnncells"],
     "experiments/settings/options.py": ["experiments.settings", "pydantic", "tyro"],
     "experiments/settings/wording.py": [],
