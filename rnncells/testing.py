@@ -24,6 +24,7 @@ from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.linear_loop import is_linear
 from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
+from rnncells.layers.window_loop import has_window
 from rnncells.recurrence.pytrees import structs, zeros
 
 STEPS = 5
@@ -359,6 +360,10 @@ def _weights(at: _Setting) -> Iterator[Finding]:
     """Checks that the loop over time uses weights only in products."""
     if is_linear(at.cell):
         text = "the step is linear in the carry, so RNN computes all steps at once."
+        yield Finding("right", text)
+        return
+    if has_window(at.cell):
+        text = "the carry is the last inputs, so RNN computes all steps at once."
         yield Finding("right", text)
         return
     params = {"params": {"cell": at.variables["params"]}}

@@ -141,6 +141,8 @@ def test_time_major_and_stack(rng):
     by_time = stack.apply(params, x.swapaxes(0, 1), time_major=True)
     assert_close(by_time.swapaxes(0, 1), y)
     carry = stack.initialize_carry(None, x[:, 0])
+    window, _ = rnncells.XLSTMBlock(8).initialize_carry(batch_shape=(BATCH,))
+    assert window.shape == carry[0][0].shape
     assert jax.tree.map(jnp.shape, carry) == (
         ((BATCH, 3, 16), ((BATCH, 4, 4, 4), (BATCH, 4, 4), (BATCH, 4))),
         ((BATCH, 3, 8), (BATCH, 8)),
@@ -167,8 +169,8 @@ def test_wrong_arguments_raise():
         "`block_size` of XLSTMBlock must divide the width of the cell, 16, got 5": (
             lambda: block(8, block_size=5)
         ),
-        "`hidden_features` of GriffinBlock must be at least 1, got 0": (
-            lambda: rnncells.GriffinBlock(8, hidden_features=0)
+        "`inner_features` of GriffinBlock must be at least 1, got 0": (
+            lambda: rnncells.GriffinBlock(8, inner_features=0)
         ),
         "`kernel_size` of CausalConvCell must be at least 2, got 1": (
             lambda: rnncells.CausalConvCell(8, 1)

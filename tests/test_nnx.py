@@ -110,8 +110,9 @@ def test_initial_values_are_those_of_linen(name):
         lambda: rnx.RNN(gru(), learn_initial_carry=True, rngs=nnx.Rngs(0)),
         lambda: rnx.Stack([gru(), nnx.Linear(4, 5, rngs=nnx.Rngs(0)), nnx.relu]),
         lambda: rnx.RNN(rnx.StackedCell([gru(), nnx.GRUCell(4, 5, rngs=nnx.Rngs(0))])),
+        lambda: rnx.XLSTMBlock(3, 3, num_heads=2, block_size=3, rngs=nnx.Rngs(0)),
     ],
-    ids=["GRU", "LSTM", "RNN", "Stack", "StackedCell"],
+    ids=["GRU", "LSTM", "RNN", "Stack", "StackedCell", "XLSTMBlock"],
 )
 def test_layer_applies_its_linen_module_to_its_variables(make, x):
     layer = make()

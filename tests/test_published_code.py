@@ -179,7 +179,7 @@ def test_mlstm_block_equals_xlstm(torch, rng, float64):
         "down": kernel(inner.proj_down),
     }
     # They round the width up to a multiple of 64.
-    ours = rnncells.XLSTMBlock(8, num_heads=2, hidden_features=64, param_dtype=float)
+    ours = rnncells.XLSTMBlock(8, num_heads=2, inner_features=64, param_dtype=float)
     assert_close(ours.apply({"params": params}, x), expected, 1e-10, 1e-11)
 
 
@@ -214,6 +214,6 @@ def test_slstm_block_equals_xlstm(torch, rng):
         "up": kernel(theirs.ffn.proj_up),
         "down": kernel(theirs.ffn.proj_down),
     }
-    ours = rnncells.XLSTMBlock(8, "slstm", num_heads=2, hidden_features=64)
+    ours = rnncells.XLSTMBlock(8, "slstm", num_heads=2, inner_features=64)
     x = x.astype(jnp.float32)
     assert_close(ours.apply({"params": params}, x), expected, 1e-4, 1e-4)

@@ -309,12 +309,3 @@ def finite_padding(
     if valid is None:
         return inputs
     return masks.clear_padding(inputs, valid, everything=False)
-
-
-def check_width(name: str, features: int, inputs: chex.ArrayTree) -> None:
-    """Raises ValueError unless the inputs of a residual block have its width."""
-    if jnp.shape(inputs)[-1:] != (features,):
-        raise ValueError(
-            f"The inputs of {name} must have its width, {features}, got the shape "
-            f"{jnp.shape(inputs)}. Apply nn.Dense before it."
-        )

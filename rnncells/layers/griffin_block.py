@@ -11,11 +11,11 @@ from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.checks import check_count, check_features
 from rnncells.cells.lru import RGLRUCell
 from rnncells.layers.checks import check_bools
-from rnncells.layers.composed import ComposedLayer, check_width
+from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
 
-class GriffinBlock(ComposedLayer):
+class GriffinBlock(ResidualBlock):
     """Residual block of Griffin: a recurrent block, then a gated network.
 
     With W for `nn.Dense`, which has biases::
@@ -39,14 +39,14 @@ class GriffinBlock(ComposedLayer):
     Attributes:
       features: width of the inputs and outputs.
       recurrent_features: width of the RG-LRU; None: `features`. Default: None.
-      hidden_features: width inside of the gated network; None: 3 times `features`.
+      inner_features: width inside of the gated network; None: 3 times `features`.
         Default: None.
       num_heads: number of diagonal blocks of the kernels of the RG-LRU, which divides
         its width. Default: 1.
       kernel_size: number of steps of the convolution. Default: 4.
       kernel_init: initializer of all kernels. Default: LeCun normal.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
+      dtype: dtype of the computation; None promotes inputs and parameters. Sums with
+        the inputs keep the precision of the inputs. Default: None.
       param_dtype: dtype of the parameters and of the carry. Default: float32.
       time_major: inputs and outputs are `(time, *batch, features)`. Default: False.
       return_carry: returns `(carry, outputs)`. Default: False.
@@ -61,7 +61,7 @@ class GriffinBlock(ComposedLayer):
 
     features: int
     recurrent_features: int | None = None
-    hidden_features: int | None = None
+    inner_features: int | None = None
     num_heads: int = 1
     kernel_size: int = 4
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -74,7 +74,7 @@ class GriffinBlock(ComposedLayer):
         check_features("GriffinBlock", self.features)
         for field in ("features", "num_heads", "kernel_size"):
             check_count("GriffinBlock", field, getattr(self, field))
-        for field in ("recurrent_features", "hidden_features"):
+        for field in ("recurrent_features", "inner_features"):
             if getattr(self, field) is not None:
                 check_count("GriffinBlock", field, getattr(self, field))
         check_bools(
@@ -86,7 +86,7 @@ class GriffinBlock(ComposedLayer):
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         shared = {**types, "kernel_init": self.kernel_init}
         width = self.recurrent_features or self.features
-        hidden = self.hidden_features or 3 * self.features
+        hidden = self.inner_features or 3 * self.features
         self.norm = nn.RMSNorm(**types)
         self.input = nn.Dense(width, **shared)
         self.gate = nn.Dense(width, **shared)
@@ -99,12 +99,8 @@ class GriffinBlock(ComposedLayer):
         self.down = nn.Dense(self.features, **shared)
 
     @nn.nowrap
-    def _recurrent(self) -> list[nn.Module]:
-        return [self.conv, self.rnn]
-
-    @nn.nowrap
     def _compose(self, run: Callable, inputs: chex.ArrayTree, option: Callable):
-        check_width("GriffinBlock", self.features, inputs)
+        self._check_width(inputs)
         x, n = inputs, self.norm(inputs)
         window, h = run(0, self.conv, self.input(n))
         carry, h = run(1, self.rnn, h)

@@ -14,13 +14,13 @@ from rnncells.cells.gates import ElementwiseAffine
 from rnncells.cells.mlstm import MLSTMCell
 from rnncells.cells.slstm import SLSTMCell
 from rnncells.layers.checks import check_bools
-from rnncells.layers.composed import ComposedLayer, check_width
+from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
 Kind = Literal["mlstm", "slstm"]
 
 
-class XLSTMBlock(ComposedLayer):
+class XLSTMBlock(ResidualBlock):
     """Residual block of the extended LSTM, around an mLSTM or an sLSTM.
 
     With `kind='mlstm'`, and blocks of the diagonal of q, k and v::
@@ -55,16 +55,16 @@ class XLSTMBlock(ComposedLayer):
       kind: `'mlstm'`, which runs many steps at once, or `'slstm'`, a loop over time.
         Default: `'mlstm'`.
       num_heads: number of heads, which divides the width of the cell. Default: 4.
-      hidden_features: width inside of the projections: of the mLSTM, or of the
+      inner_features: width inside of the projections: of the mLSTM, or of the
         feedforward network after the sLSTM. None: 2 and 4/3 times `features`, the
         latter rounded up. Default: None.
       kernel_size: number of steps of the convolution. Default: 4.
       block_size: width of the diagonal blocks of the kernels of q, k and v, which
-        divides `hidden_features`. Default: 4.
+        divides `inner_features`. Default: 4.
       kernel_init: initializer of all kernels but those of i and f of the mLSTM and
         the recurrent ones. Default: LeCun normal.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
+      dtype: dtype of the computation; None promotes inputs and parameters. Sums with
+        the inputs keep the precision of the inputs. Default: None.
       param_dtype: dtype of the parameters and of the carry. Default: float32.
       time_major: inputs and outputs are `(time, *batch, features)`. Default: False.
       return_carry: returns `(carry, outputs)`. Default: False.
@@ -81,7 +81,7 @@ class XLSTMBlock(ComposedLayer):
     features: int
     kind: Kind = "mlstm"
     num_heads: int = 4
-    hidden_features: int | None = None
+    inner_features: int | None = None
     kernel_size: int = 4
     block_size: int = 4
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -95,8 +95,8 @@ class XLSTMBlock(ComposedLayer):
         check_features("XLSTMBlock", self.features)
         for field in ("features", "num_heads", "kernel_size", "block_size"):
             check_count("XLSTMBlock", field, getattr(self, field))
-        if self.hidden_features is not None:
-            check_count("XLSTMBlock", "hidden_features", self.hidden_features)
+        if self.inner_features is not None:
+            check_count("XLSTMBlock", "inner_features", self.inner_features)
         self._check_divides("num_heads", self._cell_features)
         if self.kind == "mlstm":
             self._check_divides("block_size", self._cell_features)
@@ -115,8 +115,8 @@ class XLSTMBlock(ComposedLayer):
 
     @property
     def _hidden(self) -> int:
-        if self.hidden_features is not None:
-            return self.hidden_features
+        if self.inner_features is not None:
+            return self.inner_features
         return 2 * self.features if self.kind == "mlstm" else -(-4 * self.features // 3)
 
     @property
@@ -145,12 +145,8 @@ class XLSTMBlock(ComposedLayer):
             self.feedforward_norm = nn.LayerNorm(1e-5, use_bias=False, **types)
 
     @nn.nowrap
-    def _recurrent(self) -> list[nn.Module]:
-        return [self.conv, self.rnn]
-
-    @nn.nowrap
     def _compose(self, run: Callable, inputs: chex.ArrayTree, option: Callable):
-        check_width("XLSTMBlock", self.features, inputs)
+        self._check_width(inputs)
         compose = self._mlstm if self.kind == "mlstm" else self._slstm
         return compose(run, inputs)
 

@@ -36,9 +36,11 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
     cell = linen.cell() if isinstance(linen, MultiLayerRNN) else linen
     dims = feature_dims(cell) if is_cell(cell) else 1
     if isinstance(in_features, int):
+        if dims == 1:
+            return [(in_features,)]
         # A kernel fits into the smaller one.
         size = max(getattr(cell, "kernel_size", (1,)))
-        return [(size + k,) * (dims - 1) + (in_features,) for k in range(min(2, dims))]
+        return [(size + k,) * (dims - 1) + (in_features,) for k in range(2)]
     if len(in_features) != dims:
         raise ValueError(
             f"`in_features` of {type(linen).__name__} must be a size or a tuple of "

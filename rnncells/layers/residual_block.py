@@ -1,0 +1,52 @@
+"""The base class of residual blocks: a convolution over time, and a recurrent cell."""
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+
+from rnncells.cells.carry import Carry
+from rnncells.cells.sample import Sample, is_shape
+from rnncells.layers.composed import ComposedLayer
+
+
+class ResidualBlock(ComposedLayer):
+    """Base of residual blocks, whose inputs and outputs have one width.
+
+    A subclass has the field `features`, that width, and makes the layers `conv` and
+    `rnn` in `setup`. Its carry is a pair, of these two.
+    """
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: chex.PRNGKey | None = None,
+        sample_input: Sample | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
+    ) -> tuple[Carry, ...]:
+        """Returns the initial carries of the convolution and of the cell.
+
+        Args:
+          key: random key that is split into one for each.
+          sample_input: one time step's input, `(*batch, features)`.
+          batch_shape: the batch axes, in place of `sample_input`.
+
+        Raises:
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
+        """
+        if sample_input is None and batch_shape is not None and is_shape(batch_shape):
+            sample_input, batch_shape = (*batch_shape, self.features), None
+        return super().initialize_carry(key, sample_input, batch_shape=batch_shape)
+
+    @nn.nowrap
+    def _recurrent(self) -> list[nn.Module]:
+        return [self.conv, self.rnn]
+
+    @nn.nowrap
+    def _check_width(self, inputs: chex.ArrayTree) -> None:
+        if jnp.shape(inputs)[-1:] != (self.features,):
+            raise ValueError(
+                f"The inputs of {type(self).__name__} must have its width, "
+                f"{self.features}, got the shape {jnp.shape(inputs)}. Apply nn.Dense "
+                "before it."
+            )
