@@ -56,8 +56,8 @@ class LRUCell(LinearRNNCellBase):
       features: width of the output, an int.
       state_features: number of complex numbers in the state; None: `features`.
         Default: None.
-      min_radius: smallest |λ| at the start, at least 0. Default: 0.
-      max_radius: largest |λ| at the start, at most 1. Default: 1.
+      min_radius: smallest modulus of λ at the start, at least 0. Default: 0.
+      max_radius: largest modulus of λ at the start, at most 1. Default: 1.
       max_phase: largest phase of λ at the start, in radians. Default: 6.28.
       dtype: dtype of the computation; None promotes inputs and parameters. The state is
         computed in float32 or float64. Default: None.
@@ -71,7 +71,7 @@ class LRUCell(LinearRNNCellBase):
         0 <= min_radius < max_radius <= 1.
 
     Reference: Orvieto et al., 2023, https://arxiv.org/abs/2303.06349, equations 1 and 7
-    and lemma 3.2. γ starts at log √(1 - |λ|²). B and C start as in the paper: complex
+    and lemma 3.2. γ starts at ``log √(1 - |λ|²)``. B and C start as in the paper: complex
     normal, with variances 1/features_in and 2/state_features. In the paper, and here, D
     is a matrix; common implementations have a vector.
     """

@@ -86,8 +86,8 @@ class Certificate(NamedTuple):
     """How well Newton's method solved a recurrence.
 
     Attributes:
-      residual: the largest |s_t - f(s_{t-1}, x_t)| / (1 + |s_t|) of each row,
-        `(*batch,)`.
+      residual: the largest difference of s_t and f(s_{t-1}, x_t) in each row, relative
+        to 1 plus the size of s_t, `(*batch,)`.
       iterations: number of iterations.
       converged: whether the residual is within the tolerance, `(*batch,)`. If it is not
         for some row, the results are those of the loop over time, for all rows.
