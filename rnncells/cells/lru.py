@@ -71,9 +71,9 @@ class LRUCell(LinearRNNCellBase):
         0 <= min_radius < max_radius <= 1.
 
     Reference: Orvieto et al., 2023, https://arxiv.org/abs/2303.06349, equations 1 and 7
-    and lemma 3.2. γ starts at ``log √(1 - |λ|²)``. B and C start as in the paper: complex
-    normal, with variances 1/features_in and 2/state_features. In the paper, and here, D
-    is a matrix; common implementations have a vector.
+    and lemma 3.2. γ starts at ``log √(1 - |λ|²)``. B and C start as in the paper:
+    complex normal, with variances 1/features_in and 2/state_features. In the paper, and
+    here, D is a matrix; common implementations have a vector.
     """
 
     features: int
