@@ -1,5 +1,7 @@
 """Residual blocks and their convolution, against loops and the equations of papers."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -45,6 +47,15 @@ def test_convolution_equals_flax(rng, float64):
     assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def select(rows, where_true, where_false):
+    """Returns one of two carries for each row."""
+
+    def of_leaf(a, b):
+        return jnp.where(jnp.expand_dims(rows, range(1, a.ndim)), a, b)
+
+    return jax.tree.map(of_leaf, where_true, where_false)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_block_equals_its_steps(name, rng, float64):
     """With lengths, masks, resets and an initial carry; values and gradients."""
@@ -69,23 +80,18 @@ def test_block_equals_its_steps(name, rng, float64):
         )
 
     def by_step(params, x, carry, fresh):
-        outputs, waiting = [], np.zeros(ROWS, bool)
-        for t in range(STEPS):
+        def step(state, now):
+            (carry, waiting), (x, valid, reset) = state, now
             # A reset at a masked step acts at the next valid one.
-            waiting |= resets[:, t]
-            restart = waiting & valid[:, t]
-            waiting &= ~restart
-            carry = jax.tree.map(
-                lambda new, old, restart=restart: jnp.where(
-                    restart.reshape(-1, *[1] * (old.ndim - 1)), new, old
-                ),
-                *(fresh, carry),
-            )
-            carry, y = block.apply(
-                *(params, carry, x[:, t]), mask=jnp.asarray(valid[:, t]), method="step"
-            )
-            outputs.append(y)
-        return carry, jnp.stack(outputs, 1)
+            waiting = waiting | reset
+            carry = select(waiting & valid, fresh, carry)
+            carry, y = block.apply(params, carry, x, mask=valid, method="step")
+            return (carry, waiting & ~valid), y
+
+        by_time = x.swapaxes(0, 1), valid.T, resets.T
+        start = carry, jnp.zeros(ROWS, bool)
+        (carry, _), outputs = jax.lax.scan(step, start, by_time)
+        return carry, outputs.swapaxes(0, 1)
 
     def outcome(run, *at):
         carry, outputs = run(*at)
@@ -137,8 +143,9 @@ def test_time_major_and_stack(rng):
     stack = rnncells.Stack([rnncells.XLSTMBlock(8), rnncells.GriffinBlock(8)])
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
     params = random_params(rng, stack, x)
-    y = stack.apply(params, x)
-    by_time = stack.apply(params, x.swapaxes(0, 1), time_major=True)
+    y = jax.jit(stack.apply)(params, x)
+    by_time = partial(stack.apply, time_major=True)
+    by_time = jax.jit(by_time)(params, x.swapaxes(0, 1))
     assert_close(by_time.swapaxes(0, 1), y)
     carry = stack.initialize_carry(None, x[:, 0])
     window, _ = rnncells.XLSTMBlock(8).initialize_carry(batch_shape=(BATCH,))
@@ -152,10 +159,11 @@ def test_time_major_and_stack(rng):
 def test_half_precision(rng):
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
     for kind in (rnncells.XLSTMBlock, rnncells.GriffinBlock):
-        params = kind(8).init(jax.random.key(0), x)
-        y = kind(8, dtype=jnp.bfloat16).apply(params, x)
-        np.testing.assert_allclose(y, kind(8).apply(params, x), atol=0.1)
-        assert (y != kind(8).apply(params, x)).any()
+        params = jax.jit(kind(8).init)(jax.random.key(0), x)
+        y = jax.jit(kind(8, dtype=jnp.bfloat16).apply)(params, x)
+        expected = jax.jit(kind(8).apply)(params, x)
+        np.testing.assert_allclose(y, expected, atol=0.1)
+        assert (y != expected).any()
 
 
 def test_wrong_arguments_raise():
