@@ -386,3 +386,12 @@ def test_padding_of_a_stack_reaches_no_gradient(rng):
 
     expected = gradient(jnp.where(valid[..., None], x, 0))
     assert_close(gradient(jnp.where(valid[..., None], x, jnp.nan)), expected)
+
+
+def test_initial_carry_needs_no_parameters_of_setup():
+    """A cell that declares parameters in `setup` makes its carry without them."""
+    cell = rnncells.RGLRUCell(FEATURES)
+    around = rnncells.ZoneoutCell(cell, deterministic=True)
+    for layer in (cell, around, rnncells.StackedCell([cell])):
+        carry = rnncells.Stack([layer]).initialize_carry(None, (ROWS, FEATURES))
+        assert [leaf.shape for leaf in jax.tree.leaves(carry)] == [(ROWS, FEATURES)]
