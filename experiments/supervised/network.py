@@ -36,7 +36,10 @@ NOT_RECURRENT = {"CausalConvCell"}
 
 
 def _of_heads(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
-    return kind(HEAD * features, num_heads=features, **fields)
+    width = HEAD * features
+    return rnncells.StackedCell(
+        [nn.Dense(width, **fields), kind(width, num_heads=features, **fields)]
+    )
 
 
 def _variational(kind: type[nn.Module], features: int, **fields: Any) -> nn.Module:
@@ -58,8 +61,8 @@ MADE: dict[str, Callable[..., nn.Module]] = {
     "RGLRUCell": lambda features, **fields: rnncells.StackedCell(
         [nn.Dense(features, **fields), rnncells.RGLRUCell(features, **fields)]
     ),
-    # Six steps of the solver, the default, would take three times as long.
-    "LTCCell": partial(rnncells.LTCCell, unfolds=2),
+    # Six steps of the solver, the default, would take six times as long.
+    "LTCCell": partial(rnncells.LTCCell, unfolds=1),
     # The backbone is as wide as the state.
     "CfCCell": lambda features, **fields: rnncells.CfCCell(
         features, backbone_features=features, **fields
