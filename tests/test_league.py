@@ -87,7 +87,7 @@ CELLS = [entry.cell for entry in league.entries([read_league("adding")], [], Pat
 @pytest.mark.parametrize("cell", CELLS)
 def test_network_has_the_most_parameters_of_the_budget(cell):
     """Counts the parameters of the task's own network, for two widths."""
-    task, budget = read_league("adding"), 200
+    task, budget = read_league("adding"), 400
 
     def count(width):
         network = TASKS["adding"](task.of(cell, width))
