@@ -125,12 +125,14 @@ def iteration_table(found: dict[str, Any]) -> Iterator[str]:
     heads = [f"{jacobian}, T = {time}" for jacobian in JACOBIANS for time in TIMES]
     yield f"| GRU of {FEATURES} units | largest exponent | {' | '.join(heads)} |"
     yield "|---|--:|" + "--:|" * len(heads)
-    for name, params in sorted(found.items(), key=lambda item: exponent(item[1])):
+    exponents = {name: exponent(params) for name, params in found.items()}
+    for name in sorted(found, key=exponents.__getitem__):
+        params = found[name]
         counts = [
             iterations(params, kind, time) for kind in JACOBIANS for time in TIMES
         ]
         words = ["loop" if count is None else str(count) for count in counts]
-        yield f"| {name} | {exponent(params):.3f} | {' | '.join(words)} |"
+        yield f"| {name} | {exponents[name]:.3f} | {' | '.join(words)} |"
 
 
 def flops(function: Callable, *args: Any) -> float:

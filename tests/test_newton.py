@@ -8,6 +8,7 @@ from cases import ALL_CELLS, assert_close, random_like, random_params
 import rnncells
 from benchmarks.newton import CELL, trained, waves
 from rnncells import Newton, diagnostics
+from rnncells.layers import newton_loop
 
 BATCH, TIME, FEATURES = 3, 40, 6
 
@@ -69,7 +70,7 @@ def test_newton_equals_the_loop(name, call, options, fields, rng, float64):
     assert certificate.iterations < 60
 
 
-def test_heads_are_blocks_of_the_jacobian(rng, float64):
+def test_heads_are_blocks_of_the_jacobian(monkeypatch, float64):
     """All heads, and all units that see only themselves, share derivatives.
 
     So do the parts of c, which depend on themselves alone, beside those of h.
@@ -81,29 +82,23 @@ def test_heads_are_blocks_of_the_jacobian(rng, float64):
         rnncells.SRUCell(6): (6, 1, 1),
     }
     for cell, (blocks, size, colors) in expected.items():
-        problem = problem_of(cell)
+        problem = problem_of(cell, monkeypatch)
         assert problem.whole.members.shape == (blocks, size)
         assert problem.whole.colors.max() + 1 == colors
 
 
-def problem_of(cell):
+def problem_of(cell, monkeypatch):
     """Returns the problem of a cell, as the layer makes it."""
-    found = []
-    import rnncells.layers.newton_loop as module
-
-    original = module.newton.problem
+    found, make = [], newton_loop.newton.problem
 
     def spy(*args):
-        found.append(original(*args))
+        found.append(make(*args))
         return found[-1]
 
-    module.newton.problem = spy
-    try:
-        rnn, x = rnncells.RNN(cell, implementation="newton"), jnp.ones((2, 3, 4))
-        jax.eval_shape(rnn.apply, rnn.init(jax.random.key(0), x), x)
-    finally:
-        module.newton.problem = original
-    return found[0]
+    monkeypatch.setattr(newton_loop.newton, "problem", spy)
+    rnn, x = rnncells.RNN(cell, implementation="newton"), jnp.ones((2, 3, 4))
+    jax.eval_shape(rnn.apply, rnn.init(jax.random.key(0), x), x)
+    return found[-1]
 
 
 @pytest.mark.parametrize("gain, is_chaotic", [(1.0, False), (12.0, True)])

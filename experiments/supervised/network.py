@@ -31,7 +31,7 @@ ZONEOUT, VARIATIONAL, DROP_CONNECT = 0.1, 0.1, 0.1
 
 # Units of a head of the cells with a matrix memory.
 HEAD = 8
-# Its output depends on the last inputs only.
+# Cells whose outputs depend on the last inputs only.
 NOT_RECURRENT = {"CausalConvCell"}
 
 

@@ -142,8 +142,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
         `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
       implementation: which loop runs; the results are the same to rounding. `'auto'`:
-        for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, all steps at
-        once, or some at once (see docs/parallel.md). For other cells, the fast loop if
+        for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, and for
+        `CausalConvCell`, all steps at once, or some at once (see docs/parallel.md). For
+        other cells, the fast loop if
         the cell depends only on its params, carry, inputs and random streams, its step
         can be mapped over time by `jax.vmap`, and it multiplies something that depends
         on the carry by weights (or `memory` or `projection` is set); otherwise the

@@ -65,14 +65,19 @@ def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
     S, m = state
     q, k, v, log_alpha, beta, log_i = update
     if log_i is not None:
-        m_next = jnp.maximum(log_alpha + m, log_i)
-        log_alpha = log_alpha + m - m_next
-        v = jnp.exp(log_i - m_next)[..., None] * v
-        m = m_next
+        m, log_alpha, v = _stabilized(m, log_alpha, v, log_i)
     S = jnp.exp(log_alpha)[..., None, None] * S
     if beta is not None:
         v = v - beta[..., None] * read(S, k)
     return MatrixState(S + v[..., :, None] * k[..., None, :], m)
+
+
+def _stabilized(m, log_alpha, v, log_i):
+    """Returns m after a step, and log α and v relative to exp(m) before and after."""
+    m_next = jnp.maximum(log_alpha + m, log_i)
+    log_alpha = log_alpha + m - m_next
+    v = jnp.exp(log_i - m_next)[..., None] * v
+    return m_next, log_alpha, v
 
 
 def read(S: jax.Array, q: jax.Array) -> jax.Array:
@@ -257,10 +262,7 @@ class Chunk:
         """Returns what a step of the given updates reads from the state after it."""
         _, k, v, log_alpha, beta, log_i = self._given
         if log_i is not None:
-            m_next = jnp.maximum(log_alpha + m, log_i)
-            log_alpha = log_alpha + m - m_next
-            v = jnp.exp(log_i - m_next)[..., None] * v
-            m = m_next
+            m, log_alpha, v = _stabilized(m, log_alpha, v, log_i)
         alpha = jnp.exp(log_alpha)[..., None]
         if beta is not None:
             v = v - beta[..., None] * alpha * self._read(k)
