@@ -9,9 +9,9 @@ the linear recurrence
 
 where p_t is the guess of s_{t-1} (DEER: Lim et al., 2024). `damping` k replaces A by
 (1 - k) A (scale-ELK: Gonzalez et al., 2025); k = 1 is Jacobi's method. The solution is
-the same for any A, and after i iterations the first i steps are exact, but for rounding,
-which large products of A amplify. The Jacobian can
-be reduced to its diagonal blocks (quasi-DEER: Gonzalez et al., 2024).
+the same for any A. After i iterations the first i steps are exact, but for rounding,
+which large products of A amplify. The Jacobian can be reduced to its diagonal blocks
+(quasi-DEER: Gonzalez et al., 2024).
 
 The derivatives of the solution are those of the recurrence: tangents and cotangents
 follow a linear recurrence with the whole Jacobians, which is a scan, too.
