@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import format_case, write_table
-from benchmarks.sizes import CELLS, DEFAULT_SIZES, MODES, SIZES, cases, describe
+from benchmarks.sizes import (
+    CELLS,
+    DEFAULT_SIZES,
+    MODES,
+    SIZE_NAMES,
+    SIZES,
+    cases,
+    describe,
+)
 
 RESULTS = Path("benchmarks/results.json")
 PROG = "python -m benchmarks"
@@ -88,7 +96,7 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
     first = {name: dataclasses.asdict(SIZES[name][0]) for name in DEFAULT_SIZES}
     sizes = "; ".join(f"{name} {describe(size)}" for name, size in first.items())
     several("--cells", CELLS, CELLS)
-    several("--sizes", tuple(SIZES), DEFAULT_SIZES, f"batch×time, in→out: {sizes}; ")
+    several("--sizes", SIZE_NAMES, DEFAULT_SIZES, f"batch×time, in→out: {sizes}; ")
     several("--modes", MODES, MODES)
     several("--peers", peers, peers, "libraries to compare with; ")
     parser.add_argument(

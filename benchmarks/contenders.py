@@ -12,7 +12,8 @@ import numpy as np
 
 from benchmarks.sizes import Size
 
-COMPILATIONS = 3
+# A slow compilation is not repeated: its time varies little.
+COMPILATIONS, ENOUGH_SECONDS = 3, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +78,8 @@ def compile_contender(name: str, function: Callable, *arguments: Any) -> Contend
       function: the function to compile.
       *arguments: its arguments.
     """
-    seconds = []
-    for _ in range(COMPILATIONS):
+    seconds: list[float] = []
+    while len(seconds) < COMPILATIONS and sum(seconds) < ENOUGH_SECONDS:
         # Otherwise later contenders would reuse traces of earlier ones.
         jax.clear_caches()
         start = time.perf_counter()

@@ -2,10 +2,16 @@
 
     python -m benchmarks.parallel
 
-writes the tables and the figure of docs/parallel.md.
+writes the tables and the figure of docs/parallel.md. On a GPU, where `'auto'` is the
+associative scan,
+
+    python -m benchmarks.parallel docs/parallel-gpu.md
+
+writes those of another page.
 """
 
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +24,15 @@ from benchmarks.plot import Point, save_steps
 from benchmarks.report import replace_between
 from benchmarks.timing import interleave
 
-PAGE, PICTURE = Path("docs/parallel.md"), Path("docs/parallel.svg")
-FEATURES, ROUNDS, LEAST_SECONDS = 32, 5, 0.02
+PAGE = Path("docs/parallel.md")
+FEATURES, ROUNDS = 32, 5
 TIMES = (64, 256, 1024, 4096, 16384, 65536)
 BATCHES = (1, 8, 32)
-# What the table calls the values of `implementation`.
-WAYS = {
-    "scan": "step by step",
-    "auto": "one line in a loop",
-    "associative": "associative scan",
-}
+# What the tables call the values of `implementation`.
+WAYS = {"scan": "step by step"}
+if jax.default_backend() == "cpu":
+    WAYS["auto"] = "one line in a loop"
+WAYS["associative"] = "associative scan"
 CELLS = {
     "MinGRUCell": rnncells.MinGRUCell(FEATURES),
     "LRUCell": rnncells.LRUCell(FEATURES),
@@ -73,7 +78,7 @@ def measure(layers: dict[str, Any], time: int, batch: int) -> dict[str, Measured
         return lambda: jax.block_until_ready(program(params, x))
 
     runs = {name: run(program) for name, program in programs.items()}
-    times = interleave(runs, ROUNDS, LEAST_SECONDS)
+    times = interleave(runs, ROUNDS)
     return {
         name: Measured(
             statistics.median(times[name]),
@@ -149,14 +154,18 @@ def lines_of(found: Speed) -> dict[int, dict[str, list[Point]]]:
     }
 
 
-def main() -> None:
-    """Measures, and writes the tables and the figure."""
+def main(page: Path = PAGE) -> None:
+    """Measures, and writes the tables and the figure.
+
+    Args:
+      page: file to write the tables into; the figure stands beside it.
+    """
     environment = describe_environment()
-    cpu, version = environment["cpu"], environment["versions"]["jax"]
     found, (time, batch) = measure_speed(), MEMORY_SIZE
-    save_steps(lines_of(found), PICTURE)
+    picture = page.with_suffix(".svg")
+    save_steps(lines_of(found), picture)
     lines = [
-        f"![Time and memory of a step]({PICTURE.name})",
+        f"![Time and memory of a step]({picture.name})",
         "",
         f"The gradient of `MinGRUCell({FEATURES})`:",
         "",
@@ -166,12 +175,18 @@ def main() -> None:
         "",
         *memory_table(),
         "",
-        f"{cpu['model']}, {cpu['count']} cores, jax {version}, medians of {ROUNDS} "
-        "interleaved rounds.",
+        f"{_processor(environment)}, jax {environment['versions']['jax']}, medians of "
+        f"{ROUNDS} interleaved rounds.",
     ]
-    PAGE.write_text(replace_between(PAGE.read_text(), "\n".join(lines)))
+    page.write_text(replace_between(page.read_text(), "\n".join(lines)))
     print("\n".join(lines))
 
 
+def _processor(environment: dict[str, Any]) -> str:
+    cpu, device = environment["cpu"], environment["device"]
+    where = f"{cpu['model']}, {cpu['count']} cores"
+    return where if device == "cpu" else f"{device} ({where})"
+
+
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:]))

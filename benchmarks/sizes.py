@@ -67,7 +67,7 @@ def _gpu_sizes() -> tuple[Size, ...]:
     )
 
 
-# The values of `--sizes`, and their sizes.
+# Groups of sizes, by name.
 SIZES = {
     "tiny": (Size("tiny", 1, 100, 8, 8),),
     "small": (Size("small", 32, 100, 64, 128),),
@@ -82,7 +82,11 @@ SIZES = {
     ),
     "gpu": _gpu_sizes(),
 }
-# The sizes of a cell; those of vectors otherwise.
+# The values of `--sizes`: a group, or one size of it.
+SIZE_NAMES = tuple(
+    dict.fromkeys([*SIZES, *(size.name for size in itertools.chain(*SIZES.values()))])
+)
+# The groups of a cell; those of vectors otherwise.
 _SIZES_OF = {"ConvLSTM": ("images",)} | dict.fromkeys(ELEMENTWISE, ("elementwise",))
 _OF_VECTORS = ("tiny", "small", "medium", "large", "long", "gpu")
 # Without `gpu`, which would take too long on a CPU.
@@ -94,8 +98,10 @@ def cases(cells: Sequence[str], names: Sequence[str]) -> Iterator[tuple[str, Siz
 
     Args:
       cells: names in `CELLS`.
-      names: names in `SIZES`.
+      names: names in `SIZE_NAMES`.
     """
-    for cell, name in itertools.product(cells, names):
-        if name in _SIZES_OF.get(cell, _OF_VECTORS):
-            yield from ((cell, size) for size in SIZES[name])
+    for cell, (group, sizes) in itertools.product(cells, SIZES.items()):
+        if group in _SIZES_OF.get(cell, _OF_VECTORS):
+            yield from (
+                (cell, size) for size in sizes if {group, size.name} & set(names)
+            )
