@@ -93,19 +93,21 @@ def _facts(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in environment["versions"].items())
     cpu, device = environment["cpu"], environment["device"]
     where = f"{cpu['count']} cores of {cpu['model']}"
+    torch = "PyTorch uses one thread or all, whichever is faster."
     if device.lower() != "cpu":
         where += f" and {device}"
+        torch = "PyTorch uses cuDNN."
     counts = [case["rounds"] for case in results["cases"]]
     few, many = min(counts), max(counts)
     rounds = f"{many}" if few == many else f"{few} to {many}"
     return (
-        "Each entry is a library's time divided by ours: the median and quartiles of "
-        f"{rounds} rounds. More than 1 means that ours is faster. In each round, all "
-        "libraries take turns in one process. `floor` is the time of the matrix "
-        "products alone in XLA, as a share of our time. `flax-cell` is Flax's cell in "
-        "our RNN. CompactLSTM, MinGRU and IndRNN are cells as users write them, in our "
-        "RNN and in Flax's; `our-cell` is LSTMCell in our RNN. PyTorch uses one thread "
-        "or all, whichever is faster. Keras takes inputs with the batch first, the "
+        f"The column `{OURS}` has our time. Each other entry is a library's time "
+        f"divided by ours: the median and quartiles of {rounds} rounds. More than 1 "
+        "means that ours is faster. In each round, all libraries take turns in one "
+        "process. `floor` is the time of the matrix products alone in XLA, as a share "
+        "of our time. `flax-cell` is Flax's cell in our RNN. CompactLSTM, MinGRU and "
+        "IndRNN are cells as users write them, in our RNN and in Flax's; `our-cell` is "
+        f"LSTMCell in our RNN. {torch} Keras takes inputs with the batch first, the "
         "others with time first. Haiku's GRU applies its reset gate before the "
         "product. Compile times and memory are also divided by ours. Sizes are "
         f"batch×time, features in→out. Measured on {where} with Python "
@@ -120,7 +122,7 @@ def _table(cases: list[dict[str, Any]], entry: Callable) -> str:
     out.
     """
     found = dict.fromkeys(name for case in cases for name in case["contenders"])
-    names = [name for name in found if name not in (OURS, "floor")]
+    names = [name for name in found if name != "floor"]
     names += ["floor"] if "floor" in found else []
     entries = {name: [entry(case, name) for case in cases] for name in names}
     entries = {name: column for name, column in entries.items() if any(column)}
@@ -133,16 +135,21 @@ def _table(cases: list[dict[str, Any]], entry: Callable) -> str:
 
 
 def _time(case: dict[str, Any], name: str) -> str | None:
+    """Returns a library's time, divided by ours; our time in seconds."""
     taken = case["contenders"].get(name)
+    if name == OURS:
+        return _seconds(taken["seconds"]["median"])
     return None if taken is None else _ratio(name, taken["ratio"])
 
 
 def _relative(
     case: dict[str, Any], name: str, field: str = "compile_seconds"
 ) -> str | None:
-    """Returns a library's compile time or memory, divided by ours."""
+    """Returns a library's compile time or memory, divided by ours; not of ours."""
+    if name in (OURS, "floor"):
+        return None
     ours, theirs = (case["contenders"].get(n, {}).get(field) for n in (OURS, name))
-    return f"{theirs / ours:.2f}" if ours and theirs and name != "floor" else None
+    return f"{theirs / ours:.2f}" if ours and theirs else None
 
 
 def _row(cells: list[str]) -> str:

@@ -67,7 +67,7 @@ def test_positional_arguments_after_the_size(options):
     rnn = legacy.RNN(legacy.GRUCell(), 4, *options)
     has_unroll = len(options) > 2 and options[2] == 2
     assert (rnn.cell_size, rnn.time_major, rnn.return_carry) == (4, True, True)
-    assert rnn.unroll == (2 if has_unroll else 1)
+    assert rnn.unroll == (2 if has_unroll else None)
     assert rnn.reverse == (len(options) > 2 and not has_unroll)
 
 

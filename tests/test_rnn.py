@@ -1,5 +1,6 @@
 """Lengths, masks and resets, in any combination, against a loop over rows and steps."""
 
+import re
 from itertools import product
 
 import flax.linen as nn
@@ -269,3 +270,19 @@ def test_reset_carry_is_used_without_an_initial_one(rng):
     assert_close(last, expected)
     for index, _, output in visits:
         assert_close(y[index], output)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "scan"])
+def test_loop_takes_four_steps_in_an_iteration_on_a_gpu(implementation, monkeypatch):
+    rnn = rnncells.RNN(rnncells.SimpleCell(3), implementation=implementation)
+    x = jnp.ones((2, 9, 4))
+    params = jax.eval_shape(rnn.init, jax.random.key(0), x)
+
+    def steps(rnn):
+        traced = jax.make_jaxpr(lambda params: rnn.apply(params, x))(params)
+        return set(re.findall(r"unroll=(\d+)", str(traced)))
+
+    assert steps(rnn) == {"1"}
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert steps(rnn) == {"4"}
+    assert steps(rnn.clone(unroll=3)) == {"3"}

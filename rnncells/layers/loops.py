@@ -27,6 +27,8 @@ from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
 FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
+# Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 are not faster.
+_STEPS_ON_GPU = 4
 _OTHERS_DRAW = (
     "needs modules that draw random numbers to belong to the cell; {} contains others. "
     "If nn.compact creates both, create them in `setup`."
@@ -59,7 +61,7 @@ def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             one_step,
             in_axes=axis,
             out_axes=axis,
-            unroll=rnn.unroll,
+            unroll=_unroll(rnn),
             variable_axes=rnn.variable_axes,
             variable_broadcast=rnn.variable_broadcast,
             variable_carry=rnn.variable_carry,
@@ -120,8 +122,15 @@ def run_fast(
     z = engine.projected_structs(step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
     plan = memory.plan(steps, z, rnn.memory, rnn.projection, weights)
-    recurrence = engine.Recurrence(step, plan, rnn.unroll)
+    recurrence = engine.Recurrence(step, plan, _unroll(rnn))
     return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
+
+
+def _unroll(rnn: nn.Module) -> int:
+    """Returns the number of steps in one iteration of the loop."""
+    if rnn.unroll is not None:
+        return rnn.unroll
+    return _STEPS_ON_GPU if jax.default_backend() == "gpu" else 1
 
 
 def _has_default_options(rnn: nn.Module) -> bool:
