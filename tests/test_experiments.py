@@ -573,6 +573,7 @@ def test_learning_curves_end_where_trials_succeed(tmp_path):
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "mean absolute error"
 
 
+@pytest.mark.exhaustive
 def test_temporal_order_6a_is_learnt(tmp_path):
     command = [sys.executable, "-m", "experiments", "run", "temporal-order-6a"]
     options = "--trials 2 --test-sequences 256".split()

@@ -129,7 +129,6 @@ each_signal = each_command(
 
 @each_command(
     ("temporal-order-6a", 3),
-    ("pixels", 3),
     others=[(3,), (20,)],
     names="command, kills",
 )
@@ -239,7 +238,6 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 
 
 @each_command(
-    ("temporal-order-6a", False),
     ("temporal-order-6a", True),
     others=[(False,), (True,)],
     names="command, is_new",

@@ -12,9 +12,7 @@ HERE = Path(__file__).parent
 # All code that reads the number of devices.
 TESTS = (
     "test_engine.py::test_every_cell_equals_the_plain_loop[LSTMCell]",
-    "test_engine.py::test_every_cell_equals_the_plain_loop[GRUCell]",
     "test_engine.py::test_every_cell_equals_the_plain_loop[LayerNormLSTMCell]",
-    "test_engine.py::test_every_cell_equals_the_plain_loop[LSTM1997Cell]",
     "test_engine.py::test_every_cell_equals_the_plain_loop[ConvLSTMCell-peepholes]",
     "test_one_device.py::test_process_has_the_requested_number_of_devices",
 )
