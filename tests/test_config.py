@@ -301,7 +301,7 @@ KEYS = [
         "rate = 1",
         "rate = 1\nq = 1",
         "a.toml [learning]: unknown key `q`; expected one of `rate`, `update`, "
-        "`gradient`, `max_sequences`.",
+        "`error`, `gradient`, `max_sequences`.",
     ),
     ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
     ("trials = 3", "", "a.toml: missing key `trials`."),

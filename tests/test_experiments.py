@@ -5,10 +5,10 @@ import itertools
 import json
 import subprocess
 import sys
-import tomllib
 from functools import partial
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +29,7 @@ from experiments.reports.runs import markdown_tables
 from experiments.reports.tables import changes, summary
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
-    BASELINES,
+    baselines,
     config_path,
     paper_names,
     read_config,
@@ -103,6 +103,24 @@ def test_training_equals_a_loop_of_plain_updates():
         trained.weights,
         weights,
     )
+
+
+def test_whole_squared_error_doubles_each_step():
+    half = small(SIX_A)
+    whole = dataclasses.replace(
+        half, learning=dataclasses.replace(half.learning, error="whole")
+    )
+    before = Trainer(half).init().weights
+    by_half, by_whole = (
+        trainer.advance(trainer.init(), 0, 1)[0].weights
+        for trainer in (Trainer(half), Trainer(whole))
+    )
+
+    def doubled(w, by_half):
+        return w + 2 * (by_half - w)
+
+    expected = jax.tree.map(doubled, before, by_half)
+    chex.assert_trees_all_close(by_whole, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +299,7 @@ def test_baselines_follow_the_gradient_of_their_batch(cell):
 
 
 # Each on one task; on each kind of task the one that learns in batches, and the other.
-BASELINE_READINGS = tuple(tomllib.loads(BASELINES.read_text()))
+BASELINE_READINGS = tuple(baselines())
 KINDS_OF_TASKS = "reber-1-1", "long-lag-2a", "very-long-lag-2c-1"
 RUNS = [("adding-4-1", reading) for reading in BASELINE_READINGS]
 RUNS += itertools.product(KINDS_OF_TASKS, BASELINE_READINGS[:2])

@@ -477,7 +477,8 @@ def test_fields_of_flax_come_first_and_with_its_defaults(name):
     assert [f.name for f in ours][: len(theirs)] == [f.name for f in theirs]
     for our, their in zip(ours, theirs, strict=False):
         # Functions are compared by what they do, in test_flax_parity.py.
-        if not callable(their.default):
+        # On a GPU, `RNN` chooses `unroll`; elsewhere None is Flax's 1.
+        if not callable(their.default) and our.name != "unroll":
             assert our.default == their.default, our.name
 
 

@@ -189,6 +189,25 @@ def test_marked_pairs(operation, first_pair):
     assert_equally_likely(drawn.length, 11)
 
 
+@pytest.mark.parametrize("operation", ["sum", "product"])
+def test_marked_number_of_the_first_pair_can_be_set_in_the_sequence(operation):
+    drawn = draw(MarkedPairs(operation=operation, first_pair="input"))
+    neutral, firsts = (0 if operation == "sum" else 1), 0
+    for pairs, length, target in zip(*drawn[:3], strict=True):
+        numbers, markers = pairs[:length].T
+        one, other = np.flatnonzero(markers == 1)
+        assert one < 10 and other < 49 and markers[-1] == -1
+        assert set(markers[1:-1]) <= {0, 1}
+        if one == 0:
+            firsts += 1
+            assert numbers[0] == neutral
+        else:
+            assert markers[0] == -1 and numbers[0] != neutral
+        expected = told(operation, numbers[one], numbers[other])
+        np.testing.assert_allclose(target, expected, atol=1e-6)
+    assert 0.07 < firsts / 4000 < 0.17
+
+
 def told(operation, x1, x2):
     return 0.5 + (x1 + x2) / 4 if operation == "sum" else x1 * x2
 

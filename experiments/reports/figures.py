@@ -25,11 +25,10 @@ from experiments.reports.pages import ROOT
 from experiments.reports.paper1997 import deciding
 from experiments.reports.svg import save
 from experiments.settings.reading import (
-    BASELINES,
+    baselines,
     config_path,
     paper_names,
     read_config,
-    readings_of,
 )
 
 OURS, PAPERS = "C0", "C3"
@@ -182,7 +181,7 @@ def draw_baselines(found: dict[str, list[Outcome]]) -> Figure | None:
         return None
     figure = Figure(figsize=(8, 1.5 + 0.3 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    for mark, network in zip(cycle("o^sdvDp"), (LITERAL, *readings_of(BASELINES))):
+    for mark, network in zip(cycle("o^sdvDp"), (LITERAL, *baselines())):
         means = [
             of_row[network].mean() if network in of_row else None
             for of_row in rows.values()

@@ -23,11 +23,10 @@ from experiments.reports.pages import ROOT, fill
 from experiments.reports.tables import markdown
 from experiments.settings.config import PARTS
 from experiments.settings.reading import (
-    BASELINES,
+    baselines,
     config_path,
     paper_names,
     readings,
-    readings_of,
 )
 from experiments.settings.tasks import TASK_OPTIONS
 
@@ -83,7 +82,7 @@ def tables() -> dict[str, str]:
         if outcome.kind != "baseline" and outcome.failed
     ]
     run = {outcome.reading for of_row in found.values() for outcome in of_row}
-    networks = [LITERAL, *(name for name in readings_of(BASELINES) if name in run)]
+    networks = [LITERAL, *(name for name in baselines() if name in run)]
     compared = [
         _baselines(name, of_row, networks)
         for name, of_row in found.items()

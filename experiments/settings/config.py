@@ -89,6 +89,8 @@ class Model:
     """Squashing of the output units."""
     output_slope: bool = True
     """Whether an output unit's error has the factor f'(net) of equation 19."""
+    output_slope_offset: NotNegative = 0.0
+    """Added to this factor, at least 0 (Fahlman, 1988)."""
     output_gates: bool = True
     """Whether blocks have output gates."""
     recurrent: bool = True
@@ -137,12 +139,15 @@ class Model:
 
 @settings
 class Learning:
-    """Online gradient descent on half the squared error."""
+    """Online gradient descent on the squared error, or on half of it."""
 
     rate: Positive
     """Learning rate of gradient descent, > 0."""
     update: Literal["sequence", "step"] = "sequence"
     """When to update the weights; step: only in tasks with an error at every step."""
+    error: Literal["half", "whole"] = "half"
+    """half: half the squared error, whose steps are equations 19 to 28; whole: the
+    squared error of equation 16, whose steps are twice as long."""
     gradient: Literal["truncated", "full"] = "truncated"
     """truncated: errors flow back in time only through the cells' states."""
     max_sequences: Count
@@ -249,6 +254,12 @@ class Experiment:
             self.learning.update == "sequence" or self.task.is_along,
             "`learning.update` must be 'sequence' in tasks with an error only at the "
             "end, got 'step'.",
+        )
+        require(
+            self.learning.gradient == "truncated"
+            or (self.model.output_slope and self.model.output_slope_offset == 0),
+            "`learning.gradient` must be 'truncated' if the error of output units has "
+            "another factor than f'(net), got 'full'.",
         )
         if self.baseline.cell:
             self._check_batches()

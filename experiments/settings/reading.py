@@ -23,7 +23,8 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 ON_DATA = CONFIGS / "data"
 # One file for each task of the league.
 LEAGUE = CONFIGS / "league"
-BASELINES = Path(__file__).resolve().parent / "baselines.toml"
+# Readings of every config of the paper.
+EVERY_ROW = Path(__file__).resolve().parent / "every_row.toml"
 
 
 def paper_names() -> list[str]:
@@ -76,13 +77,20 @@ KINDS, DATA_KINDS = ("silent", "contradictory", "departure", "baseline"), ("vari
 
 
 def readings(path: str | Path) -> dict[str, Reading]:
-    """Returns the readings of a config by name, followed by the baselines of 1997.
+    """Returns the readings of a config by name: of its file, then those of every row.
 
     Raises:
       ConfigError: a reading has no kind, or `read_config` fails.
     """
     found = readings_of(path, "readings")
-    return found if is_on_data(_load(path)) else found | readings_of(BASELINES)
+    if is_on_data(_load(path)):
+        return found
+    return found | {k: v for k, v in readings_of(EVERY_ROW).items() if k not in found}
+
+
+def baselines() -> list[str]:
+    """Returns the names of the readings that are other networks or gradients."""
+    return [k for k, v in readings_of(EVERY_ROW).items() if v.kind == "baseline"]
 
 
 def is_on_data(table: dict[str, Any]) -> bool:

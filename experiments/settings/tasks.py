@@ -109,9 +109,10 @@ class MarkedPairs:
     """Minimum length, T; the maximum is T + T/10; at least 24."""
     operation: Literal["sum", "product"] = "sum"
     """Operation on the two numbers."""
-    first_pair: Literal["first", "both"] = "both"
+    first_pair: Literal["first", "both", "input"] = "both"
     """Marked numbers that count as neutral (0 in sums, 1 in products) in the first
-    pair: only the one picked first, or both."""
+    pair: only the one picked first, or both; their marker stays -1. input: the number
+    itself is set to the neutral one, and its marker is 1."""
 
 
 @settings

@@ -106,8 +106,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         Default: False.
       keep_order: returns the outputs of `reverse` in the order of the inputs.
         Default: False.
-      unroll: number of steps in one iteration of the loop. Default: 4 on a GPU, where
-        an iteration costs as much as a small step, else 1.
+      unroll: number of steps in one iteration of the loop. None: 4 on a GPU, where an
+        iteration costs as much as a small step, else 1 as in Flax. Default: None.
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
         Default: `{}`.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.

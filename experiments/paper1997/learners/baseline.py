@@ -3,7 +3,7 @@
 A network is a recurrent layer and an output layer. It trains with Adam, on batches,
 with the full gradient of half the squared error, clipped by norm. Output units, targets
 and stopping rules are those of the row. The readings in
-`experiments/settings/baselines.toml`, which every config has, choose the cell. The
+`experiments/settings/every_row.toml`, which every config has, choose the cell. The
 methods match those of `experiments/paper1997/learners/published.py`.
 """
 

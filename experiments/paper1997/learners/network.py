@@ -103,6 +103,7 @@ class Network:
       output_unit: squashing of output units.
       output_slope: whether the error of an output unit has the factor f'(net_k) of
         equation 19.
+      output_slope_offset: added to this factor.
       output_gates: whether blocks have output gates; otherwise y^out is 1.
       recurrent: whether hidden units have recurrent connections.
       gate_feedback: whether hidden units get the activations of gates, not only cells.
@@ -122,6 +123,7 @@ class Network:
     h: str = "1"
     output_unit: str = "logistic"
     output_slope: bool = True
+    output_slope_offset: float = 0.0
     output_gates: bool = True
     recurrent: bool = True
     gate_feedback: bool = True
@@ -309,7 +311,9 @@ def read_out(
             else weighted(w.direct, inputs[:, None])
         )
     y, slope = SQUASHING[network.output_unit](net)
-    return y, slope if network.output_slope else jnp.ones_like(slope)
+    if not network.output_slope:
+        return y, jnp.ones_like(slope)
+    return y, slope + network.output_slope_offset
 
 
 class Errors(NamedTuple):

@@ -97,7 +97,8 @@ class PublishedLearner:
         """
         config = self.learning
         given = self.network, w, sequence.inputs, sequence.length, sequence.target
-        given = *given, config.rate
+        # The derivative of the whole squared error is twice that of half of it.
+        given = *given, config.rate * (2 if config.error == "whole" else 1)
         if config.gradient == "full":
             return online.by_full_gradient(*given, self.is_along, has_grown)
         if self.is_along:

@@ -36,6 +36,8 @@ def sample(options: MarkedPairs, key: jax.Array) -> Sequence:
     If a marked number is in the first pair, it counts as 0 in adding and as 1 in
     multiplication, and its marker stays -1, like the marker of the last pair. The paper
     states this for the number picked first; `options.first_pair` decides for the other.
+    With `"input"`, a marked number in the first pair is set to 0 or 1 in the sequence,
+    and its marker is 1 (the paper: "we set X1 to zero").
     """
     keys = jax.random.split(key, 4)
     steps, is_sum = longest(options), options.operation == "sum"
@@ -47,13 +49,17 @@ def sample(options: MarkedPairs, key: jax.Array) -> Sequence:
     other = jax.random.randint(keys[3], (), 0, options.length // 2 - 2)
     other = other + (other >= one)
     t = jnp.arange(steps)
-    markers = jnp.where((t == one) | (t == other), 1.0, 0.0)
-    markers = jnp.where((t == 0) | (t == length - 1), END, markers)
+    is_marked = (t == one) | (t == other)
+    is_end = (t == 0) | (t == length - 1)
     neutral = 0.0 if is_sum else 1.0
     x1 = jnp.where(one == 0, neutral, numbers[one])
     x2 = numbers[other]
-    if options.first_pair == "both":
+    if options.first_pair != "first":
         x2 = jnp.where(other == 0, neutral, x2)
+    markers = jnp.where(is_end, END, jnp.where(is_marked, 1.0, 0.0))
+    if options.first_pair == "input":
+        markers = jnp.where(is_marked, 1.0, markers)
+        numbers = jnp.where(is_marked & (t == 0), neutral, numbers)
     target = 0.5 + (x1 + x2) / 4.0 if is_sum else x1 * x2
     pairs = jnp.stack([numbers, markers], axis=-1)
     return Sequence(pairs, length, target[None], target[None])
