@@ -112,6 +112,7 @@ PRODUCTS = {
 # Programs that differ little from those of another cell.
 LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
 LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
+LIKE_OTHERS |= {"flax.GRUCell", "LSTM2000Cell", "GRUCell", "ConvGRUCell"}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,

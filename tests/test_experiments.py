@@ -456,7 +456,7 @@ class Killed(Exception):
     "name, tolerance, killed_after",
     exhaustive_but(
         [("temporal-order-6a", 0.57, 3), ("two-classes-3a-1", 0.45, 1)],
-        [("temporal-order-6a", 0.57, 3)],
+        [],
     ),
 )
 def test_killed_run_resumes_bit_identically(

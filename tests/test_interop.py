@@ -69,7 +69,9 @@ CONFIGS += [
         + [
             c
             for c in CONFIGS
-            if c[1] == HAS[c[0]][0] and c[2] in ((1, False), (2, True))
+            if c[1] == HAS[c[0]][0]
+            and c[2] == (1, False)
+            or c[:3] == ("pytorch", "LSTM", (2, True))
         ],
     ),
 )

@@ -111,7 +111,7 @@ def command(request, commands, tmp_path_factory):
 def each_command(*always, others=(), names="command"):
     """Parametrizes a test by commands and other values; every run tests `always`.
 
-    Both commands save and stop by the same code, so a test of a rare fault needs one.
+    Both commands save and stop by the same code, so every run needs only the faster.
     """
     rows = [(name, *values) for name in COMMANDS for values in others or [()]]
     return pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def each_command(*always, others=(), names="command"):
 
 each_signal = each_command(
     ("temporal-order-6a", signal.SIGINT),
-    ("pixels", signal.SIGTERM),
+    ("temporal-order-6a", signal.SIGTERM),
     others=[(signal.SIGINT,), (signal.SIGTERM,)],
     names="command, number",
 )

@@ -144,7 +144,9 @@ def test_steps_equal_the_sequence(name, rng, float64):
     assert_close(jnp.stack(outputs, 1), expected, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name", exhaustive_but([(n,) for n in KINDS], [(KINDS[0],), (KINDS[3],)])
+)
 def test_jvp_vmap_and_second_derivatives(name, rng, float64):
     case = ALL_CELLS[name]
     cell = case.make(param_dtype=float)

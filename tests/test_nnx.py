@@ -10,9 +10,9 @@ import optax
 import pytest
 from cases import (
     ALL_CELLS,
-    DISTINCT,
     FEATURES,
     FEATURES_IN,
+    FORMS,
     TIME,
     assert_close,
     assert_equal,
@@ -76,7 +76,7 @@ def test_every_cell_and_layer_has_an_nnx_class():
         assert classes[name].linen_class is getattr(rnncells, name)
 
 
-@each_cell(ALL_CELLS, [*DISTINCT, "ZoneoutCell", "StackedCell", "VariationalLSTMCell"])
+@each_cell(ALL_CELLS, [*FORMS, "ZoneoutCell", "StackedCell", "VariationalLSTMCell"])
 def test_cell_computes_what_the_linen_cell_computes(name, rng, float64):
     case = ALL_CELLS[name]
     linen = rnncells.RNN(case.make(param_dtype=jnp.float64), return_carry=True)
