@@ -39,7 +39,10 @@ def chosen():
     """Rows that have every pair of options, for one cell of each kind."""
     options = [row for row in GRID if row[0] == KINDS[0]]
     rows = covering([row[1:] for row in options])
-    return [(KINDS[k % len(KINDS)], *row) for k, row in enumerate(rows)]
+    found = [(KINDS[k % len(KINDS)], *row) for k, row in enumerate(rows)]
+    # Lengths, masks and resets act on a convolution in another way.
+    every = False, True, True, "given", "hold", "return_all_carries", "full", "auto"
+    return [*found, ("CausalConvCell", *every)]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):

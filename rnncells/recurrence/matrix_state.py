@@ -217,8 +217,8 @@ class Chunk:
         """Returns u_t, by a triangular system."""
         w, W = self._decay
         products = jnp.einsum("...tk,...jk->...tj", self.k, self.k)
-        steps = beta.shape[-1]
-        L = beta[..., None] * jnp.tril(W * products, -1) + jnp.eye(steps, dtype=W.dtype)
+        # Below a diagonal of 1, which is not written.
+        L = beta[..., None] * jnp.tril(W * products, -1)
         right = v - (beta * w)[..., None] * self._read_before(self.k)
         L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
         return solve_triangular(L, right, lower=True, unit_diagonal=True)
