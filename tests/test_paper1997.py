@@ -47,34 +47,42 @@ FEW = (31_000,) * 19
     "found, expected",
     [
         ([], "not run"),
-        ([("literal", GOOD), ("silent", GOOD)], "**reproduced as written**"),
+        ([("literal", GOOD), ("silent", GOOD)], "**reproduced** as written"),
         (
             [("literal", SLOW), ("departure", GOOD), ("silent", GOOD)],
-            "**reproduced under reading** `a silent one`",
+            "**reproduced** under the reading `a silent one`",
         ),
         (
             [("literal", HALF), ("contradictory", GOOD)],
-            "**reproduced under reading** `a contradictory one`",
+            "**reproduced** under the reading `a contradictory one`",
         ),
         (
             [("literal", HALF), ("departure", GOOD), ("silent", SLOW)],
-            "**reproduced with deviation** `a departure one`",
+            "**reproduced** with the deviation `a departure one`",
         ),
         (
             [("literal", HALF), ("silent", SLOW)],
-            "not reproduced (best: `a silent one`, cap 1,000,000)",
+            "*learnt, slower*: `a silent one`",
         ),
         (
             [("literal", (0, 0) * 10)],
-            "not reproduced (best: `a literal one`, cap 1,000,000)",
+            "*never*: a literal one, within 1,000,000",
+        ),
+        (
+            [("literal", (0, 0) * 10), ("silent", (0,) * 19)],
+            "*never*: none of 2 readings, within 1,000,000",
+        ),
+        (
+            [("literal", (0, 0) * 10), ("silent", (0, 31_000))],
+            "*partly*: `a silent one`, within 1,000,000",
         ),
         (
             [("literal", HALF), ("silent", FEW)],
-            "not reproduced (best: `a literal one`, cap 1,000,000)",
+            "*partly*: `a literal one`, within 1,000,000",
         ),
         (
             [("literal", HALF), ("baseline", GOOD)],
-            "not reproduced (best: `a literal one`, cap 1,000,000)",
+            "*partly*: `a literal one`, within 1,000,000",
         ),
     ],
 )

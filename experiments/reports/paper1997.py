@@ -2,16 +2,20 @@
 
 A row is a config. One rule decides the verdict on it:
 
-reproduced          at least the paper's share of trials succeeds, and their mean number
-                    of sequences is at most 1.5 times the paper's
-as written          with the literal reading
-under reading X     with a reading of what the paper leaves open or states in two ways
-with deviation Y    with a reading that contradicts the paper
-not reproduced      with no reading; the verdict names the best one
+reproduced       at least the paper's share of trials succeeds, and their mean number of
+                 sequences is at most 1.5 times the paper's: as written with the literal
+                 reading, under a reading of what the paper leaves open or states in two
+                 ways, with a deviation that contradicts the paper
+learnt, slower   at least the paper's share of trials succeeds
+partly           some trials succeed
+never            no trial of any reading succeeds
+
+`reasons.toml` says why rows are not reproduced.
 """
 
 import json
 import statistics
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,13 +35,17 @@ from experiments.settings.reading import (
 from experiments.settings.tasks import TASK_OPTIONS
 
 VERDICTS = (
-    (("literal",), "**reproduced as written**"),
-    (("silent", "contradictory"), "**reproduced under reading** `{}`"),
-    (("departure",), "**reproduced with deviation** `{}`"),
+    (("literal",), "**reproduced** as written"),
+    (("silent", "contradictory"), "**reproduced** under the reading `{}`"),
+    (("departure",), "**reproduced** with the deviation `{}`"),
 )
+REASONS = Path(__file__).with_name("reasons.toml")
 # A class counts as missed if at least this share of its sequences is wrong.
 WHOLE = 0.9
-VERDICT_HEAD = "row", "sequences: paper", "ours: mean (range)", "solved", "verdict"
+VERDICT_HEAD = (
+    *("row", "sequences: paper", "ours: mean (range)"),
+    *("solved: paper", "ours", "verdict"),
+)
 READING_HEAD = (
     *("row", "reading", "kind", "weights", "solved", "seed", "sequences: paper"),
     *("ours", "wrong", "state"),
@@ -60,9 +68,16 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
             best = min(of_kind, key=Outcome.mean)
             return words.format(best.reading), best
     whole = [outcome for outcome in found if outcome.is_whole] or found
-    best = max(whole, key=lambda outcome: (outcome.share, -(outcome.mean() or 0)))
-    cap = best.result["config"]["learning"]["max_sequences"]
-    return f"not reproduced (best: `{best.reading}`, cap {cap:,})", best
+    some = [outcome for outcome in whole if outcome.solved]
+    some = some or [outcome for outcome in found if outcome.solved]
+    best = max(some or whole, key=lambda one: (one.share, -(one.mean() or 0)))
+    within = f"within {best.result['config']['learning']['max_sequences']:,}"
+    if best.is_learnt:
+        return f"*learnt, slower*: `{best.reading}`", best
+    if best.solved:
+        return f"*partly*: `{best.reading}`, {within}", best
+    of_all = f"none of {len(found)} readings" if len(found) > 1 else best.reading
+    return f"*never*: {of_all}, {within}", best
 
 
 def tables() -> dict[str, str]:
@@ -134,12 +149,17 @@ def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
 def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
     words, outcome = deciding(found)
     if outcome is None:
-        return (name, "", "", "", words)
+        return (name, "", "", "", "", words)
     if all(one.kind != "literal" for one in found):
         words += ", literal reading not run"
-    if words.startswith("not reproduced"):
+    if not outcome.is_reproduced:
+        reasons = tomllib.loads(REASONS.read_text())
+        words += f": {reasons[name]}" if name in reasons else ""
         words += _not_tried(name, found, outcome)
-    return (name, _printed(outcome), _sequences(outcome), outcome.solved_of, words)
+    percent = outcome.result["config"]["paper"]["percent"]
+    share = "-" if percent is None else f"{percent:g} %"
+    found_by_us = _sequences(outcome), share, outcome.solved_of
+    return (name, _printed(outcome), *found_by_us, words)
 
 
 def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
