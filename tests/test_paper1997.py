@@ -274,10 +274,19 @@ def test_figures_show_the_kept_results(tmp_path, monkeypatch):
         keep(tmp_path / "run")
     literal, gru = outcomes(NAME)
 
-    axes = figures.draw_sequences({NAME: literal}).axes[0]
-    ours, mean, paper, *_ = axes.get_lines()
-    assert list(ours.get_xdata()) == list(GOOD)
-    assert (list(mean.get_xdata()), list(paper.get_xdata())) == ([35_500], [31_390])
+    (axes,) = figures.draw_sequences({NAME: [literal, gru]}).axes
+    paper, ours, failed, *_ = axes.get_lines()
+    assert axes.get_title(loc="left") == "reproduced"
+    assert (list(paper.get_xdata()), list(ours.get_xdata())) == ([31_390], list(GOOD))
+    assert list(failed.get_xdata()) == []
+    half = Outcome("a silent one", "silent", result_of(*HALF))
+    never = Outcome("as-written", "literal", result_of(*[0] * 20))
+    (axes,) = figures.draw_sequences({NAME: [never, half]}).axes
+    _, some, caps, none, all_caps, *_ = axes.get_lines()
+    assert axes.get_title(loc="left") == "partly"
+    assert list(some.get_xdata()) == [100] * 10 and list(none.get_xdata()) == []
+    assert list(caps.get_xdata()) == [1_000_000] * 10
+    assert list(all_caps.get_xdata()) == [1_000_000] * 20
     axes = figures.draw_curves({NAME: literal}).axes[0]
     assert list(axes.get_lines()[0].get_ydata()) == [0.45, 0.2, 0.3]
     by_network = figures.draw_baselines({NAME: [literal, gru]}).axes[0].get_lines()

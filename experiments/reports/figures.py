@@ -1,6 +1,6 @@
 """Figures of the paper's rows, from the committed results.
 
-sequences    sequences until success: the paper's means, and each of our trials
+sequences    sequences until success by verdict: the paper's means, and our trials
 curves       errors on training sequences: median and quartiles of the trials
 activations  gates and cell states over one sequence, for one row of each table
 solutions    two networks that solve task 6a in different ways
@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.paper1997.learners.network import Weights
@@ -24,6 +25,7 @@ from experiments.reports.kept import LITERAL, Outcome, outcomes
 from experiments.reports.pages import ROOT
 from experiments.reports.paper1997 import deciding
 from experiments.reports.svg import save
+from experiments.reports.tables import reached
 from experiments.settings.reading import (
     baselines,
     config_path,
@@ -31,8 +33,14 @@ from experiments.settings.reading import (
     read_config,
 )
 
-OURS, PAPERS = "C0", "C3"
-OF_PAPER = {"marker": "|", "ls": "", "color": PAPERS, "ms": 14, "mew": 3}
+# Colours that the colour-blind can tell apart (Okabe & Ito, 2008).
+OURS, WRITTEN, PAPERS = "#0072B2", "#E69F00", "black"
+OF_PAPER = {"marker": "|", "ls": "", "color": PAPERS, "ms": 12, "mew": 2}
+SUCCESS = {"marker": ".", "ls": "", "ms": 6, "alpha": 0.6}
+EARLIER = {"marker": "o", "ls": "", "ms": 4, "mfc": "none", "alpha": 0.6}
+FAILURE = {"marker": "x", "ls": "", "ms": 5, "alpha": 0.6}
+# In the order of the panels.
+WORDS = "reproduced", "learnt, slower", "partly", "never"
 SIX_A = "temporal-order-6a"
 
 
@@ -42,7 +50,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
     decided = {name: deciding(of_row)[1] for name, of_row in found.items()}
     shown = {name: outcome for name, outcome in decided.items() if outcome}
     drawn = {
-        "sequences": draw_sequences(shown),
+        "sequences": draw_sequences(found),
         "curves": draw_curves(shown),
         "activations": draw_activations(shown),
         "solutions": draw_solutions(shown[SIX_A]) if SIX_A in shown else None,
@@ -51,28 +59,71 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
     return save(drawn, folder)
 
 
-def draw_sequences(shown: dict[str, Outcome]) -> Figure:
-    """Draws sequences until success: the paper's mean, and each of our trials."""
-    figure = Figure(figsize=(8, 1 + 0.24 * len(shown)), layout="constrained")
-    axes = figure.add_subplot()
-    for k, outcome in enumerate(shown.values()):
-        ours = [trial["sequences"][-1] for trial in outcome.solved]
-        paper = outcome.result["config"]["paper"]["sequences"][-1]
-        axes.plot(ours, [k] * len(ours), ".", color=OURS, alpha=0.5)
-        axes.plot(np.mean(ours) if ours else np.nan, k, "|", color=OURS, markersize=14)
-        axes.plot(paper, k, **OF_PAPER)
-    axes.plot([], [], ".", color=OURS, label="a trial of ours; mean")
-    axes.plot([], [], **OF_PAPER, label="the paper's mean")
-    labels = [
-        f"{name}, {outcome.reading}: {outcome.solved_of}"
-        for name, outcome in shown.items()
-    ]
-    axes.set_yticks(range(len(shown)), labels, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("training sequences until success")
-    axes.legend()
+def draw_sequences(found: dict[str, list[Outcome]]) -> Figure:
+    """Draws sequences until success, with a panel for each word of the verdicts.
+
+    A row has the paper's mean at each stopping point, the trials of the reading that
+    decides, and below them those of the literal reading if it is another.
+    """
+    panels: dict[str, list[tuple[Outcome, Outcome | None]]] = {w: [] for w in WORDS}
+    for of_row in found.values():
+        words, best = deciding(of_row)
+        if best is not None:
+            others = [one for one in of_row if one.kind == "literal" and one != best]
+            word = next(word for word in WORDS if f"*{word}*" in words)
+            panels[word].append((best, others[0] if others else None))
+    panels = {word: rows for word, rows in panels.items() if rows}
+    heights = [len(rows) for rows in panels.values()]
+    figure = Figure(figsize=(10, 2 + 0.3 * sum(heights)), layout="constrained")
+    grid = figure.subplots(
+        len(panels), sharex=True, squeeze=False, height_ratios=heights
+    )[:, 0]
+    for axes, (word, rows) in zip(grid, panels.items(), strict=True):
+        _draw_rows(axes, rows)
+        axes.set_title(word, loc="left", fontsize=9)
+        axes.set_xscale("log")
+    grid[-1].set_xlabel(
+        "training sequences until success; of failed trials, until the cap"
+    )
+    for style, label in (
+        (OF_PAPER, "the paper's mean"),
+        (SUCCESS | {"color": OURS}, "a trial of ours, with the best reading"),
+        (SUCCESS | {"color": WRITTEN}, "as written"),
+        (EARLIER | {"color": OURS}, "at the first of two stopping points"),
+        (FAILURE | {"color": OURS}, "a failed trial"),
+    ):
+        grid[0].plot([], [], **style, label=label)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8)
     return figure
+
+
+def _draw_rows(axes: Axes, rows: list[tuple[Outcome, Outcome | None]]) -> None:
+    labels = []
+    for k, (best, written) in enumerate(rows):
+        config = best.result["config"]
+        row, *_ = config["paper"]["row"].split(",")
+        title = config["title"]
+        labels.append(title if f"task {row}" in title else f"{row}: {title}")
+        printed = config["paper"]["sequences"]
+        axes.plot(printed, [k] * len(printed), **OF_PAPER)
+        _draw_trials(axes, k - 0.2 if written else k, best, OURS)
+        if written:
+            _draw_trials(axes, k + 0.2, written, WRITTEN)
+    axes.set_yticks(range(len(rows)), labels, fontsize=7)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="x", color="0.9")
+
+
+def _draw_trials(axes: Axes, at: float, outcome: Outcome, color: str) -> None:
+    trials, config = outcome.result["trials"], outcome.result["config"]
+    *earlier, last = range(len(config["paper"]["sequences"]))
+    for point in earlier:
+        reached_it = reached(trials, point)
+        axes.plot(reached_it, [at] * len(reached_it), **EARLIER, color=color)
+    succeeded = reached(trials, last)
+    axes.plot(succeeded, [at] * len(succeeded), **SUCCESS, color=color)
+    caps = [config["learning"]["max_sequences"]] * len(outcome.failed)
+    axes.plot(caps, [at] * len(caps), **FAILURE, color=color)
 
 
 def draw_curves(shown: dict[str, Outcome]) -> Figure:
@@ -95,7 +146,7 @@ def draw_curves(shown: dict[str, Outcome]) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_title(f"{name}\n{outcome.reading}", fontsize=7)
         axes.tick_params(labelsize=6)
-    figure.supxlabel("training sequences (red: the paper's success)", fontsize=8)
+    figure.supxlabel("training sequences (black: the paper's success)", fontsize=8)
     figure.supylabel("mean absolute error", fontsize=8)
     return figure
 
