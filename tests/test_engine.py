@@ -214,7 +214,7 @@ SECOND = {
 @pytest.mark.parametrize(
     "name, choices",
     [
-        *SECOND.items(),
+        *exhaustive_but([*SECOND.items()], [[*SECOND.items()][k] for k in (0, 2)]),
         *(
             pytest.param(
                 name,
@@ -254,7 +254,9 @@ def test_second_derivatives_equal_the_plain_loop(name, choices, rng, float64):
         assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["LSTMCell", "NormalizedCell"])
+@pytest.mark.parametrize(
+    "name", exhaustive_but([("LSTMCell",), ("NormalizedCell",)], [("LSTMCell",)])
+)
 def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
     rnn, params, inputs, carry, _ = float64_setting(name, rng)
     many = random_like(rng, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), params))
@@ -315,7 +317,7 @@ def forward_modes(of, x, direction):
     "name, memory",
     exhaustive_but(
         [*itertools.product(SECOND, ("full", Chunk(2)))],
-        [("LSTMCell", Chunk(2))],
+        [("LSTMCell", "full")],
     ),
 )
 def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):

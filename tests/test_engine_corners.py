@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import user_cells
 from cases import assert_close, assert_equal
+from covering import exhaustive_but
 from jax import export
 from jax.sharding import Mesh, PartitionSpec
 from test_engine import setting, value_and_gradients
@@ -244,7 +245,11 @@ def test_shard_map_with_typed_arrays(params, inputs, float64):
 
 
 @pytest.mark.parametrize(
-    "make, dtype", [(rnncells.LSTMCell, jnp.bfloat16), (rnncells.GRUCell, jnp.float32)]
+    "make, dtype",
+    exhaustive_but(
+        [(rnncells.LSTMCell, jnp.bfloat16), (rnncells.GRUCell, jnp.float32)],
+        [(rnncells.LSTMCell, jnp.bfloat16)],
+    ),
 )
 def test_weakly_typed_inputs_take_the_dtype_of_params(make, dtype, float64):
     """Inputs that are made of a Python number have no dtype of their own."""

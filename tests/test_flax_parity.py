@@ -90,13 +90,15 @@ def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
 
 @pytest.mark.parametrize(
     "name, dtype",
-    [
-        (name, dtype)
-        for name in FLAX_CELLS
-        if name in CELLS
-        for dtype in (None, "bfloat16")
-    ]
-    + [(name, None) for name in FLAX_CELLS if name not in CELLS],
+    exhaustive_but(
+        [
+            (name, dtype)
+            for name in FLAX_CELLS
+            for dtype in (None, "bfloat16")
+            if name in CELLS or dtype is None
+        ],
+        [(name, None) for name in FLAX_CELLS] + [("SimpleCell", "bfloat16")],
+    ),
 )
 def test_step_and_gradients_are_equal(name, dtype, rng):
     case = FLAX_CELLS[name]

@@ -71,7 +71,8 @@ CONFIGS += [
             for c in CONFIGS
             if c[1] == HAS[c[0]][0]
             and c[2] == (1, False)
-            or c[:3] == ("pytorch", "LSTM", (2, True))
+            or c[1:3] == ("LSTM", (2, True))
+            and c[0] in ("pytorch", "jax_rnn")
         ],
     ),
 )

@@ -85,7 +85,9 @@ def run(*words):
 CELLS = [entry.cell for entry in league.entries([read_league("adding")], [], Path())]
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    "cell", exhaustive_but([(cell,) for cell in CELLS], [(cell,) for cell in MADE])
+)
 def test_network_has_the_most_parameters_of_the_budget(cell):
     """Counts the parameters of the task's own network, for two widths."""
     task, budget = read_league("adding"), 400

@@ -118,7 +118,7 @@ OPTIONS = {
     exhaustive_but(
         [*itertools.product(CELLS, OPTIONS)],
         # Random numbers of one kind and of two, and of a cell of a user.
-        [*zip(["variational-lstm", "zoneout-variational", "own"], OPTIONS)],
+        [*zip(["stacked", "zoneout-variational", "own"], OPTIONS)],
     ),
 )
 def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):

@@ -263,8 +263,6 @@ def step(state):
             ("masked", "params", "params", "state"),
             ("trace", "params", "params", "variables"),
             ("trace", "variables", "variables", "params"),
-            ("trace", "variables", "params", "state"),
-            ("trace", "params", "variables", "state"),
         ],
     ),
 )
