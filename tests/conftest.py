@@ -34,7 +34,7 @@ import pytest
 collect_ignore = ["old_programs", "typed_program.py"]
 
 # The memory maps of this process; only Linux has the file.
-MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
+MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 50_000
 # Reading the file takes milliseconds, and a test adds some hundreds of maps at most.
 TESTS_BETWEEN_READS = 10
 finished_tests = itertools.count(1)

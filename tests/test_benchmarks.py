@@ -1,5 +1,6 @@
 """The benchmarks: statistics of times, tables, and a small run."""
 
+import gc
 import json
 
 import jax
@@ -47,6 +48,12 @@ def test_ratios_compare_times_of_the_same_round():
     assert found["ours"] == (1, 1, 1) and found["theirs"] == (2, 2, 2)
     times["theirs"] = [1.0, 4.0, 120.0]
     assert ratios(times, "ours")["theirs"] == (1.5, 2, 2.5)
+
+
+@pytest.fixture(autouse=True)
+def no_collection(monkeypatch):
+    """Each round collects garbage, which takes long in a process of many tests."""
+    monkeypatch.setattr(gc, "collect", lambda: None)
 
 
 def test_rounds_run_every_contender_in_changing_order():

@@ -128,8 +128,8 @@ each_signal = each_command(
 
 
 @each_command(
-    ("temporal-order-6a", 3),
-    others=[(3,), (20,)],
+    ("temporal-order-6a", 2),
+    others=[(2,), (20,)],
     names="command, kills",
 )
 def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):

@@ -157,7 +157,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     )
     assert row in tables["readings"] and "gru" not in tables["readings"]
     assert (
-        f"| {NAME} | 31,390 | 35,500 (31,000–40,000) | 20 of 20 | **rep"
+        f"| {NAME} | 31,390 | 35,500 (31,000–40,000) | - | 20 of 20 | **rep"
         in (tables["verdicts"])
     )
     last = f"| {NAME} | 31,390 | 20 of 20: 35,500 | 20 of 20: 35,500 |"
@@ -165,7 +165,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
 
     (kept.RESULTS / NAME / "as-written.json").rename(tmp_path / "literal.json")
     verdicts = paper1997.tables()["verdicts"]
-    assert "reading** `ranges-of-caption`, literal reading not run |" in verdicts
+    assert "the reading `ranges-of-caption`, literal reading not run |" in verdicts
 
     result["config"]["trials"] = 3
     result["trials"] = result["trials"][:3]
