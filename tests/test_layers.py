@@ -326,7 +326,8 @@ def test_stack_takes_every_kind_of_layer(rng):
     )
     x = inputs_of(rng, STEPS, ROWS).astype(jnp.float32)
 
-    (carries, y), params = stack.init_with_output(KEY, x, time_major=True)
+    init = jax.jit(partial(stack.init_with_output, time_major=True))
+    (carries, y), params = init(KEY, x)
 
     chex.assert_shape(y, (STEPS, ROWS, 7))
     assert len(carries) == 4
@@ -377,6 +378,7 @@ def test_padding_of_a_stack_reaches_no_gradient(rng):
     params = random_params(rng, stack, x)
     valid = MASK & (np.arange(STEPS) < LENGTHS[:, None])
 
+    @jax.jit
     def gradient(x):
         def loss(params):
             y = stack.apply(params, x, seq_lengths=LENGTHS, mask=MASK)

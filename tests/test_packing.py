@@ -253,11 +253,12 @@ def test_resets_alone_separate_the_sequences(rng, float64):
     plan = packing.plan(lengths, ROW_LENGTHS[1], ROWS)
     inputs = rng.standard_normal((SEQUENCES, LONGEST, FEATURES_IN))
 
-    outputs = layer.apply(params, plan.pack(inputs), resets=plan.resets)
+    apply = jax.jit(layer.apply)
+    outputs = apply(params, plan.pack(inputs), resets=plan.resets)
 
     for k, y in enumerate(packing.unpack(outputs, plan)):
         if lengths[k]:
-            exactly(y, layer.apply(params, inputs[k, : lengths[k]]))
+            exactly(y, apply(params, inputs[k, : lengths[k]]))
 
 
 def test_nan_after_the_lengths_reaches_no_value_and_no_gradient(rng):
