@@ -127,7 +127,8 @@ def _draw_trials(axes: Axes, at: float, outcome: Outcome, color: str) -> None:
 
 
 def draw_curves(shown: dict[str, Outcome]) -> Figure:
-    """Draws medians and quartiles of the error on training sequences."""
+    """Draws medians and quartiles of the error, of rows whose error falls."""
+    shown = {name: outcome for name, outcome in shown.items() if _falls(outcome)}
     columns = 4
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(10, 1.8 * rows), layout="constrained")
@@ -146,9 +147,17 @@ def draw_curves(shown: dict[str, Outcome]) -> Figure:
         axes.set_ylim(bottom=0)
         axes.set_title(f"{name}\n{outcome.reading}", fontsize=7)
         axes.tick_params(labelsize=6)
-    figure.supxlabel("training sequences (black: the paper's success)", fontsize=8)
+    figure.supxlabel(
+        "number of training sequences (black: the paper's success)", fontsize=8
+    )
     figure.supylabel("mean absolute error", fontsize=8)
     return figure
+
+
+def _falls(outcome: Outcome) -> bool:
+    """Says whether the median error ever falls by a tenth."""
+    median = np.array(outcome.result["curve"]["median"], float)
+    return bool(np.nanmin(median) < 0.9 * median[0])
 
 
 def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
