@@ -28,11 +28,6 @@ PAGE = Path("docs/parallel.md")
 FEATURES, ROUNDS = 32, 5
 TIMES = (64, 256, 1024, 4096, 16384, 65536)
 BATCHES = (1, 8, 32)
-# What the tables call the values of `implementation`.
-WAYS = {"scan": "step by step"}
-if jax.default_backend() == "cpu":
-    WAYS["auto"] = "one line in a loop"
-WAYS["associative"] = "associative scan"
 CELLS = {
     "MinGRUCell": rnncells.MinGRUCell(FEATURES),
     "LRUCell": rnncells.LRUCell(FEATURES),
@@ -98,11 +93,19 @@ def _compiled(layer: Any, params: Any, x: jax.Array) -> Callable:
 Speed = dict[tuple[int, int], dict[str, Measured]]
 
 
+def ways() -> dict[str, str]:
+    """Returns what the tables call the values of `implementation`."""
+    is_cpu = jax.default_backend() == "cpu"
+    # Elsewhere, `'auto'` is the associative scan.
+    in_a_loop = {"auto": "one line in a loop"} if is_cpu else {}
+    return {"scan": "step by step", **in_a_loop, "associative": "associative scan"}
+
+
 def measure_speed() -> Speed:
     """Returns what was measured of each way, by time and batch."""
     cell = CELLS["MinGRUCell"]
     layers = {
-        way: rnncells.RNN(cell, implementation=way, time_major=True) for way in WAYS
+        way: rnncells.RNN(cell, implementation=way, time_major=True) for way in ways()
     }
     found = {}
     for batch in BATCHES:
@@ -114,12 +117,13 @@ def measure_speed() -> Speed:
 
 def speed_table(found: Speed) -> Iterator[str]:
     """Yields the lines of the table of times and memory."""
-    heads = [f"{what}: {way}" for what in ("ms", "MiB") for way in WAYS.values()]
+    names = ways()
+    heads = [f"{what}: {way}" for what in ("ms", "MiB") for way in names.values()]
     yield f"| batch | T | {' | '.join(heads)} |"
     yield "|--:|--:|" + "--:|" * len(heads)
-    for (time, batch), ways in found.items():
-        words = [f"{1e3 * ways[way].seconds:,.2f}" for way in WAYS]
-        words += [f"{ways[way].memory / 2**20:,.1f}" for way in WAYS]
+    for (time, batch), measured in found.items():
+        words = [f"{1e3 * measured[way].seconds:,.2f}" for way in names]
+        words += [f"{measured[way].memory / 2**20:,.1f}" for way in names]
         yield f"| {batch} | {time:,} | {' | '.join(words)} |"
 
 
@@ -144,11 +148,11 @@ def lines_of(found: Speed) -> dict[int, dict[str, list[Point]]]:
     return {
         batch: {
             label: [
-                Point(time, *ways[way])
-                for (time, of), ways in found.items()
+                Point(time, *measured[way])
+                for (time, of), measured in found.items()
                 if of == batch
             ]
-            for way, label in WAYS.items()
+            for way, label in ways().items()
         }
         for batch in BATCHES
     }

@@ -143,16 +143,12 @@ def settings():
     return rnn, jax.eval_shape(rnn.init, jax.random.key(0), x), x
 
 
-@pytest.mark.parametrize("precision", [None, "highest", "BF16_BF16_F32"])
-def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(
-    settings, precision
-):
+def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings):
     rnn, params, x = settings
     params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), params)
     steps = jnp.ones((24, 11, 8))
     carry = rnn.initialize_carry(None, x.update(shape=(11, 8)))
-    with jax.default_matmul_precision(precision):
-        pure, _ = rnn.apply(params, (carry, None), (steps,), method=take_apart)
+    pure, _ = rnn.apply(params, (carry, None), (steps,), method=take_apart)
     # Of the states of the LSTM; Dense; of inputs and states of the GRU; Dense.
     assert len(pure.step.products) == 5
     # Dense, and the inputs of the LSTM.

@@ -153,8 +153,8 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
     if all(one.kind != "literal" for one in found):
         words += ", literal reading not run"
     if not outcome.is_reproduced:
-        reasons = tomllib.loads(REASONS.read_text())
-        words += f": {reasons[name]}" if name in reasons else ""
+        reasons = tomllib.loads(REASONS.read_text()).items()
+        words += "".join(f": {why}" for of, why in reasons if name.startswith(of))
         words += _not_tried(name, found, outcome)
     percent = outcome.result["config"]["paper"]["percent"]
     share = "-" if percent is None else f"{percent:g} %"

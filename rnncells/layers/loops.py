@@ -27,7 +27,7 @@ from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
 FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
-# Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 are not faster.
+# Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
 _STEPS_ON_GPU = 4
 _OTHERS_DRAW = (
     "needs modules that draw random numbers to belong to the cell; {} contains others. "

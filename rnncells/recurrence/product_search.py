@@ -343,15 +343,5 @@ def _is_matrix_product(equation, lhs):
         len(dtypes) == 1
         and len(second.aval.shape) == 2
         and equation.params["dimension_numbers"] == numbers
-        and equation.params["precision"] in (None, _default_precision())
+        and equation.params["precision"] is None
     )
-
-
-def _default_precision():
-    """Returns the precision that JAX gives to a product without one."""
-    name = jax.config.jax_default_matmul_precision
-    if name is None:
-        return None
-    if name in jax.lax.DotAlgorithmPreset.__members__:
-        return jax.lax.DotAlgorithmPreset[name]
-    return (jax.lax.Precision(name),) * 2
