@@ -41,6 +41,7 @@ USAGE = """\
 usage: python -m experiments VERB ...
 
   list                  print the names and titles of the configs
+  list --conditions     print the conditions of each row of 1997: Tables 10 and 11
   show NAME             print a config as TOML: its header, values and readings;
                         with `--reading R`, the values of that reading
   run NAME [OPTION ...] train and test; `run NAME --help` lists the options
@@ -141,9 +142,15 @@ def _dispatch(arguments: list[str]) -> None:
 
 
 def list_configs(arguments: list[str]) -> None:
-    """Prints each config's name and title."""
+    """Prints each config's name and title, or the conditions of the rows of 1997."""
+    if arguments == ["--conditions"]:
+        from experiments.reports.conditions import tables
+
+        print(*tables().values(), sep="\n\n")
+        return
     if arguments:
-        raise ConfigError(f"`list` takes no arguments, got `{' '.join(arguments)}`.")
+        given = " ".join(arguments)
+        raise ConfigError(f"`list` takes only `--conditions`, got `{given}`.")
     names = config_names()
     width = max(map(len, names), default=0)
     for name in names:

@@ -82,6 +82,29 @@ def test_list_prints_each_name_and_title(capsys):
         assert line.endswith(read_config(config_path(name)).title)
 
 
+def test_list_prints_the_conditions_of_the_paper(capsys):
+    assert main(["list", "--conditions"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # Rows of Tables 10 and 11, as published.
+    for row in (
+        "| reber-1-5 | 9 | 9 | 3 | 2 | 7 | 7 | 276 | F | -1, -2, -3 | r | ga "
+        "| [-1, 1] | [-2, 2] | 0.5 |",
+        "| long-lag-2a, long-lag-2b | 100 | 100 | 1 | 1 | 101 | 101 | 10504 | B | - "
+        "| none | none | id | [0, 1] | 1 |",
+        "| very-long-lag-2c-3 | 200 | 200 | 2 | 1 | 204 | 2 | 1264 | F | none | none "
+        "| none | [-1, 1] | [-2, 2] | 0.01 |",
+        "| two-classes-3c-1, two-classes-3c-2 | 100 | 100 | 3 | 1 | 1 | 1 | 102 | F "
+        "| -2, -4, -6 | -1, -3, -5 | b1 | [-1, 1] | [-2, 2] | 0.1 |",
+        "| adding-4-2 | 500 | 250 | 2 | 2 | 2 | 1 | 93 | F | r | -3, -6 | all "
+        "| [-1, 1] | [-2, 2] | 0.5 |",
+        "| temporal-order-6b | 100 | 24 | 3 | 2 | 8 | 8 | 308 | F | r | -2, -4, -6 "
+        "| all | [-1, 1] | [-2, 2] | 0.1 |",
+        "| temporal-order-6a | generated | [-0.1, 0.1] | 2,560 | of the last 2,000 "
+        "training sequences: at most 0 wrong, error < 0.1 | 1,000,000 | error < 0.3 |",
+    ):
+        assert row in lines
+
+
 @pytest.mark.parametrize("name", config_names())
 def test_show_prints_a_config_that_reads_back_equal(name, capsys):
     assert main(["show", name]) == 0
@@ -194,7 +217,7 @@ MISTAKES = [
     ),
     ("keep", "`keep` needs at least one folder of a run, got nothing."),
     ("keep runs/x", "no finished run `runs/x`"),
-    ("list all", "`list` takes no arguments, got `all`."),
+    ("list all", "`list` takes only `--conditions`, got `all`."),
     ("show", "`show` needs a config, one of `adding-100`, "),
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
     (f"show {NAME} more", "`show` takes one config, also got `more`."),

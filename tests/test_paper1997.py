@@ -7,16 +7,19 @@ import json
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from covering import exhaustive_but
 
+from experiments.paper1997.learners.online import trace
 from experiments.paper1997.run import save_weights
 from experiments.paper1997.training.trainer import Trainer
 from experiments.reports import figures, kept, paper1997
 from experiments.reports.kept import Outcome, curve, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
+from experiments.settings.config import Growth
 from experiments.settings.reading import config_path, paper_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
@@ -327,6 +330,30 @@ def test_activation_traces_equal_those_of_the_network():
     assert figures.gate_share(run["input gates"], second) == pytest.approx(
         np.abs(expected[:2] - expected[2:]).max(), rel=1e-4
     )
+
+
+def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
+    """Why 2b cannot be learnt as printed, on networks that were trained a little."""
+    literal = read_config(config_path("long-lag-2b"))
+    task, count = dataclasses.replace(literal.task, lag=7), 3
+    config = dataclasses.replace(literal, task=task, trials=count, growth=Growth())
+    trainer = Trainer(config)
+    w = trainer.advance(trainer.init(), jnp.int32(0), 300)[0].weights
+    keys = jax.random.split(jax.random.key(0), 60)
+    drawn = jax.vmap(lambda key: trainer.task.sample(task, key))(keys)
+    last = np.asarray(drawn.inputs)[:, -1]
+    same = np.flatnonzero(last == np.bincount(last).argmax())
+    steps, lengths = drawn.inputs[same].T, jnp.full(len(same), task.lag)
+    for trial in range(count):
+        one = jax.tree.map(lambda leaf: leaf[..., trial, None], w)
+        states, y = trace(trainer.learner.network, one, steps, lengths)
+        s = np.asarray(states.s)[:, 0]
+        assert len(same) > 5 and np.all(np.diff(s, axis=0) > 0)
+        # After the same last input, more state means more of an output, or less.
+        in_order = np.asarray(y)[-1][:, np.argsort(s[-1])]
+        rises = np.asarray(one.outputs).ravel() > 0
+        assert np.all((np.diff(in_order) >= -1e-6)[rises])
+        assert np.all((np.diff(in_order) <= 1e-6)[~rises])
 
 
 @pytest.mark.parametrize("name", paper_names())

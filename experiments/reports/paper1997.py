@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.reports import conditions
 from experiments.reports.kept import LITERAL, Outcome, outcomes
 from experiments.reports.pages import ROOT, fill
 from experiments.reports.tables import markdown
@@ -109,7 +110,7 @@ def tables() -> dict[str, str]:
         "legend": markdown(LEGEND_HEAD, _legend(found)),
         "failures": markdown(FAILURE_HEAD, failed),
         "baselines": markdown(("row", "paper", *networks), compared),
-    }
+    } | conditions.tables()
 
 
 def _legend(found: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
