@@ -20,10 +20,10 @@ for flag, value in FLAGS.items():
 
 # Tests compile many programs and compute little.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-# The workers share what takes long to compile.
+# The workers share what they compile, and so do tests with equal programs.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     cache = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp()
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
 
 import jax
@@ -43,7 +43,8 @@ finished_tests = itertools.count(1)
 # codemod, and examples of what other tests run. (`test_migrate.py` is not here: the
 # codemod depends on Python's version.)
 ANY_JAX = [
-    *("test_benchmarks", "test_chunks", "test_cli", "test_config", "test_datasets"),
+    *("test_benchmarks", "test_chunks", "test_cli", "test_competitors", "test_config"),
+    "test_datasets",
     *(
         "test_examples",
         "test_experiments",

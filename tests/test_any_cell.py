@@ -217,7 +217,8 @@ CELLS = {
 # Cells that differ little from others.
 ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
 ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
-ALIKE |= {"flax.GRUCell"}
+ALIKE |= {"flax.GRUCell", "flax.OptimizedLSTMCell", "Normalized", "Offset"}
+ALIKE |= {"Swapped", "Concatenated", "IntegerBias", "Scanned"}
 each_cell = pytest.mark.parametrize(
     "name",
     exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),

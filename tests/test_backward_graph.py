@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from backward_graph_pictures import PAGE, pictures
 from cases import CELLS, assert_close, each_cell, random_setting
+from covering import exhaustive_but
 from jax.extend import core as jex
 from peers import peer
 
@@ -538,7 +539,9 @@ def test_calls_have_graphs_of_what_they_call():
     assert (first.name, second.argument) == ("Mul", "x")
 
 
-@pytest.mark.parametrize("implementation", ["auto", "scan"])
+@pytest.mark.parametrize(
+    "implementation", exhaustive_but([("auto",), ("scan",)], [("auto",)])
+)
 def test_layers_and_bound_layers(implementation, rng, float64):
     rnn = rnncells.RNN(rnncells.GRUCell(4), implementation=implementation)
     x = jnp.asarray(rng.standard_normal((2, 5, 3)))

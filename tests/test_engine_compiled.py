@@ -113,6 +113,7 @@ PRODUCTS = {
 LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
 LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
 LIKE_OTHERS |= {"flax.GRUCell", "LSTM2000Cell", "GRUCell", "ConvGRUCell"}
+LIKE_OTHERS |= {"flax.OptimizedLSTMCell", "PeepholeLSTMCell", "SimpleCell"}
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,

@@ -380,7 +380,13 @@ def test_hidden_units_are_added_when_the_error_stops_falling():
         assert when == 4 * (stalled[0] + 2)
 
 
-@pytest.mark.parametrize("reading", [None, "update-per-step", "full-gradient"])
+@pytest.mark.parametrize(
+    "reading",
+    exhaustive_but(
+        [(None,), ("update-per-step",), ("full-gradient",)],
+        [("update-per-step",), ("full-gradient",)],
+    ),
+)
 def test_hidden_units_that_are_not_added_yet_stay_unchanged(reading):
     config = small(read_config(config_path("long-lag-2a"), reading), tolerance=1e-6)
     task = dataclasses.replace(config.task, lag=7)

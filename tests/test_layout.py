@@ -276,10 +276,14 @@ ALLOWED = {
         "jax",
         "numpy",
     ],
-    # Of the reports, only the figures and the numbers of units need jax.
+    # Of the reports, only figures of networks and the numbers of units need jax.
     "experiments/reports/conditions.py": ["experiments.paper1997.tasks"]
     + ["experiments.reports", "experiments.settings"],
-    "experiments/reports/figures.py": ["experiments", "jax", "matplotlib", "numpy"],
+    "experiments/reports/network_figures.py": [
+        *("experiments.paper1997", "experiments.reports", "experiments.settings"),
+        *("jax", "matplotlib", "numpy"),
+    ],
+    "experiments/reports/figures.py": ["experiments", "matplotlib", "numpy"],
     "experiments/reports/film.py": ["PIL", "experiments.folder", "matplotlib"]
     + ["numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from covering import exhaustive_but
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
@@ -61,6 +62,9 @@ def test_package_contains_only_the_library(package):
     assert package.stat().st_size < 1_000_000
 
 
+@pytest.mark.parametrize(
+    "package", exhaustive_but([("wheel",), ("sdist",)], [("sdist",)]), indirect=True
+)
 def test_installed_package_works(package, tmp_path):
     install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     install += ["--no-index", "--target", str(tmp_path), str(package)]

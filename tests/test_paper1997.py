@@ -15,7 +15,7 @@ from covering import exhaustive_but
 from experiments.paper1997.learners.online import trace
 from experiments.paper1997.run import save_weights
 from experiments.paper1997.training.trainer import Trainer
-from experiments.reports import figures, kept, paper1997
+from experiments.reports import figures, kept, network_figures, paper1997
 from experiments.reports.kept import Outcome, curve, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
@@ -297,14 +297,14 @@ def test_figures_show_the_kept_results(tmp_path, monkeypatch):
     assert means["gru"] == means["as-written"] == 35_500 and np.isnan(means["lstm"])
 
     written = figures.write(tmp_path)
-    names = "sequences", "curves", "activations", "solutions", "baselines"
+    names = "sequences", "curves", "baselines", "activations", "solutions"
     assert [path.stem for path in written] == list(names)
     assert all(path.stat().st_size > 1000 for path in written)
 
 
 def test_activation_traces_equal_those_of_the_network():
     literal = Outcome("as-written", "literal", result_of(*GOOD))
-    trainer = figures.trainer_of(NAME, literal)
+    trainer = network_figures.trainer_of(NAME, literal)
     w = trainer.learner.init(jax.random.key(3))
 
     class Kept:
@@ -314,9 +314,9 @@ def test_activation_traces_equal_those_of_the_network():
             if leaf is not None
         }
 
-    four, first, second, length = figures.four_orders(trainer)
+    four, first, second, length = network_figures.four_orders(trainer)
     assert len(set(map(tuple, np.asarray(four)[:, [first, second]]))) == 4
-    run = figures.traced(trainer, Kept, 0, four, length)
+    run = network_figures.traced(trainer, Kept, 0, four, length)
     assert [part.shape for part in run.values()] == [(4, length, n) for n in (2, 4, 2)]
     # Equation 3, at the step of the second symbol.
     s, x = run["states of cells"][:, second - 1], np.asarray(four)[:, second]
@@ -327,7 +327,7 @@ def test_activation_traces_equal_those_of_the_network():
     net = w.inputs[x] + w.bias + y_before @ w.hidden
     expected = 1 / (1 + np.exp(-np.asarray(net)[:, :2]))
     np.testing.assert_allclose(run["input gates"][:, second], expected, rtol=1e-5)
-    assert figures.gate_share(run["input gates"], second) == pytest.approx(
+    assert network_figures.gate_share(run["input gates"], second) == pytest.approx(
         np.abs(expected[:2] - expected[2:]).max(), rel=1e-4
     )
 
@@ -354,6 +354,30 @@ def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
         rises = np.asarray(one.outputs).ravel() > 0
         assert np.all((np.diff(in_order) >= -1e-6)[rises])
         assert np.all((np.diff(in_order) <= 1e-6)[~rises])
+
+
+def test_first_states_follow_the_equations():
+    name = "very-long-lag-2c-1"
+    trainer = Trainer(read_config(config_path(name)))
+    found = network_figures.first_states(name, None).reshape(2, -1)
+    initial, training, _ = trainer.keys(jnp.array([3]))
+    w = jax.tree.map(np.asarray, trainer.learner.init(initial[0]))
+    first = trainer.sample(3, jax.random.fold_in(training[0], 0))
+    y, s = np.zeros(6), np.zeros(2)
+
+    def logistic(net):
+        return 1 / (1 + np.exp(-net))
+
+    for x in np.asarray(first.inputs)[: first.length]:
+        net_in, net_c, net_out = np.split(w.inputs[x] + y @ w.hidden, 3)
+        s = s + logistic(net_in) * (4 * logistic(net_c) - 2)
+        y_out = logistic(net_out)
+        y = np.concatenate([y_out * (2 * logistic(s) - 1), logistic(net_in), y_out])
+    np.testing.assert_allclose(found[:, 3], np.abs(s), rtol=1e-4)
+
+    (axes,) = network_figures.draw_saturation([name]).axes
+    medians = axes.get_lines()[0].get_ydata()
+    np.testing.assert_allclose(medians, [np.median(found)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", paper_names())

@@ -29,6 +29,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 MOST = 1.5
 LITERAL = "as-written"
 POINTS, NUMBERS = 40, 2000
+# Kinds of readings that have no verdict, because they train other networks.
+OTHER_NETWORKS = "baseline", "competitor"
 
 
 class Outcome(NamedTuple):
@@ -37,13 +39,18 @@ class Outcome(NamedTuple):
     Attributes:
       reading: name of the reading, `LITERAL` for the literal one.
       kind: kind of the reading: `"literal"`, `"silent"`, `"contradictory"` or
-        `"departure"`; `"baseline"` for another network.
+        `"departure"`; `"baseline"` or `"competitor"` for another network.
       result: the contents of `result.json`, and `curve`.
     """
 
     reading: str
     kind: str
     result: dict[str, Any]
+
+    @property
+    def is_of_lstm(self) -> bool:
+        """Whether the network is the paper's, so that it counts for the verdict."""
+        return self.kind not in OTHER_NETWORKS
 
     @property
     def solved(self) -> list[dict[str, Any]]:
@@ -228,7 +235,7 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
     seed, paper = result["config"]["seed"], result["config"]["paper"]
     its_seed = read_config(path, reading).seed
     is_whole = len(result["trials"]) >= paper["trials"]
-    if is_whole and kind != "baseline" and seed != its_seed:
+    if is_whole and kind not in OTHER_NETWORKS and seed != its_seed:
         raise ConfigError(
             f"`{folder}` has the paper's {paper['trials']} trials, so it must have the "
             f"seed {its_seed} of its config, got {seed}."

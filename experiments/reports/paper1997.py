@@ -55,11 +55,15 @@ LEGEND_HEAD = "reading", "kind", "values", "run for"
 # Up to this number, rows are listed by name; more are counted.
 NAMED = 2
 FAILURE_HEAD = "row", "reading", "failed", "wrong", "state", "what is wrong"
+COMPETITOR_HEAD = (
+    *("row", "reading", "method", "rate", "weights", "paper: share, sequences"),
+    *("ours", "sequences: ours", "within"),
+)
 
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
     """Returns the verdict on a row, and the outcome that decides it."""
-    found = [outcome for outcome in found if outcome.kind != "baseline"]
+    found = [outcome for outcome in found if outcome.is_of_lstm]
     if not found:
         return "not run", None
     good = [outcome for outcome in found if outcome.is_reproduced]
@@ -84,20 +88,11 @@ def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
 def tables() -> dict[str, str]:
     """Returns all Markdown tables by name."""
     found = {name: outcomes(name) for name in paper_names()}
-    verdicts = [_verdict(name, of_row) for name, of_row in found.items()]
-    read = [
-        _reading(name, outcome)
-        for name, of_row in found.items()
-        for outcome in of_row
-        if outcome.kind != "baseline"
-    ]
-    failed = [
-        _failures(name, outcome)
-        for name, of_row in found.items()
-        for outcome in of_row
-        if outcome.kind != "baseline" and outcome.failed
-    ]
-    run = {outcome.reading for of_row in found.values() for outcome in of_row}
+    every = [(name, one) for name, of_row in found.items() for one in of_row]
+    lstm = [(name, one) for name, one in every if one.is_of_lstm]
+    failed = [(name, one) for name, one in lstm if one.failed]
+    others = [(name, one) for name, one in every if one.kind == "competitor"]
+    run = {one.reading for _, one in every}
     networks = [LITERAL, *(name for name in baselines() if name in run)]
     compared = [
         _baselines(name, of_row, networks)
@@ -105,10 +100,11 @@ def tables() -> dict[str, str]:
         if any(outcome.kind == "baseline" for outcome in of_row)
     ]
     return {
-        "verdicts": markdown(VERDICT_HEAD, verdicts),
-        "readings": markdown(READING_HEAD, read),
+        "verdicts": markdown(VERDICT_HEAD, [_verdict(*row) for row in found.items()]),
+        "readings": markdown(READING_HEAD, [_reading(*one) for one in lstm]),
         "legend": markdown(LEGEND_HEAD, _legend(found)),
-        "failures": markdown(FAILURE_HEAD, failed),
+        "failures": markdown(FAILURE_HEAD, [_failures(*one) for one in failed]),
+        "competitors": markdown(COMPETITOR_HEAD, [_competitor(*one) for one in others]),
         "baselines": markdown(("row", "paper", *networks), compared),
     } | conditions.tables()
 
@@ -168,7 +164,7 @@ def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
     few = [
         f"; with fewer trials, `{one.reading}`: {one.solved_of}"
         for one in found
-        if one.kind != "baseline" and not one.is_whole and one.share > best.share
+        if one.is_of_lstm and not one.is_whole and one.share > best.share
     ]
     run = {one.reading for one in found}
     left = [
@@ -262,6 +258,16 @@ def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[st
         of_mean = f": {mean:,.0f}" if mean else ""
         cells.append("not run" if outcome is None else f"{outcome.solved_of}{of_mean}")
     return (name, f"{found[0].result['config']['paper']['sequences'][-1]:,}", *cells)
+
+
+def _competitor(name: str, outcome: Outcome) -> tuple[str, ...]:
+    config = outcome.result["config"]
+    learning, competitor = config["learning"], config["competitor"]
+    return (
+        *(name, outcome.reading, competitor["method"], f"{learning['rate']:g}"),
+        *(str(outcome.result["weights"]), competitor["published"]),
+        *(outcome.solved_of, _sequences(outcome), f"{learning['max_sequences']:,}"),
+    )
 
 
 def _printed(outcome: Outcome) -> str:

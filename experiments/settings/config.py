@@ -224,6 +224,22 @@ class Baseline:
 
 
 @settings
+class Competitor:
+    """A network that the paper compares LSTM with. It replaces [model] except
+    `weight_range`, and `learning.update`."""
+
+    method: Literal["", "rtrl", "bptt", "elman"] = ""
+    """Its learning rule; empty: no competitor."""
+    units: Count = 1
+    """Number of hidden units, at least 1."""
+    outputs: Literal["layer", "direct", "units"] = "layer"
+    """Output units. layer: they get the hidden units; direct: the inputs too; units:
+    they are units of one fully recurrent layer."""
+    published: str = ""
+    """What the paper reports: the share of successful trials, and their mean."""
+
+
+@settings
 class Experiment:
     """One published number, and the experiment that reproduces it."""
 
@@ -242,6 +258,7 @@ class Experiment:
     stopping: Stopping
     growth: Growth = Growth()
     baseline: Baseline = Baseline()
+    competitor: Competitor = Competitor()
 
     def __post_init__(self):
         require(
@@ -263,12 +280,26 @@ class Experiment:
         )
         if self.baseline.cell:
             self._check_batches()
+        if self.competitor.method:
+            self._check_competitor()
         if isinstance(self.task, EmbeddedReber):
             self._check_sets(2 * self.task.strings)
         require(
             self.growth.window == 0 or self.task.is_along,
             "`growth.window` must be 0 in tasks with an error only at the end, got "
             f"{self.growth.window}.",
+        )
+
+    def _check_competitor(self) -> None:
+        require(
+            self.task.is_along and self.task.is_symbolic,
+            "`competitor.method` must be empty in tasks without symbols or with a "
+            f"target only at the end, got {self.competitor.method!r}.",
+        )
+        require(
+            self.growth.window == 0 and not self.baseline.cell,
+            "`growth.window` must be 0 and `baseline.cell` empty with a competitor, "
+            f"got {self.growth.window} and {self.baseline.cell!r}.",
         )
 
     def _check_sets(self, strings: int) -> None:

@@ -65,7 +65,8 @@ class Reading:
     Attributes:
       kind: `"silent"`: the paper does not say; `"contradictory"`: the paper says two
         things; `"departure"`: the paper says otherwise; `"baseline"`: another network
-        or gradient. Experiments on data sets have only `"variant"`.
+        or gradient; `"competitor"`: a network that the paper compares LSTM
+        with. Experiments on data sets have only `"variant"`.
       changes: values of the config by dotted name.
     """
 
@@ -73,7 +74,8 @@ class Reading:
     changes: dict[str, Any]
 
 
-KINDS, DATA_KINDS = ("silent", "contradictory", "departure", "baseline"), ("variant",)
+KINDS = "silent", "contradictory", "departure", "baseline", "competitor"
+DATA_KINDS = ("variant",)
 
 
 def readings(path: str | Path) -> dict[str, Reading]:

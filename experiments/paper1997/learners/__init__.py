@@ -1,1 +1,1 @@
-"""Networks and their learning rules: the paper's, and modern baselines."""
+"""Networks and their learning rules: the paper's, its competitors, and baselines."""

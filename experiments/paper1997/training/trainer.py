@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.paper1997.learners.baseline import BaselineLearner
+from experiments.paper1997.learners.competitor import CompetitorLearner
 from experiments.paper1997.learners.network import Array
 from experiments.paper1997.learners.published import PublishedLearner
 from experiments.paper1997.tasks import TASKS
@@ -82,10 +83,15 @@ class Tests(NamedTuple):
     by_target: Array
 
 
-def learner_of(experiment: Experiment) -> PublishedLearner | BaselineLearner:
+def learner_of(
+    experiment: Experiment,
+) -> PublishedLearner | BaselineLearner | CompetitorLearner:
     """Returns the learner of a config."""
-    kind = BaselineLearner if experiment.baseline.cell else PublishedLearner
-    return kind(experiment)
+    if experiment.baseline.cell:
+        return BaselineLearner(experiment)
+    if experiment.competitor.method:
+        return CompetitorLearner(experiment)
+    return PublishedLearner(experiment)
 
 
 class Trainer:

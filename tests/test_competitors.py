@@ -1,0 +1,140 @@
+"""RTRL, BPTT and Elman nets against NumPy loops of their equations, and gradients."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.paper1997.learners.competitor import CompetitorLearner
+from experiments.paper1997.training.trainer import Trainer
+from experiments.settings.reading import config_path, paper_names, read_config, readings
+from experiments.settings.rules import ConfigError
+
+RATE, TRIALS = 0.7, 2
+KEY = jax.random.key(0)
+# A row, a reading, and the learning rule.
+NETS = [
+    ("long-lag-2a", "rtrl-4", "rtrl"),
+    ("long-lag-2a", "rtrl-4", "bptt"),
+    ("reber-1-1", "rtrl-3", "rtrl"),
+    ("reber-1-1", "elman-15", "elman"),
+]
+
+
+def setting(name, reading, method):
+    """Returns a learner, and weights and sequences of trials."""
+    config = read_config(config_path(name), reading)
+    competitor = dataclasses.replace(config.competitor, method=method, units=2)
+    learning = dataclasses.replace(config.learning, rate=RATE)
+    config = dataclasses.replace(config, competitor=competitor, learning=learning)
+    trainer, keys = Trainer(config), jax.random.split(jax.random.key(3), TRIALS)
+    w = jax.vmap(trainer.learner.init, out_axes=-1)(keys)
+    # Weights of the size of trained ones.
+    w = jax.tree.map(lambda leaf: 6 * leaf, w)
+    sequence = jax.vmap(trainer.sample, out_axes=-1)(jnp.arange(TRIALS), keys)
+    return trainer.learner, w, sequence
+
+
+def f(net):
+    return 1 / (1 + np.exp(-net))
+
+
+def by_equations(w, x, target, method):
+    """Learns one sequence, as Williams and Zipser (1989) and Elman (1990) write."""
+    units, outputs, direct = (None if leaf is None else leaf.copy() for leaf in w)
+    n, inputs = units.shape[1], x.shape[1]
+    a, p, later, ys = np.zeros(n), np.zeros((n, n, len(units))), 0 * units, []
+    of_outputs, of_direct = 0.0, 0.0
+    for x_t, d in zip(x, target, strict=True):
+        z = np.concatenate([x_t, a])
+        a, before = f(z @ units), p
+        p = np.zeros_like(p)
+        for k in range(n):
+            for i in range(n):
+                for j in range(len(z)):
+                    past = before[:, i, j] @ units[inputs:, k]
+                    own = z[j] if i == k else 0
+                    past = 0 if method == "elman" else past
+                    p[k, i, j] = a[k] * (1 - a[k]) * (past + own)
+        if outputs is None:
+            y = a[: target.shape[1]]
+            e = np.zeros(n)
+            e[: len(y)] = d - y
+        else:
+            y = f(a @ outputs + (0 if direct is None else x_t @ direct))
+            delta = (d - y) * y * (1 - y)
+            e = outputs @ delta
+            of_outputs = of_outputs + RATE * np.outer(a, delta)
+            of_direct = of_direct + RATE * np.outer(x_t, delta)
+        later = later + RATE * np.einsum("k,kij->ji", e, p)
+        ys.append(y)
+        if method != "bptt" or len(ys) == len(x):
+            units = units + later
+            outputs = None if outputs is None else outputs + of_outputs
+            direct = None if direct is None else direct + of_direct
+            later, of_outputs, of_direct = 0 * units, 0.0, 0.0
+    return (units, outputs, direct), np.array(ys)
+
+
+def one_hot(indices, size):
+    return np.eye(size)[np.asarray(indices)]
+
+
+@pytest.mark.parametrize("name, reading, method", NETS)
+def test_learning_follows_the_equations(name, reading, method, float64):
+    learner, w, sequence = setting(name, reading, method)
+    assert isinstance(learner, CompetitorLearner)
+    new, y = jax.jit(learner.learn)(w, sequence)
+    for trial in range(TRIALS):
+        of_trial = [
+            None if leaf is None else np.asarray(leaf[..., trial]) for leaf in w
+        ]
+        length = int(sequence.length[trial])
+        x = one_hot(sequence.inputs[:length, trial], learner.inputs)
+        target = one_hot(sequence.target[:length, trial], learner.outputs)
+        expected, outputs = by_equations(of_trial, x, target, method)
+        np.testing.assert_allclose(y[:length, :, trial], outputs, rtol=1e-11)
+        for ours, theirs in zip(new, expected, strict=True):
+            assert (ours is None) == (theirs is None)
+            if ours is not None:
+                np.testing.assert_allclose(ours[..., trial], theirs, rtol=1e-11)
+
+
+def test_bptt_is_gradient_descent(float64):
+    learner, w, sequence = setting("long-lag-2a", "rtrl-4", "bptt")
+    one, alone = jax.tree.map(lambda leaf: leaf[..., 0], (w, sequence))
+
+    def error(w):
+        y = learner.respond(w, alone.inputs[:, None], alone.length[None])[..., 0]
+        return 0.5 * jnp.sum((jax.nn.one_hot(alone.target, learner.outputs) - y) ** 2)
+
+    new, _ = jax.jit(learner.learn)(w, sequence)
+    expected = jax.tree.map(lambda w, g: w - RATE * g, one, jax.grad(error)(one))
+    for ours, theirs in zip(new, expected, strict=True):
+        np.testing.assert_allclose(ours[..., 0], theirs, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "name, reading",
+    [
+        (name, reading)
+        for name in paper_names()
+        for reading, one in readings(config_path(name)).items()
+        if one.kind == "competitor"
+    ],
+)
+def test_numbers_of_weights_are_those_of_the_paper(name, reading):
+    config = read_config(config_path(name), reading)
+    learner = Trainer(config).learner
+    w = jax.eval_shape(jax.vmap(learner.init, out_axes=-1), jax.random.split(KEY, 2))
+    assert learner.count(w) == config.paper.weights
+    assert config.competitor.published and config.competitor.method in reading
+
+
+def test_competitors_need_symbols_and_targets_at_every_step():
+    config = read_config(config_path("adding-4-1"))
+    competitor = dataclasses.replace(config.competitor, method="rtrl")
+    with pytest.raises((ConfigError, ValueError), match="`competitor.method` must be"):
+        dataclasses.replace(config, competitor=competitor)
