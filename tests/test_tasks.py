@@ -313,8 +313,10 @@ def next_symbols(text):
     return {"E"} if node == 5 else set(INNER[node])
 
 
-def test_reber_strings_are_legal():
-    drawn = draw(EmbeddedReber(), 3000)
+@pytest.mark.parametrize("before, is_embedded", [("", True), ("BT", False)])
+def test_reber_strings_are_legal(before, is_embedded):
+    """A string of the plain grammar is legal after BT."""
+    drawn = draw(EmbeddedReber(embedded=is_embedded), 3000)
     lengths = []
     for symbols, length, target, legal in zip(
         drawn.inputs, drawn.length, drawn.target, drawn.legal, strict=True
@@ -322,15 +324,19 @@ def test_reber_strings_are_legal():
         text = reber.spell([*symbols[:length], target[length - 1]], length + 1)
         lengths.append(len(text))
         for place in range(1, len(text)):
-            allowed = next_symbols(text[:place])
+            allowed = next_symbols(before + text[:place])
             assert text[place] in allowed
             named = {reber.SYMBOLS[k] for k in np.flatnonzero(legal[place - 1])}
             assert named == allowed
             assert target[place - 1] == reber.SYMBOLS.index(text[place])
     lengths = np.array(lengths)
-    # Half the edges of two equal chances: a quarter of 9, mean 12.
-    assert lengths.min() == 9 and abs((lengths == 9).mean() - 0.25) < 0.04
-    assert abs(lengths.mean() - 12) < 0.3 and (lengths > 29).mean() < 0.01
+    # Edges have equal chances: a quarter is shortest; the mean is 12, and 8 inside.
+    outside = 4 if is_embedded else 0
+    shortest = outside + 5
+    assert lengths.min() == shortest
+    assert abs((lengths == shortest).mean() - 0.25) < 0.04
+    assert abs(lengths.mean() - outside - 8) < 0.3
+    assert (lengths > outside + 25).mean() < 0.01
 
 
 def test_test_strings_are_not_in_the_training_set():

@@ -14,7 +14,8 @@ from experiments.settings.rules import Count, NotNegative, require, settings
 
 @settings
 class EmbeddedReber:
-    """Predicting the next symbols of the embedded Reber grammar (Experiment 1)."""
+    """Predicting the next symbols of the embedded Reber grammar (Experiment 1), or of
+    the plain one."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
@@ -28,6 +29,8 @@ class EmbeddedReber:
     """Pairs of training and test sets; trials use them in turn; at least 1."""
     distinct: bool = False
     """Whether the strings of a training set are all different."""
+    embedded: bool = True
+    """Whether strings of the grammar stand between two equal symbols."""
 
 
 @settings

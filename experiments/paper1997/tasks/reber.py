@@ -3,7 +3,8 @@
 Reber, 1967; Cleeremans, Servan-Schreiber and McClelland, 1989. A string is B, T or P,
 a string of the inner grammar, the same T or P, and E. The network predicts every next
 symbol, that is, the one or two legal symbols. To predict the last symbol but one, it
-must remember the second symbol over the inner string.
+must remember the second symbol over the inner string. A string of the plain grammar
+(Reber, 1967) is an inner string alone.
 """
 
 import jax
@@ -72,13 +73,17 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 SYMBOL_OF, NEXT_OF = _tables()
-LAST = len(SYMBOL_OF) - 1
+# First state, and state after the end: of the whole grammar, and of the inner grammar
+# after T.
+WHOLE, INNER = (0, len(SYMBOL_OF) - 1), (2, 9)
 LEGAL_OF = (SYMBOL_OF[:, :, None] == np.arange(len(SYMBOLS))).any(axis=1)
 
 
 def sample(options: EmbeddedReber, key: jax.Array) -> Sequence:
     """Returns a random string without its E; the targets are the symbols one later."""
     symbol_of, next_of = jnp.array(SYMBOL_OF), jnp.array(NEXT_OF)
+    start, last = WHOLE if options.embedded else INNER
+    next_of = next_of.at[last].set(last)
 
     def walk(key):
         ways = jax.random.bernoulli(key, shape=(LONGEST + 1,)).astype(jnp.int32)
@@ -86,8 +91,8 @@ def sample(options: EmbeddedReber, key: jax.Array) -> Sequence:
         def step(state, way):
             return next_of[state, way], (symbol_of[state, way], state)
 
-        end, (symbols, states) = jax.lax.scan(step, 0, ways)
-        return end == LAST, symbols, states
+        end, (symbols, states) = jax.lax.scan(step, start, ways)
+        return end == last, symbols, states
 
     def again(carry):
         key, _ = carry
@@ -98,7 +103,7 @@ def sample(options: EmbeddedReber, key: jax.Array) -> Sequence:
     carry = jax.lax.while_loop(lambda carry: ~carry[1][0], again, (key, walk(first)))
     _, (_, symbols, states) = carry
     # The final E is only a target, not an input.
-    length = jnp.sum(states < LAST) - 1
+    length = jnp.sum(states < last) - 1
     legal = jnp.array(LEGAL_OF)[states[1:]]
     measured = jnp.arange(LONGEST) < length
     return Sequence(symbols[:-1], length, symbols[1:], symbols[1:], measured, legal)
