@@ -9,6 +9,7 @@ import pytest
 
 from experiments.paper1997.learners.competitor import CompetitorLearner
 from experiments.paper1997.training.trainer import Trainer
+from experiments.settings.config import GUESSES
 from experiments.settings.reading import config_path, paper_names, read_config, readings
 from experiments.settings.rules import ConfigError
 
@@ -131,6 +132,32 @@ def test_numbers_of_weights_are_those_of_the_paper(name, reading):
     w = jax.eval_shape(jax.vmap(learner.init, out_axes=-1), jax.random.split(KEY, 2))
     assert learner.count(w) == config.paper.weights
     assert config.competitor.published and config.competitor.method in reading
+
+
+def test_a_guess_stays_while_a_batch_is_right():
+    config = read_config(config_path("two-classes-3b-1"), "guessing")
+    trainer = Trainer(dataclasses.replace(config, trials=40))
+    learner, w = trainer.learner, trainer.init().weights
+    keys = jax.random.split(KEY, GUESSES)
+    drawn = jax.vmap(lambda key: trainer.sample(0, key), out_axes=-1)(keys)
+    many = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40, -1), drawn)
+    new, y = jax.jit(learner.learn)(w, many)
+
+    x, units = np.asarray(drawn.inputs), np.asarray(w.units, float)
+    a, expected = np.zeros((2, GUESSES, 40)), np.zeros((GUESSES, 40))
+    for t in range(len(x)):
+        net = units[0][:, None] * x[t, 0][:, None]
+        net = net + np.einsum("lkn,lbn->kbn", units[1:3], a) + units[3][:, None]
+        a = f(np.clip(net, -700, 700))
+        expected = np.where((drawn.length == t + 1)[:, None], a[0], expected)
+    # Weights of up to 100 amplify rounding.
+    assert (np.abs(y[0] - expected) < 1e-3).mean() > 0.99
+    wrong = (np.abs(y[0] - drawn.target.T) >= config.stopping.tolerance).sum(0)
+    stays = (np.asarray(new.units) == np.asarray(w.units)).all((0, 1))
+    assert np.array_equal(stays, wrong <= 5)
+    right, _ = jax.jit(learner.learn)(w, many._replace(target=y))
+    assert np.array_equal(right.units, w.units)
+    assert (np.asarray(w.units)[-1, 0] == 0).all() and np.abs(w.units).max() > 90
 
 
 def test_competitors_need_symbols_and_targets_at_every_step():

@@ -263,8 +263,10 @@ def _baselines(name: str, found: list[Outcome], networks: list[str]) -> tuple[st
 def _competitor(name: str, outcome: Outcome) -> tuple[str, ...]:
     config = outcome.result["config"]
     learning, competitor = config["learning"], config["competitor"]
+    guesses = competitor["method"] == "guessing"
+    rate = "-" if guesses else f"{learning['rate']:g}"
     return (
-        *(name, outcome.reading, competitor["method"], f"{learning['rate']:g}"),
+        *(name, outcome.reading, competitor["method"], rate),
         *(str(outcome.result["weights"]), competitor["published"]),
         *(outcome.solved_of, _sequences(outcome), f"{learning['max_sequences']:,}"),
     )

@@ -25,6 +25,8 @@ from experiments.settings.tasks import AnyTask, EmbeddedReber
 # Sequences trained on by one call. Large enough to hide the overhead of the host, small
 # enough for a smooth progress bar and for the memory of their data.
 CHUNK = 500
+# Sequences that a guess of random weights must classify; divides `CHUNK`.
+GUESSES = 250
 # Results count numeric targets in [0, 1] in this many bins.
 PARTS = 20
 HIDDEN_UNITS = ("in", "cell", "out")
@@ -228,13 +230,14 @@ class Competitor:
     """A network that the paper compares LSTM with. It replaces [model] except
     `weight_range`, and `learning.update`."""
 
-    method: Literal["", "rtrl", "bptt", "elman"] = ""
-    """Its learning rule; empty: no competitor."""
+    method: Literal["", "rtrl", "bptt", "elman", "guessing"] = ""
+    """Its learning rule; guessing: weights are drawn until they are right; empty: no
+    competitor."""
     units: Count = 1
     """Number of hidden units, at least 1."""
     outputs: Literal["layer", "direct", "units"] = "layer"
     """Output units. layer: they get the hidden units; direct: the inputs too; units:
-    they are units of one fully recurrent layer."""
+    they are units of one fully recurrent layer. Unused by guessing."""
     published: str = ""
     """What the paper reports: the share of successful trials, and their mean."""
 
@@ -291,10 +294,17 @@ class Experiment:
         )
 
     def _check_competitor(self) -> None:
+        learns = self.competitor.method != "guessing"
         require(
-            self.task.is_along and self.task.is_symbolic,
-            "`competitor.method` must be empty in tasks without symbols or with a "
-            f"target only at the end, got {self.competitor.method!r}.",
+            self.task.is_along == self.task.is_symbolic == learns,
+            "`competitor.method` must be 'rtrl', 'bptt' or 'elman' in tasks of symbols "
+            "with a target at every step, and 'guessing' in tasks of numbers, got "
+            f"{self.competitor.method!r}.",
+        )
+        require(
+            learns or (self.stopping.on, self.stopping.window) == ("training", GUESSES),
+            f"`stopping` must look at {GUESSES} training sequences with guessing, got "
+            f"{self.stopping.window} {self.stopping.on} sequences.",
         )
         require(
             self.growth.window == 0 and not self.baseline.cell,

@@ -3,8 +3,8 @@
 A learner creates the weights of one trial (`init`), updates the weights of all trials
 with `batch` sequences (`learn`), computes the outputs of one trial (`respond`) and its
 states (`largest_state`), and counts weights (`count`). Weights of several trials have
-`trials` as last axis. The other learners are `BaselineLearner` in `baseline.py` and
-`CompetitorLearner` in `competitor.py`.
+`trials` as last axis. The other learners are `BaselineLearner` in `baseline.py`,
+`CompetitorLearner` in `competitor.py` and `GuessingLearner` in `guessing.py`.
 """
 
 from dataclasses import fields

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from experiments.paper1997.learners.baseline import BaselineLearner
 from experiments.paper1997.learners.competitor import CompetitorLearner
+from experiments.paper1997.learners.guessing import GuessingLearner
 from experiments.paper1997.learners.network import Array
 from experiments.paper1997.learners.published import PublishedLearner
 from experiments.paper1997.tasks import TASKS
@@ -85,8 +86,10 @@ class Tests(NamedTuple):
 
 def learner_of(
     experiment: Experiment,
-) -> PublishedLearner | BaselineLearner | CompetitorLearner:
+) -> PublishedLearner | BaselineLearner | CompetitorLearner | GuessingLearner:
     """Returns the learner of a config."""
+    if experiment.competitor.method == "guessing":
+        return GuessingLearner(experiment)
     if experiment.baseline.cell:
         return BaselineLearner(experiment)
     if experiment.competitor.method:
