@@ -11,7 +11,6 @@ from experiments.paper1997.learners.competitor import CompetitorLearner
 from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.config import GUESSES
 from experiments.settings.reading import config_path, paper_names, read_config, readings
-from experiments.settings.rules import ConfigError
 
 RATE, TRIALS = 0.7, 2
 KEY = jax.random.key(0)
@@ -152,16 +151,30 @@ def test_a_guess_stays_while_a_batch_is_right():
         expected = np.where((drawn.length == t + 1)[:, None], a[0], expected)
     # Weights of up to 100 amplify rounding.
     assert (np.abs(y[0] - expected) < 1e-3).mean() > 0.99
-    wrong = (np.abs(y[0] - drawn.target.T) >= config.stopping.tolerance).sum(0)
+    wrong = (np.abs(y[0] - drawn.truth.T) >= config.stopping.tolerance).sum(0)
     stays = (np.asarray(new.units) == np.asarray(w.units)).all((0, 1))
     assert np.array_equal(stays, wrong <= 5)
-    right, _ = jax.jit(learner.learn)(w, many._replace(target=y))
+    right, _ = jax.jit(learner.learn)(w, many._replace(truth=y))
     assert np.array_equal(right.units, w.units)
     assert (np.asarray(w.units)[-1, 0] == 0).all() and np.abs(w.units).max() > 90
 
 
-def test_competitors_need_symbols_and_targets_at_every_step():
-    config = read_config(config_path("adding-4-1"))
-    competitor = dataclasses.replace(config.competitor, method="rtrl")
-    with pytest.raises((ConfigError, ValueError), match="`competitor.method` must be"):
-        dataclasses.replace(config, competitor=competitor)
+@pytest.mark.parametrize(
+    "name, reading, section, changes, message",
+    [
+        ("adding-4-1", None, "competitor", {"method": "rtrl"}, "competitor.method"),
+        ("temporal-order-6a", None, "competitor", {"method": "rtrl"}, "competitor"),
+        ("long-lag-2a", "rtrl-4", "learning", {"error": "whole"}, "learning.error"),
+        ("long-lag-2a", "rtrl-4", "growth", {"window": 100}, "growth.window"),
+        ("two-classes-3a-1", "guessing", "stopping", {"window": 256}, "stopping"),
+        (
+            *("two-classes-3a-1", "guessing", "learning"),
+            *({"max_sequences": 1100}, "learning.max_sequences"),
+        ),
+    ],
+)
+def test_mistakes_are_named(name, reading, section, changes, message):
+    config = read_config(config_path(name), reading)
+    changed = dataclasses.replace(getattr(config, section), **changes)
+    with pytest.raises(ValueError, match=f"`{message}.*got "):
+        dataclasses.replace(config, **{section: changed})

@@ -1,6 +1,7 @@
 """Tables 10 and 11 of Hochreiter and Schmidhuber (1997): the conditions of each row.
 
-They are made from the files in `configs`, so they state what `as-written` trains.
+They are made from the files in `configs`, which `as-written` trains. The numbers of
+weights are the published ones; kept results must have them.
 """
 
 from collections.abc import Callable

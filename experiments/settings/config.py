@@ -25,7 +25,7 @@ from experiments.settings.tasks import AnyTask, EmbeddedReber
 # Sequences trained on by one call. Large enough to hide the overhead of the host, small
 # enough for a smooth progress bar and for the memory of their data.
 CHUNK = 500
-# Sequences that a guess of random weights must classify; divides `CHUNK`.
+# Sequences on which each guess of random weights is tried; divides `CHUNK`.
 GUESSES = 250
 # Results count numeric targets in [0, 1] in this many bins.
 PARTS = 20
@@ -305,6 +305,16 @@ class Experiment:
             learns or (self.stopping.on, self.stopping.window) == ("training", GUESSES),
             f"`stopping` must look at {GUESSES} training sequences with guessing, got "
             f"{self.stopping.window} {self.stopping.on} sequences.",
+        )
+        require(
+            learns or self.learning.max_sequences % GUESSES == 0,
+            f"`learning.max_sequences` must be a multiple of {GUESSES} with guessing, "
+            f"got {self.learning.max_sequences}.",
+        )
+        require(
+            (self.learning.error, self.learning.gradient) == ("half", "truncated"),
+            "`learning.error` and `learning.gradient` must have their defaults with a "
+            f"competitor, got {self.learning.error!r} and {self.learning.gradient!r}.",
         )
         require(
             self.growth.window == 0 and not self.baseline.cell,

@@ -7,9 +7,9 @@ units, each of which gets the inputs and all units of the step before.
 
   a(t) = f(W [x(t), a(t-1), 1])      f logistic, y = a_0 at the last step
 
-A training sequence here is used once: a guess stays while all sequences of a batch are
-right, and the next batch follows. The number of guesses is at most the number of
-training sequences divided by `BATCH`.
+A training sequence here is used once. A guess stays if at most `stopping.wrong` of a
+batch are wrong, judged by targets without noise, as in the stopping rule; the next
+batch follows. So there are at most as many guesses as batches.
 """
 
 from typing import NamedTuple
@@ -37,7 +37,7 @@ class Guess(NamedTuple):
 
 
 class GuessingLearner:
-    """Draws all weights again if a sequence of a batch is wrong.
+    """Draws all weights again if too many sequences of a batch are wrong.
 
     Args:
       experiment: the config, whose `competitor.method` is `"guessing"`. The task has
@@ -67,7 +67,7 @@ class GuessingLearner:
 
     def _learn(self, w: Guess, sequences: Sequence) -> tuple[Guess, Array]:
         y = self.respond(w, sequences.inputs, sequences.length)
-        is_wrong = (jnp.abs(y - sequences.target) >= self.tolerance).any(0)
+        is_wrong = (jnp.abs(y - sequences.truth) >= self.tolerance).any(0)
         new = self.init(jax.random.wrap_key_data(w.key))
         keeps = is_wrong.sum() <= self.wrong
         return jax.tree.map(lambda now, other: jnp.where(keeps, now, other), w, new), y
