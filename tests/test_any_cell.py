@@ -217,8 +217,7 @@ CELLS = {
 # Cells that differ little from others.
 ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
 ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
-ALIKE |= {"flax.GRUCell", "flax.OptimizedLSTMCell", "Normalized", "Offset"}
-ALIKE |= {"Swapped", "Concatenated", "IntegerBias", "Scanned"}
+ALIKE |= {"flax.GRUCell"}
 each_cell = pytest.mark.parametrize(
     "name",
     exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),

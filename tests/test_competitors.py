@@ -9,7 +9,7 @@ import pytest
 
 from experiments.paper1997.learners.competitor import CompetitorLearner
 from experiments.paper1997.training.trainer import Trainer
-from experiments.settings.config import GUESSES
+from experiments.settings.config import PER_GUESS
 from experiments.settings.reading import config_path, paper_names, read_config, readings
 
 RATE, TRIALS = 0.7, 2
@@ -137,13 +137,16 @@ def test_a_guess_stays_while_a_batch_is_right():
     config = read_config(config_path("two-classes-3b-1"), "guessing")
     trainer = Trainer(dataclasses.replace(config, trials=40))
     learner, w = trainer.learner, trainer.init().weights
-    keys = jax.random.split(KEY, GUESSES)
+    keys = jax.random.split(KEY, PER_GUESS)
     drawn = jax.vmap(lambda key: trainer.sample(0, key), out_axes=-1)(keys)
     many = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40, -1), drawn)
     new, y = jax.jit(learner.learn)(w, many)
 
     x, units = np.asarray(drawn.inputs), np.asarray(w.units, float)
-    a, expected = np.zeros((2, GUESSES, 40)), np.zeros((GUESSES, 40))
+    a, expected = (
+        np.zeros((2, PER_GUESS, 40)),
+        np.zeros((PER_GUESS, 40)),
+    )
     for t in range(len(x)):
         net = units[0][:, None] * x[t, 0][:, None]
         net = net + np.einsum("lkn,lbn->kbn", units[1:3], a) + units[3][:, None]

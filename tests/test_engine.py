@@ -276,7 +276,7 @@ def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
         assert_close(gradients(rnn, transform), plain, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["SimpleCell", "GRUCell-reset-before"])
+@pytest.mark.parametrize("name", ["SimpleCell", "LSTMCell", "GRUCell-reset-before"])
 def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
     rnn, params, inputs, _, _ = float64_setting(name, rng)
     inputs = inputs + 1j * jnp.asarray(rng.standard_normal(inputs.shape))

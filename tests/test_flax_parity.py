@@ -147,7 +147,7 @@ def sequence(case, options, module, cell, carry, inputs):
             for option in RNN_OPTIONS
             if (
                 name == "LSTMCell"
-                and option not in ("plain", "reverse", "keep_order", "lengths")
+                and option not in ("reverse", "keep_order", "lengths")
             )
             or (option == "all" and name in DISTINCT)
         ],
@@ -212,7 +212,7 @@ def test_models_have_the_tree_and_the_values_of_flax(rng, key):
     "lengths, time_major",
     exhaustive_but(
         [*itertools.product([None, (2, 5)], [False, True])],
-        [((2, 5), True)],
+        [(None, True), ((2, 5), False)],
     ),
 )
 def test_bidirectional_is_equal(lengths, time_major, rng, key):

@@ -11,7 +11,7 @@ from generated_cells import FEATURES_IN, ROWS, has_single, some_cell, some_optio
 
 import rnncells
 
-IN_EVERY_RUN, IN_ALL = 4, 3000
+IN_EVERY_RUN, IN_ALL = 6, 3000
 DERIVATIVES = ("first", "first", "second", "vmap params", "vmap inputs", "vmap carry")
 
 

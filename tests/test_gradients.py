@@ -576,7 +576,7 @@ def test_directions_and_layers_take_a_method(rng, float64):
     "method",
     exhaustive_but(
         [(Rtrl(),), (BlockRtrl(8),), (SnAp(1),), (Rflo(),), (Uoro(),)],
-        [(Rtrl(),)],
+        [(Rtrl(),), (Uoro(),)],
     ),
     ids=str,
 )

@@ -204,14 +204,8 @@ def test_cells_from_default_factories_equal_those_of_flax():
 
 
 @quiet
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("seq_lengths", {}),
-        ("segmentation_mask", {"reverse": True}),
-        ("segmentation_mask", {"time_major": True}),
-    ],
-)
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"time_major": True}])
+@pytest.mark.parametrize("name", ["seq_lengths", "segmentation_mask"])
 def test_rows_of_length_0_run_all_steps_in_old_forms(name, options):
     """Flax, then as now, takes the carry at index 0 - 1, the last."""
     lengths = jnp.array([0, 2])

@@ -61,7 +61,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(
-    "name, call, options, fields", exhaustive_but(ROWS, [ROWS[1], ROWS[4]])
+    "name, call, options, fields", exhaustive_but(ROWS, [ROWS[1], ROWS[2], ROWS[4]])
 )
 def test_newton_equals_the_loop(name, call, options, fields, rng, float64):
     cell = getattr(rnncells, name)(FEATURES, param_dtype=float)

@@ -198,7 +198,7 @@ def with_gradient(run):
             ("LSTMCell", "bidirectional"),
             ("GRUCell", "bidirectional"),
         ],
-        [("LSTMCell", "bidirectional")],
+        [("GRUCell", "reverse"), ("LSTMCell", "bidirectional")],
     ),
 )
 def test_packed_equals_each_sequence_alone(name, direction, rng, float64):

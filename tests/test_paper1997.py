@@ -333,7 +333,7 @@ def test_activation_traces_equal_those_of_the_network():
 
 
 def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
-    """Why 2b cannot be learnt as printed, on networks that were trained a little."""
+    """Both hold for any weights; here, for networks that were trained a little."""
     literal = read_config(config_path("long-lag-2b"))
     task, count = dataclasses.replace(literal.task, lag=7), 3
     config = dataclasses.replace(literal, task=task, trials=count, growth=Growth())

@@ -118,7 +118,7 @@ OPTIONS = {
     exhaustive_but(
         [*itertools.product(CELLS, OPTIONS)],
         # Random numbers of one kind and of two, and of a cell of a user.
-        [*zip(["stacked", "zoneout-variational"], OPTIONS)],
+        [*zip(["stacked", "zoneout-variational", "own"], OPTIONS)],
     ),
 )
 def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
@@ -139,7 +139,9 @@ def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
 
 @pytest.mark.parametrize(
     "name",
-    exhaustive_but([(name,) for name in CELLS], [("zoneout",), ("own",)]),
+    exhaustive_but(
+        [(name,) for name in CELLS], [("zoneout",), ("variational-gru",), ("own",)]
+    ),
 )
 def test_each_call_draws_what_the_plain_loop_draws(name, rng):
     make, streams = CELLS[name]

@@ -313,7 +313,9 @@ def next_symbols(text):
     return {"E"} if node == 5 else set(INNER[node])
 
 
-@pytest.mark.parametrize("before, is_embedded", [("", True), ("BT", False)])
+@pytest.mark.parametrize(
+    "before, is_embedded", [("", True), ("BT", False)], ids=["embedded", "plain"]
+)
 def test_reber_strings_are_legal(before, is_embedded):
     """A string of the plain grammar is legal after BT."""
     drawn = draw(EmbeddedReber(embedded=is_embedded), 3000)

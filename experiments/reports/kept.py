@@ -29,8 +29,8 @@ RESULTS = Path(__file__).resolve().parents[1] / "results"
 MOST = 1.5
 LITERAL = "as-written"
 POINTS, NUMBERS = 40, 2000
-# Kinds of readings that have no verdict, because they train other networks.
-OTHER_NETWORKS = "baseline", "competitor"
+# Kinds of readings that do not count for the verdict on a row.
+WITHOUT_VERDICT = "baseline", "competitor"
 
 
 class Outcome(NamedTuple):
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     Attributes:
       reading: name of the reading, `LITERAL` for the literal one.
       kind: kind of the reading: `"literal"`, `"silent"`, `"contradictory"` or
-        `"departure"`; `"baseline"` or `"competitor"` for another network.
+        `"departure"`; `"baseline"` or `"competitor"` for another network or gradient.
       result: the contents of `result.json`, and `curve`.
     """
 
@@ -48,9 +48,9 @@ class Outcome(NamedTuple):
     result: dict[str, Any]
 
     @property
-    def is_of_lstm(self) -> bool:
-        """Whether the network is the paper's, so that it counts for the verdict."""
-        return self.kind not in OTHER_NETWORKS
+    def counts_for_verdict(self) -> bool:
+        """Whether it reads the paper, and is no other network or gradient."""
+        return self.kind not in WITHOUT_VERDICT
 
     @property
     def solved(self) -> list[dict[str, Any]]:
@@ -235,7 +235,7 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
     seed, paper = result["config"]["seed"], result["config"]["paper"]
     its_seed = read_config(path, reading).seed
     is_whole = len(result["trials"]) >= paper["trials"]
-    if is_whole and kind not in OTHER_NETWORKS and seed != its_seed:
+    if is_whole and kind not in WITHOUT_VERDICT and seed != its_seed:
         raise ConfigError(
             f"`{folder}` has the paper's {paper['trials']} trials, so it must have the "
             f"seed {its_seed} of its config, got {seed}."

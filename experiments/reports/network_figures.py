@@ -75,12 +75,11 @@ def draw_activations(shown: dict[str, Outcome]) -> Figure | None:
                 axes.axvline(step, color="0.85", zorder=0)
         left.set_xticks(list(steps), list(steps.values()))
         open_at = np.isin(np.arange(len(gates)), list(steps))
-        rest = gates[~open_at].max(initial=0)
-        left.set_title(
-            f"{name}, {outcome.reading}: input gates up to {gates[open_at].max():.2f} "
-            f"at the labels, {rest:.2f} elsewhere",
-            **{"fontsize": 7, "loc": "left"},
-        )
+        title = f"{name}, {outcome.reading}: input gates"
+        if not open_at.all():
+            at, rest = gates[open_at].max(), gates[~open_at].max()
+            title += f" up to {at:.2f} at the labels, {rest:.2f} elsewhere"
+        left.set_title(title, fontsize=7, loc="left")
         right.set_title("states of cells", fontsize=7, loc="left")
     grid[-1, 0].set_xlabel(
         "step, with the inputs that matter (input gates: solid, output gates: dashed)",

@@ -63,7 +63,7 @@ COMPETITOR_HEAD = (
 
 def deciding(found: list[Outcome]) -> tuple[str, Outcome | None]:
     """Returns the verdict on a row, and the outcome that decides it."""
-    found = [outcome for outcome in found if outcome.is_of_lstm]
+    found = [outcome for outcome in found if outcome.counts_for_verdict]
     if not found:
         return "not run", None
     good = [outcome for outcome in found if outcome.is_reproduced]
@@ -89,9 +89,9 @@ def tables() -> dict[str, str]:
     """Returns all Markdown tables by name."""
     found = {name: outcomes(name) for name in paper_names()}
     every = [(name, one) for name, of_row in found.items() for one in of_row]
-    lstm = [(name, one) for name, one in every if one.is_of_lstm]
-    failed = [(name, one) for name, one in lstm if one.failed]
-    others = [(name, one) for name, one in every if one.kind == "competitor"]
+    counted = [(name, one) for name, one in every if one.counts_for_verdict]
+    failed = [(name, one) for name, one in counted if one.failed]
+    others = [_competitor(name, one) for name, one in every if one.kind == "competitor"]
     run = {one.reading for _, one in every}
     networks = [LITERAL, *(name for name in baselines() if name in run)]
     compared = [
@@ -101,10 +101,10 @@ def tables() -> dict[str, str]:
     ]
     return {
         "verdicts": markdown(VERDICT_HEAD, [_verdict(*row) for row in found.items()]),
-        "readings": markdown(READING_HEAD, [_reading(*one) for one in lstm]),
+        "readings": markdown(READING_HEAD, [_reading(*one) for one in counted]),
         "legend": markdown(LEGEND_HEAD, _legend(found)),
         "failures": markdown(FAILURE_HEAD, [_failures(*one) for one in failed]),
-        "competitors": markdown(COMPETITOR_HEAD, [_competitor(*one) for one in others]),
+        "competitors": markdown(COMPETITOR_HEAD, others),
         "baselines": markdown(("row", "paper", *networks), compared),
     } | conditions.tables()
 
@@ -164,7 +164,7 @@ def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
     few = [
         f"; with fewer trials, `{one.reading}`: {one.solved_of}"
         for one in found
-        if one.is_of_lstm and not one.is_whole and one.share > best.share
+        if one.counts_for_verdict and not one.is_whole and one.share > best.share
     ]
     run = {one.reading for one in found}
     left = [

@@ -26,7 +26,7 @@ from experiments.settings.tasks import AnyTask, EmbeddedReber
 # enough for a smooth progress bar and for the memory of their data.
 CHUNK = 500
 # Sequences on which each guess of random weights is tried; divides `CHUNK`.
-GUESSES = 250
+PER_GUESS = 250
 # Results count numeric targets in [0, 1] in this many bins.
 PARTS = 20
 HIDDEN_UNITS = ("in", "cell", "out")
@@ -302,14 +302,15 @@ class Experiment:
             f"{self.competitor.method!r}.",
         )
         require(
-            learns or (self.stopping.on, self.stopping.window) == ("training", GUESSES),
-            f"`stopping` must look at {GUESSES} training sequences with guessing, got "
-            f"{self.stopping.window} {self.stopping.on} sequences.",
+            learns
+            or (self.stopping.on, self.stopping.window) == ("training", PER_GUESS),
+            f"`stopping` must look at {PER_GUESS} training sequences with guessing, "
+            f"got {self.stopping.window} {self.stopping.on} sequences.",
         )
         require(
-            learns or self.learning.max_sequences % GUESSES == 0,
-            f"`learning.max_sequences` must be a multiple of {GUESSES} with guessing, "
-            f"got {self.learning.max_sequences}.",
+            learns or self.learning.max_sequences % PER_GUESS == 0,
+            f"`learning.max_sequences` must be a multiple of {PER_GUESS} with "
+            f"guessing, got {self.learning.max_sequences}.",
         )
         require(
             (self.learning.error, self.learning.gradient) == ("half", "truncated"),

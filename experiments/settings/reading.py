@@ -65,8 +65,8 @@ class Reading:
     Attributes:
       kind: `"silent"`: the paper does not say; `"contradictory"`: the paper says two
         things; `"departure"`: the paper says otherwise; `"baseline"`: another network
-        or gradient; `"competitor"`: a network that the paper compares LSTM
-        with. Experiments on data sets have only `"variant"`.
+        or gradient; `"competitor"`: a network that the paper compares LSTM with.
+        Experiments on data sets have only `"variant"`.
       changes: values of the config by dotted name.
     """
 

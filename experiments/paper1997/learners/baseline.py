@@ -19,6 +19,7 @@ import optax
 import rnncells
 from experiments.paper1997.learners.network import SQUASHING, Array
 from experiments.paper1997.learners.online import at_last_step, half_squared_error
+from experiments.paper1997.learners.without_cells import WithoutCells, count
 from experiments.paper1997.tasks import TASKS
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import Experiment
@@ -70,7 +71,7 @@ class BaselineNetwork(nn.Module):
         return SQUASHING[self.output_unit](nn.Dense(self.outputs)(y))[0]
 
 
-class BaselineLearner:
+class BaselineLearner(WithoutCells):
     """Learns in batches, with Adam.
 
     Args:
@@ -122,10 +123,6 @@ class BaselineLearner:
         """Returns the outputs of one trial's network; see `PublishedLearner`."""
         return self._outputs(w["params"], inputs, lengths)
 
-    def largest_state(self, w: Parameters, inputs: Array, lengths: Array) -> Array:
-        """Returns NaN, because the states of these cells do not grow."""
-        return jnp.full(lengths.shape, jnp.nan)
-
     def _outputs(self, params: Any, inputs: Array, lengths: Array) -> Array:
         """Returns outputs at the end or at all steps, with the batch axis last."""
         y = self.network.apply(params, jnp.moveaxis(inputs, -1, 1))
@@ -134,5 +131,4 @@ class BaselineLearner:
 
     def count(self, w: Parameters) -> int:
         """Returns the number of trainable weights of one trial."""
-        leaves = jax.tree.leaves(w["params"])
-        return sum(leaf.size // leaf.shape[-1] for leaf in leaves)
+        return count(w["params"])

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.paper1997.learners.network import Array
+from experiments.paper1997.learners.without_cells import WithoutCells, count
 from experiments.paper1997.tasks import TASKS
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import Experiment
@@ -46,7 +47,7 @@ class CompetitorWeights(NamedTuple):
     direct: Array | None
 
 
-class CompetitorLearner:
+class CompetitorLearner(WithoutCells):
     """Learns online: one update for each step, or for each sequence.
 
     Args:
@@ -89,7 +90,7 @@ class CompetitorLearner:
     def _learn(
         self, w: CompetitorWeights, sequence: Sequence
     ) -> tuple[CompetitorWeights, Array]:
-        is_rtrl = self.config.method != "bptt"
+        is_per_step = self.config.method != "bptt"
         x = jax.nn.one_hot(sequence.inputs, self.inputs)
         target = jax.nn.one_hot(sequence.target, self.outputs)
 
@@ -102,17 +103,17 @@ class CompetitorLearner:
             y, pulled = jax.vjp(lambda w, a: self._respond(w, a, x), w, a)
             of_w, e = pulled((target - y) * is_on)
             step_change = of_w._replace(units=jnp.einsum("jik,k->ji", p, e))
-            if is_rtrl:
-                w = _after(w, self.rate, step_change)
+            if is_per_step:
+                w = _changed(w, self.rate, step_change)
             else:
-                change = _after(change, 1.0, step_change)
+                change = _changed(change, 1.0, step_change)
             return (w, change, a, p), y
 
         none = jax.tree.map(jnp.zeros_like, w)
         start = w, none, jnp.zeros(self.units), jnp.zeros((*w.units.shape, self.units))
         is_on = jnp.arange(len(x)) < sequence.length
         (w, change, _, _), y = jax.lax.scan(step, start, (x, target, is_on))
-        return _after(w, self.rate, change), y
+        return _changed(w, self.rate, change), y
 
     def _before_slope(self, w: CompetitorWeights, p: Array, z: Array) -> Array:
         """Returns p without f'(net), `(inputs + units, units, units)`."""
@@ -122,6 +123,7 @@ class CompetitorLearner:
         return jnp.einsum("jil,lk->jik", p, w.units[self.inputs :]) + own
 
     def _respond(self, w: CompetitorWeights, a: Array, x: Array) -> Array:
+        """Returns y, given a and x of the same step."""
         if w.outputs is None:
             return a[: self.outputs]
         net = a @ w.outputs
@@ -140,18 +142,13 @@ class CompetitorLearner:
 
         return jax.vmap(one, in_axes=-1, out_axes=-1)(inputs)
 
-    def largest_state(
-        self, w: CompetitorWeights, inputs: Array, lengths: Array
-    ) -> Array:
-        """Returns NaN, because there are no cells."""
-        return jnp.full(lengths.shape, jnp.nan)
-
     def count(self, w: CompetitorWeights) -> int:
         """Returns the number of trainable weights of one trial."""
-        return sum(leaf.size // leaf.shape[-1] for leaf in jax.tree.leaves(w))
+        return count(w)
 
 
-def _after(
+def _changed(
     w: CompetitorWeights, rate: float, change: CompetitorWeights
 ) -> CompetitorWeights:
+    """Returns the weights plus the rate times a change."""
     return jax.tree.map(lambda leaf, by: leaf + rate * by, w, change)

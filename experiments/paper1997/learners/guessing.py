@@ -12,6 +12,7 @@ batch are wrong, judged by targets without noise, as in the stopping rule; the n
 batch follows. So there are at most as many guesses as batches.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -19,9 +20,10 @@ import jax.numpy as jnp
 
 from experiments.paper1997.learners.network import Array
 from experiments.paper1997.learners.online import at_last_step
+from experiments.paper1997.learners.without_cells import WithoutCells
 from experiments.paper1997.tasks import TASKS
 from experiments.paper1997.tasks.sequence import Sequence
-from experiments.settings.config import GUESSES, Experiment
+from experiments.settings.config import PER_GUESS, Experiment
 
 
 class Guess(NamedTuple):
@@ -36,7 +38,7 @@ class Guess(NamedTuple):
     key: Array
 
 
-class GuessingLearner:
+class GuessingLearner(WithoutCells):
     """Draws all weights again if too many sequences of a batch are wrong.
 
     Args:
@@ -44,13 +46,14 @@ class GuessingLearner:
         numbers as inputs, and a target at the end.
     """
 
-    batch, is_along = GUESSES, False
+    batch, is_along = PER_GUESS, False
 
     def __init__(self, experiment: Experiment):
         task, options = TASKS[experiment.task.name], experiment.task
         self.inputs, self.units = task.inputs(options), 1 + experiment.competitor.units
         self.limit = experiment.model.weight_range
-        self.tolerance = experiment.stopping.tolerance
+        judge = partial(Sequence.judge, tolerance=experiment.stopping.tolerance)
+        self.judge = jax.vmap(judge, in_axes=-1, out_axes=-1)
         self.wrong = max(experiment.stopping.wrong)
 
     def init(self, key: Array) -> Guess:
@@ -67,9 +70,9 @@ class GuessingLearner:
 
     def _learn(self, w: Guess, sequences: Sequence) -> tuple[Guess, Array]:
         y = self.respond(w, sequences.inputs, sequences.length)
-        is_wrong = (jnp.abs(y - sequences.truth) >= self.tolerance).any(0)
+        _, is_right = self.judge(sequences, y)
         new = self.init(jax.random.wrap_key_data(w.key))
-        keeps = is_wrong.sum() <= self.wrong
+        keeps = jnp.sum(~is_right) <= self.wrong
         return jax.tree.map(lambda now, other: jnp.where(keeps, now, other), w, new), y
 
     def respond(self, w: Guess, inputs: Array, lengths: Array) -> Array:
@@ -82,10 +85,6 @@ class GuessingLearner:
 
         start = jnp.zeros((self.units, inputs.shape[-1]))
         return at_last_step(jax.lax.scan(step, start, inputs)[1], lengths)
-
-    def largest_state(self, w: Guess, inputs: Array, lengths: Array) -> Array:
-        """Returns NaN, because there are no cells."""
-        return jnp.full(lengths.shape, jnp.nan)
 
     def count(self, w: Guess) -> int:
         """Returns the number of weights of one trial."""
