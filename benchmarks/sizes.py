@@ -62,7 +62,7 @@ def _gpu_sizes() -> tuple[Size, ...]:
             dtype=dtype,
         )
         for dtype, batch, features in itertools.product(
-            ("float32", "bfloat16"), (16, 64), (256, 768, 1024)
+            ("float32", "bfloat16", "float16"), (16, 64), (256, 768, 1024)
         )
     )
 
