@@ -89,6 +89,7 @@ def test_each_cell_has_its_own_sizes():
     assert {size.dtype for _, size in cases(["GRU"], ["gpu"])} == {
         "float32",
         "bfloat16",
+        "float16",
     }
     ((cell, size),) = cases(["LSTM", "MinGRU"], ["gpu-16-768-bfloat16"])
     assert cell == "LSTM" and (size.batch, size.features) == (16, 768)

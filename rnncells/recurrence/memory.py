@@ -125,9 +125,9 @@ def _check(name, value, choices, others):
         )
 
 
-# Steps of a matrix state that are taken at once: measured on CPU; elsewhere as in the
-# papers, for units that multiply matrices of this size.
-_MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 64
+# Steps of a matrix state that are taken at once. Measured on CPU and on an H200
+# (docs/parallel-gpu.md): there, 256 are often faster, but need more memory.
+_MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 128
 
 
 class LinearPlan(NamedTuple):
