@@ -168,7 +168,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
 
     (kept.RESULTS / NAME / "as-written.json").rename(tmp_path / "literal.json")
     verdicts = paper1997.tables()["verdicts"]
-    assert "the reading `ranges-of-caption`, literal reading not run |" in verdicts
+    assert "`ranges-of-caption`, literal reading not run: the values in the" in verdicts
 
     result["config"]["trials"] = 3
     result["trials"] = result["trials"][:3]

@@ -10,7 +10,7 @@ learnt, slower   at least the paper's share of trials succeeds
 partly           some trials succeed
 never            no trial of any reading succeeds
 
-`reasons.toml` says why rows are not reproduced.
+`reasons.toml` says why.
 """
 
 import json
@@ -149,14 +149,18 @@ def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:
         return (name, "", "", "", "", words)
     if all(one.kind != "literal" for one in found):
         words += ", literal reading not run"
+    words += f": {_reason(name)}"
     if not outcome.is_reproduced:
-        reasons = tomllib.loads(REASONS.read_text()).items()
-        words += "".join(f": {why}" for of, why in reasons if name.startswith(of))
         words += _not_tried(name, found, outcome)
     percent = outcome.result["config"]["paper"]["percent"]
     share = "-" if percent is None else f"{percent:g} %"
     found_by_us = _sequences(outcome), share, outcome.solved_of
     return (name, _printed(outcome), *found_by_us, words)
+
+
+def _reason(name: str) -> str:
+    reasons = tomllib.loads(REASONS.read_text())
+    return reasons[max(filter(name.startswith, reasons), key=len)]
 
 
 def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
