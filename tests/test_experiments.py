@@ -21,7 +21,8 @@ from experiments.folder import CHECKPOINTS, METRICS
 from experiments.paper1997.learners import online
 from experiments.paper1997.learners.baseline import CELLS
 from experiments.paper1997.run import run
-from experiments.paper1997.training import loop
+from experiments.paper1997.training import hopeless, loop
+from experiments.paper1997.training import trainer as trainer_module
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.learning_curve import draw_learning_curve
@@ -416,6 +417,83 @@ def test_trials_that_reach_the_cap_have_failed(tmp_path):
     assert now.presented == 7 and not now.trials.solved_after.any()
 
 
+class Killed(Exception):
+    """As by a signal, at any moment."""
+
+
+def tests_of(wrong_by_target):
+    """Returns the results of a test with 4 sequences of each class.
+
+    Args:
+      wrong_by_target: wrong sequences by class, then by trial.
+    """
+    wrong = np.transpose(wrong_by_target)
+    return trainer_module.Tests(
+        wrong.sum(1), wrong.sum(1) / 4, wrong, np.full_like(wrong, 4)
+    )
+
+
+def test_trial_with_a_dead_class_is_stopped_after_ten_tests(monkeypatch):
+    trainer = Trainer(small(SIX_A, gives_up=True))
+    watch, trials = hopeless.watch_of(trainer), trainer.init()
+    seen, stopped = watch.start(trials), []
+    for k in range(1, 21):
+        # 0: class 1 is dead. 1: it was right once, at the fifth test. 2: no class is
+        # right in all sequences.
+        found = [[0, 0, 1], [4, 3 if k == 5 else 4, 4], [2, 1, 4], [0, 0, 4]]
+        monkeypatch.setattr(trainer, "test", lambda *_, f=found: tests_of(f))
+        seen = watch.look(seen, trials, 100 * k)
+        stopped.append(seen.stopped.tolist())
+    assert stopped[8] == [0, 0, 0] and stopped[9] == [1000, 0, 0]
+    assert stopped[13] == [1000, 0, 0] and stopped[14:] == [[1000, 1500, 0]] * 6
+
+
+def test_trial_with_saturated_cells_is_stopped_after_ten_tests(monkeypatch):
+    trainer = Trainer(small(SIX_A, gives_up=True))
+    watch, trials = hopeless.watch_of(trainer), trainer.init()
+    seen, stopped = watch.start(trials), []
+    network, bias = trainer.learner.network, trials.weights.bias
+    for k in range(1, 21):
+        wrong = np.array([hopeless.TESTED, hopeless.TESTED, hopeless.TESTED - 1])
+        found = tests_of([[4] * 3] * 4)._replace(wrong=wrong)
+        monkeypatch.setattr(trainer, "test", lambda *_, f=found: f)
+        # 0: the weights into output gates move. 1: a weight into a cell moves slowly.
+        moved = bias.at[-1, 0].add(k).at[network.blocks, 1].add(1.9e-4 * k)
+        now = trials._replace(weights=trials.weights._replace(bias=moved))
+        seen = watch.look(seen, now, 100 * k)
+        stopped.append(seen.stopped.tolist())
+    assert stopped[8] == [0, 0, 0] and stopped[9:] == [[1000, 0, 0]] * 11
+
+
+def test_hopeless_trials_end_a_run_also_if_it_is_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHUNK", 3)
+    monkeypatch.setattr(hopeless, "TESTED", 4)
+    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
+    config = small(SIX_A, tolerance=1e-6, gives_up=True)
+    config = dataclasses.replace(
+        config,
+        learning=dataclasses.replace(config.learning, rate=1e-9),
+        paper=dataclasses.replace(config.paper, sequences=(30,)),
+    )
+    trainer, calls = Trainer(config), []
+    advance = trainer.advance
+
+    def advance_or_die(*given):
+        calls.append(given)
+        if len(calls) == 8:
+            raise Killed
+        return advance(*given)
+
+    monkeypatch.setattr(trainer, "advance", advance_or_die)
+    with pytest.raises(Killed), Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+        Run(trainer, tmp_path, checkpoints).train()
+    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+        resumed = Run(trainer, tmp_path, checkpoints)
+        assert resumed.presented == 21
+        resumed.train()
+    assert resumed.stopped.tolist() == [30] * 3 and resumed.presented == 30
+
+
 def distinct():
     """Yields the configs; those that differ in size alone are one, and named together.
 
@@ -452,10 +530,6 @@ def test_every_config_runs(config, name, tmp_path, capsys):
         assert weights["outputs"].shape[-1] == 2
     assert f"{config.paper.sequences[-1]:,}" in capsys.readouterr().out
     assert f", {result['weights']} |" in markdown_tables([tmp_path / "run"])
-
-
-class Killed(Exception):
-    """As by a signal, at any moment."""
 
 
 @pytest.mark.parametrize(

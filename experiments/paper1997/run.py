@@ -83,6 +83,7 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
         "weights": trainer.learner.count(trials.weights),
         "presented": training.presented,
         "trials": tested,
+        "stopped": training.stopped.tolist(),
         "seconds": training.seconds,
         # At the start, and each time the run was resumed in another environment.
         "environment": environment,

@@ -20,9 +20,14 @@ def summary(result: dict[str, Any]) -> list[tuple[str, str, str]]:
     wrong = [trial["wrong"][-1] for trial in solved]
     points = len(paper["sequences"])
     tested = result["config"]["test_sequences"]
+    stopped = result.get("stopped") or [0] * len(trials)
     each = ", ".join(
-        f"{trial['sequences'][-1]:,}" if trial["solved"] else "failed"
-        for trial in trials
+        f"{trial['sequences'][-1]:,}"
+        if trial["solved"]
+        else f"stopped at {after:,}"
+        if after
+        else "failed"
+        for trial, after in zip(trials, stopped, strict=True)
     )
     return [
         ("trials solved", printed_share(paper), f"{len(solved)} of {len(trials)}"),

@@ -184,6 +184,9 @@ class Stopping:
     """Training sequences between tests, at least 1."""
     streak: CountOrZero = 0
     """Number of consecutive right training sequences that a test requires."""
+    gives_up: bool = False
+    """Whether to stop the paper's networks that can no longer succeed, in tasks with a
+    target at the end; see `experiments/paper1997/training/hopeless.py`."""
 
     def __post_init__(self):
         require(

@@ -18,6 +18,7 @@ import numpy as np
 from experiments.checkpoint import Checkpoints
 from experiments.folder import CHECKPOINTS, METRICS, writing
 from experiments.interruption import Interrupted, Interruption
+from experiments.paper1997.training.hopeless import Watched, watch_of
 from experiments.paper1997.training.trainer import (
     Trainer,
     Trials,
@@ -61,6 +62,10 @@ class Run:
         self.trials: Trials = jax.device_get(trainer.init())
         self.presented = 0
         self.numbers = np.arange(self.experiment.trials)
+        self.watch = watch_of(trainer)
+        self.seen: Watched | None = None
+        if self.watch is not None:
+            self.seen = self.watch.start(self.trials)
         self.seconds = 0.0
         self.size = self.saved_at = 0
         self._resume()
@@ -73,6 +78,7 @@ class Run:
             "in_batch": np.isin(np.arange(self.experiment.trials), self.numbers),
             "seconds": self.seconds,
             "size": self.size,
+            "seen": self.seen,
         }
 
     def _resume(self) -> None:
@@ -94,7 +100,7 @@ class Run:
         os.truncate(metrics, self.size)
 
     def train(self) -> None:
-        """Trains until every trial has succeeded or the cap is reached.
+        """Trains until every trial has succeeded or was stopped, or to the cap.
 
         Raises:
           ConfigError: a file cannot be written.
@@ -105,7 +111,7 @@ class Run:
         before = self.seconds
         now = self._taken()
         with Progress(cap, "sequences", can_stop_early=True) as progress:
-            while self.presented < cap and not np.all(now.is_over):
+            while self.presented < cap and not np.all(self._are_over(now)):
                 now = self._advance(now, self._count(cap), progress)
                 self.seconds = before + time.monotonic() - started
                 # Before the checkpoint, so that a resumed run has as many trials in
@@ -147,8 +153,18 @@ class Run:
             count = min(count, stopping.every - self.presented % stopping.every)
         return count
 
+    @property
+    def stopped(self) -> np.ndarray:
+        """For each trial, the sequences after which it was stopped; 0 for others."""
+        has_failed = self.trials.solved_after[-1] == 0
+        return has_failed * (0 if self.seen is None else self.seen.stopped)
+
+    def _are_over(self, now: Trials) -> np.ndarray:
+        """Returns which trials of the batch have succeeded or were stopped."""
+        return np.asarray(now.is_over) | (self.stopped[self.numbers] > 0)
+
     def _advance(self, now: Trials, count: int, progress: Progress) -> Trials:
-        over = np.asarray(now.is_over)
+        over = self._are_over(now)
         now, errors, rights = self.trainer.advance(now, self.presented, count)
         self.presented += count
         stopping = self.experiment.stopping
@@ -159,6 +175,7 @@ class Run:
         solved = np.array(self.trials.solved_after)
         solved[:, self.numbers] = now.solved_after
         self.trials = self.trials._replace(solved_after=solved)
+        self._look(now, self.presented - count)
         line = {
             "sequences": self.presented,
             "trials": self.numbers[~over].tolist(),
@@ -168,11 +185,17 @@ class Run:
         self._write(line)
         done = int((solved[-1] > 0).sum())
         error = errors.mean(0)[~over].mean()
-        progress.show(
-            self.presented,
-            f"error {error:.3f}, {done}/{self.experiment.trials} solved",
-        )
+        text = f"error {error:.3f}, {done}/{self.experiment.trials} solved"
+        stopped = int((self.stopped > 0).sum())
+        progress.show(self.presented, text + f", {stopped} stopped" * (stopped > 0))
         return now
+
+    def _look(self, now: Trials, before: int) -> None:
+        """Stops trials that can no longer succeed, if it is time to test for it."""
+        if self.watch is None or not self.watch.is_due(before, self.presented):
+            return
+        seen = self.watch.look(_take(self.seen, self.numbers), now, self.presented)
+        self.seen = self._with(self.seen, seen)
 
     def _write(self, line: dict[str, Any]) -> None:
         line["error"] = [x if np.isfinite(x) else None for x in line["error"]]
@@ -219,7 +242,7 @@ class Run:
 
     def _without_those_over(self, now: Trials) -> Trials:
         """Drops finished trials once they are at least half of the batch."""
-        are_over = np.asarray(now.is_over)
+        are_over = self._are_over(now)
         count = len(are_over)
         if count <= FEW or 2 * are_over.sum() < count:
             return now
@@ -232,14 +255,18 @@ class Run:
 
     def _put(self, now: Trials) -> None:
         """Writes the trials of the batch back to all trials."""
+        self.trials = self._with(self.trials, jax.device_get(now))
+
+    def _with(self, of_all: Any, of_batch: Any) -> Any:
+        """Returns arrays of all trials, with those of the batch replaced."""
 
         def put(leaf, part):
             leaf = np.array(leaf)
             leaf[..., self.numbers] = part
             return leaf
 
-        self.trials = jax.tree.map(put, self.trials, jax.device_get(now))
+        return jax.tree.map(put, of_all, of_batch)
 
 
-def _take(trials: Trials, numbers: Any) -> Trials:
-    return jax.tree.map(lambda leaf: leaf[..., np.asarray(numbers)], trials)
+def _take(of_all: Any, numbers: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[..., np.asarray(numbers)], of_all)
