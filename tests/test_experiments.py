@@ -421,7 +421,7 @@ class Killed(Exception):
     """As by a signal, at any moment."""
 
 
-def tests_of(wrong_by_target):
+def found_by(wrong_by_target):
     """Returns the results of a test with 4 sequences of each class.
 
     Args:
@@ -441,7 +441,7 @@ def test_trial_with_a_dead_class_is_stopped_after_ten_tests(monkeypatch):
         # 0: class 1 is dead. 1: it was right once, at the fifth test. 2: no class is
         # right in all sequences.
         found = [[0, 0, 1], [4, 3 if k == 5 else 4, 4], [2, 1, 4], [0, 0, 4]]
-        monkeypatch.setattr(trainer, "test", lambda *_, f=found: tests_of(f))
+        monkeypatch.setattr(trainer, "test", lambda *_, f=found: found_by(f))
         seen = watch.look(seen, trials, 100 * k)
         stopped.append(seen.stopped.tolist())
     assert stopped[8] == [0, 0, 0] and stopped[9] == [1000, 0, 0]
@@ -455,7 +455,7 @@ def test_trial_with_saturated_cells_is_stopped_after_ten_tests(monkeypatch):
     network, bias = trainer.learner.network, trials.weights.bias
     for k in range(1, 21):
         wrong = np.array([hopeless.TESTED, hopeless.TESTED, hopeless.TESTED - 1])
-        found = tests_of([[4] * 3] * 4)._replace(wrong=wrong)
+        found = found_by([[4] * 3] * 4)._replace(wrong=wrong)
         monkeypatch.setattr(trainer, "test", lambda *_, f=found: f)
         # 0: the weights into output gates move. 1: a weight into a cell moves slowly.
         moved = bias.at[-1, 0].add(k).at[network.blocks, 1].add(1.9e-4 * k)
