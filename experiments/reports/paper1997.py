@@ -170,11 +170,13 @@ def _not_tried(name: str, found: list[Outcome], best: Outcome) -> str:
         for one in found
         if one.counts_for_verdict and not one.is_whole and one.share > best.share
     ]
-    run = {one.reading for one in found}
+    known, run = readings(config_path(name)), {one.reading for one in found}
+    # In 2a and 2b, without ranges of g and h, two names have the same values.
+    changes = [one.changes for reading, one in known.items() if reading in run]
     left = [
         f"`{reading}`"
-        for reading, one in readings(config_path(name)).items()
-        if one.kind in ("silent", "contradictory") and reading not in run
+        for reading, one in known.items()
+        if one.kind in ("silent", "contradictory") and one.changes not in changes
     ]
     return "".join(few) + (f"; not run: {', '.join(left)}" if left else "")
 
