@@ -2,12 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-
-import jax
-import pytest
 
 PRODUCTS = ("dot", "convolution")
 COLLECTIVES = (
@@ -183,14 +178,6 @@ class Program:
             for called in instruction.called:
                 found += self._inside(called)
         return found
-
-
-@contextmanager
-def one_device() -> Iterator[None]:
-    """Traces functions as in a process with one device, which most users have."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "device_count", lambda: 1)
-        yield
 
 
 def _read(line: str) -> Instruction:

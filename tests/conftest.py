@@ -8,15 +8,10 @@ import shutil
 import tempfile
 
 # JAX reads environment variables when it is imported, here and in processes that tests
-# start. Several devices on one machine are for tests of sharding. One thread for each
-# compilation is enough, because pytest's workers keep all cores busy.
-FLAGS = {
-    "--xla_force_host_platform_device_count": 8,
-    "--xla_cpu_parallel_codegen_split_count": 1,
-}
-for flag, value in FLAGS.items():
-    if flag not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={value}"
+# start. One thread for each compilation is enough, because pytest's workers keep all
+# cores busy.
+ONE_THREAD = "--xla_cpu_parallel_codegen_split_count=1"
+os.environ["XLA_FLAGS"] = f"{ONE_THREAD} {os.environ.get('XLA_FLAGS', '')}"
 
 # Tests compile many programs and compute little.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
@@ -27,6 +22,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, cache, ignore_errors=True)
 
 import jax
+import jax.extend
 import numpy as np
 import pytest
 
@@ -56,19 +52,38 @@ ANY_JAX = [
     *("test_packages", "test_project_files"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
     *("test_run_folder", "test_scaling"),
-    *("test_network", "test_supervised", "test_supervised_run"),
+    *("test_network", "test_supervised"),
+    *("test_supervised_devices", "test_supervised_run"),
     *("test_sweep", "test_tasks"),
 ]
 
 
+# Of the CPU, in tests that are marked by `several_devices`.
+SEVERAL_DEVICES = 8
+
+
 def pytest_collection_modifyitems(items):
-    """Marks tests that CI runs on one version of JAX only."""
+    """Puts tests on several devices first; marks those of one version of JAX."""
+    items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
     for item in items:
         name = item.path.stem
         # Examples of docstrings show what other tests run.
         is_example = isinstance(item, pytest.DoctestItem)
         if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
             item.add_marker("any_jax")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Gives JAX one device, as most users have, or several, before any fixture runs.
+
+    With several devices XLA compiles each program in more threads, which takes longer.
+    """
+    is_marked = item.get_closest_marker("several_devices") is not None
+    devices = SEVERAL_DEVICES if is_marked else 1
+    if jax.config.jax_num_cpu_devices != devices:
+        jax.extend.backend.clear_backends()
+        jax.config.update("jax_num_cpu_devices", devices)
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,14 @@
-"""Small configs on data sets, and a signal, for the tests of training."""
+"""Small configs on data sets, runs, and a signal, for the tests of training."""
 
 import dataclasses
 
 import numpy as np
 
+from experiments.folder import METRICS
 from experiments.interruption import Interruption
 from experiments.settings.reading import config_path, read_config
+from experiments.supervised.loop import Run
+from experiments.supervised.metrics import Metrics
 
 SYMBOLS = "\nabcdef"
 
@@ -35,6 +38,14 @@ def language_model(text, window=5, chunk=3):
         training={"updates": 9, "batch": 8, "evaluate_every": 6, "chunk": chunk},
         optimizer={"warmup": 2},
     )
+
+
+def run_in(folder, trainer):
+    """Trains in a folder; returns the run."""
+    folder.mkdir(exist_ok=True)
+    run = Run(trainer, folder, Metrics(folder / METRICS))
+    run.train()
+    return run
 
 
 class Stop(Interruption):

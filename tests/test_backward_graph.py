@@ -170,6 +170,7 @@ def test_order_numbers_follow_the_forward_pass():
     assert [leaf.order for leaf in graph.leaves] == [2**64 - 1] * 2
 
 
+@pytest.mark.several_devices
 def test_nodes_have_the_device_of_their_values():
     first, second = jax.devices()[:2]
     a, b = jax.device_put(A, second), jax.device_put(B, second)

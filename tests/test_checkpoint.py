@@ -99,6 +99,7 @@ def test_state_can_change_while_it_is_saved(tmp_path, monkeypatch):
                 np.testing.assert_array_equal(leaf, np.arange(300_000.0) + step)
 
 
+@pytest.mark.several_devices
 def test_arrays_come_back_on_other_numbers_of_devices(tmp_path):
     def over(devices):
         mesh = jax.make_mesh((devices,), ("x",), devices=jax.devices()[:devices])

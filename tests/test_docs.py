@@ -32,7 +32,12 @@ def blocks_of(page):
     return BLOCK.findall((DOCS / page).read_text())
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks_of(p)])
+def page_with_examples(page):
+    needs = {"scaling.md": pytest.mark.several_devices}
+    return pytest.param(page, marks=needs.get(page, []))
+
+
+@pytest.mark.parametrize("page", [page_with_examples(p) for p in PAGES if blocks_of(p)])
 def test_examples_of_page_run(page):
     """One after the other, as a reader runs them."""
     if page in ELSEWHERE:

@@ -44,6 +44,9 @@ CHOICES = {
 # others are compared with Flax's and with those of their equations.
 FEW_CELLS = [*FORMS, "ProjectedLSTMCell"]
 
+# Several devices: the engine computes gates apart, or convolves with the batch first.
+ON_SEVERAL_DEVICES = ["LSTMCell", "LayerNormLSTMCell", "ConvLSTMCell-peepholes"]
+
 # A norm in each step, and integers in the carry. Others have their own tests.
 FEW_USER_CELLS = ["NormalizedCell", "CountingCell"]
 
@@ -64,6 +67,11 @@ def float64_cells():
             marks = pytest.mark.exhaustive
             name += "-both-policies"
             yield pytest.param(make, case.input_shape, both, id=name, marks=marks)
+    for name in ON_SEVERAL_DEVICES:
+        case, marks = ALL_CELLS[name], pytest.mark.several_devices
+        make = partial(case.make, param_dtype=jnp.float64)
+        name += "-several-devices"
+        yield pytest.param(make, case.input_shape, both[1:], id=name, marks=marks)
     for name, cell in USER_CELLS.items():
         make = partial(cell, 4, param_dtype=jnp.float64)
         marks = [] if name in FEW_USER_CELLS else pytest.mark.exhaustive

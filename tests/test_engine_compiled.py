@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from cases import CELLS, DISTINCT, WITH_PRODUCTS, assert_close, random_params
-from compiled import Program, one_device
+from compiled import Program
 from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -188,8 +188,7 @@ def build(name, way):
     rnn, features_in = make(name, **WAYS[way])
     params, inputs = shapes_of(rnn, BATCH, TIME, *features_in)
     assert all(leaf.size % BATCH for leaf in jax.tree.leaves(params))
-    with one_device():
-        compiled = gradient(rnn).lower(params, inputs).compile()
+    compiled = gradient(rnn).lower(params, inputs).compile()
     return Built(name, way, Program(compiled.as_text()))
 
 
@@ -304,6 +303,7 @@ def parallel(request):
     return Parallel(rnn, shapes, places, compiled, Program(compiled.as_text()))
 
 
+@pytest.mark.several_devices
 def test_loops_over_steps_have_no_collectives(parallel):
     """Nor in any loop, where the whole sequence is projected at once."""
     is_whole = parallel.rnn.projection == "whole"
@@ -312,6 +312,7 @@ def test_loops_over_steps_have_no_collectives(parallel):
         assert [i.text for i in loop.collectives] == []
 
 
+@pytest.mark.several_devices
 def test_gradients_are_all_reduced_once(parallel):
     """In one operation, which is all that goes from device to device; or a chunk's."""
     texts = [i.text for i in parallel.program.collectives]
@@ -322,6 +323,7 @@ def test_gradients_are_all_reduced_once(parallel):
     assert sum(added.sizes) == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+@pytest.mark.several_devices
 def test_each_device_computes_only_its_own_rows(parallel):
     rows_of_all = DEVICES * BATCH
     instructions = parallel.program.instructions
@@ -329,6 +331,7 @@ def test_each_device_computes_only_its_own_rows(parallel):
     assert found == []
 
 
+@pytest.mark.several_devices
 def test_sharded_gradient_equals_that_of_one_device(parallel, rng):
     rnn, (_, inputs), places, compiled, _ = parallel
     inputs = jnp.asarray(rng.standard_normal(inputs.shape), inputs.dtype)
@@ -340,8 +343,7 @@ def test_sharded_gradient_equals_that_of_one_device(parallel, rng):
 
 def temporaries(rnn, *shape):
     """Returns the bytes that the gradient by params needs while it is formed."""
-    with one_device():
-        compiled = gradient(rnn, 0).lower(*shapes_of(rnn, *shape)).compile()
+    compiled = gradient(rnn, 0).lower(*shapes_of(rnn, *shape)).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 
 

@@ -225,6 +225,7 @@ def test_export_with_symbolic_sizes(axes, params, inputs, float64):
     assert_close(exported.call(params, inputs), rnn.apply(params, inputs), **EXACT)
 
 
+@pytest.mark.several_devices
 def test_shard_map_with_typed_arrays(params, inputs, float64):
     mesh = Mesh(np.array(jax.devices()), ("batch",))
     rows, all_ = PartitionSpec("batch"), PartitionSpec()

@@ -145,6 +145,7 @@ def test_named_axes_equal_the_plain_loop(rng, float64):
     assert_close(fast, plain, **EXACT)
 
 
+@pytest.mark.several_devices
 def test_arrays_on_an_explicit_mesh_need_no_set_mesh(rng, float64):
     mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Explicit,))
     rnn, params, inputs, carry = made(rng, OwnCell, ROWS)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from compiled import Program, one_device
+from compiled import Program
 
 import rnncells
 
@@ -40,8 +40,7 @@ def built(request):
     def loss(params, inputs):
         return jnp.mean(outputs_of(layer, params, inputs) ** 2)
 
-    with one_device():
-        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
+    compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
     return Program(compiled.as_text()).innermost, rnns
 
 

@@ -27,6 +27,8 @@ from jax.sharding import AxisType, PartitionSpec
 
 import rnncells
 
+pytestmark = pytest.mark.several_devices
+
 # The cells that communicate least: `h` is gathered once a step.
 ONE_GATHER = ["SimpleCell", "LSTMCell", "GRUCell", "MGUCell", "PeepholeLSTMCell"]
 ALWAYS = ["SimpleCell", "LSTMCell", "GRUCell-reset-before", "LayerNormLSTMCell"]

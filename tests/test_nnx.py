@@ -331,6 +331,7 @@ def test_checkpoint_restores_model_and_random_state(tmp_path, x):
     assert_equal(other(x), model(x))
 
 
+@pytest.mark.several_devices
 def test_names_of_sharded_axes_stay_with_parameters():
     init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "model"))
     with jax.set_mesh(jax.make_mesh((2,), ("model",), (jax.sharding.AxisType.Auto,))):

@@ -98,7 +98,7 @@ def test_empty_sequences(rng):
     params = random_params(rng, rnn, case.inputs(rng, BATCH, TIME))
     start = rnn.cell.initialize_carry(jax.random.key(0), (BATCH, 3))
     for ways in ({}, {"seq_lengths": np.zeros(BATCH, int)}, {"reverse": True}):
-        carry, y = rnn.apply(params, jnp.ones((BATCH, 0, 3)), **ways)
+        carry, y = run(rnn, params, jnp.ones((BATCH, 0, 3)), **ways)
         assert_equal(carry, start)
         chex.assert_shape(y, (BATCH, 0, 4))
 
@@ -141,6 +141,7 @@ def test_layers_export_with_symbolic_batch_and_time(rng):
     assert_close(exported.call(*values), apply(*values))
 
 
+@pytest.mark.several_devices
 def test_batch_may_be_sharded(rng):
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))

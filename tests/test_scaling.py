@@ -14,6 +14,7 @@ from benchmarks import scaling
 PAGE = (Path(__file__).resolve().parent.parent / scaling.PAGE).read_text()
 
 
+@pytest.mark.several_devices
 def test_example_runs():
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names = {}

@@ -14,21 +14,18 @@ import numpy as np
 import optax
 import pytest
 from covering import exhaustive_but
-from data_configs import Stop, changed, language_model, write_text
+from data_configs import Stop, changed, language_model, run_in, write_text
 from PIL import Image
 
 from experiments import cli
-from experiments.checkpoint import Checkpoints
 from experiments.datasets.digits import Digits, Images
-from experiments.folder import CHECKPOINTS, METRICS, RESULT
+from experiments.folder import METRICS, RESULT
 from experiments.interruption import Interrupted
 from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling
 from experiments.supervised.classification import Labelled, drawn, scores
-from experiments.supervised.loop import Run
-from experiments.supervised.metrics import Metrics
 from experiments.supervised.network import MADE, cell_names
 from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.sampling import Sampler
@@ -60,18 +57,17 @@ def config(text):
 
 @pytest.fixture(scope="module")
 def trainer(config):
-    """A trainer on all devices."""
     return Trainer(config)
 
 
 @pytest.fixture(scope="module")
 def advanced(trainer):
-    """The state after 3 updates on all devices, and the losses."""
+    """The state after 3 updates, and the losses."""
     return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
 
 
-def advance_one_device(config):
-    trainer = Trainer(config, devices=jax.devices()[:1])
+def advance(config):
+    trainer = Trainer(config)
     return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
 
 
@@ -85,70 +81,40 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
     task, text = trainer.task, trainer.task.text.codes
     optimizer = optimizer_of(config.optimizer, config.training.updates)
     params = jax.tree.map(lambda leaf: leaf[0], trainer.init().params)
-    state, carry = optimizer.init(params), task.initial_carry()
+
+    def loss(params, carry, x, y):
+        carry, logits = task.model.apply({"params": params}, x, carry=carry)
+        log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1)
+        return -log_p.mean(), carry
+
+    @jax.jit
+    def update(params, state, carry, x, y):
+        of_loss = jax.value_and_grad(loss, has_aux=True)
+        (value, carry), gradient = of_loss(params, carry, x, y)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, carry, value
+
+    state, carry = jax.jit(optimizer.init)(params), task.initial_carry()
     last = (
         1079 - math.ceil(1079 / (BATCH * WINDOW)) * WINDOW
     )  # first of the last stream
     for n in range(CHUNK):
         firsts = [stream * last // (BATCH - 1) for stream in range(BATCH)]
         starts = [first + n * WINDOW for first in firsts]
-        x = jnp.array([text[at : at + WINDOW] for at in starts])
-        y = jnp.array([text[at + 1 : at + 1 + WINDOW] for at in starts])
-
-        def loss(params, x=x, y=y, carry=carry):
-            carry, logits = task.model.apply({"params": params}, x, carry=carry)
-            log_p = jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1)
-            return -log_p.mean(), carry
-
-        (value, carry), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        x, y = (
+            np.array([text[at + ahead : at + ahead + WINDOW] for at in starts])
+            for ahead in (0, 1)
+        )
+        params, state, carry, value = update(params, state, carry, x, y)
         np.testing.assert_allclose(advanced[1][n, 0], value, rtol=1e-5)
-        updates, state = optimizer.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
     new = jax.tree.map(lambda leaf: leaf[0], advanced[0])
     for got, wanted in [(new.params, params), (new.carry, carry)]:
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), got, wanted)
 
 
-def test_several_devices_have_the_losses_of_one(config, trainer, advanced):
-    devices = len(jax.devices())
-    assert trainer.mesh.size == devices > 1
-    carry = jax.tree.leaves(advanced[0].carry)[0]
-    assert carry.sharding.shard_shape(carry.shape)[1] == BATCH // devices
-    _, losses = advance_one_device(config)
-    np.testing.assert_allclose(advanced[1], losses, rtol=1e-5)
-
-
-def test_gradients_are_reduced_once_an_update(trainer):
-    """The loop over updates has one all-reduce, the loops over time have none."""
-    given = trainer, trainer.init(), trainer.data, 0, CHUNK
-    program = Trainer.advance.lower(*given).compile()
-    computations = re.split(r"\n(?=\S.*\{\n)", program.as_text())
-    collectives = r"= .* (all-reduce|all-gather|reduce-scatter|all-to-all)(-start)?\("
-    counts = {
-        text.split()[0]: len(re.findall(collectives, text)) for text in computations
-    }
-    assert sum(counts.values()) == 1
-    # The loop over updates, and two loops over time inside.
-    [entry] = [text for text in computations if text.startswith("ENTRY")]
-    [updates] = re.findall(r"body=(%[\w.-]+)", entry)
-    assert counts[updates] == 1
-    assert program.as_text().count(" while(") == 3
-
-
 def test_networks_train_independently(config, advanced):
-    """Network 0 of several has the losses that it has alone; others have their own.
-
-    Several networks on several devices have the losses that they have on one.
-    """
-    two = dataclasses.replace(config, seeds=2)
-    state, losses = advance_one_device(two)
-    everywhere = Trainer(two)
-    given = everywhere.init(), everywhere.data, 0, CHUNK
-    sharded, same = everywhere.advance(*given)
-    carry = jax.tree.leaves(sharded.carry)[0]
-    shard = carry.sharding.shard_shape(carry.shape)
-    assert shard[:2] == (2, BATCH // everywhere.mesh.size) and everywhere.mesh.size > 1
-    np.testing.assert_allclose(same, losses, rtol=1e-5)
+    """Network 0 of several has the losses that it has alone; others have their own."""
+    state, losses = advance(dataclasses.replace(config, seeds=2))
     np.testing.assert_allclose(losses[:, 0], advanced[1][:, 0], rtol=1e-5)
     assert np.all(losses[:, 0] != losses[:, 1])
     kernels = state.params["dense"]["kernel"]
@@ -156,9 +122,7 @@ def test_networks_train_independently(config, advanced):
 
 
 def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
-    state, losses = advance_one_device(
-        changed(config, training={"precision": "bfloat16"})
-    )
+    state, losses = advance(changed(config, training={"precision": "bfloat16"}))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"float32"}
     assert losses.dtype == np.float32
     of_float32 = np.asarray(advanced[1])
@@ -171,7 +135,7 @@ def test_layers_of_flax_have_the_same_losses(config):
     cell = {"cell": "LSTMCell", "forget_bias": 0.0}
     ours = changed(config, {"documents": False}, model=cell)
     theirs = changed(ours, model={"library": "flax"})
-    losses = [advance_one_device(each)[1] for each in (ours, theirs)]
+    losses = [advance(each)[1] for each in (ours, theirs)]
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
@@ -180,11 +144,12 @@ def test_optimizer_follows_its_equations(config):
     given = {"rate": 0.1, "warmup": 2, "final": 0.2, "b2": 0.9, "clip": 2.0}
     config = changed(config, optimizer=given | {"weight_decay": 0.3}).optimizer
     optimizer = optimizer_of(config, 6)
+    update = jax.jit(optimizer.update)
     params = {"w": jnp.array([1.0, -2.0])}
     state, w, m, v = optimizer.init(params), np.array([1.0, -2.0]), 0.0, 0.0
     for n in range(5):
         g = np.array([3.0, -4.0]) if n % 2 else np.array([0.3, 0.5])
-        updates, state = optimizer.update({"w": jnp.array(g)}, state, params)
+        updates, state = update({"w": jnp.array(g)}, state, params)
         params = optax.apply_updates(params, updates)
         g = g / max(1, np.linalg.norm(g) / 2)
         m, v = 0.9 * m + 0.1 * g, 0.9 * v + 0.1 * g**2
@@ -288,13 +253,6 @@ def test_extreme_options_take_the_likeliest_character(temperature, top_p):
     np.testing.assert_array_equal(draws, 3)
 
 
-def run_in(folder, trainer):
-    folder.mkdir(exist_ok=True)
-    run = Run(trainer, folder, Metrics(folder / METRICS))
-    run.train()
-    return run
-
-
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path, trainer, monkeypatch):
     whole = run_in(tmp_path / "whole", trainer)
     again = tmp_path / "again"
@@ -314,19 +272,6 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, trainer, monkeypatch)
     assert lines == (tmp_path / "whole" / METRICS).read_bytes()
     splits = [json.loads(line)["split"] for line in lines.splitlines()]
     assert splits == ["train", "train", "validation", "train", "validation"]
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, trainer):
-    run = run_in(tmp_path, trainer)
-    fewer = Trainer(config, devices=jax.devices()[:count])
-    restored = Run(fewer, tmp_path, Metrics(tmp_path / METRICS))
-    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
-        restored._resume(checkpoints)
-    assert restored.update == 9
-    jax.tree.map(np.testing.assert_array_equal, restored.state, run.state)
-    leaf = jax.tree.leaves(restored.state.carry)[0]
-    assert len(leaf.sharding.device_set) == count
 
 
 def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):

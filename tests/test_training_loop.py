@@ -130,6 +130,7 @@ def test_average_follows_changes_of_the_weights():
     np.testing.assert_allclose(got.average["w"], [average], rtol=1e-5)
 
 
+@pytest.mark.several_devices
 def test_each_device_computes_a_part_of_a_batch():
     """Only then must the devices add their parts of the gradient."""
     counts = []

@@ -1,0 +1,80 @@
+"""Training on several devices equals training on one."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+from data_configs import language_model, run_in, write_text
+
+from experiments.checkpoint import Checkpoints
+from experiments.folder import CHECKPOINTS, METRICS
+from experiments.supervised.loop import Run
+from experiments.supervised.metrics import Metrics
+from experiments.supervised.trainer import Trainer
+
+pytestmark = pytest.mark.several_devices
+
+BATCH, WINDOW, CHUNK = 8, 5, 3
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """Of a text of 1,200 characters with 7 symbols."""
+    text = write_text(tmp_path_factory.mktemp("text") / "text.txt")
+    return language_model(text, WINDOW, CHUNK)
+
+
+@pytest.fixture(scope="module")
+def trainer(config):
+    """A trainer on all devices."""
+    return Trainer(config)
+
+
+def advance(trainer):
+    """Returns the state after 3 updates, and the losses."""
+    return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_several_devices_have_the_losses_of_one(seeds, config, trainer):
+    config = dataclasses.replace(config, seeds=seeds)
+    trainer = trainer if seeds == 1 else Trainer(config)
+    devices = len(jax.devices())
+    assert trainer.mesh.size == devices > 1
+    state, losses = advance(trainer)
+    carry = jax.tree.leaves(state.carry)[0]
+    assert carry.sharding.shard_shape(carry.shape)[:2] == (seeds, BATCH // devices)
+    _, of_one = advance(Trainer(config, devices=jax.devices()[:1]))
+    np.testing.assert_allclose(losses, of_one, rtol=1e-5)
+
+
+def test_gradients_are_reduced_once_an_update(trainer):
+    """The loop over updates has one all-reduce, the loops over time have none."""
+    given = trainer, trainer.init(), trainer.data, 0, CHUNK
+    program = Trainer.advance.lower(*given).compile()
+    computations = re.split(r"\n(?=\S.*\{\n)", program.as_text())
+    collectives = r"= .* (all-reduce|all-gather|reduce-scatter|all-to-all)(-start)?\("
+    counts = {
+        text.split()[0]: len(re.findall(collectives, text)) for text in computations
+    }
+    assert sum(counts.values()) == 1
+    # The loop over updates, and two loops over time inside.
+    [entry] = [text for text in computations if text.startswith("ENTRY")]
+    [updates] = re.findall(r"body=(%[\w.-]+)", entry)
+    assert counts[updates] == 1
+    assert program.as_text().count(" while(") == 3
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, trainer):
+    run = run_in(tmp_path, trainer)
+    fewer = Trainer(config, devices=jax.devices()[:count])
+    restored = Run(fewer, tmp_path, Metrics(tmp_path / METRICS))
+    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+        restored._resume(checkpoints)
+    assert restored.update == 9
+    jax.tree.map(np.testing.assert_array_equal, restored.state, run.state)
+    leaf = jax.tree.leaves(restored.state.carry)[0]
+    assert len(leaf.sharding.device_set) == count
