@@ -307,6 +307,17 @@ def random_params(rng, layer, *inputs, scale=0.7, **kwargs):
     )
 
 
+def jit_apply(layer, variables, *inputs, **options):
+    """Applies a layer, compiled; options that are not arrays are static."""
+    static = {
+        name: value
+        for name, value in options.items()
+        if isinstance(value, bool | str) or callable(value)
+    }
+    arrays = {name: value for name, value in options.items() if name not in static}
+    return jax.jit(partial(layer.apply, **static))(variables, *inputs, **arrays)
+
+
 def under_cell(params):
     """Returns a cell's parameters as those of an RNN around it."""
     return {"params": {"cell": params["params"]}}

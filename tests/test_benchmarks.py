@@ -2,6 +2,7 @@
 
 import gc
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -198,7 +199,8 @@ def test_other_learning_loops_give_equal_weights(name, rng, float64):
     given = draw(6, 2), jnp.array([6, 1, 4]), draw(1), 0.5
 
     ours, theirs = (
-        learn(network, w, *given) for learn in (at_end, getattr(online, name))
+        jax.jit(partial(learn, network))(w, *given)
+        for learn in (at_end, getattr(online, name))
     )
 
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
@@ -208,7 +210,7 @@ def test_other_learning_loops_give_equal_weights(name, rng, float64):
 def test_tables_of_newton_count_iterations_and_work(monkeypatch):
     monkeypatch.setattr(newton, "TIMES", (8,))
     rnn = rnncells.RNN(newton.CELL)
-    params = rnn.init(jax.random.key(0), newton.waves(jax.random.key(1), 2))
+    params = jax.jit(rnn.init)(jax.random.key(0), newton.waves(jax.random.key(1), 2))
     chaotic = newton.scaled(params, 12)
     assert newton.exponent(params) < newton.exponent(chaotic)
     *_, row = newton.iteration_table({"untrained": params})

@@ -119,7 +119,7 @@ def test_griffin_block_follows_the_equations(rng, float64):
     block = BLOCKS["griffin"]
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, FEATURES)))
     params = random_params(rng, block, x)
-    found = block.apply(params, x)
+    found = jax.jit(block.apply)(params, x)
     p, x = arrays(params), np.asarray(x)
     n = rms_norm(x, p["norm"])
     u, conv, cell = affine(n, p["input"]), p["conv"]["cell"], p["rnn"]["cell"]

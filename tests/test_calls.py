@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like
+from cases import assert_close, assert_equal, jit_apply, random_like
 from covering import exhaustive_but
 
 import rnncells
@@ -114,19 +114,21 @@ def test_deterministic_of_the_call_equals_the_field(name, x):
 def test_a_layer_passes_deterministic_to_its_cells(x):
     layer = NoisyLSTM(4, num_layers=2)
     params = params_of(layer, x, deterministic=True)
-    y, _ = layer.apply(params, x, deterministic=True)
-    noisy, _ = layer.apply(params, x, deterministic=False, rngs=DROPOUT)
+    y, _ = jit_apply(layer, params, x, deterministic=True)
+    noisy, _ = jit_apply(layer, params, x, deterministic=False, rngs=DROPOUT)
     assert not np.allclose(y, noisy)
-    _, first = layer.apply(params, None, x[:, 0], deterministic=True, method="step")
+    _, first = jit_apply(
+        layer, params, None, x[:, 0], deterministic=True, method="step"
+    )
     assert_close(first, y[:, 0])
 
 
 @pytest.mark.parametrize("make", [DropoutCell, OwnCallCell])
 def test_a_cell_with_its_own_call_gets_deterministic(make, x):
     rnn = rnncells.RNN(make(), split_rngs={"params": False, "dropout": True})
-    y = rnn.apply({}, x, deterministic=True)
+    y = jit_apply(rnn, {}, x, deterministic=True)
     assert_close(y, jnp.cumsum(x, axis=1))
-    noisy = rnn.apply({}, x, deterministic=False, rngs=DROPOUT)
+    noisy = jit_apply(rnn, {}, x, deterministic=False, rngs=DROPOUT)
     assert not np.allclose(y, noisy)
 
 
@@ -161,14 +163,14 @@ class GainCell(rnncells.GRUCell):
 def test_setup_runs_before_project(x):
     plain, cell = rnncells.GRUCell(4), GainCell(4)
     carry = cell.initialize_carry(None, x[:, 0])
-    params = cell.init(KEYS, carry, x[:, 0])
-    expected = plain.apply(params, 2 * x, method="project")
-    assert_equal(cell.apply(params, x, method="project"), expected)
+    params = jax.jit(cell.init)(KEYS, carry, x[:, 0])
+    expected = jit_apply(plain, params, 2 * x, method="project")
+    assert_equal(jit_apply(cell, params, x, method="project"), expected)
     wrapped = rnncells.RNN(rnncells.ZoneoutCell(cell, 0.0))
     inner = {"params": {"cell": {"cell": params["params"]}}}
     outer = {"params": {"cell": params["params"]}}
-    expected = rnncells.RNN(plain).apply(outer, 2 * x)
-    assert_close(wrapped.apply(inner, x), expected)
+    expected = jit_apply(rnncells.RNN(plain), outer, 2 * x)
+    assert_close(jit_apply(wrapped, inner, x), expected)
 
 
 class WrappingCell(rnncells.RNNCellBase):
@@ -196,7 +198,7 @@ def test_deterministic_reaches_cells_inside_and_lifted_cells(lift, x):
         rnn = rnncells.RNN(lift(rnncells.VariationalGRUCell)(4, **options))
     params = params_of(rnn, x)
     y, again = (
-        rnn.apply(params, x, deterministic=True, rngs={"dropout": key})
+        jit_apply(rnn, params, x, deterministic=True, rngs={"dropout": key})
         for key in jax.random.split(KEYS["dropout"])
     )
     assert_equal(y, again)
@@ -209,11 +211,12 @@ def test_two_calls_draw_different_masks(x):
     def twice(rnn, x):
         return rnn(x, deterministic=False), rnn(x, deterministic=False)
 
-    first, second = rnn.apply(params, x, method=twice, rngs=DROPOUT)
+    first, second = jit_apply(rnn, params, x, method=twice, rngs=DROPOUT)
     assert not np.allclose(first, second)
     # A call with an argument leaves the cell of later calls unchanged.
     (_, later), (_, alone) = (
-        rnn.apply(
+        jit_apply(
+            rnn,
             params,
             x,
             method=lambda rnn, x: (first(rnn, x), rnn(x, deterministic=True)),
@@ -240,7 +243,7 @@ STEPPED = {
 def test_steps_with_masks_and_resets_equal_the_sequence(name, x, rng):
     layer = STEPPED[name]
     params = params_of(layer, x)
-    carry, y = layer.apply(params, x, mask=MASK, resets=RESETS, method="run")
+    carry, y = jit_apply(layer, params, x, mask=MASK, resets=RESETS, method="run")
 
     @jax.jit
     def step(carry, x_t, mask, resets):
@@ -261,7 +264,7 @@ def test_a_masked_step_ignores_nan(x):
     rnn = rnncells.RNN(rnncells.GRUCell(4))
     carry, params = jnp.ones((ROWS, 4)), params_of(rnn, x)
     x_t, mask = x[:, 0].at[1].set(jnp.nan), jnp.array([True, False])
-    new, y = rnn.apply(params, carry, x_t, mask=mask, method="step")
+    new, y = jit_apply(rnn, params, carry, x_t, mask=mask, method="step")
     assert np.isfinite(new).all() and np.isfinite(y).all()
     np.testing.assert_array_equal(new[1], carry[1])
 
@@ -297,11 +300,11 @@ def test_a_learned_carry_starts_every_sequence(x, rng):
     plain = {"params": {"cell": params["params"]["cell"]}}
     given = {"initial_carry": carry, "reset_carry": carry}
 
-    y = rnn.apply(params, x, resets=RESETS)
+    y = jit_apply(rnn, params, x, resets=RESETS)
 
     fixed = rnncells.RNN(rnn.cell)
-    assert_equal(y, fixed.apply(plain, x, resets=RESETS, **given))
-    gradient = jax.grad(lambda p: rnn.apply(p, x).sum())(params)
+    assert_equal(y, jit_apply(fixed, plain, x, resets=RESETS, **given))
+    gradient = jax.jit(jax.grad(lambda p: rnn.apply(p, x).sum()))(params)
     assert all(
         np.any(leaf) for leaf in jax.tree.leaves(gradient["params"]["initial_carry"])
     )
@@ -319,7 +322,8 @@ def test_a_learned_carry_is_created_with_every_argument(x):
 
 def test_a_learned_carry_starts_with_the_values_of_the_cell(x):
     cell = rnncells.GRUCell(4, carry_init=nn.initializers.normal())
-    params = rnncells.RNN(cell, learn_initial_carry=True).init(KEYS, x)["params"]
+    rnn = rnncells.RNN(cell, learn_initial_carry=True)
+    params = jax.jit(rnn.init)(KEYS, x)["params"]
     expected = cell.initialize_carry(jax.random.key(0), (FEATURES_IN,))
     np.testing.assert_array_equal(params["initial_carry"]["carry_0"], expected)
 
@@ -398,12 +402,12 @@ def test_multi_layer_rnn_asks_its_cell_for_the_carry(make, arguments, shape, exp
 
 def test_states_of_a_layer_are_named(x):
     layer = rnncells.LSTM(4)
-    (_, states), params = layer.init_with_output(KEYS, x)
+    (_, states), params = jax.jit(layer.init_with_output)(KEYS, x)
     assert isinstance(states, rnncells.LSTMStates)
-    given = layer.apply(params, x, states)
-    assert_equal(layer.apply(params, x, (states.h, states.c)), given)
-    _, _, everywhere = layer.apply(params, x, return_all_states=True)
-    first, _ = layer.apply(params, None, x[:, 0], method="step")
+    given = jit_apply(layer, params, x, states)
+    assert_equal(jit_apply(layer, params, x, (states.h, states.c)), given)
+    _, _, everywhere = jit_apply(layer, params, x, return_all_states=True)
+    first, _ = jit_apply(layer, params, None, x[:, 0], method="step")
     assert isinstance(everywhere, rnncells.LSTMStates)
     assert isinstance(first, rnncells.LSTMStates)
 
@@ -425,8 +429,8 @@ def test_every_layer_is_a_sequence_layer(x):
 
 def test_stack_runs_a_sequence_layer_of_a_user(x):
     stack = rnncells.Stack([rnncells.GRUCell(4), Shift()], return_carry=True)
-    (carry, y), params = stack.init_with_output(KEYS, x)
-    expected = rnncells.Stack([rnncells.GRUCell(4)]).apply(params, x)
+    (carry, y), params = jax.jit(stack.init_with_output)(KEYS, x)
+    expected = jit_apply(rnncells.Stack([rnncells.GRUCell(4)]), params, x)
     assert_close(y[:, 1:], expected[:, :-1])
     assert_close(carry[1], expected[:, -1])
 
@@ -463,8 +467,8 @@ class ProposalOnOurBase(rnncells.RNNCellBase):
 @pytest.mark.parametrize("make", [ProposalCell, ProposalOnOurBase])
 def test_cells_of_the_proposal_run_everywhere(make, x):
     rnn = rnncells.RNN(make(4))
-    y, params = rnn.init_with_output(KEYS, x)
-    _, first = rnn.apply(params, None, x[:, 0], method="step")
+    y, params = jax.jit(rnn.init_with_output)(KEYS, x)
+    _, first = jit_apply(rnn, params, None, x[:, 0], method="step")
     assert_close(first, y[:, 0])
     both = rnncells.Bidirectional(rnncells.RNN(make(4)), rnncells.RNN(make(4)))
     outputs, _ = jax.eval_shape(both.init_with_output, KEYS, x)
@@ -478,7 +482,7 @@ def test_cells_of_the_proposal_run_everywhere(make, x):
 def test_lengths_can_be_a_list_or_numpy_array_under_jit(x):
     rnn = rnncells.RNN(rnncells.GRUCell(4))
     params = params_of(rnn, x)
-    expected = rnn.apply(params, x, seq_lengths=jnp.array([5, 2]))
+    expected = jit_apply(rnn, params, x, seq_lengths=jnp.array([5, 2]))
     run = jax.jit(rnn.apply)
     for lengths in ([5, 2], np.array([5, 2])):
         assert_close(run(params, x, seq_lengths=lengths), expected)
@@ -543,6 +547,6 @@ def test_a_cell_can_sow(x):
 
     rnn = rnncells.RNN(SowingCell(4), variable_axes={"intermediates": 1})
     params = {"params": params_of(rnn, x)["params"]}
-    y, sown = rnn.apply(params, x, mutable="intermediates")
+    y, sown = jit_apply(rnn, params, x, mutable="intermediates")
     (h,) = sown["intermediates"]["cell"]["h"]
     np.testing.assert_array_equal(h, y)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like, random_params
+from cases import assert_close, assert_equal, jit_apply, random_like, random_params
 
 import rnncells
 
@@ -158,7 +158,7 @@ def test_rate_may_be_traced(rng):
     free = rnn.apply(params, x[:, 0], steps=STEPS, method="decode")
     assert_close(traced(0.0), free)
     shifted = jnp.concatenate([x[:, :1], x[:, :-1]], axis=1)
-    assert_close(traced(1.0), rnn.apply(params, shifted))
+    assert_close(traced(1.0), jit_apply(rnn, params, shifted))
 
 
 def test_each_row_and_step_draws_whether_it_sees_its_target(rng):
@@ -236,11 +236,11 @@ def test_dropout_in_decoding_draws_what_the_plain_loop_draws(rng):
         "method": "decode",
     }
     fast, plain = (
-        rnn.clone(**options).apply(params, x[:, 0], **arguments)
+        jit_apply(rnn.clone(**options), params, x[:, 0], **arguments)
         for options in ({"memory": "recompute"}, {"implementation": "scan"})
     )
     assert_close(fast, plain)
-    off = rnn.apply(params, x[:, 0], **arguments | {"deterministic": True})
+    off = jit_apply(rnn, params, x[:, 0], **arguments | {"deterministic": True})
     assert not np.allclose(fast, off)
 
 

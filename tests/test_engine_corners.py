@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import user_cells
-from cases import assert_close, assert_equal
+from cases import assert_close, assert_equal, jit_apply, random_params
 from covering import exhaustive_but
 from jax import export
 from jax.sharding import Mesh, PartitionSpec
@@ -105,13 +105,13 @@ def test_jitted_methods_are_right_at_every_call(params, inputs, float64):
         recur = nn.jit(OwnCell.recur)
 
     cell, plain = CompiledCell(FEATURES), OwnCell(FEATURES)
-    expected = rnncells.RNN(plain).apply(params, inputs)
+    expected = jit_apply(rnncells.RNN(plain), params, inputs)
     for _ in range(2):
         assert_close(rnncells.RNN(cell).apply(params, inputs), expected, **EXACT)
     assert_equals_the_plain_loop(rnncells.RNN(cell), params, inputs, **EXACT)
     inner = {"params": params["params"]["cell"]}
     at = jnp.ones((ROWS, FEATURES)), inputs[:, 0]
-    assert_close(cell.apply(inner, *at), plain.apply(inner, *at), **EXACT)
+    assert_close(cell.apply(inner, *at), jit_apply(plain, inner, *at), **EXACT)
 
 
 class Scaled(nn.Module):
@@ -143,9 +143,9 @@ class Tied(nn.Module):
 @pytest.mark.parametrize("model", [Scaled, Tied])
 def test_arrays_that_a_cell_closes_over_are_differentiated(model, rng):
     x = jnp.asarray(rng.standard_normal((2, 5, 3)), jnp.float32)
-    params = model("scan").init(jax.random.key(0), x)
+    params = random_params(rng, model("scan"), x)
     actual, expected = (
-        jax.grad(lambda p, m=model(i): jnp.sum(m.apply(p, x) ** 2))(params)
+        jax.jit(jax.grad(lambda p, m=model(i): jnp.sum(m.apply(p, x) ** 2)))(params)
         for i in ("auto", "scan")
     )
     assert_close(actual, expected)
@@ -180,9 +180,10 @@ def test_leaves_of_the_carry_may_be_scalars(batch, rng, float64):
     cell = CountingCell(FEATURES, param_dtype=jnp.float64)
     x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
     rnn = rnncells.RNN(cell)
-    params = rnn.init(jax.random.key(0), x)
+    params = random_params(rng, rnn, x)
     plain = rnn.clone(implementation="scan")
-    assert_close(rnn.apply(params, x), plain.apply(params, x), **EXACT)
+    actual, expected = (jit_apply(layer, params, x) for layer in (rnn, plain))
+    assert_close(actual, expected, **EXACT)
 
 
 def test_python_numbers_do_not_change_dtypes(params, inputs):

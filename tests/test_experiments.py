@@ -88,16 +88,17 @@ def test_training_equals_a_loop_of_plain_updates():
 
     trained, errors, _ = trainer.advance(trials, 0, 6)
 
+    @jax.jit
+    def sample(key, n):
+        return trainer.task.sample(config.task, jax.random.fold_in(key, n))
+
+    update = jax.jit(partial(online.at_end, trainer.learner.network))
     for n in range(6):
-        sequences = [
-            trainer.task.sample(config.task, jax.random.fold_in(key, n)) for key in keys
-        ]
+        sequences = [sample(key, n) for key in keys]
         inputs, length, target, truth = (
-            jnp.stack(leaves, -1) for leaves in list(zip(*sequences, strict=True))[:4]
+            np.stack(leaves, -1) for leaves in list(zip(*sequences, strict=True))[:4]
         )
-        network, rate = trainer.learner.network, config.learning.rate
-        given = network, weights, inputs, length, target, rate
-        weights, y = online.at_end(*given)
+        weights, y = update(weights, inputs, length, target, config.learning.rate)
         np.testing.assert_allclose(errors[n], jnp.abs(truth - y).mean(0), rtol=1e-4)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6),

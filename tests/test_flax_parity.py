@@ -70,7 +70,7 @@ def outcome_and_gradients(apply, params, *arguments):
 
 def assert_same(ours, theirs):
     """Asserts equality to float32 rounding of each array's largest value."""
-    largest = max(1, *(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(theirs)))
+    largest = max(1, *(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(theirs)))
     assert_close(ours, theirs, rtol=2e-5, atol=2e-6 * largest)
 
 

@@ -29,7 +29,7 @@ def finished(config, folder):
     folder.mkdir()
     (folder / CONFIG).write_text(to_json(to_dict(config)))
     note_identity(folder, task)
-    params = traverse_util.flatten_dict(task.init(jax.random.key(0)), sep="/")
+    params = traverse_util.flatten_dict(jax.jit(task.init)(jax.random.key(0)), sep="/")
     np.savez(folder / WEIGHTS, **{name: leaf[None] for name, leaf in params.items()})
     return task
 
@@ -73,7 +73,7 @@ def test_losses_of_examples_are_those_at_the_ends(name, changes):
         model={"features": FEATURES, "layers": 1, "dropout": 0.0},
     )
     task = TASKS[config.task.name](config)
-    params = task.init(jax.random.key(0))
+    params = jax.jit(task.init)(jax.random.key(0))
     examples = task.examples(task.data, 3, 5)
     _, outputs = task.model.apply(
         {"params": params}, examples.inputs, lengths=examples.lengths
@@ -101,7 +101,7 @@ def test_padding_is_left_out_in_both_directions(tmp_path):
         config, model=dataclasses.replace(config.model, cell="GRUCell", layers=1)
     )
     task = TASKS["japanese-vowels"](config)
-    params = task.init(jax.random.key(0))
+    params = jax.jit(task.init)(jax.random.key(0))
     examples = task.examples(task.data, 2, 100)
     lengths = np.asarray(examples.lengths)
     assert lengths[0] != lengths[1]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like, random_params
+from cases import assert_close, assert_equal, jit_apply, random_like, random_params
 from covering import exhaustive_but
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
 
@@ -135,7 +135,9 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
     make = LAYERS[name]
     layer, params, x, states = setting(rng, make, bidirectional=True)
 
-    y, last, everywhere = layer.apply(params, x[:, :0], states, return_all_states=True)
+    y, last, everywhere = jit_apply(
+        layer, params, x[:, :0], states, return_all_states=True
+    )
 
     width = jax.tree.leaves(states)[0].shape[-1]
     chex.assert_shape(y, (ROWS, 0, 2 * width))
@@ -191,7 +193,7 @@ def test_steps_can_be_scanned(name, rng):
 
     _, y = jax.jit(lambda carry, x: jax.lax.scan(step, carry, x))(carry, x)
 
-    expected = layer.apply(params, x, time_major=True)
+    expected = jit_apply(layer, params, x, time_major=True)
     expected = expected[0] if isinstance(expected, tuple) else expected
     assert_close(y, expected)
 
@@ -226,19 +228,20 @@ def test_dropout_acts_only_between_layers(where, rng):
     call = {} if where == "field" else {"deterministic": False}
     layer = rnncells.GRU(FEATURES, num_layers=2, dropout=0.5, **options)
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
-    params = layer.init({"params": KEY, "dropout": KEY}, x, **call)
+    init = partial(layer.init, **call)
+    params = random_like(rng, jax.eval_shape(init, {"params": KEY, "dropout": KEY}, x))
     first = rnncells.GRU(FEATURES)
     own = {"params": {"layers_0": params["params"]["layers_0"]}}
     second = {"params": {"layers_0": params["params"]["layers_1"]}}
-    between, h_1 = first.apply(own, x)
+    between, h_1 = jit_apply(first, own, x)
 
-    y, h_n = layer.apply(params, x, rngs={"dropout": jax.random.key(5)}, **call)
+    y, h_n = jit_apply(layer, params, x, rngs={"dropout": jax.random.key(5)}, **call)
 
     # The first layer is as without dropout; the second is not.
     np.testing.assert_array_equal(h_n[0], h_1[0])
-    assert not np.allclose(y, first.apply(second, between)[0])
-    none = layer.clone(deterministic=None).apply(params, x, deterministic=True)
-    assert_close(none, layer.clone(dropout=0.0).apply(params, x))
+    assert not np.allclose(y, jit_apply(first, second, between)[0])
+    none = jit_apply(layer.clone(deterministic=None), params, x, deterministic=True)
+    assert_close(none, jit_apply(layer.clone(dropout=0.0), params, x))
 
 
 def test_dropout_drops_the_given_share(rng):
@@ -247,12 +250,11 @@ def test_dropout_drops_the_given_share(rng):
         50, num_layers=2, dropout=0.25, nonlinearity="relu", deterministic=False
     )
     x = jnp.ones((30, 1, 50))
-    params = layer.init({"params": KEY, "dropout": KEY}, x)
     eye = {"i": {"kernel": jnp.eye(50), "bias": jnp.zeros(50)}}
     eye["h"] = {"kernel": jnp.zeros((50, 50))}
     params = {"params": {f"layers_{k}": {"cell": eye} for k in range(2)}}
 
-    y, _ = layer.apply(params, x, rngs={"dropout": KEY})
+    y, _ = jit_apply(layer, params, x, rngs={"dropout": KEY})
 
     assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)}
     # Of 1500 numbers: 4 standard deviations.
@@ -286,10 +288,10 @@ def test_stack_runs_its_layers_in_order(rng, float64):
         rnncells.RNN(rnncells.GRUCell(5, param_dtype=float), return_carry=True),
     ]
     own = params["params"]
-    carry, h = rnns[0].apply({"params": {"cell": own["layers_0"]}}, x, **WAYS)
+    carry, h = jit_apply(rnns[0], {"params": {"cell": own["layers_0"]}}, x, **WAYS)
     assert_close(lstm_carry, carry, rtol=1e-12)
     h = nn.relu(run(nn.Dense(6), 1, h))
-    carry, h = rnns[1].apply({"params": own["layers_3"]}, h, **WAYS)
+    carry, h = jit_apply(rnns[1], {"params": own["layers_3"]}, h, **WAYS)
     assert_close((gru_carry, y), (carry, h), rtol=1e-12)
 
 
@@ -301,12 +303,12 @@ def test_skip_connections_equal_those_of_haiku(rng):
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
     params = random_params(rng, stack, x)
 
-    y = stack.apply(params, x)
+    y = jit_apply(stack, params, x)
 
     outputs, h = [], x
     for k, cell in enumerate(stack.layers):
         own = {"params": {"cell": params["params"][f"layers_{k}"]}}
-        h = rnncells.RNN(cell).apply(own, h)
+        h = jit_apply(rnncells.RNN(cell), own, h)
         outputs.append(h)
         h = jnp.concatenate([h, x], axis=-1)
     assert_close(y, jnp.concatenate(outputs, axis=-1))
@@ -331,7 +333,8 @@ def test_stack_takes_every_kind_of_layer(rng):
 
     chex.assert_shape(y, (STEPS, ROWS, 7))
     assert len(carries) == 4
-    again, _ = stack.apply(params, x, initial_carry=carries, time_major=True)
+    run = partial(stack.apply, initial_carry=carries, time_major=True)
+    again, _ = jax.eval_shape(run, params, x)
     chex.assert_trees_all_equal_shapes(again, carries)
 
 
@@ -339,7 +342,8 @@ def test_stack_returns_the_final_carries(rng):
     rnn = rnncells.RNN(rnncells.GRUCell(FEATURES), return_all_carries=True)
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
 
-    ((carry,), y), _ = rnncells.Stack([rnn], return_carry=True).init_with_output(KEY, x)
+    stack = rnncells.Stack([rnn], return_carry=True)
+    ((carry,), y), _ = jax.jit(stack.init_with_output)(KEY, x)
 
     np.testing.assert_array_equal(carry, y[:, -1])
 
@@ -362,7 +366,7 @@ def test_steps_of_a_stack_equal_the_sequence(rng, float64):
     )
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
     params = random_params(rng, stack, x)
-    carries, y = stack.apply(params, x)
+    carries, y = jit_apply(stack, params, x)
 
     now, step = None, jax.jit(partial(stack.apply, method="step"))
     for t in range(STEPS):

@@ -18,7 +18,7 @@ def setting(rng, cell, **call):
     """Returns results and gradients of a layer with random parameters, by options."""
     plain = rnncells.RNN(cell)
     inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 4)))
-    params = plain.init(jax.random.key(0), inputs)
+    params = jax.jit(plain.init)(jax.random.key(0), inputs)
     carry = jax.eval_shape(cell.initialize_carry, None, inputs[:, 0])
     at = params, inputs, random_like(rng, carry)
 
@@ -100,7 +100,8 @@ def problem_of(cell, monkeypatch):
 
     monkeypatch.setattr(newton_loop.newton, "problem", spy)
     rnn, x = rnncells.RNN(cell, implementation="newton"), jnp.ones((2, 3, 4))
-    jax.eval_shape(rnn.apply, rnn.init(jax.random.key(0), x), x)
+    params = jax.eval_shape(rnn.init, jax.random.key(0), x)
+    jax.eval_shape(rnn.apply, params, x)
     return found[-1]
 
 
@@ -109,7 +110,7 @@ def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, floa
     cell = rnncells.GRUCell(FEATURES, param_dtype=float)
     inputs = jnp.asarray(0.3 * rng.standard_normal((BATCH, 150, 4)))
     plain = rnncells.RNN(cell)
-    params = plain.init(jax.random.key(0), inputs)
+    params = jax.jit(plain.init)(jax.random.key(0), inputs)
     kernels = params["params"]["cell"]
     for gate in ("hr", "hz", "hn"):
         kernels[gate]["kernel"] *= gain
@@ -122,7 +123,7 @@ def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, floa
 
     assert certificate.converged.all() == (not is_chaotic)
     assert (certificate.iterations == 32) == is_chaotic
-    assert_close(found, plain.apply(params, inputs), rtol=1e-9, atol=1e-9)
+    assert_close(found, jax.jit(plain.apply)(params, inputs), rtol=1e-9, atol=1e-9)
 
 
 def test_newton_solves_a_trained_network():
@@ -132,7 +133,7 @@ def test_newton_solves_a_trained_network():
     x = waves(jax.random.key(5), 64)
     found, certificate = jax.jit(newton.apply)(params, x)
     assert certificate.converged.all() and certificate.iterations < 20
-    expected = rnncells.RNN(CELL).apply(params, x)
+    expected = jax.jit(rnncells.RNN(CELL).apply)(params, x)
     assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -177,7 +178,7 @@ def test_second_derivatives_jvp_and_vmap(rng, float64):
 def test_wrong_options_raise():
     cell, x = rnncells.GRUCell(4), jnp.ones((2, 5, 3))
     around = rnncells.RNN(rnncells.DropConnectCell(cell, deterministic=True))
-    params = around.init(jax.random.key(0), x)
+    params = jax.eval_shape(around.init, jax.random.key(0), x)
     wrong = {
         "`jacobian` of Newton must be one of": lambda: Newton("dense"),
         r"`damping` of Newton must be in \[0, 1\], got 2": lambda: Newton(damping=2),

@@ -2,10 +2,12 @@
 
 import inspect
 from collections.abc import Sequence
+from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from cases import (
@@ -29,6 +31,12 @@ from rnncells.interop import flax_nnx, pytorch
 
 KEY = jax.random.key(3)
 LENGTHS = jnp.array([5, 0])
+
+
+@partial(nnx.jit, static_argnames=("deterministic", "padded_outputs"))
+def call(model, x, **options):
+    """Calls a model, compiled; equal models share it."""
+    return model(x, **options)
 
 
 @pytest.fixture
@@ -85,9 +93,8 @@ def test_cell_computes_what_the_linen_cell_computes(name, rng, float64):
     variables = random_params(rng, linen, x)
     model = rnx.convert(linen, variables)
     assert type(model.cell) is getattr(rnx, case.name)
-    assert_equal(
-        model(x, seq_lengths=LENGTHS), linen.apply(variables, x, seq_lengths=LENGTHS)
-    )
+    expected = jax.jit(linen.apply)(variables, x, seq_lengths=LENGTHS)
+    assert_equal(call(model, x, seq_lengths=LENGTHS), expected)
     assert_equal(model.variables, variables)
 
 
@@ -118,8 +125,7 @@ def test_initial_values_are_those_of_linen(name):
 def test_layer_applies_its_linen_module_to_its_variables(make, x):
     layer = make()
     expected = jax.jit(layer.linen.apply)(layer.variables, x, seq_lengths=LENGTHS)
-    call = nnx.jit(lambda layer, x: layer(x, seq_lengths=LENGTHS))
-    assert_equal(call(layer, x), expected)
+    assert_equal(call(layer, x, seq_lengths=LENGTHS), expected)
     shapes = jax.eval_shape(layer.linen.init, KEY, x)
     assert jax.tree.structure(shapes) == jax.tree.structure(layer.variables)
 
@@ -164,9 +170,9 @@ def test_cell_that_is_listed_twice_shares_its_parameters(x):
 def test_modules_of_flax_nnx_with_state_run_inside_a_cell(x):
     dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(1))
     rnn = rnx.RNN(rnx.StackedCell([gru(), dropout, nnx.Linear(4, 2, rngs=nnx.Rngs(0))]))
-    assert (rnn(x) != rnn(x)).any()
+    assert (call(rnn, x) != call(rnn, x)).any()
     rnn.eval()
-    assert_equal(rnn(x), rnn(x))
+    assert_equal(call(rnn, x), call(rnn, x))
 
 
 def test_other_collections_of_a_linen_cell_are_variables(x):
@@ -239,11 +245,16 @@ def test_training_in_nnx_equals_training_in_linen(graph, x):
         return jnp.mean(linen.apply(params, x, seq_lengths=LENGTHS) ** 2)
 
     tx, expected = optax.adam(0.1), []
-    state, step = tx.init(params), jax.jit(jax.value_and_grad(loss))
-    for _ in range(3):
-        value, gradient = step(params)
+
+    @jax.jit
+    def step(params, state):
+        value, gradient = jax.value_and_grad(loss)(params)
         updates, state = tx.update(gradient, state)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state, value
+
+    state = jax.jit(tx.init)(params)
+    for _ in range(3):
+        params, state, value = step(params, state)
         expected.append(value)
     assert_close(losses, expected)
     assert_close(model.variables, params, atol=1e-5)
@@ -251,36 +262,36 @@ def test_training_in_nnx_equals_training_in_linen(graph, x):
 
 def test_train_and_eval_switch_dropout_and_zoneout(x):
     model = Model(nnx.Rngs(0))
-    call = nnx.jit(lambda model, x: model(x))
     assert (call(model, x) != call(model, x)).any()
     wide = jnp.ones((2, TIME, 8))
-    assert (model.both(x) != model.both(x)).any()
-    assert (model.lstm(wide)[0] != model.lstm(wide)[0]).any()
+    assert (call(model.both, x) != call(model.both, x)).any()
+    assert (call(model.lstm, wide)[0] != call(model.lstm, wide)[0]).any()
     model.eval()
     counts = jax.tree.leaves(nnx.state(model, nnx.RngCount))
     assert_equal(call(model, x), call(model, x))
     assert_equal(jax.tree.leaves(nnx.state(model, nnx.RngCount)), counts)
-    expected = model.both.linen.apply(model.both.variables, x)
-    assert_equal(model.both(x), expected)
+    expected = jax.jit(model.both.linen.apply)(model.both.variables, x)
+    assert_equal(call(model.both, x), expected)
     model.train()
     assert (call(model, x) != call(model, x)).any()
     # The argument of one call overrides the mode.
-    assert_close(model.both(x, deterministic=True), expected)
+    assert_close(call(model.both, x, deterministic=True), expected)
 
 
 def test_cell_with_the_stream_of_the_cell_inside_it(x):
     inner = rnx.ZoneoutCell(lstm(), 0.3, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(rnx.ZoneoutCell(inner, 0.5, rngs=nnx.Rngs(1)))
-    assert (rnn(x) != rnn(x)).any()
+    assert (call(rnn, x) != call(rnn, x)).any()
     rnn.eval()
-    assert_equal(rnn(x), rnn.linen.apply(rnn.variables, x, deterministic=True))
+    apply = jax.jit(partial(rnn.linen.apply, deterministic=True))
+    assert_equal(call(rnn, x), apply(rnn.variables, x))
 
 
 def test_streams_advance_as_those_of_nnx_dropout(x):
     """Equal seeds draw equal masks; the keys of a call override the kept streams."""
     one, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(0))
-    assert_equal(one(x), other(x))
-    given = [one.both(x, rngs=nnx.Rngs(dropout=2)) for _ in range(2)]
+    assert_equal(call(one, x), call(other, x))
+    given = [call(one.both, x, rngs=nnx.Rngs(dropout=2)) for _ in range(2)]
     assert_equal(*given)
 
 
@@ -306,17 +317,17 @@ def test_vmap_over_models_equals_a_loop(x):
 
     several = models(nnx.Rngs(0))
     several.eval()
-    ys = nnx.vmap(lambda model, x: model(x)[0], in_axes=(0, None))(several, x)
+    ys = nnx.vmap(lambda model, x: call(model, x)[0], in_axes=(0, None))(several, x)
     graphdef, state = nnx.split(several)
     for k in range(3):
         one = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf[k], state))
-        assert_close(ys[k], one(x)[0])
+        assert_close(ys[k], call(one, x)[0])
 
 
 def test_plain_jit_takes_the_model(x):
     model = Model(nnx.Rngs(0))
     model.eval()
-    assert_close(jax.jit(lambda model, x: model(x))(model, x), model(x))
+    assert_close(jax.jit(lambda model, x: model(x))(model, x), call(model, x))
 
 
 def test_checkpoint_restores_model_and_random_state(tmp_path, x):
@@ -328,7 +339,7 @@ def test_checkpoint_restores_model_and_random_state(tmp_path, x):
         checkpointer.wait_until_finished()
         restored = checkpointer.restore(tmp_path / "model", nnx.state(other))
     nnx.update(other, restored)
-    assert_equal(other(x), model(x))
+    assert_equal(call(other, x), call(model, x))
 
 
 @pytest.mark.several_devices
@@ -350,7 +361,7 @@ def test_layers_of_flax_nnx_run_our_cells(layer, x):
     for library in (nnx, rnx):
         rnns = [library.RNN(cell, return_carry=True) for cell in cells]
         of_both = library.Bidirectional(*rnns, return_carry=True)
-        results.append((rnns[0] if layer == "RNN" else of_both)(x))
+        results.append(call(rnns[0] if layer == "RNN" else of_both, x))
     assert_close(*results)
 
 
@@ -366,18 +377,22 @@ def test_our_layers_run_cells_of_flax_nnx(name, x):
     # Only the fast loop has `memory`.
     ours = rnx.RNN(cell, return_carry=True, memory="sqrt")
     lengths = jnp.array([5, 2])
-    expected = nnx.RNN(cell, return_carry=True)(x, seq_lengths=lengths)
-    assert_close(ours(x, seq_lengths=lengths, padded_outputs="run"), expected)
+    expected = call(nnx.RNN(cell, return_carry=True), x, seq_lengths=lengths)
+    run_on = {"padded_outputs": "run"}
+    assert_close(call(ours, x, seq_lengths=lengths, **run_on), expected)
     # A length of 0, and two batch axes.
-    carry, _ = ours(x, seq_lengths=LENGTHS)
+    carry, _ = call(ours, x, seq_lengths=LENGTHS)
     assert all((leaf[1] == 0).all() for leaf in jax.tree.leaves(carry))
-    two_axes = ours(jnp.stack([x, x]), seq_lengths=jnp.stack([LENGTHS, lengths]))
+    both_lengths = np.stack([LENGTHS, lengths])
+    two_axes = call(ours, np.stack([x, x]), seq_lengths=both_lengths)
     assert_close(two_axes[1][1], expected[1])
     # In linen.
     linen = rnncells.RNN(rnx.to_linen(getattr(nnx, name), 3, 4), return_carry=True)
     variables = {"params": {"cell": nnx.to_pure_dict(nnx.state(cell))}}
-    assert_close(linen.apply(variables, x, seq_lengths=lengths), expected)
-    assert jax.tree.structure(linen.init(KEY, x)) == jax.tree.structure(variables)
+    apply = jax.jit(linen.apply)
+    assert_close(apply(variables, x, seq_lengths=lengths), expected)
+    shapes = jax.eval_shape(linen.init, KEY, x)
+    assert jax.tree.structure(shapes) == jax.tree.structure(variables)
 
 
 class Own(nnx.Module):
@@ -404,7 +419,6 @@ def test_own_nnx_cell_keeps_its_state(x):
     cell = Own(3, 4, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(cell)
     rnn.load({"params": rnn.variables["params"]})
-    call = nnx.jit(lambda rnn, x: rnn(x))
     assert (call(rnn, x) != call(rnn, x)).any()
     assert cell.count[...] == 2 * TIME
     rnn.eval()
@@ -413,10 +427,10 @@ def test_own_nnx_cell_keeps_its_state(x):
         h, y = cell(h, x[:, t])
         expected.append(y)
     expected = jnp.stack(expected, axis=1)
-    assert_close(rnn(x), expected)
+    assert_close(call(rnn, x), expected)
     rnn.train()
-    assert_close(rnn(x, deterministic=True), expected)
-    gradient = nnx.grad(lambda rnn: jnp.sum(rnn(x)))(rnn)
+    assert_close(call(rnn, x, deterministic=True), expected)
+    gradient = nnx.jit(nnx.grad(lambda rnn: jnp.sum(rnn(x))))(rnn)
     assert all(abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
 
 
@@ -456,7 +470,7 @@ def test_weights_of_flax_nnx_load(theirs, ours, rng, x):
     layers = [layer(3), layer(8)]
     model = getattr(rnx, ours)(3, 4, num_layers=2, bidirectional=True, rngs=nnx.Rngs(2))
     model.load(flax_nnx.from_module(model.linen, layers))
-    assert_close(model(x)[0], layers[1](layers[0](x)))
+    assert_close(call(model, x)[0], call(layers[1], call(layers[0], x)))
 
 
 def test_weights_of_pytorch_load(x):
@@ -464,7 +478,7 @@ def test_weights_of_pytorch_load(x):
     state_dict = pytorch.to_state_dict(model.linen, model.variables)
     other = rnx.GRU(3, 4, rngs=nnx.Rngs(1))
     other.load(pytorch.from_state_dict(other.linen, state_dict))
-    assert_equal(other(x), model(x))
+    assert_equal(call(other, x), call(model, x))
 
 
 # Other methods.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like, random_params
+from cases import assert_close, assert_equal, jit_apply, random_like, random_params
 from covering import exhaustive_but
 from equations import affine, arrays, sigmoid
 
@@ -154,7 +154,7 @@ def test_each_call_draws_what_the_plain_loop_draws(name, rng):
     rngs = {name: KEYS[name] for name in ("dropout", "zoneout")}
     fast = plain.clone(implementation="auto")
     actual, expected = (
-        layer.apply(params, x, rngs=rngs, method=uses) for layer in (fast, plain)
+        jit_apply(layer, params, x, rngs=rngs, method=uses) for layer in (fast, plain)
     )
 
     assert_close(actual, expected)
@@ -166,8 +166,8 @@ def test_masks_apply_to_inputs_of_any_dtype(kind, rng):
     rnn, params, x = setting(rng, partial(variational, "VariationalLSTMCell"), FIXED)
     x = x > 0
     rngs = {"dropout": KEYS["dropout"]}
-    y = rnn.apply(params, x.astype(kind), rngs=rngs)
-    assert_close(y, rnn.apply(params, x.astype(jnp.float32), rngs=rngs))
+    y = jit_apply(rnn, params, x.astype(kind), rngs=rngs)
+    assert_close(y, jit_apply(rnn, params, x.astype(jnp.float32), rngs=rngs))
 
 
 def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
@@ -180,7 +180,7 @@ def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
             return rnncells.RNN(cell, **self.options)(x)
 
     x = inputs_of(rng, BATCH, TIME)
-    params = Model({}).init(KEYS, x)
+    params = jax.eval_shape(Model({}).init, KEYS, x)
     with pytest.raises(ValueError, match="create them in `setup`"):
         Model({"memory": "sqrt"}).apply(params, x, rngs={"dropout": KEYS["dropout"]})
 
@@ -244,9 +244,10 @@ def test_vmapped_rows_draw_from_their_own_keys(rng):
     def run(x, key):
         return rnn.apply(params, x, rngs={"dropout": key})
 
-    together = jax.vmap(run)(x, keys)
+    together = jax.jit(jax.vmap(run))(x, keys)
 
-    alone = jnp.stack([run(x[row], keys[row]) for row in range(BATCH)])
+    run = jax.jit(run)
+    alone = np.stack([run(x[row], keys[row]) for row in range(BATCH)])
     assert_close(together, alone)
 
 
@@ -256,9 +257,10 @@ def test_zoneout_keeps_old_states_at_the_given_rate(rng, float64):
     carry = tuple(jnp.asarray(rng.standard_normal((BATCH, 50))) for _ in range(2))
     x = inputs_of(rng, BATCH)
     params = random_params(rng, inner, carry, x)
-    new, _ = inner.apply(params, carry, x)
+    new, _ = jit_apply(inner, params, carry, x)
 
-    (c, h), y = cell.apply(
+    (c, h), y = jit_apply(
+        cell,
         {"params": {"cell": params["params"]}},
         carry,
         x,
@@ -280,9 +282,9 @@ def test_deterministic_zoneout_takes_the_expectation(rng, float64):
     x = inputs_of(rng, BATCH)
     params = random_params(rng, inner, carry, x)
 
-    (c, h), y = cell.apply({"params": {"cell": params["params"]}}, carry, x)
+    (c, h), y = jit_apply(cell, {"params": {"cell": params["params"]}}, carry, x)
 
-    (new_c, new_h), _ = arrays(inner.apply(params, carry, x))
+    (new_c, new_h), _ = arrays(jit_apply(inner, params, carry, x))
     np.testing.assert_allclose(c, 0.7 * carry[0] + 0.3 * new_c, rtol=1e-12)
     np.testing.assert_allclose(h, 0.2 * carry[1] + 0.8 * new_h, rtol=1e-12)
     np.testing.assert_array_equal(y, h)
@@ -331,7 +333,7 @@ def test_variational_dropout_follows_its_equations(
     rnn, params, x = setting(rng, partial(variational, name), FIXED)
     drawn = masks(monkeypatch, rng)
 
-    y = rnn.apply(params, x, rngs={"dropout": KEYS["dropout"]})
+    y = jit_apply(rnn, params, x, rngs={"dropout": KEYS["dropout"]})
 
     z_x = drawn[BATCH, FEATURES_IN] / 0.7
     z_h = drawn[BATCH, FEATURES] / 0.6
@@ -356,7 +358,9 @@ def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
     resets = jnp.ones((BATCH, TIME), bool)
 
     y, other = (
-        rnn.apply(params, x, resets=resets, rngs=KEYS | {"dropout": jax.random.key(n)})
+        jit_apply(
+            rnn, params, x, resets=resets, rngs=KEYS | {"dropout": jax.random.key(n)}
+        )
         for n in (1, 2)
     )
 
@@ -372,15 +376,16 @@ def test_cells_declare_their_random_streams(name, rng):
     told, params, x = setting(rng, make, streams)
     rngs = {"dropout": KEYS["dropout"]}
 
-    y = rnncells.RNN(make()).apply(params, x, rngs=rngs)
+    y = jit_apply(rnncells.RNN(make()), params, x, rngs=rngs)
 
-    assert_equal(y, told.apply(params, x, rngs=rngs))
+    assert_equal(y, jit_apply(told, params, x, rngs=rngs))
     both = rnncells.Bidirectional(rnncells.RNN(make()), rnncells.RNN(make()))
     stack = rnncells.Stack([make(), make()])
     for layer in (both, stack):
-        own = layer.init(KEYS, x)
+        own = random_like(rng, jax.eval_shape(layer.init, KEYS, x))
         first, second = (
-            layer.apply(own, x, rngs={"dropout": jax.random.key(n)}) for n in (1, 2)
+            jit_apply(layer, own, x, rngs={"dropout": jax.random.key(n)})
+            for n in (1, 2)
         )
         assert not np.allclose(first, second)
 
@@ -391,9 +396,9 @@ def test_deterministic_variational_cell_equals_the_plain_cell(name, rng):
     rnn, params, x = setting(rng, make, FIXED)
     plain = getattr(rnncells, name.removeprefix("Variational"))(FEATURES)
 
-    y = rnn.apply(params, x)
+    y = jit_apply(rnn, params, x)
 
-    assert_close(y, rnncells.RNN(plain).apply(params, x))
+    assert_close(y, jit_apply(rnncells.RNN(plain), params, x))
 
 
 def test_masks_of_each_step_equal_the_plain_loop(rng):
@@ -401,18 +406,18 @@ def test_masks_of_each_step_equal_the_plain_loop(rng):
     rnn, params, x = setting(rng, make, SPLIT)
     rngs = {"dropout": KEYS["dropout"]}
 
-    y = rnn.clone(memory="recompute").apply(params, x, rngs=rngs)
+    y = jit_apply(rnn.clone(memory="recompute"), params, x, rngs=rngs)
 
     plain = rnn.clone(implementation="scan")
-    assert_close(y, plain.apply(params, x, rngs=rngs))
+    assert_close(y, jit_apply(plain, params, x, rngs=rngs))
 
 
 def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     chrono = {"bias_init": rnncells.initializers.chrono(50)}
     x = inputs_of(rng, BATCH, TIME)
-    own = rnncells.RNN(variational("VariationalLSTMCell", **chrono)).init(KEYS, x)
+    own = rnncells.RNN(variational("VariationalLSTMCell", **chrono))
     plain = rnncells.RNN(rnncells.LSTMCell(FEATURES, **chrono))
-    assert_equal(own, plain.init(KEYS, x))
+    assert_equal(*(jax.jit(rnn.init)(KEYS, x) for rnn in (own, plain)))
 
 
 def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
@@ -424,10 +429,10 @@ def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
     rnn, params, x = setting(rng, make, FIXED)
     rngs = {"dropout": KEYS["dropout"]}
 
-    y = rnn.apply(params, x, rngs=rngs)
+    y = jit_apply(rnn, params, x, rngs=rngs)
 
     plain = rnn.clone(implementation="scan")
-    assert_close(y, plain.apply(params, x, rngs=rngs))
+    assert_close(y, jit_apply(plain, params, x, rngs=rngs))
 
 
 def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):
@@ -442,25 +447,32 @@ def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):
     of_cell = random_params(rng, rnncells.RNN(cell), x)["params"]["cell"]
     of_cell["i"]["bias"] = jnp.zeros(size)
     params = {"params": {"cell": {"cell": of_cell}}}
-    y = rnn.apply(
-        *(params, x), initial_carry=jnp.eye(size), rngs={"dropout": jax.random.key(3)}
+    y = jit_apply(
+        rnn,
+        *(params, x),
+        initial_carry=jnp.eye(size),
+        rngs={"dropout": jax.random.key(3)},
     )
     W, dropped = of_cell["h"]["kernel"], y[:, 0]
     is_zero = dropped == 0
     np.testing.assert_allclose(dropped, jnp.where(is_zero, 0, W / (1 - rate)))
     assert abs(is_zero.mean() - rate) < 0.05
     np.testing.assert_allclose(y[:, 1], dropped @ dropped, rtol=1e-9, atol=1e-9)
-    expected = rnncells.RNN(cell).apply(
-        {"params": {"cell": of_cell}}, x, initial_carry=jnp.eye(size)
+    expected = jit_apply(
+        rnncells.RNN(cell),
+        {"params": {"cell": of_cell}},
+        x,
+        initial_carry=jnp.eye(size),
     )
-    found = rnn.apply(params, x, initial_carry=jnp.eye(size), deterministic=True)
+    found = jit_apply(rnn, params, x, initial_carry=jnp.eye(size), deterministic=True)
     assert_equal(found, expected)
 
 
 def test_drop_connect_needs_recurrent_gates_and_its_own_stream():
     x = jnp.ones((BATCH, TIME, FEATURES_IN))
     cell = rnncells.DropConnectCell(rnncells.MinGRUCell(4), deterministic=False)
-    params = rnncells.RNN(cell).init(jax.random.key(0), x, deterministic=True)
+    init = partial(rnncells.RNN(cell).init, deterministic=True)
+    params = jax.eval_shape(init, jax.random.key(0), x)
     with pytest.raises(TypeError, match="must have gates whose names begin with 'h'"):
         rnncells.RNN(cell).apply(params, x, rngs=KEYS)
     with pytest.raises(ValueError, match="must not be 'dropout': .* same at every"):

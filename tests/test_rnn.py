@@ -14,6 +14,7 @@ from cases import (
     FORMS,
     assert_close,
     assert_equal,
+    jit_apply,
     random_like,
     random_params,
 )
@@ -197,7 +198,7 @@ def test_masked_steps_leave_the_carry_unchanged(padded_outputs, rng):
         {"mask": np.zeros((ROWS, STEPS), bool)},
         {"mask": np.zeros((ROWS, STEPS), bool), "resets": RESETS},
     ):
-        last, _ = rnn.apply(params, inputs, initial_carry=carry, **ways)
+        last, _ = run(rnn, params, inputs, initial_carry=carry, **ways)
         assert_equal(last, carry)
 
 
@@ -211,8 +212,8 @@ def test_state_runs_on_in_padding_as_in_flax(rng):
             "reverse": reverse,
         }
         assert_close(
-            rnn.apply(params, inputs, **arguments),
-            theirs.apply(params, inputs, **arguments),
+            run(rnn, params, inputs, **arguments),
+            run(theirs, params, inputs, **arguments),
         )
 
 
@@ -227,17 +228,17 @@ def test_resets_take_the_reset_carry_and_not_the_initial_one(reverse, rng):
     arguments = {"resets": resets, "initial_carry": carry, "reverse": reverse}
     if reverse:
         return assert_equal(
-            rnn.apply(params, inputs, **arguments),
-            rnn.apply(params, inputs, initial_carry=carry, reverse=True),
+            run(rnn, params, inputs, **arguments),
+            run(rnn, params, inputs, initial_carry=carry, reverse=True),
         )
     assert_close(
-        rnn.apply(params, inputs, **arguments),
-        rnn.apply(params, inputs, initial_carry=fresh),
+        run(rnn, params, inputs, **arguments),
+        run(rnn, params, inputs, initial_carry=fresh),
     )
     other = random_like(rng, carry)
     assert_close(
-        rnn.apply(params, inputs, reset_carry=other, **arguments),
-        rnn.apply(params, inputs, initial_carry=other),
+        run(rnn, params, inputs, reset_carry=other, **arguments),
+        run(rnn, params, inputs, initial_carry=other),
     )
 
 
@@ -251,9 +252,9 @@ def test_packed_sequences_equal_separate_ones(reverse, rng):
     rnn = rnncells.RNN(case.make(), reverse=reverse, keep_order=True)
     params = random_params(rng, rnn, packed)
 
-    together = rnn.apply(params, packed, resets=starts)
+    together = jit_apply(rnn, params, packed, resets=starts)
 
-    apart = [rnn.apply(params, part) for part in parts]
+    apart = [jit_apply(rnn, params, part) for part in parts]
     assert_close(together, jnp.concatenate(apart))
 
 

@@ -157,7 +157,8 @@ def test_batch_may_be_sharded(rng):
         return jax.grad(loss, has_aux=True)(params)
 
     sharded = jax.device_put((inputs, jnp.asarray(LENGTHS)), sharding)
-    actual, carry = jax.jit(gradient)(params, *sharded)
+    gradient = jax.jit(gradient)
+    actual, carry = gradient(params, *sharded)
     assert all(len(leaf.sharding.device_set) == 4 for leaf in carry)
     assert_close((actual, carry), gradient(params, inputs, LENGTHS))
 

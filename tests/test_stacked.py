@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like, random_params
+from cases import assert_close, assert_equal, jit_apply, random_like, random_params
 from compiled import Program
 from covering import exhaustive_but
 from sequences import ROWS, STEPS, WAYS
@@ -177,11 +177,11 @@ def test_dropout_draws_a_new_mask_at_each_step_unless_told_otherwise(split):
     rnn, x = rnncells.RNN(cell, **options), jnp.ones((2, 40, 3))
     rngs = {"dropout": jax.random.key(0)}
 
-    y = rnn.apply({}, x, deterministic=False, rngs=rngs)
+    y = jit_apply(rnn, {}, x, deterministic=False, rngs=rngs)
 
     changes = np.mean(np.asarray(y[:, 1:] != y[:, :-1]))
     assert (changes == 0) if split is False else (0.3 < changes < 0.7)
-    assert_equal(rnn.apply({}, x, deterministic=True), x)
+    assert_equal(jit_apply(rnn, {}, x, deterministic=True), x)
 
 
 def test_deterministic_reaches_all_layers(rng):
@@ -194,14 +194,16 @@ def test_deterministic_reaches_all_layers(rng):
     rnn = rnncells.RNN(cell())
     params = random_params(rng, rnncells.RNN(cell(True)), x)
 
-    expected = rnn.apply(params, x, deterministic=True)
+    expected = jit_apply(rnn, params, x, deterministic=True)
 
-    assert_equal(rnncells.RNN(cell(True)).apply(params, x), expected)
+    assert_equal(jit_apply(rnncells.RNN(cell(True)), params, x), expected)
     # The call overrides the field of the outer cell, and that the field of the inner.
     other = rnncells.RNN(cell(False, inner=False))
-    assert_equal(other.apply(params, x, deterministic=True), expected)
+    assert_equal(jit_apply(other, params, x, deterministic=True), expected)
     rngs = {"dropout": jax.random.key(0)}
-    drawn = rnncells.RNN(cell(True)).apply(params, x, deterministic=False, rngs=rngs)
+    drawn = jit_apply(
+        rnncells.RNN(cell(True)), params, x, deterministic=False, rngs=rngs
+    )
     assert not np.allclose(drawn, expected)
 
 
@@ -216,15 +218,16 @@ def test_steps_and_both_directions(rng):
         {"params": params["params"][name]} for name in ("forward_rnn", "backward_rnn")
     )
 
-    y = both.apply(params, x)
+    y = jit_apply(both, params, x)
 
     carry, outputs = None, []
+    step = jax.jit(partial(rnn().apply, method="step"))
     for t in range(4):
-        carry, y_t = rnn().apply(forward, carry, x[:, t], method="step")
+        carry, y_t = step(forward, carry, x[:, t])
         outputs.append(y_t)
     assert_close(y[..., :2], jnp.stack(outputs, 1))
     reverse = rnn(reverse=True, keep_order=True)
-    assert_close(y[..., 2:], reverse.apply(backward, x))
+    assert_close(y[..., 2:], jit_apply(reverse, backward, x))
 
 
 def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
@@ -262,15 +265,15 @@ def test_inputs_may_have_other_feature_axes_than_the_first_cell(rng):
     images = jnp.asarray(rng.standard_normal((2, 5, 3, 7)), jnp.float32)
     params = random_params(rng, rnncells.RNN(cell), images)
     alone = {"params": {"cell": params["params"]["cell"]["layers_1"]}}
-    expected = rnncells.RNN(rnncells.GRUCell(4)).apply(alone, flatten(images))
-    assert_equal(rnncells.RNN(cell).apply(params, images), expected)
+    expected = jit_apply(rnncells.RNN(rnncells.GRUCell(4)), alone, flatten(images))
+    assert_equal(jit_apply(rnncells.RNN(cell), params, images), expected)
 
     tokens = jnp.asarray(rng.integers(0, 6, (2, 5)))
     cell = rnncells.StackedCell([nn.Embed(6, 3), rnncells.GRUCell(4)])
     params = random_params(rng, rnncells.RNN(cell), tokens)
     stack = rnncells.Stack([nn.Embed(6, 3), rnncells.GRUCell(4)])
-    expected = stack.apply({"params": params["params"]["cell"]}, tokens)
-    assert_close(rnncells.RNN(cell).apply(params, tokens), expected)
+    expected = jit_apply(stack, {"params": params["params"]["cell"]}, tokens)
+    assert_close(jit_apply(rnncells.RNN(cell), params, tokens), expected)
 
 
 def test_wrappers_take_a_stacked_cell(rng):
@@ -282,9 +285,9 @@ def test_wrappers_take_a_stacked_cell(rng):
     carry = rnn.initialize_carry(None, x[:, 0])
     plain = {"params": {"cell": params["params"]["cell"]["cell"]}}
 
-    first = rnn.apply(params, carry, x[:, 0], method="step")[0]
+    first = jit_apply(rnn, params, carry, x[:, 0], method="step")[0]
 
-    expected = rnncells.RNN(cell).apply(plain, carry, x[:, 0], method="step")[0]
+    expected = jit_apply(rnncells.RNN(cell), plain, carry, x[:, 0], method="step")[0]
     assert_close(first, jax.tree.map(lambda a, b: 0.4 * a + 0.6 * b, carry, expected))
     report = rnncells.check_cell(cell, (2, FEATURES_IN))
     assert [finding.kind for finding in report.findings] == ["right"] * 4

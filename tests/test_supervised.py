@@ -425,7 +425,7 @@ def test_forecast_is_fed_back():
         training={"batch": 2},
     )
     task = MovingDigitsTask(config)
-    params = task.init(jax.random.key(0))
+    params = jax.jit(task.init)(jax.random.key(0))
     films = task.batch(task.data, jax.random.key(1), 0)
     given = films[:, :3]
 
@@ -438,10 +438,10 @@ def test_forecast_is_fed_back():
             frame = 1 / (1 + jnp.exp(-logits))
         return jnp.stack(frames, 1)
 
-    wanted = nn.apply(by_steps, task.model)({"params": params})
-    got = task.model.apply({"params": params}, given, 2)
+    wanted = jax.jit(nn.apply(by_steps, task.model))({"params": params})
+    got = jax.jit(task.model.apply, static_argnums=2)({"params": params}, given, 2)
     np.testing.assert_allclose(got, wanted, atol=1e-5)
-    loss, _ = task.loss(params, films, (), jax.random.key(2), 0)
+    loss, _ = jax.jit(task.loss)(params, films, (), jax.random.key(2), 0)
     p = 1 / (1 + np.exp(-np.asarray(wanted, float)))
     y = np.asarray(films[:, 3:])
     np.testing.assert_allclose(

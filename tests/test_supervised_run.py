@@ -101,7 +101,7 @@ def finished(tmp_path_factory):
     folder.mkdir()
     (folder / CONFIG).write_text(to_json(to_dict(config)))
     note_identity(folder, task)
-    params = traverse_util.flatten_dict(task.init(jax.random.key(0)), sep="/")
+    params = traverse_util.flatten_dict(jax.jit(task.init)(jax.random.key(0)), sep="/")
     np.savez(folder / WEIGHTS, **{name: leaf[None] for name, leaf in params.items()})
     return text, folder
 
