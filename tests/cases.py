@@ -308,11 +308,14 @@ def random_params(rng, layer, *inputs, scale=0.7, **kwargs):
 
 
 def jit_apply(layer, variables, *inputs, **options):
-    """Applies a layer, compiled; options that are not arrays are static."""
+    """Compiles `layer.apply` and calls it.
+
+    Options that are Python numbers, strings or functions are static.
+    """
     static = {
         name: value
         for name, value in options.items()
-        if isinstance(value, bool | str) or callable(value)
+        if isinstance(value, int | float | str) or callable(value)
     }
     arrays = {name: value for name, value in options.items() if name not in static}
     return jax.jit(partial(layer.apply, **static))(variables, *inputs, **arrays)

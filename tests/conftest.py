@@ -26,6 +26,9 @@ import jax.extend
 import numpy as np
 import pytest
 
+# Before test modules make arrays: arrays belong to the devices that JAX has then.
+jax.config.update("jax_num_cpu_devices", 1)
+
 # Programs for old versions of Flax, which tests run by themselves, and one for mypy.
 collect_ignore = ["old_programs", "typed_program.py"]
 
@@ -58,32 +61,45 @@ ANY_JAX = [
 ]
 
 
-# Of the CPU, in tests that are marked by `several_devices`.
+# The number of CPU devices in tests that are marked `several_devices`.
 SEVERAL_DEVICES = 8
 
 
 def pytest_collection_modifyitems(items):
-    """Puts tests on several devices first; marks those of one version of JAX."""
-    items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
+    """Marks tests that CI runs on one version of JAX, and examples that make a mesh.
+
+    Sorts tests on several devices first: each switch clears all compiled programs.
+    """
     for item in items:
         name = item.path.stem
         # Examples of docstrings show what other tests run.
         is_example = isinstance(item, pytest.DoctestItem)
         if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
             item.add_marker("any_jax")
+        if is_example and "make_mesh" in item.dtest.docstring:
+            item.add_marker("several_devices")
+    items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Gives JAX one device, as most users have, or several, before any fixture runs.
+class Devices:
+    """Gives JAX one CPU device, as most users have, or several.
 
-    With several devices XLA compiles each program in more threads, which takes longer.
+    XLA compiles faster for one. Arrays that were made before a switch belong to the old
+    devices, so a test that compares devices must make its arrays itself.
     """
-    is_marked = item.get_closest_marker("several_devices") is not None
-    devices = SEVERAL_DEVICES if is_marked else 1
-    if jax.config.jax_num_cpu_devices != devices:
-        jax.extend.backend.clear_backends()
-        jax.config.update("jax_num_cpu_devices", devices)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        is_marked = item.get_closest_marker("several_devices") is not None
+        devices = SEVERAL_DEVICES if is_marked else 1
+        if jax.config.jax_num_cpu_devices != devices:
+            jax.extend.backend.clear_backends()
+            jax.config.update("jax_num_cpu_devices", devices)
+
+
+def pytest_configure(config):
+    # A hook of this file would not run for the examples of docstrings.
+    config.pluginmanager.register(Devices())
 
 
 @pytest.fixture(autouse=True)

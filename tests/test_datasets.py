@@ -389,6 +389,7 @@ def test_wrong_mnist_images_are_reported(small_mnist, contents, expected):
     assert has_mnist(folder) == (contents is not None)
 
 
+# Named, because an archive has the time at which it was made, and so would its name.
 @pytest.mark.parametrize(
     "contents, expected",
     [
@@ -396,6 +397,7 @@ def test_wrong_mnist_images_are_reported(small_mnist, contents, expected):
         (gzip.compress(idx(BYTES))[:-20], "cannot be read"),
         (b"no archive", "cannot be read"),
     ],
+    ids=["label of 10", "cut archive", "no archive"],
 )
 def test_wrong_mnist_labels_are_reported(small_mnist, contents, expected):
     folder, *_ = small_mnist

@@ -33,8 +33,8 @@ def blocks_of(page):
 
 
 def page_with_examples(page):
-    needs = {"scaling.md": pytest.mark.several_devices}
-    return pytest.param(page, marks=needs.get(page, []))
+    has_mesh = any("make_mesh" in block for block in blocks_of(page))
+    return pytest.param(page, marks=[pytest.mark.several_devices] * has_mesh)
 
 
 @pytest.mark.parametrize("page", [page_with_examples(p) for p in PAGES if blocks_of(p)])

@@ -44,7 +44,8 @@ CHOICES = {
 # others are compared with Flax's and with those of their equations.
 FEW_CELLS = [*FORMS, "ProjectedLSTMCell"]
 
-# Several devices: the engine computes gates apart, or convolves with the batch first.
+# On several devices, the engine computes gates apart, or convolves with the batch axis
+# first.
 ON_SEVERAL_DEVICES = ["LSTMCell", "LayerNormLSTMCell", "ConvLSTMCell-peepholes"]
 
 # A norm in each step, and integers in the carry. Others have their own tests.
@@ -132,8 +133,15 @@ def test_every_cell_equals_the_plain_loop(make, input_shape, policies, rng, floa
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_many_weights_and_few_rows_equal_the_plain_loop(rng, float64):
+each_number_of_devices = pytest.mark.parametrize(
+    "devices", [1, pytest.param(8, marks=pytest.mark.several_devices)]
+)
+
+
+@each_number_of_devices
+def test_many_weights_and_few_rows_equal_the_plain_loop(devices, rng, float64):
     """The loop then multiplies from the left, by weights that it transposes."""
+    assert jax.device_count() == devices
     width = 128
     kernel_bytes = width * 4 * width * np.dtype(float).itemsize
     assert kernel_bytes >= affine._MUCH_TO_PACK and ROWS <= affine._FEW_ROWS
@@ -396,8 +404,12 @@ def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
     "options, projection",
     [({"dtype": jnp.bfloat16}, "whole"), ({"param_dtype": jnp.bfloat16}, Chunk(7))],
 )
-def test_gradients_of_half_precision_are_summed_in_float32(options, projection):
+@each_number_of_devices
+def test_gradients_of_half_precision_are_summed_in_float32(
+    devices, options, projection
+):
     """In bfloat16, 256 + 1 is 256."""
+    assert jax.device_count() == devices
     cell = rnncells.SimpleCell(2, activation_fn=lambda x: x, **options)
     rnn = rnncells.RNN(cell, projection=projection)
     inputs = jnp.ones((3, 700, 1), jnp.bfloat16)

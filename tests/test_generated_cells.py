@@ -54,13 +54,15 @@ def assert_near(actual, expected, tolerance):
         )
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=[pytest.mark.exhaustive] * (seed >= IN_EVERY_RUN))
-        for seed in range(IN_ALL)
-    ],
-)
+def seeds():
+    """Yields seeds; every other cell runs on several devices."""
+    for seed in range(IN_ALL):
+        marks = [pytest.mark.several_devices] * (seed % 2)
+        marks += [pytest.mark.exhaustive] * (seed >= IN_EVERY_RUN)
+        yield pytest.param(seed, marks=marks)
+
+
+@pytest.mark.parametrize("seed", [*seeds()])
 def test_random_cell_equals_the_plain_loop(seed, float64):
     rng = np.random.default_rng(seed)
     cell, steps = some_cell(rng), int(rng.integers(1, 6))

@@ -120,7 +120,7 @@ def each_command(*always, others=(), names="command"):
 
 
 def each_signal(*always):
-    """Parametrizes a test by commands and signals; a handler treats both alike."""
+    """Parametrizes a test by commands and signals; one handler handles both."""
     return each_command(
         *[("temporal-order-6a", number) for number in always],
         others=[(signal.SIGINT,), (signal.SIGTERM,)],

@@ -212,8 +212,8 @@ def test_state_runs_on_in_padding_as_in_flax(rng):
             "reverse": reverse,
         }
         assert_close(
-            run(rnn, params, inputs, **arguments),
-            run(theirs, params, inputs, **arguments),
+            jit_apply(rnn, params, inputs, **arguments),
+            jit_apply(theirs, params, inputs, **arguments),
         )
 
 

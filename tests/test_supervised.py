@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from covering import exhaustive_but
 from data_configs import Stop, changed, language_model, run_in, write_text
 from PIL import Image
 
@@ -479,12 +478,19 @@ SMALL = {
 
 
 # Images by pixel and text; an example trains on films.
-EVERY_RUN = [("pixels",), ("char-lm",)]
+EVERY_RUN = ["pixels", "char-lm"]
+# Of 8 devices, as many as divide the batch.
+DEVICES = {"pixels": 8, "japanese-vowels": 3}
 
 
-@pytest.mark.parametrize(
-    "name", exhaustive_but([(name,) for name in data_names()], EVERY_RUN)
-)
+def each_config():
+    for name in data_names():
+        marks = [] if name in EVERY_RUN else [pytest.mark.exhaustive]
+        marks += [pytest.mark.several_devices] * (name in DEVICES)
+        yield pytest.param(name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [*each_config()])
 def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     options = {"model.features": 2, "training.updates": 1, "seeds": 1} | SMALL[name]
     if name == "char-lm":
@@ -496,6 +502,7 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     assert np.isfinite([split["loss"] for split in result["metrics"].values()]).all()
     assert "test" in result["metrics"]
     assert result["best_updates"] == [1]
+    assert result["devices"] == DEVICES.get(name, 1)
     capsys.readouterr()
     drawing = ["sample", str(folder), "--characters", "7", "--prompt", "ab"]
     if name == "char-lm":

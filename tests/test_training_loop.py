@@ -131,6 +131,12 @@ def test_average_follows_changes_of_the_weights():
 
 
 @pytest.mark.several_devices
+@pytest.mark.parametrize("batch, devices", [(27, 3), (6, 6), (64, 8), (7, 7), (11, 1)])
+def test_batch_is_divided_by_as_many_devices_as_divide_it(batch, devices):
+    assert trainer_of(batch=batch, devices=None).mesh.size == devices
+
+
+@pytest.mark.several_devices
 def test_each_device_computes_a_part_of_a_batch():
     """Only then must the devices add their parts of the gradient."""
     counts = []
