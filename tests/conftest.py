@@ -26,7 +26,7 @@ import jax.extend
 import numpy as np
 import pytest
 
-# Before test modules make arrays: arrays belong to the devices that JAX has then.
+# Before test modules make arrays, which belong to the devices that JAX has then.
 jax.config.update("jax_num_cpu_devices", 1)
 
 # Programs for old versions of Flax, which tests run by themselves, and one for mypy.

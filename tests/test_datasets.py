@@ -389,7 +389,8 @@ def test_wrong_mnist_images_are_reported(small_mnist, contents, expected):
     assert has_mnist(folder) == (contents is not None)
 
 
-# Named, because an archive has the time at which it was made, and so would its name.
+# An archive contains the time at which it was made. Without `ids`, the names of tests
+# would contain it too, and pytest's workers would collect different tests.
 @pytest.mark.parametrize(
     "contents, expected",
     [

@@ -379,8 +379,7 @@ def test_our_layers_run_cells_of_flax_nnx(name, x):
     ours = rnx.RNN(cell, return_carry=True, memory="sqrt")
     lengths = jnp.array([5, 2])
     expected = call(nnx.RNN(cell, return_carry=True), x, seq_lengths=lengths)
-    run_on = {"padded_outputs": "run"}
-    assert_close(call(ours, x, seq_lengths=lengths, **run_on), expected)
+    assert_close(call(ours, x, seq_lengths=lengths, padded_outputs="run"), expected)
     # A length of 0, and two batch axes.
     carry, _ = call(ours, x, seq_lengths=LENGTHS)
     assert all((leaf[1] == 0).all() for leaf in jax.tree.leaves(carry))
