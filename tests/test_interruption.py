@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
 COMMANDS = {
     "temporal-order-6a": "run temporal-order-6a --trials 3 --test-sequences 64 "
-    "--learning.max-sequences 6_000 --task.positions 1 2 4 5 --task.lengths 7 8",
+    "--learning.max-sequences 9_000 --task.positions 1 2 4 5 --task.lengths 7 8",
     "pixels": "run pixels --seeds 2 --model.features 3 --task.order rows "
     "--training.updates 40 --training.chunk 2 --training.evaluate-every 20 "
     "--optimizer.warmup 10 "
@@ -108,56 +109,22 @@ def command(request, commands, tmp_path_factory):
     return commands[name]
 
 
-def each_command(*always, others=(), names="command"):
-    """Parametrizes a test by commands and other values; every run tests `always`.
-
-    Both commands save and stop by the same code, so every run needs only the faster.
-    """
-    rows = [(name, *values) for name in COMMANDS for values in others or [()]]
-    return pytest.mark.parametrize(
-        names, exhaustive_but(rows, always), indirect=["command"]
-    )
+def kill_at_any_time(command, out):
+    process = command.start(out)
+    time.sleep(random.uniform(0, command.seconds))
+    process.kill()
+    process.communicate()
 
 
-def each_signal(*always):
-    """Parametrizes a test by commands and signals; one handler handles both."""
-    return each_command(
-        *[("temporal-order-6a", number) for number in always],
-        others=[(signal.SIGINT,), (signal.SIGTERM,)],
-        names="command, number",
-    )
+def kill_between_checkpoints(command, out):
+    process = command.start_and_train(out)
+    time.sleep(random.uniform(0, 0.2))
+    process.kill()
+    process.communicate()
 
 
-@each_command(
-    ("temporal-order-6a", 2),
-    others=[(2,), (20,)],
-    names="command, kills",
-)
-def test_killed_run_equals_an_uninterrupted_one(kills, command, tmp_path):
-    moments = random.Random(kills)
-    killed = 0
-    while killed < kills:
-        # Half of the kills come at any time, half of them between two checkpoints.
-        if killed % 2:
-            process = command.start_and_train(tmp_path)
-            time.sleep(moments.uniform(0, 0.2))
-        else:
-            process = command.start(tmp_path)
-            time.sleep(moments.uniform(0, command.seconds))
-        process.kill()
-        process.communicate()
-        killed += 1
-        if (tmp_path / RESULT).exists():
-            # It had already finished.
-            command.assert_equals_whole(tmp_path)
-            shutil.rmtree(tmp_path)
-    command.finish(tmp_path)
-    command.assert_equals_whole(tmp_path)
-
-
-@each_signal(signal.SIGTERM)
-def test_signal_saves_and_says_how_to_go_on(number, command, tmp_path):
-    process = command.start_and_train(tmp_path)
+def send_signal(command, out, number=signal.SIGTERM):
+    process = command.start_and_train(out)
     process.send_signal(number)
     _, error = process.communicate()
     assert process.returncode == 128 + number, error
@@ -165,8 +132,71 @@ def test_signal_saves_and_says_how_to_go_on(number, command, tmp_path):
         r"interrupted: saved at (\w+) ([\d,]+) in (.*)\. Repeat the command to go on\."
     )
     _, step, folder = re.fullmatch(line, error.splitlines()[-1]).groups()
-    assert folder == str(tmp_path)
-    assert int(step.replace(",", "")) == saved_steps(tmp_path / CHECKPOINTS)[-1]
+    assert folder == str(out)
+    assert int(step.replace(",", "")) == saved_steps(out / CHECKPOINTS)[-1]
+
+
+def damage_checkpoint(command, out):
+    send_signal(command, out)
+    steps = saved_steps(out / CHECKPOINTS)
+    assert len(steps) == 2
+    path = out / CHECKPOINTS / str(steps[-1]) / "default" / "_METADATA"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    process = command.start(out)
+    first = process.stderr.readline()
+    process.kill()
+    process.communicate()
+    assert first.startswith(f"warning: {path} is damaged: its checksum differs. ")
+
+
+def fill_disk(command, out):
+    import resource
+
+    process = command.start_and_train(out)
+    # No file can grow any more: the error of a full disk but for its number.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
+    _, error = process.communicate()
+    assert process.returncode == 2
+    *_, line = [line for line in error.splitlines() if "sequences" not in line]
+    assert re.match(f"error: cannot write (the checkpoint )?{out}/", line)
+    assert "File too large. Repeat the command to go on" in line
+    assert "Traceback" not in error
+
+
+KILLS = [kill_at_any_time, kill_between_checkpoints]
+# `damage_checkpoint` sends a signal first. Only Linux has prlimit.
+ONE_AFTER_THE_OTHER = [
+    *KILLS,
+    damage_checkpoint,
+    *([fill_disk] if sys.platform == "linux" else []),
+]
+ALONE = [
+    *ONE_AFTER_THE_OTHER,
+    send_signal,
+    partial(send_signal, number=signal.SIGINT),
+]
+
+
+@pytest.mark.parametrize(
+    "command, interruptions",
+    exhaustive_but(
+        [
+            *((name, ONE_AFTER_THE_OTHER) for name in COMMANDS),
+            *((name, [interruption]) for name in COMMANDS for interruption in ALONE),
+            *((name, KILLS * 10) for name in COMMANDS),
+        ],
+        # Both commands save and stop by the same code, so every run needs the faster.
+        [("temporal-order-6a", ONE_AFTER_THE_OTHER)],
+    ),
+    indirect=["command"],
+)
+def test_interrupted_run_equals_an_uninterrupted_one(interruptions, command, tmp_path):
+    for interrupt in interruptions:
+        interrupt(command, tmp_path)
+        if (tmp_path / RESULT).exists():
+            # It had already finished.
+            command.assert_equals_whole(tmp_path)
+            shutil.rmtree(tmp_path)
     command.finish(tmp_path)
     command.assert_equals_whole(tmp_path)
 
@@ -182,8 +212,19 @@ def catches(process, number):
     sys.platform != "linux",
     reason="reads the handlers of a process from /proc, which only Linux has",
 )
-@each_signal(signal.SIGINT)
-@pytest.mark.parametrize("share", exhaustive_but([(0.0,), (0.2,), (0.4,)], [(0.2,)]))
+@pytest.mark.parametrize(
+    "command, number, share",
+    exhaustive_but(
+        [
+            (name, number, share)
+            for name in COMMANDS
+            for number in (signal.SIGINT, signal.SIGTERM)
+            for share in (0.0, 0.2, 0.4)
+        ],
+        [("temporal-order-6a", signal.SIGINT, 0.2)],
+    ),
+    indirect=["command"],
+)
 def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     process = command.start(tmp_path, "-m", "experiments")
     # Python has a handler for SIGINT from its start, but none for SIGTERM.
@@ -197,38 +238,6 @@ def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     assert "interrupted" in error.splitlines()[-1] and "Traceback" not in error
 
 
-@each_command(("temporal-order-6a",))
-def test_damaged_checkpoint_of_a_run_is_named(command, tmp_path):
-    process = command.start_and_train(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-    steps = saved_steps(tmp_path / CHECKPOINTS)
-    assert len(steps) == 2
-    path = tmp_path / CHECKPOINTS / str(steps[-1]) / "default" / "_METADATA"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    first, *_ = command.finish(tmp_path).splitlines()
-    assert first.startswith(f"warning: {path} is damaged: its checksum differs. ")
-    command.assert_equals_whole(tmp_path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
-@each_command(("temporal-order-6a",))
-def test_full_disk_is_one_line_and_loses_nothing(command, tmp_path):
-    import resource
-
-    process = command.start_and_train(tmp_path)
-    # No file can grow any more: the error of a full disk but for its number.
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
-    _, error = process.communicate()
-    assert process.returncode == 2
-    *_, line = [line for line in error.splitlines() if "sequences" not in line]
-    assert re.match(f"error: cannot write (the checkpoint )?{tmp_path}/", line)
-    assert "File too large. Repeat the command to go on" in line
-    assert "Traceback" not in error
-    command.finish(tmp_path)
-    command.assert_equals_whole(tmp_path)
-
-
 # Root may write everywhere, unless it gives that power up.
 WITHOUT_POWER = """
 import ctypes, os, sys
@@ -238,10 +247,13 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 """
 
 
-@each_command(
-    ("temporal-order-6a", True),
-    others=[(False,), (True,)],
-    names="command, is_new",
+@pytest.mark.parametrize(
+    "command, is_new",
+    exhaustive_but(
+        [(name, is_new) for name in COMMANDS for is_new in (False, True)],
+        [("temporal-order-6a", True)],
+    ),
+    indirect=["command"],
 )
 def test_folder_without_write_permission_is_one_line(is_new, command, tmp_path):
     out = tmp_path / "run"

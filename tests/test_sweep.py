@@ -56,30 +56,24 @@ def test_row_may_be_a_path(tmp_path):
     ]
 
 
-def test_run_all_skips_finished_runs(tmp_path, capsys):
+def test_run_all_names_failed_runs_and_skips_finished_ones(tmp_path, capsys):
     shutil.copy(config_path(SIX_A), tmp_path / "mine.toml")
-    assert main(["run-all", "mine.toml:full-gradient", SIX_A, *SHORT]) == 0
-    first = capsys.readouterr().out
-    assert first.startswith("0 of 2 runs already finished")
-    for name in (SIX_A, "mine-full-gradient"):
-        result = json.loads(Path(f"runs/{name}-seed0/result.json").read_text())
-        assert len(result["trials"]) == 2
-        assert f"{name}-seed0: 0 of 2 trials" in first
-
-    assert main(["run-all", SIX_A, *SHORT]) == 0
-    assert capsys.readouterr().out.startswith("1 of 1 runs already finished")
-    assert main(["run-all", SIX_A, *SHORT, "--learning.rate", "0.4"]) == 2
-    assert "or have a run with the same options" in capsys.readouterr().err
-
-
-def test_run_that_fails_is_named(capsys):
     Path(f"runs/{SIX_A}-seed0").mkdir(parents=True)
     Path(f"runs/{SIX_A}-seed0/notes.txt").write_text("mine")
-    assert main(["run-all", SIX_A, *SHORT]) == 2
+    mine, name = "mine.toml:full-gradient", "mine-full-gradient-seed0"
+    assert main(["run-all", mine, SIX_A, *SHORT]) == 2
     output = capsys.readouterr()
+    assert output.out.startswith("0 of 2 runs already finished")
+    assert len(json.loads(Path(f"runs/{name}/result.json").read_text())["trials"]) == 2
+    assert f"{name}: 0 of 2 trials" in output.out
     assert f"{SIX_A}-seed0: failed, see runs/{SIX_A}-seed0.log" in output.out
     assert output.err == "error: some runs failed; see their .log files.\n"
     assert "is not empty" in Path(f"runs/{SIX_A}-seed0.log").read_text()
+
+    assert main(["run-all", mine, *SHORT]) == 0
+    assert capsys.readouterr().out.startswith("1 of 1 runs already finished")
+    assert main(["run-all", mine, *SHORT, "--learning.rate", "0.4"]) == 2
+    assert "or have a run with the same options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
