@@ -252,6 +252,11 @@ CALLS = {
         ValueError,
         r"GRUCell got the carry real\(2, 4\) and returned complex\(2, 4\)",
     ),
+    "complex inputs of an LRU": (
+        lambda: rnncells.RNN(rnncells.LRUCell(4)).init(KEY, X + 0j),
+        TypeError,
+        "The inputs and `dtype` of LRUCell must be real, got complex64",
+    ),
     "carry without batch in a cell of Flax": (
         lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),
         ValueError,
