@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import atexit
+import collections
 import itertools
 import os
 import pathlib
@@ -61,6 +62,16 @@ ANY_JAX = [
 ]
 
 
+# CI runs two rows of each test on the oldest JAX, but all rows on several devices, of
+# what reads jaxprs, and of comparisons with libraries that need the oldest Python.
+ROWS_ON_OLDEST_JAX = 2
+ALL_ROWS_ON_OLDEST_JAX = [
+    *("test_any_cell", "test_engine", "test_generated_cells", "test_model_axis"),
+    *("test_backward_graph", "test_files", "test_initializers", "test_interop"),
+    *("test_published_code", "test_pytorch", "test_reference"),
+]
+
+
 # The number of CPU devices in tests that are marked `several_devices`.
 SEVERAL_DEVICES = 8
 
@@ -70,14 +81,22 @@ def pytest_collection_modifyitems(items):
 
     Sorts tests on several devices first: each switch clears all compiled programs.
     """
+    rows = collections.Counter()
     for item in items:
-        name = item.path.stem
         # Examples of docstrings show what other tests run.
         is_example = isinstance(item, pytest.DoctestItem)
-        if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
-            item.add_marker("any_jax")
         if is_example and "make_mesh" in item.dtest.docstring:
             item.add_marker("several_devices")
+        name = item.path.stem
+        if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
+            item.add_marker("any_jax")
+        markers = {marker.name for marker in item.iter_markers()}
+        if not markers & {"any_jax", "exhaustive", "several_devices"}:
+            test = item.nodeid.partition("[")[0]
+            rows[test] += 1
+            is_further = rows[test] > ROWS_ON_OLDEST_JAX
+            if is_further and name not in ALL_ROWS_ON_OLDEST_JAX:
+                item.add_marker("any_jax")
     items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
 
 
