@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, random_like, random_params
+from cases import assert_close, jit_apply, random_like, random_params
 from covering import exhaustive_but
 from sequences import LENGTHS, RESETS, ROWS, STEPS
 
@@ -217,7 +217,8 @@ CELLS = {
 # Cells that differ little from others.
 ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
 ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
-ALIKE |= {"flax.GRUCell"}
+ALIKE |= {"flax.GRUCell", "flax.OptimizedLSTMCell"}
+WAYS = {"seq_lengths": LENGTHS, "resets": RESETS}
 each_cell = pytest.mark.parametrize(
     "name",
     exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),
@@ -233,22 +234,32 @@ def setting(name, rng):
     return rnn, params, x
 
 
-def gradient(rnn, params, x):
+def gradient(rnn, params, x, **options):
     def loss(params, x):
-        y = rnn.apply(params, x, seq_lengths=jnp.asarray(LENGTHS), resets=RESETS)
+        y = rnn.apply(params, x, **options)
         return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in jax.tree.leaves(y))
 
     return jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
 
 
-@each_cell
-def test_any_cell_equals_the_plain_loop(name, rng, float64):
+def assert_equals_the_plain_loop(name, rng, **ways):
     rnn, params, x = setting(name, rng)
     plain = rnn.clone(implementation="scan")
     # `memory` raises unless the fast loop runs.
     fast = rnn.clone(memory="recompute", projection=rnncells.Chunk(3))
-    actual, expected = (gradient(layer, params, x) for layer in (fast, plain))
+    actual, expected = (gradient(layer, params, x, **ways) for layer in (fast, plain))
     assert_close(actual, expected, rtol=1e-11, atol=1e-11)
+
+
+@each_cell
+def test_any_cell_equals_the_plain_loop(name, rng, float64):
+    assert_equals_the_plain_loop(name, rng, **(WAYS if "flax" in name else {}))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", [name for name in CELLS if "flax" not in name])
+def test_lengths_and_resets_of_any_cell_equal_the_plain_loop(name, rng, float64):
+    assert_equals_the_plain_loop(name, rng, **WAYS)
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -277,7 +288,7 @@ def test_product_of_vectors_equals_the_plain_loop(rng, float64):
     params = random_params(rng, plain, x)
     fast = plain.clone(implementation="auto")
     actual, expected = (
-        jax.value_and_grad(lambda p, layer: layer.apply(p, x).sum())(params, layer)
+        jax.jit(jax.value_and_grad(lambda p, f=layer: f.apply(p, x).sum()))(params)
         for layer in (fast, plain)
     )
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
@@ -299,7 +310,7 @@ def test_gradient_that_reads_no_residuals_equals_the_plain_loop(memory, rng, flo
     options = {"memory": memory, "projection": rnncells.Chunk(3)}
     fast = plain.clone(implementation="auto", **options)
     actual, expected = (
-        jax.grad(lambda p, layer: jnp.sum(layer.apply(p, x)[0] ** 2))(params, layer)
+        jax.jit(jax.grad(lambda p, f=layer: jnp.sum(f.apply(p, x)[0] ** 2)))(params)
         for layer in (fast, plain)
     )
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
@@ -324,11 +335,12 @@ def test_step_is_traced_once_forward_and_once_for_a_gradient(rng):
 
 def test_cells_of_flax_are_saved_and_streamed_as_before(rng, float64):
     rnn, params, x = setting("flax.GRUCell", rng)
-    assert_close(nn.RNN(rnn.cell).apply(params, x), rnn.apply(params, x))
-    carry = None
+    expected = jit_apply(rnn, params, x)
+    assert_close(jit_apply(nn.RNN(rnn.cell), params, x), expected)
+    step, carry = jax.jit(partial(rnn.apply, method="step")), None
     for t in range(STEPS):
-        carry, y_t = rnn.apply(params, carry, x[:, t], method="step")
-    np.testing.assert_allclose(y_t, rnn.apply(params, x)[:, -1], rtol=1e-12)
+        carry, y_t = step(params, carry, x[:, t])
+    np.testing.assert_allclose(y_t, expected[:, -1], rtol=1e-12)
 
 
 def test_deprecated_ways_to_add_to_a_product_warn_and_are_right(rng, float64):

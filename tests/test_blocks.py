@@ -1,5 +1,6 @@
 """Residual blocks and their convolution, against loops and the equations of papers."""
 
+import itertools
 from functools import partial
 
 import flax.linen as nn
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import BATCH, TIME, assert_close, random_like, random_params
+from covering import exhaustive_but
 from equations import affine, arrays, in_blocks, sigmoid
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
 
@@ -42,8 +44,9 @@ def test_convolution_equals_flax(rng, float64):
         return jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(apply(p, x))), (0, 1))
 
     rnn = rnncells.RNN(cell)
-    found = loss(lambda p, x: rnn.apply({"params": {"cell": p}}, x))(params, x)
-    expected = loss(lambda p, x: conv.apply({"params": p}, x))(params, x)
+    found = loss(lambda p, x: rnn.apply({"params": {"cell": p}}, x))
+    expected = loss(lambda p, x: conv.apply({"params": p}, x))
+    found, expected = (jax.jit(of)(params, x) for of in (found, expected))
     assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -56,8 +59,15 @@ def select(rows, where_true, where_false):
     return jax.tree.map(of_leaf, where_true, where_false)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_block_equals_its_steps(name, rng, float64):
+@pytest.mark.parametrize(
+    "name, has_gradient",
+    exhaustive_but(
+        [*itertools.product(BLOCKS, [False, True])],
+        # The loops of their cells are differentiated in other tests as well.
+        [("mlstm", False), ("slstm", False), ("griffin", True)],
+    ),
+)
+def test_block_equals_its_steps(name, has_gradient, rng, float64):
     """With lengths, masks, resets and an initial carry; values and gradients."""
     block = BLOCKS[name]
     x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES)))
@@ -100,7 +110,7 @@ def test_block_equals_its_steps(name, rng, float64):
         return sum(jnp.sum(jnp.sin((k + 1) * y)) for k, y in enumerate(leaves)), leaves
 
     gradient = jax.value_and_grad(outcome, (1, 2, 3, 4), has_aux=True)
-    run = jax.jit(gradient, static_argnums=0)
+    run = jax.jit(gradient if has_gradient else outcome, static_argnums=0)
     spoiled = jnp.where(valid[..., None], x, jnp.nan)
     found = run(at_once, params, spoiled, carry, fresh)
     expected = run(by_step, params, x, carry, fresh)
@@ -159,7 +169,7 @@ def test_time_major_and_stack(rng):
 def test_half_precision(rng):
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
     for kind in (rnncells.XLSTMBlock, rnncells.GriffinBlock):
-        params = jax.jit(kind(8).init)(jax.random.key(0), x)
+        params = random_params(rng, kind(8), x, scale=0.3)
         y = jax.jit(kind(8, dtype=jnp.bfloat16).apply)(params, x)
         expected = jax.jit(kind(8).apply)(params, x)
         np.testing.assert_allclose(y, expected, atol=0.1)

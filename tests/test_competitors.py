@@ -1,6 +1,7 @@
 """RTRL, BPTT and Elman nets against NumPy loops of their equations, and gradients."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.paper1997.learners.competitor import CompetitorLearner
-from experiments.paper1997.training.trainer import Trainer
+from experiments.paper1997.tasks import TASKS
+from experiments.paper1997.training.trainer import Trainer, learner_of
 from experiments.settings.config import PER_GUESS
 from experiments.settings.reading import config_path, paper_names, read_config, readings
 
@@ -29,12 +31,16 @@ def setting(name, reading, method):
     competitor = dataclasses.replace(config.competitor, method=method, units=2)
     learning = dataclasses.replace(config.learning, rate=RATE)
     config = dataclasses.replace(config, competitor=competitor, learning=learning)
-    trainer, keys = Trainer(config), jax.random.split(jax.random.key(3), TRIALS)
-    w = jax.vmap(trainer.learner.init, out_axes=-1)(keys)
+    learner, sample = learner_of(config), TASKS[config.task.name].sample
+
+    @jax.jit
+    @partial(jax.vmap, out_axes=-1)
+    def draw(key):
+        return learner.init(key), sample(config.task, key)
+
+    w, sequence = jax.device_get(draw(jax.random.split(jax.random.key(3), TRIALS)))
     # Weights of the size of trained ones.
-    w = jax.tree.map(lambda leaf: 6 * leaf, w)
-    sequence = jax.vmap(trainer.sample, out_axes=-1)(jnp.arange(TRIALS), keys)
-    return trainer.learner, w, sequence
+    return learner, jax.tree.map(lambda leaf: 6 * leaf, w), sequence
 
 
 def f(net):
@@ -111,7 +117,8 @@ def test_bptt_is_gradient_descent(float64):
         return 0.5 * jnp.sum((jax.nn.one_hot(alone.target, learner.outputs) - y) ** 2)
 
     new, _ = jax.jit(learner.learn)(w, sequence)
-    expected = jax.tree.map(lambda w, g: w - RATE * g, one, jax.grad(error)(one))
+    gradient = jax.jit(jax.grad(error))(one)
+    expected = jax.tree.map(lambda w, g: w - RATE * g, one, gradient)
     for ours, theirs in zip(new, expected, strict=True):
         np.testing.assert_allclose(ours[..., 0], theirs, rtol=1e-11)
 
@@ -127,7 +134,7 @@ def test_bptt_is_gradient_descent(float64):
 )
 def test_numbers_of_weights_are_those_of_the_paper(name, reading):
     config = read_config(config_path(name), reading)
-    learner = Trainer(config).learner
+    learner = learner_of(config)
     w = jax.eval_shape(jax.vmap(learner.init, out_axes=-1), jax.random.split(KEY, 2))
     assert learner.count(w) == config.paper.weights
     assert config.competitor.published and config.competitor.method in reading
@@ -138,9 +145,11 @@ def test_a_guess_stays_while_a_batch_is_right():
     trainer = Trainer(dataclasses.replace(config, trials=40))
     learner, w = trainer.learner, trainer.init().weights
     keys = jax.random.split(KEY, PER_GUESS)
-    drawn = jax.vmap(lambda key: trainer.sample(0, key), out_axes=-1)(keys)
-    many = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40, -1), drawn)
-    new, y = jax.jit(learner.learn)(w, many)
+    draw = jax.jit(jax.vmap(lambda key: trainer.sample(0, key), out_axes=-1))
+    w, drawn = jax.device_get((w, draw(keys)))
+    many = jax.tree.map(lambda leaf: np.stack([leaf] * 40, -1), drawn)
+    learn = jax.jit(learner.learn)
+    new, y = jax.device_get(learn(w, many))
 
     x, units = np.asarray(drawn.inputs), np.asarray(w.units, float)
     a, expected = (
@@ -157,7 +166,7 @@ def test_a_guess_stays_while_a_batch_is_right():
     wrong = (np.abs(y[0] - drawn.truth.T) >= config.stopping.tolerance).sum(0)
     stays = (np.asarray(new.units) == np.asarray(w.units)).all((0, 1))
     assert np.array_equal(stays, wrong <= 5)
-    right, _ = jax.jit(learner.learn)(w, many._replace(truth=y))
+    right, _ = learn(w, many._replace(truth=y))
     assert np.array_equal(right.units, w.units)
     assert (np.asarray(w.units)[-1, 0] == 0).all() and np.abs(w.units).max() > 90
 

@@ -1,6 +1,7 @@
 """Named values, their cotangents, Jacobians and statistics, against NumPy and loops."""
 
 import cProfile
+import itertools
 import sys
 from functools import partial
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from covering import exhaustive_but
 
 import rnncells
 from rnncells import diagnostics
@@ -112,7 +114,7 @@ def made(layer, seed=0):
     """Returns variables with random biases, and inputs, in float64."""
     random = np.random.RandomState(seed)
     x = random.randn(BATCH, TIME, INPUTS)
-    params = layer.init(jax.random.key(0), x)
+    params = jax.eval_shape(layer.init, jax.random.key(0), x)
     return jax.tree.map(lambda leaf: random.randn(*leaf.shape) / 2, params), x
 
 
@@ -179,9 +181,13 @@ def last_steps_reversed(resets):
     return np.concatenate([resets[:, 1:], np.zeros((BATCH, 1), bool)], 1)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("time_major", [False, True])
-def test_values_stand_at_the_steps_of_the_inputs(reverse, time_major):
+@pytest.mark.parametrize(
+    "time_major, reverse",
+    exhaustive_but(
+        [*itertools.product([False, True], repeat=2)], [(False, False), (True, True)]
+    ),
+)
+def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
     variables, x = made(LSTM_RNN)
     arrays = {"mask": MASK, "resets": RESETS}
     inputs = x
@@ -221,20 +227,20 @@ def test_values_stand_at_the_steps_of_the_inputs(reverse, time_major):
 
 
 def test_layers_in_layers_have_paths():
-    cell = partial(rnncells.LSTMCell, FEATURES, param_dtype=float)
-    both = rnncells.Bidirectional(LSTM_RNN, rnncells.RNN(cell()))
+    cell = partial(rnncells.SimpleCell, FEATURES, param_dtype=float)
+    both = rnncells.Bidirectional(rnncells.RNN(cell()), rnncells.RNN(cell()))
     stack = rnncells.Stack(
-        [both, rnncells.LSTM(FEATURES, num_layers=2, param_dtype=float)]
+        [both, rnncells.ElmanRNN(FEATURES, num_layers=2, param_dtype=float)]
     )
     variables, x = made(stack)
     found = jax.jit(partial(diagnostics.record, stack))(variables, x)
-    carry, weights = zeros_like_carry(LSTM_RNN, x), variables["params"]
+    carry, weights = np.zeros((BATCH, FEATURES)), variables["params"]
     below = weights["layers_0"]
-    forward = by_hand(lstm, below["forward_rnn"]["cell"], carry, x)
-    backward = by_hand(lstm, below["backward_rnn"]["cell"], carry, x, reverse=True)
+    forward = by_hand(simple, below["forward_rnn"]["cell"], carry, x)
+    backward = by_hand(simple, below["backward_rnn"]["cell"], carry, x, reverse=True)
     merged = np.concatenate([forward["h"], backward["h"]], -1)
-    first = by_hand(lstm, weights["layers_1"]["layers_0"]["cell"], carry, merged)
-    second = by_hand(lstm, weights["layers_1"]["layers_1"]["cell"], carry, first["h"])
+    first = by_hand(simple, weights["layers_1"]["layers_0"]["cell"], carry, merged)
+    second = by_hand(simple, weights["layers_1"]["layers_1"]["cell"], carry, first["h"])
     expected = {
         "layers_0/forward_rnn": forward,
         "layers_0/backward_rnn": backward,
@@ -257,48 +263,45 @@ class Twice(nn.Module):
 
 def test_each_call_of_one_layer_is_recorded():
     variables, x = made(Twice())
-    found = diagnostics.record(Twice(), variables, x)
+    found = jax.jit(partial(diagnostics.record, Twice()))(variables, x)
     assert set(found) == {"rnn", "rnn#1"}
     weights, carry = variables["params"]["GRUCell_0"], np.zeros((BATCH, FEATURES))
     check(found["rnn#1"], by_hand(gru, weights, carry, -x))
-    gradients = diagnostics.cotangents(jnp.sum, Twice(), variables, x)
+    cotangents = partial(diagnostics.cotangents, jnp.sum, Twice())
+    gradients = jax.jit(cotangents)(variables, x)
     # At the last step, only the output depends on the carry.
     np.testing.assert_array_equal(gradients["rnn"].carry[:, -1], 1)
     np.testing.assert_array_equal(gradients["rnn#1"].carry[:, -1], -1)
 
 
 def tapped_lstm(w, x, taps):
-    """Returns the outputs of a masked LSTM whose values have taps, in a Python loop."""
-    c = h = jnp.zeros((BATCH, FEATURES))
-    outputs = []
-    for t in range(TIME):
-        tap = {name: of_name[:, t] for name, of_name in taps.items()}
-        a = (
-            jnp.concatenate(
-                [
-                    x[:, t] @ w[f"i{k}"]["kernel"]
-                    + h @ w[f"h{k}"]["kernel"]
-                    + w[f"h{k}"]["bias"]
-                    for k in "ifgo"
-                ],
-                -1,
-            )
-            + tap["a"]
+    """Returns the outputs of a masked LSTM whose values have taps, in a plain loop."""
+
+    def step(carry, at):
+        (c, h), (x, tap, is_valid) = carry, at
+        a = jnp.concatenate(
+            [
+                x @ w[f"i{k}"]["kernel"] + h @ w[f"h{k}"]["kernel"] + w[f"h{k}"]["bias"]
+                for k in "ifgo"
+            ],
+            -1,
         )
-        i, f, g, o = jnp.split(a, 4, -1)
+        i, f, g, o = jnp.split(a + tap["a"], 4, -1)
         i, f = nn.sigmoid(i) + tap["i"], nn.sigmoid(f) + tap["f"]
         g, o = jnp.tanh(g) + tap["g"], nn.sigmoid(o) + tap["o"]
         new_c = f * c + i * g + tap["c"]
         new_h = o * jnp.tanh(new_c) + tap["h"]
-        outputs.append(new_h)
-        c = jnp.where(VALID[:, t, None], new_c, c)
-        h = jnp.where(VALID[:, t, None], new_h, h)
-    return jnp.stack(outputs, 1)
+        kept = is_valid[:, None]
+        return (jnp.where(kept, new_c, c), jnp.where(kept, new_h, h)), new_h
+
+    start = (jnp.zeros((BATCH, FEATURES)),) * 2
+    steps = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (x, taps, VALID))
+    return jax.lax.scan(step, start, steps)[1].swapaxes(0, 1)
 
 
 def test_cotangents_equal_the_gradient_of_a_loop():
     variables, x = made(LSTM_RNN)
-    weights = jnp.asarray(np.random.RandomState(1).randn(BATCH, TIME, FEATURES))
+    weights = np.random.RandomState(1).randn(BATCH, TIME, FEATURES)
 
     def loss(outputs):
         return jnp.sum(jnp.where(VALID[..., None], weights * outputs**2, 0))
@@ -306,10 +309,12 @@ def test_cotangents_equal_the_gradient_of_a_loop():
     found = jax.jit(partial(diagnostics.cotangents, loss, LSTM_RNN))(
         variables, x, seq_lengths=LENGTHS, mask=MASK
     )[""]
-    taps = jax.tree.map(jnp.zeros_like, found.values)
-    expected = jax.grad(
+    found = jax.device_get(found)
+    gradient = jax.grad(
         lambda taps: loss(tapped_lstm(variables["params"]["cell"], x, taps))
-    )(taps)
+    )
+    taps = jax.tree.map(np.zeros_like, found.values)
+    expected = jax.device_get(jax.jit(gradient)(taps))
     assert set(found.values) == set("aifgoch")
     for name, value in expected.items():
         np.testing.assert_allclose(found.values[name], value, 0, 1e-12, err_msg=name)
@@ -329,7 +334,8 @@ def test_cotangents_of_a_reversed_layer_stand_at_the_steps_of_the_inputs():
         return jnp.sum(outputs[:, at])
 
     options = {"reverse": True, "keep_order": True}
-    found = diagnostics.cotangents(loss, LSTM_RNN, variables, x, **options)[""]
+    cotangents = partial(diagnostics.cotangents, loss, LSTM_RNN, **options)
+    found = jax.device_get(jax.jit(cotangents)(variables, x)[""])
     reached = np.abs(found.values["o"]).max((0, 2)) > 0
     np.testing.assert_array_equal(reached, np.arange(TIME) >= at)
     np.testing.assert_array_equal(found.carry[1][:, at], 1)
@@ -355,7 +361,8 @@ class CountingCell(nn.RNNCellBase):
 def test_carries_can_have_integers_and_constants():
     rnn = rnncells.RNN(CountingCell())
     x = np.ones((BATCH, TIME, INPUTS))
-    found = diagnostics.record(rnn, {}, x, jacobians=True)[""]
+    record = partial(diagnostics.record, rnn, jacobians=True)
+    found = jax.device_get(jax.jit(record)({}, x)[""])
     np.testing.assert_array_equal(found.values["count"][0], np.arange(1, TIME + 1))
     np.testing.assert_array_equal(found.carry[1], 2.0)
     expected = np.eye(2 * INPUTS)  # of (scale, h)
@@ -367,7 +374,7 @@ def test_carries_can_have_integers_and_constants():
         return jnp.sum(outputs[:, -1])
 
     gradients = diagnostics.cotangents(loss, rnn, {}, x)[""]
-    count, scale, h = gradients.carry
+    count, scale, h = jax.device_get(gradients.carry)
     assert count.shape == (BATCH, TIME) and not count.any()
     np.testing.assert_array_equal(h[0, :, 0], 2.0 ** np.arange(TIME)[::-1])
     # By the scale after step t, h_t being fixed: all later steps read it.
@@ -386,12 +393,14 @@ def test_gradients_of_the_carry_equal_those_of_a_loop(reverse):
     rnn = rnncells.RNN(rnncells.GRUCell(FEATURES, param_dtype=float), reverse=reverse)
     variables, x = made(rnn)
     weights = {"params": variables["params"]["cell"]}
-    found = diagnostics.record(rnn, variables, x, jacobians=True)[""]
+    record = partial(diagnostics.record, rnn, jacobians=True)
+    found = jax.device_get(jax.jit(record)(variables, x)[""])
     steps = list(range(TIME))[::-1] if reverse else list(range(TIME))
+    step = jax.jit(lambda carry, x: rnn.cell.apply(weights, carry, x)[0])
 
     def final(carry, after):
         for t in steps[after + 1 :]:
-            carry, _ = rnn.cell.apply(weights, carry, x[0, t])
+            carry = step(carry, x[0, t])
         return carry
 
     spectral = diagnostics.carry_gradients(found.jacobians, reverse=reverse)
@@ -400,7 +409,6 @@ def test_gradients_of_the_carry_equal_those_of_a_loop(reverse):
     )
     for after, t in enumerate(steps):
         by_loop = jax.jacobian(final)(found.carry[0, t], after)
-        by_step = jax.jacobian(final)(found.carry[0, t], TIME - 2)
         for norms, order in ((spectral, 2), (frobenius, "fro")):
             expected = np.linalg.norm(by_loop, order)
             np.testing.assert_allclose(norms[0, t], expected, 1e-12)
@@ -517,7 +525,7 @@ def test_cells_in_cells_have_paths():
     ]
     rnn = rnncells.RNN(rnncells.StackedCell(cells))
     variables, x = made(rnn)
-    found = diagnostics.record(rnn, variables, x)[""].values
+    found = jax.jit(partial(diagnostics.record, rnn))(variables, x)[""].values
     assert {"layers_0/cell/r", "layers_0/cell/n", "layers_1/a"} <= set(found)
     assert not any(name.startswith("layers_2") for name in found)
 
@@ -532,14 +540,14 @@ class RandomTwice(nn.Module):
 
 
 def test_random_cells_draw_the_same_masks():
-    cell = rnncells.ZoneoutCell(rnncells.LSTMCell(FEATURES, param_dtype=float), 0.5)
+    cell = rnncells.ZoneoutCell(rnncells.SimpleCell(FEATURES, param_dtype=float), 0.5)
     variables, x = made(RandomTwice(rnncells.RNN(cell.clone(deterministic=True))))
     rnn = rnncells.RNN(cell.clone(deterministic=False))
     rngs = {name: jax.random.key(3) for name in rnn.rng_streams if name != "params"}
     model = RandomTwice(rnn)
-    carries = model.apply(variables, x, rngs=rngs)
-    assert not np.array_equal(carries[0][1], carries[1][1])
-    found = diagnostics.record(model, variables, x, rngs=rngs)
+    carries = jax.jit(model.apply)(variables, x, rngs=rngs)
+    assert not np.array_equal(*carries)
+    found = jax.jit(partial(diagnostics.record, model))(variables, x, rngs=rngs)
     for path, expected in zip(("rnn", "rnn#1"), carries, strict=True):
         jax.tree.map(np.testing.assert_allclose, found[path].carry, expected)
 

@@ -114,6 +114,13 @@ LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
 LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
 LIKE_OTHERS |= {"flax.GRUCell", "LSTM2000Cell", "GRUCell", "ConvGRUCell"}
 LIKE_OTHERS |= {"flax.OptimizedLSTMCell", "PeepholeLSTMCell", "SimpleCell"}
+LIKE_OTHERS |= {f"{OWN}-wide"}
+
+
+def is_like_others(name, way):
+    return name in LIKE_OTHERS or (name == OWN and way != "chunks")
+
+
 # Of one step, where it is not 15.
 MOST_OPERATIONS = {
     "SimpleCell": 8,
@@ -197,7 +204,7 @@ def build(name, way):
     params=[
         pytest.param((name, way), marks=marks, id=f"{name}-{way}")
         for name, way in PROGRAMS
-        for marks in ([] if name not in LIKE_OTHERS else [pytest.mark.exhaustive],)
+        for marks in ([pytest.mark.exhaustive] if is_like_others(name, way) else [],)
     ],
 )
 def built(request):
@@ -269,7 +276,7 @@ def test_plain_loop_forms_weight_gradients_in_each_step(name):
 
 
 # Sharded programs that every run compiles.
-FEW = [("LSTMCell", "chunks"), ("ConvLSTMCell-2d", "whole"), (OWN, "chunks")]
+FEW = [("LSTMCell", "chunks"), ("ConvLSTMCell-2d", "whole")]
 
 
 class Parallel(NamedTuple):

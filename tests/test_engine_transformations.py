@@ -1,5 +1,6 @@
 """The fast loop within `vmap`, on meshes, and with functions that JAX cannot vmap."""
 
+import itertools
 from functools import partial
 
 import flax.linen as nn
@@ -8,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close, random_like
+from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from test_engine_corners import EXACT, FEATURES, ROWS, STEPS, OwnCell
 
 import rnncells
 
-MAPPED = 3
+MAPPED, MAPPED_ARGUMENTS = 3, ["params", "inputs", "carry"]
 
 
 class OpenCell(OwnCell):
@@ -100,10 +102,20 @@ def in_both_loops(rnn, program):
     ]
 
 
-@pytest.mark.parametrize("result", ["return_carry", "return_all_carries"])
-@pytest.mark.parametrize("mapped", range(3), ids=["params", "inputs", "carry"])
+@pytest.mark.parametrize(
+    "mapped, result",
+    exhaustive_but(
+        [*itertools.product(MAPPED_ARGUMENTS, ["return_carry", "return_all_carries"])],
+        [
+            ("params", "return_carry"),
+            ("inputs", "return_all_carries"),
+            ("carry", "return_carry"),
+        ],
+    ),
+)
 def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
     rnn, *at = made(rng, OpenCell, 2)
+    mapped = MAPPED_ARGUMENTS.index(mapped)
     times = 1 + jnp.arange(MAPPED)
     at[mapped] = jax.tree.map(lambda leaf: jnp.multiply.outer(times, leaf), at[mapped])
     axes = [0 if k == mapped else None for k in range(3)]

@@ -74,7 +74,11 @@ def assert_same(ours, theirs):
     assert_close(ours, theirs, rtol=2e-5, atol=2e-6 * largest)
 
 
-@each_cell(FLAX_CELLS, always=FLAX_CELLS)
+# Other variants have the parameters and carries of one of these.
+@each_cell(
+    FLAX_CELLS,
+    always=[n for n in FLAX_CELLS if n in CELLS] + ["ConvLSTMCell-1d"],
+)
 def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
     case = FLAX_CELLS[name]
     inits = INITIALIZERS.get(case.name, ("kernel_init", "bias_init", "carry_init"))
@@ -97,7 +101,15 @@ def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
             for dtype in (None, "bfloat16")
             if name in CELLS or dtype is None
         ],
-        [(name, None) for name in FLAX_CELLS] + [("SimpleCell", "bfloat16")],
+        # The sequences below have the steps of all other cells, with their gradients,
+        # and test_conv.py has the steps of all images and paddings.
+        [
+            *(("SimpleCell-residual", None), ("SimpleCell", "bfloat16")),
+            *(("OptimizedLSTMCell", None), ("LSTMCell-activations", None)),
+            *(("GRUCell-activations", None), ("MGUCell-no-reset-gate", None)),
+            *(("ConvLSTMCell-1d", None), ("ConvLSTMCell-no-bias", None)),
+            ("ConvLSTMCell-circular", None),
+        ],
     ),
 )
 def test_step_and_gradients_are_equal(name, dtype, rng):
@@ -146,8 +158,8 @@ def sequence(case, options, module, cell, carry, inputs):
             for name in FLAX_CELLS
             for option in RNN_OPTIONS
             if (
-                name == "LSTMCell"
-                and option not in ("reverse", "keep_order", "lengths")
+                name == "SimpleCell"
+                and option not in ("time_major", "reverse", "keep_order", "lengths")
             )
             or (option == "all" and name in DISTINCT)
         ],
@@ -190,7 +202,7 @@ class Model(nn.Module):
     def __call__(self, x):
         lib = self.module
         x = lib.RNN(lib.LSTMCell(4), name="encoder")(x)
-        x = lib.Bidirectional(lib.RNN(lib.GRUCell(3)), lib.RNN(lib.GRUCell(3)))(x)
+        x = lib.Bidirectional(lib.RNN(lib.SimpleCell(3)), lib.RNN(lib.SimpleCell(3)))(x)
         x = nn.RNN(lib.OptimizedLSTMCell(5, name="named"))(x)
         x = lib.RNN(nn.remat(lib.SimpleCell)(2))(x)
         carry = lib.GRUCell(3, parent=None).initialize_carry(
@@ -209,39 +221,39 @@ def test_models_have_the_tree_and_the_values_of_flax(rng, key):
 
 
 @pytest.mark.parametrize(
-    "lengths, time_major",
+    "lengths, time_major, merge",
     exhaustive_but(
-        [*itertools.product([None, (2, 5)], [False, True])],
-        [(None, True), ((2, 5), False)],
+        [*itertools.product([None, (2, 5)], [False, True], ["default", "subtract"])],
+        [(None, True, "subtract"), ((2, 5), False, "default")],
     ),
 )
-def test_bidirectional_is_equal(lengths, time_major, rng, key):
+def test_bidirectional_is_equal(lengths, time_major, merge, rng, key):
     lengths = None if lengths is None else jnp.array(lengths)
     inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 3)), jnp.float32)
     if time_major:
         inputs = jnp.swapaxes(inputs, 0, 1)
 
-    def both(module, **options):
+    def both(module):
+        options = {} if merge == "default" else {"merge_fn": jnp.subtract}
         options |= {"return_carry": True, "time_major": time_major}
-        rnns = module.RNN(module.LSTMCell(4)), module.RNN(module.LSTMCell(4))
+        rnns = module.RNN(module.SimpleCell(4)), module.RNN(module.SimpleCell(4))
         return module.Bidirectional(*rnns, **options)
 
-    for options in ({}, {"merge_fn": jnp.subtract}):
-        ours, theirs = both(rnncells, **options), both(nn, **options)
-        params = random_like(rng, jax.eval_shape(theirs.init, key, inputs))
-        carry = random_like(rng, jax.eval_shape(ours.apply, params, inputs)[0])
-        results = [
-            outcome_and_gradients(
-                lambda p, x, c, layer=layer: layer.apply(
-                    p, x, initial_carry=c, seq_lengths=lengths
-                ),
-                params,
-                inputs,
-                carry,
-            )
-            for layer in (ours, theirs)
-        ]
-        assert_same(*results)
+    ours, theirs = both(rnncells), both(nn)
+    params = random_like(rng, jax.eval_shape(theirs.init, key, inputs))
+    carry = random_like(rng, jax.eval_shape(ours.apply, params, inputs)[0])
+    results = [
+        outcome_and_gradients(
+            lambda p, x, c, layer=layer: layer.apply(
+                p, x, initial_carry=c, seq_lengths=lengths
+            ),
+            params,
+            inputs,
+            carry,
+        )
+        for layer in (ours, theirs)
+    ]
+    assert_same(*results)
 
 
 def test_init_key_reaches_both_directions_as_in_flax(key):

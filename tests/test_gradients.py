@@ -1,6 +1,6 @@
 """Methods to form a gradient: equalities with backpropagation through time."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import chex
@@ -97,42 +97,65 @@ def differs(actual, expected):
     return max(np.abs(np.subtract(a, b)).max() for a, b in leaves) > 1e-3
 
 
-@each_cell([*CELLS, "ConvLSTMCell-1d", "StackedCell"], always=DIFFERENT)
-def test_exact_methods_equal_bptt(name, rng, float64):
-    problem = problem_of(name, rng)
-    value, gradient = problem.value_and_grad(Bptt())
-    for method in Rtrl(), BlockRtrl(2), SnAp(TIME), TruncatedBptt(TIME):
+@cache
+def float64_problem(name):
+    """Returns a problem, its value, and its gradient by backpropagation."""
+    problem = problem_of(name, np.random.default_rng(7))
+    return problem, *problem.value_and_grad(Bptt())
+
+
+def equals_bptt(name, *methods):
+    problem, value, gradient = float64_problem(name)
+    for method in methods:
         found, by_method = problem.value_and_grad(method)
         assert_equal(found, value)
         exactly(by_method, gradient)
 
 
-def by_hand(step, cut, params, problem):
-    """Returns outputs and final carry of a Python loop over the steps.
+each_structure = each_cell([*CELLS, "ConvLSTMCell-1d", "StackedCell"], always=DIFFERENT)
+
+
+@each_structure
+def test_exact_methods_equal_bptt(name, float64):
+    equals_bptt(name, Rtrl(), BlockRtrl(2))
+
+
+@pytest.mark.exhaustive
+@each_structure
+def test_windows_of_the_whole_sequence_equal_bptt(name, float64):
+    equals_bptt(name, SnAp(TIME), TruncatedBptt(TIME))
+
+
+def by_hand(step, cut, params, problem, window):
+    """Returns outputs and final carry of a loop over the steps.
 
     Args:
       step: `(params, carry, x) -> (carry, output)`.
-      cut: `(carry, t, rows)` returns the carry that a step sees; `rows`, true for
+      cut: `(carry, rows)` returns the carry that a step sees; `rows`, true for
         rows whose first valid step of a window this is.
       params: parameters, and the initial carry.
       problem: a `Problem`, whose lengths, mask and resets the loop follows.
+      window: number of steps.
     """
     variables, carry = params
-    options, outputs = problem.options, []
-    start = jax.tree.map(jnp.zeros_like, carry)
-    runs_on = jnp.arange(TIME) < options["seq_lengths"][:, None]
-    final, fresh = carry, jnp.ones(BATCH, bool)
-    for t in range(TIME):
-        mask, valid = options["mask"][:, t], options["mask"][:, t] & runs_on[:, t]
-        fresh = fresh | (t % problem.window == 0)
-        reset = options["resets"][:, t]
-        carry = cut(carry, fresh & mask if t else jnp.zeros(BATCH, bool))
-        fresh = fresh & ~mask
+    options, start = problem.options, jax.tree.map(jnp.zeros_like, carry)
+    times, mask = np.arange(TIME), options["mask"].T
+
+    def one(state, now):
+        carry, final, fresh = state
+        x, t, mask, valid, reset = now
+        fresh = fresh | (t % window == 0)
+        carry = cut(carry, fresh & mask & (t > 0))
         carry = where(reset, start, carry)
-        new, y = step(variables, carry, problem.inputs[:, t])
+        new, y = step(variables, carry, x)
         carry, final = where(mask, new, carry), where(valid, new, final)
-        outputs.append(y)
-    return final, jnp.stack(outputs, 1)
+        return (carry, final, fresh & ~mask), y
+
+    valid = mask & (times[:, None] < options["seq_lengths"])
+    by_time = jnp.moveaxis(problem.inputs, 1, 0)
+    xs = by_time, times, mask, valid, options["resets"].T
+    (_, final, _), outputs = jax.lax.scan(one, (carry, carry, np.ones(BATCH, bool)), xs)
+    return final, jnp.moveaxis(outputs, 0, 1)
 
 
 def where(rows, a, b):
@@ -143,12 +166,10 @@ def where(rows, a, b):
 
 
 def gradient_by_hand(step, cut, problem, window=TIME):
-    problem.window = window
-
     @jax.jit
     @jax.grad
     def gradient(params):
-        found = by_hand(step, cut, params, problem)
+        found = by_hand(step, cut, params, problem, window)
         return sum(jnp.sum(jnp.sin(x + 0.3) ** 2) for x in jax.tree.leaves(found))
 
     return gradient(problem.params)
@@ -161,9 +182,9 @@ def step_of(cell):
     return step
 
 
-def test_truncated_bptt_cuts_at_the_borders_of_windows(rng, float64):
+def test_truncated_bptt_cuts_at_the_borders_of_windows(float64):
     """Also where a border lies at a masked step: before the row's next valid step."""
-    problem = problem_of("GRUCell", rng)
+    problem, _, by_bptt = float64_problem("GRUCell")
     stopped = partial(jax.tree.map, jax.lax.stop_gradient)
     expected = gradient_by_hand(
         step_of(problem.cell),
@@ -173,7 +194,7 @@ def test_truncated_bptt_cuts_at_the_borders_of_windows(rng, float64):
     )
     _, found = problem.value_and_grad(TruncatedBptt(2))
     exactly(found, expected)
-    assert differs(found, problem.value_and_grad(Bptt())[1])
+    assert differs(found, by_bptt)
     for options in ({"memory": rnncells.Chunk(2)}, {"implementation": "scan"}):
         exactly(problem.value_and_grad(TruncatedBptt(2), **options)[1], expected)
 
@@ -186,13 +207,12 @@ def closed_form_1997(params, carry, xs, d_ys, d_last):
     """
     from rnncells.reference import lstm_step
 
-    c, h = carry
-    rows = []
-    for t in range(xs.shape[1]):
-        before = (c, h)
-        (c, h), _ = lstm_step(params, before, xs[:, t])
-        rows.append((*before, c, xs[:, t]))
-    c_before, h_before, c, x = (jnp.stack(leaf) for leaf in zip(*rows, strict=True))
+    def step(before, x):
+        after, _ = lstm_step(params, before, x)
+        return after, (*before, after[0])
+
+    x = jnp.moveaxis(xs, 1, 0)
+    _, (c_before, h_before, c) = jax.lax.scan(step, carry, x)
     a = {
         g: x @ params[f"i{g}"]["kernel"]
         + h_before @ params[f"h{g}"]["kernel"]
@@ -224,7 +244,7 @@ def closed_form_1997(params, carry, xs, d_ys, d_last):
 
 def test_three_forms_of_the_truncation_of_1997_agree(rng, float64):
     """By a cut of h in backpropagation, by traces forward in time, in closed form."""
-    problem = problem_of("LSTMCell", rng)
+    problem, _, _ = float64_problem("LSTMCell")
 
     def cut(carry, rows):
         return carry[0], jax.lax.stop_gradient(carry[1])
@@ -260,8 +280,15 @@ def test_truncation_of_1997_is_that_of_its_cell(rng, float64):
     _, expected = truncated.value_and_grad(Bptt())
     _, found = full.value_and_grad(Truncated1997())
     exactly(found, expected)
-    exactly(full.value_and_grad(Rflo())[1][0], expected[0])
     assert differs(expected, full.value_and_grad(Bptt())[1])
+
+
+@pytest.mark.exhaustive
+def test_rflo_truncates_as_the_cell_of_1997(rng, float64):
+    truncated = problem_of("LSTM1997Cell", rng)
+    full = problem_of("LSTM1997Cell-full-gradient", np.random.default_rng(7))
+    _, expected = truncated.value_and_grad(Bptt())
+    exactly(full.value_and_grad(Rflo())[1][0], expected[0])
 
 
 def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
@@ -306,13 +333,10 @@ def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
     exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
 
 
-def test_snap_2_is_exact_in_a_dense_layer(rng, float64):
+def test_snap_2_is_exact_in_a_dense_layer(float64):
     """Every unit reaches every other in one step."""
-    problem = problem_of("SimpleCell", rng)
-    value, gradient = problem.value_and_grad(Bptt())
-    found, by_method = problem.value_and_grad(SnAp(2))
-    assert_equal(found, value)
-    exactly(by_method, gradient)
+    equals_bptt("SimpleCell", SnAp(2))
+    problem, _, gradient = float64_problem("SimpleCell")
     assert differs(problem.value_and_grad(SnAp(1))[1], gradient)
 
 
@@ -363,8 +387,7 @@ def test_rflo_follows_the_equations_of_its_paper(rng, float64):
 
 def test_mean_of_uoro_is_bptt_within_its_standard_error(rng, float64):
     """Of 2,000 draws. Sums over all parameters by random signs give 8 numbers."""
-    problem, draws = problem_of("GRUCell", rng), 2000
-    _, exact = problem.value_and_grad(Bptt())
+    (problem, _, exact), draws = float64_problem("GRUCell"), 2000
 
     @jax.jit
     @partial(jax.vmap, in_axes=(None, 0))
@@ -500,24 +523,28 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
     """Against backpropagation in closed form, and against PyTorch's order of hooks."""
     from rnncells.reference import lstm_step, lstm_step_vjp
 
-    problem = problem_of("LSTMCell", rng)
+    problem, _, _ = float64_problem("LSTMCell")
     variables, carry = problem.params
     params, x = variables["params"]["cell"], problem.inputs
     d_ys = random_like(rng, jnp.zeros((BATCH, TIME, FEATURES)))
 
     @jax.jit
     def by_hand(params):
-        carries = [carry]
-        for t in range(TIME):
-            carries.append(lstm_step(params, carries[t], x[:, t])[0])
-        zeros = jnp.zeros((BATCH, FEATURES))
-        total, (d_c, d_h) = jax.tree.map(jnp.zeros_like, params), (zeros, zeros)
-        for t in reversed(range(TIME)):
-            hooked = clipped((d_c, d_h + d_ys[:, t]))
-            grads, (d_c, d_h), _ = lstm_step_vjp(
-                params, carries[t], x[:, t], hooked, zeros
-            )
-            total = jax.tree.map(jnp.add, total, grads)
+        def forward(carry, x):
+            return lstm_step(params, carry, x)[0], carry
+
+        def back(state, now):
+            total, (d_c, d_h) = state
+            carry, x, d_y = now
+            hooked = clipped((d_c, d_h + d_y))
+            grads, d_carry, _ = lstm_step_vjp(params, carry, x, hooked, zeros)
+            return (jax.tree.map(jnp.add, total, grads), d_carry), None
+
+        by_time, zeros = jnp.moveaxis(x, 1, 0), jnp.zeros((BATCH, FEATURES))
+        _, carries = jax.lax.scan(forward, carry, by_time)
+        start = jax.tree.map(jnp.zeros_like, params), (zeros, zeros)
+        steps = carries, by_time, jnp.moveaxis(d_ys, 1, 0)
+        (total, _), _ = jax.lax.scan(back, start, steps, reverse=True)
         return total
 
     @jax.jit
@@ -533,7 +560,7 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
     exactly(by_layer(variables), expected)
 
 
-def test_hook_may_have_side_effects():
+def test_hook_may_have_side_effects(rng):
     """At every step, in the order of the backward pass."""
     rnn, x, seen = (
         rnncells.GRU(3, gradient=Bptt(carry_hook=clipped)),
@@ -545,9 +572,9 @@ def test_hook_may_have_side_effects():
         jax.debug.callback(lambda d: seen.append(d.copy()), d_carry)
         return d_carry
 
-    params = rnn.init(jax.random.key(0), x)
+    params = random_params(rng, rnn, x)
     recording = rnn.clone(gradient=Bptt(carry_hook=record))
-    jax.grad(lambda params: recording.apply(params, x)[0][-1].sum())(params)
+    jax.jit(jax.grad(lambda p: recording.apply(p, x)[0][-1].sum()))(params)
     jax.effects_barrier()
     assert len(seen) == 5
     np.testing.assert_array_equal(max(seen, key=lambda d: abs(d).sum()), np.ones(3))
@@ -585,7 +612,7 @@ def test_memory_does_not_depend_on_time(method):
 
     With jax 0.10, XLA also copies the inputs and cotangents once.
     """
-    rnn = rnncells.RNN(rnncells.GRUCell(6), gradient=method)
+    rnn = rnncells.RNN(rnncells.SimpleCell(6), gradient=method)
     params = jax.eval_shape(rnn.init, jax.random.key(0), jnp.zeros((BATCH, 8, 3)))
 
     def temporaries(time):
@@ -736,7 +763,8 @@ def test_structure_of_a_function_contains_that_of_its_derivatives(rng):
     x, w = rng.standard_normal(4), rng.standard_normal((4, 4))
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), (x, w))
     found = dependencies(function, *shapes)
-    for pattern, exact in zip(found, jax.jacobian(function, (0, 1))(x, w), strict=True):
+    jacobian = jax.jit(jax.jacobian(function, (0, 1)))(x, w)
+    for pattern, exact in zip(found, jacobian, strict=True):
         assert pattern.shape == exact.shape
         assert not (np.asarray(exact) != 0)[~pattern].any()
     by_x, by_w = found

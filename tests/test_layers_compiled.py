@@ -11,11 +11,8 @@ import rnncells
 BATCH = 11
 TIME, FEATURES_IN = 24, 7
 LAYERS = {
-    "LSTM": (rnncells.LSTM(13, num_layers=3, bidirectional=True), 6),
-    "LSTM-projected": (
-        rnncells.LSTM(13, num_layers=3, bidirectional=True, proj_features=5),
-        6,
-    ),
+    "LSTM": (rnncells.LSTM(13, num_layers=2, bidirectional=True), 4),
+    "LSTM-projected": (rnncells.LSTM(13, num_layers=2, proj_features=5), 2),
     "GRU": (rnncells.GRU(13, num_layers=2), 2),
     "ElmanRNN": (rnncells.ElmanRNN(13, num_layers=2), 2),
     "Stack": (rnncells.Stack([rnncells.LSTMCell(13), rnncells.GRUCell(5)]), 2),

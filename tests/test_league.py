@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import random_like
 from covering import exhaustive_but
 from data_configs import Stop
 
@@ -116,8 +117,9 @@ def test_cells_with_more_than_a_width_train(cell):
     """A gradient can be traced; random cells draw in training only."""
     task = read_league("adding")
     network = TASKS["adding"](task.of(cell, 2))
-    params = network.init(jax.random.key(0))
-    batch = network.batch((), jax.random.key(1), 0)
+    shapes = jax.eval_shape(network.init, jax.random.key(0))
+    params = random_like(np.random.default_rng(7), shapes)
+    batch = jax.jit(network.batch)((), jax.random.key(1), 0)
 
     def loss(params, key):
         return network.loss(params, batch, (), key, 0)[0]
@@ -127,7 +129,9 @@ def test_cells_with_more_than_a_width_train(cell):
     if cell not in RANDOM:
         return
     # At a rate of 0.1, the masks of ten keys are unlikely to be equal.
-    losses = jax.vmap(loss, (None, 0))(params, jax.random.split(jax.random.key(3), 10))
+    losses = jax.jit(jax.vmap(loss, (None, 0)))(
+        params, jax.random.split(jax.random.key(3), 10)
+    )
     assert len(set(losses.tolist())) > 1
 
 

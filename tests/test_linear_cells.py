@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import assert_sequence_follows, assert_step_follows
-from cases import ALL_CELLS, BATCH, CELLS, each_cell
+from cases import ALL_CELLS, BATCH, CELLS, each_cell, random_params
 from equations import affine, in_blocks
 
 import rnncells
@@ -151,11 +151,11 @@ def test_gates_that_underflow_leave_min_lstm_finite():
     np.testing.assert_allclose(h, [f * 2 + (1 - f) * 3], rtol=1e-6)
 
 
-def test_mlstm_is_finite_where_its_gates_overflow():
+def test_mlstm_is_finite_where_its_gates_overflow(rng):
     """exp(200) is no float32; only ratios of such numbers are computed."""
     cell = rnncells.MLSTMCell(4, num_heads=2, forget_gate="exp")
     rnn, x = rnncells.RNN(cell), jnp.ones((BATCH, 7, 3))
-    params = jax.jit(rnn.init)(jax.random.key(0), x)
+    params = random_params(rng, rnn, x)
     params["params"]["cell"]["i"]["bias"] = jnp.array([200.0, -200.0])
     params["params"]["cell"]["f"]["bias"] = jnp.array([3.0, -90.0])
     loss = lambda params: jnp.sum(rnn.apply(params, x) ** 2)  # noqa: E731

@@ -31,8 +31,7 @@ pytestmark = pytest.mark.several_devices
 
 # The cells that communicate least: `h` is gathered once a step.
 ONE_GATHER = ["SimpleCell", "LSTMCell", "GRUCell", "MGUCell", "PeepholeLSTMCell"]
-ALWAYS = ["SimpleCell", "LSTMCell", "GRUCell-reset-before", "LayerNormLSTMCell"]
-ALWAYS += ["LSTM1997Cell"]
+ALWAYS = ["LSTMCell", "GRUCell-reset-before", "LayerNormLSTMCell", "LSTM1997Cell"]
 # XLA in jax 0.10 communicates more in a step of these cells than the page says.
 MORE_IN_JAX_0_10 = ["LSTM1997Cell", "LSTM2000Cell", "VariationalGRUCell"]
 SHAPE = (BATCH, TIME, FEATURES_IN)
@@ -110,6 +109,7 @@ OPTIONS = {"reverse": True, "return_carry": True, "memory": "sqrt"}
 
 
 LAYERS = [
+    rnncells.LSTM(16, bidirectional=True, **WIDE),
     rnncells.LSTM(16, num_layers=2, bidirectional=True, **WIDE),
     rnncells.RNN(nn.OptimizedLSTMCell(16, **WIDE)),
     rnncells.RNN(rnncells.LSTMCell(16, **WIDE), memory="recompute"),
@@ -120,7 +120,7 @@ LAYERS = [
 @pytest.mark.parametrize(
     "layer",
     exhaustive_but([(layer,) for layer in LAYERS], [(LAYERS[0],)]),
-    ids=["LSTM", "flax", "recompute", "sqrt"],
+    ids=["directions", "LSTM", "flax", "recompute", "sqrt"],
 )
 def test_loops_of_layers_communicate_once_a_step(layer, rng, float64):
     """With lengths, masks and resets; of two layers with two directions, each loop."""

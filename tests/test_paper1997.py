@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import shutil
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -147,9 +148,12 @@ def write_run(folder, result):
     folder.mkdir(exist_ok=True)
     (folder / "result.json").write_text(json.dumps(result))
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, METRICS)))
-    trainer = Trainer(read_config(config_path(NAME)))
-    keys = jax.random.split(jax.random.key(0), len(result["trials"]))
-    drawn = jax.vmap(trainer.learner.init, out_axes=-1)(keys)
+    shapes = jax.eval_shape(Trainer(read_config(config_path(NAME))).init).weights
+    rng, trials = np.random.default_rng(0), len(result["trials"])
+    drawn = jax.tree.map(
+        lambda leaf: rng.uniform(-0.1, 0.1, (*leaf.shape[:-1], trials)), shapes
+    )
+    drawn = jax.tree.map(np.float32, drawn)
     save_weights(folder / "weights.npz", jax.tree.map(lambda leaf: leaf[None], drawn))
     return drawn
 
@@ -291,6 +295,9 @@ def test_committed_pages_equal_the_output_of_the_command(tmp_path):
 
 def test_figures_show_the_kept_results(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    # Compiled once for all networks.
+    compiled = jax.jit(trace, static_argnums=0)
+    monkeypatch.setattr(network_figures, "trace", compiled)
     for reading in (None, "gru"):
         write_run(tmp_path / "run", result_of(*GOOD, reading=reading))
         keep(tmp_path / "run")
@@ -324,11 +331,11 @@ def test_figures_show_the_kept_results(tmp_path, monkeypatch):
 def test_activation_traces_equal_those_of_the_network():
     literal = Outcome("as-written", "literal", result_of(*GOOD))
     trainer = network_figures.trainer_of(NAME, literal)
-    w = trainer.learner.init(jax.random.key(3))
+    w = jax.device_get(jax.jit(trainer.learner.init)(jax.random.key(3)))
 
     class Kept:
         weights = {
-            name: np.asarray(leaf)[..., None]
+            name: leaf[..., None]
             for name, leaf in w._asdict().items()
             if leaf is not None
         }
@@ -358,14 +365,16 @@ def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
     config = dataclasses.replace(literal, task=task, trials=count, growth=Growth())
     trainer = Trainer(config)
     w = trainer.advance(trainer.init(), jnp.int32(0), 300)[0].weights
-    keys = jax.random.split(jax.random.key(0), 60)
-    drawn = jax.vmap(lambda key: trainer.task.sample(task, key))(keys)
+    draw = jax.jit(jax.vmap(partial(trainer.task.sample, task)))
+    drawn = draw(jax.random.split(jax.random.key(0), 60))
     last = np.asarray(drawn.inputs)[:, -1]
     same = np.flatnonzero(last == np.bincount(last).argmax())
-    steps, lengths = drawn.inputs[same].T, jnp.full(len(same), task.lag)
+    steps = np.asarray(drawn.inputs)[same].T
+    lengths, w = np.full(len(same), task.lag), jax.device_get(w)
+    compiled = jax.jit(partial(trace, trainer.learner.network))
     for trial in range(count):
         one = jax.tree.map(lambda leaf: leaf[..., trial, None], w)
-        states, y = trace(trainer.learner.network, one, steps, lengths)
+        states, y = compiled(one, steps, lengths)
         s = np.asarray(states.s)[:, 0]
         assert len(same) > 5 and np.all(np.diff(s, axis=0) > 0)
         # After the same last input, more state means more of an output, or less.
@@ -379,9 +388,14 @@ def test_first_states_follow_the_equations():
     name = "very-long-lag-2c-1"
     trainer = Trainer(read_config(config_path(name)))
     found = network_figures.first_states(name, None).reshape(2, -1)
-    initial, training, _ = trainer.keys(jnp.array([3]))
-    w = jax.tree.map(np.asarray, trainer.learner.init(initial[0]))
-    first = trainer.sample(3, jax.random.fold_in(training[0], 0))
+
+    @jax.jit
+    def first_of(trial):
+        (initial,), (training,), _ = trainer.keys(trial[None])
+        key = jax.random.fold_in(training, 0)
+        return trainer.learner.init(initial), trainer.sample(trial, key)
+
+    w, first = jax.device_get(first_of(jnp.int32(3)))
     y, s = np.zeros(6), np.zeros(2)
 
     def logistic(net):
@@ -467,9 +481,9 @@ def test_wrong_answers_are_counted_by_target(name):
         return
     np.testing.assert_array_equal(counted, [tests.wrong, [64, 64]])
     # The targets of the first trial, one by one.
-    key = trainer.keys(jax.numpy.array([0]))[2][0]
-    keys = jax.vmap(lambda n: jax.random.fold_in(key, n))(jax.numpy.arange(64))
-    truth = jax.vmap(lambda key: trainer.sample(0, key))(keys).truth
+    key = trainer.keys(jnp.array([0]))[2][0]
+    draw = jax.jit(lambda n: trainer.sample(0, jax.random.fold_in(key, n)).truth)
+    truth = np.stack([draw(n) for n in range(64)])
     kinds = truth.argmax(1) if truth.shape[1] > 1 else np.floor(truth[:, 0] * 20)
     for kind, count in enumerate(tests.by_target[0]):
         assert np.sum(kinds == kind) == count

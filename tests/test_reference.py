@@ -1,5 +1,6 @@
 """The closed forms against automatic differentiation, of JAX and of PyTorch."""
 
+import itertools
 from functools import partial
 
 import jax
@@ -45,9 +46,15 @@ def exactly(actual, expected):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("batch", [(), (BATCH,), (2, 6)], ids=str)
-@pytest.mark.parametrize("use_bias", [True, False])
-def test_step_and_derivatives_equal_those_of_the_cell(batch, use_bias, rng, float64):
+@pytest.mark.parametrize(
+    "use_bias, batch",
+    exhaustive_but(
+        [*itertools.product([True, False], [(), (BATCH,), (2, 6)])],
+        [(True, ()), (False, (BATCH,)), (True, (2, 6))],
+    ),
+    ids=str,
+)
+def test_step_and_derivatives_equal_those_of_the_cell(use_bias, batch, rng, float64):
     case = dense("LSTMCell", use_bias=use_bias)
     cell, variables, carry, x = random_setting(case, rng, *batch)
     params = variables["params"]
@@ -146,24 +153,30 @@ def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float6
         found, vjp = jax.vjp(run, params, carry, inputs)
         return found, vjp((d_end, d_outputs))
 
-    @jax.jit
-    def by_hand(params, carry, inputs):
+    def by_hand(step, step_vjp, params, carry, inputs):
         found = sequence(step, params, carry, inputs)
-        back = sequence_vjp(
-            step, step_vjp, params, carry, inputs, d_end, d_outputs, return_gates=True
-        )
+        at = params, carry, inputs, d_end, d_outputs
+        back = sequence_vjp(step, step_vjp, *at, return_gates=True)
         return found, back[:3], back[3]
 
-    found, derivatives, d_gates = by_hand(params, start, inputs)
+    given = jax.device_get((params, start, inputs))
+    d_end, d_outputs = jax.device_get((d_end, d_outputs))
+    compiled = jax.jit(step), jax.jit(step_vjp, static_argnames="return_gates")
+    found, derivatives, d_gates = by_hand(*compiled, *given)
     exactly((found, derivatives), by_jax(params, start, inputs))
+    if name == "SimpleCell":
+        whole = jax.jit(partial(by_hand, step, step_vjp))(params, start, inputs)
+        exactly(whole, (found, derivatives, d_gates))
 
-    d_params, _, d_inputs = derivatives
+    params, (d_params, _, d_inputs), d_gates = jax.device_get(
+        (params, derivatives, d_gates)
+    )
     assert set(d_gates) == set(gates)
     exactly(sum(d_gates[a] @ params[gates[a]]["kernel"].T for a in gates), d_inputs)
     for gate, kernel in gates.items():
         has_bias = "bias" in params[kernel]
         bias = d_params[kernel if has_bias else f"h{kernel[1:]}"]["bias"]
-        exactly(d_gates[gate].sum(range(len(batch) + 1)), bias)
+        exactly(d_gates[gate].sum(tuple(range(len(batch) + 1))), bias)
 
 
 def test_windows_whose_gradients_flow_on_add_up_to_the_sequence(rng, float64):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import random_params
 from covering import exhaustive_but
 from flax import serialization, traverse_util
 from flax.core import freeze
@@ -75,7 +76,9 @@ PAIRS = [(a, b) for a in LAYOUTS for b in LAYOUTS] + [(Ways(), OurWays())]
 
 @cache
 def params_of(model):
-    return jax.jit(model.init)(KEY, X)
+    # Other values for each model.
+    rng = np.random.default_rng([*type(model).__name__.encode()])
+    return random_params(rng, model, X)
 
 
 @cache
@@ -115,8 +118,7 @@ def test_mapping_names_what_moves():
 
 @pytest.mark.parametrize("suffix", [".msgpack", ".safetensors"])
 def test_command_renames_files(suffix, tmp_path, capsys):
-    params = jax.jit(Compact().init)(KEY, X)
-    like = jax.jit(Setup().init)(jax.random.key(9), X)
+    params, like = params_of(Compact()), params_of(Setup())
     for name, tree in {"old": params, "like": like}.items():
         write(tmp_path / f"{name}{suffix}", jax.device_get(tree))
     old, new, out = (
@@ -238,14 +240,14 @@ def start(model, optimizer, kept):
     return TrainState.create(apply_fn=model.apply, params=variables, tx=tx)
 
 
-def output(state, params):
-    return state.apply_fn(params if "params" in params else {"params": params}, X)
+def variables_of(params):
+    return params if "params" in params else {"params": params}
 
 
 @jax.jit
 def step(state):
     def loss(params):
-        return jnp.mean((output(state, params) - 1) ** 2)
+        return jnp.mean((state.apply_fn(variables_of(params), X) - 1) ** 2)
 
     return state.apply_gradients(grads=jax.grad(loss)(state.params))
 
@@ -280,7 +282,10 @@ def test_training_goes_on_under_other_names(optimizer, kept, new_kept, like):
 
     old = step(old)
     assert new.step == 3
-    expected, y = output(old, old.params), output(new, new.params)
+    expected, y = (
+        compiled(model)(variables_of(state.params), X)
+        for model, state in ((OLD_MODEL, old), (NEW_MODEL, new))
+    )
     np.testing.assert_allclose(y, expected, atol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """RNN over layouts of batch and time, in the dtypes, devices and programs of users."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from cases import (
     assert_equal,
     random_params,
 )
+from covering import exhaustive_but
 from jax import export
 from sequences import (
     LENGTHS,
@@ -30,12 +33,18 @@ import rnncells
 each_direction = pytest.mark.parametrize("reverse", [False, True])
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (3, 3)])
+@pytest.mark.parametrize(
+    "batch",
+    exhaustive_but(
+        [((),), ((3,),), ((2, 3),), ((3, 3),)], [((),), ((2, 3),), ((3, 3),)]
+    ),
+)
 def test_final_carry_for_any_batch_axes(batch, rng):
     # flax.linen fails for (2, 3) and returns a carry of a wrong shape for (3, 3).
     case = CELLS["LSTMCell"]
     inputs = case.inputs(rng, *batch, TIME)
-    lengths = rng.integers(0, TIME + 1, batch)
+    # Each other length is compiled for one row alone.
+    lengths = rng.choice([0, TIME - 2, TIME], batch)
     rnn = rnncells.RNN(case.make(), return_carry=True)
     params = random_params(rng, rnn, inputs)
 
@@ -55,18 +64,12 @@ def test_time_major_equals_batch_major(reverse, rng):
     rnn, params, inputs, _, _ = setting(case, rng, reverse=reverse)
 
     def swap(tree):
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
+        return jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), tree)
 
-    ways = WAYS["all"]
-    expected = rnn.apply(params, inputs, return_all_carries=True, **ways)
-    actual = rnn.apply(
-        params,
-        swap(inputs),
-        time_major=True,
-        return_all_carries=True,
-        seq_lengths=LENGTHS,
-        mask=MASK.T,
-        resets=RESETS.T,
+    apply = partial(rnn.apply, return_all_carries=True)
+    expected = jax.jit(apply)(params, inputs, **WAYS["all"])
+    actual = jax.jit(partial(apply, time_major=True))(
+        params, swap(inputs), seq_lengths=LENGTHS, mask=MASK.T, resets=RESETS.T
     )
     assert_close(swap(actual), expected)
 
@@ -103,7 +106,12 @@ def test_empty_sequences(rng):
         chex.assert_shape(y, (BATCH, 0, 4))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize(
+    "dtype",
+    exhaustive_but(
+        [("int8",), ("uint8",), ("int16",), ("int32",)], [("int8",), ("uint8",)]
+    ),
+)
 def test_lengths_may_be_small_integer_dtypes(dtype, rng):
     # 300 steps are more than 8 bits hold.
     lengths = np.array([100, 0, 120, 1], dtype)
@@ -117,7 +125,7 @@ def test_lengths_may_be_small_integer_dtypes(dtype, rng):
 def test_layers_export_with_symbolic_batch_and_time(rng):
     layer = rnncells.Bidirectional(
         rnncells.RNN(rnncells.LSTMCell(4)),
-        rnncells.RNN(rnncells.GRUCell(3)),
+        rnncells.RNN(rnncells.SimpleCell(3)),
         return_carry=True,
     )
     batch, time = export.symbolic_shape("batch, time")
@@ -138,7 +146,7 @@ def test_layers_export_with_symbolic_batch_and_time(rng):
     exported = export.export(jax.jit(apply), platforms=platforms)(*arguments)
 
     values = (inputs, LENGTHS.astype(np.int32), MASK, RESETS)
-    assert_close(exported.call(*values), apply(*values))
+    assert_close(exported.call(*values), jax.jit(apply)(*values))
 
 
 @pytest.mark.several_devices

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import re
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 
 import flax.linen as nn
@@ -30,7 +30,6 @@ from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.sampling import Sampler
 from experiments.supervised.tasks import TASKS
 from experiments.supervised.tasks.adding import AddingTask
-from experiments.supervised.tasks.char_lm import nats
 from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
 from experiments.supervised.tasks.moving_digits import (
     MovingDigitsTask,
@@ -51,7 +50,8 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(text):
-    return language_model(text, WINDOW, CHUNK)
+    # Flax's cell has no forget bias.
+    return changed(language_model(text, WINDOW, CHUNK), model={"forget_bias": 0.0})
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,17 @@ def advance(config):
     return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
 
 
+def of_network(tree):
+    """Returns NumPy arrays of the first network."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree)
+
+
+@cache
+def applied(model):
+    """Returns a compiled model; tests of inputs of equal shapes share it."""
+    return jax.jit(lambda params, inputs: model.apply({"params": params}, inputs))
+
+
 def test_every_task_has_a_config():
     configs = [read_config(config_path(name)) for name in data_names()]
     assert {config.task.name for config in configs} == TASKS.keys()
@@ -79,7 +90,7 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
     """Compares with optax and the model, called on slices of the text."""
     task, text = trainer.task, trainer.task.text.codes
     optimizer = optimizer_of(config.optimizer, config.training.updates)
-    params = jax.tree.map(lambda leaf: leaf[0], trainer.init().params)
+    params = of_network(trainer.init().params)
 
     def loss(params, carry, x, y):
         carry, logits = task.model.apply({"params": params}, x, carry=carry)
@@ -93,7 +104,9 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, carry, value
 
-    state, carry = jax.jit(optimizer.init)(params), task.initial_carry()
+    # NumPy's arrays, as the second call would compile again for new shardings.
+    state = jax.device_get(jax.jit(optimizer.init)(params))
+    carry = jax.device_get(task.initial_carry())
     last = (
         1079 - math.ceil(1079 / (BATCH * WINDOW)) * WINDOW
     )  # first of the last stream
@@ -106,18 +119,9 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
         )
         params, state, carry, value = update(params, state, carry, x, y)
         np.testing.assert_allclose(advanced[1][n, 0], value, rtol=1e-5)
-    new = jax.tree.map(lambda leaf: leaf[0], advanced[0])
-    for got, wanted in [(new.params, params), (new.carry, carry)]:
+    new = advanced[0].params, advanced[0].carry
+    for got, wanted in zip(of_network(new), (params, carry), strict=True):
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), got, wanted)
-
-
-def test_networks_train_independently(config, advanced):
-    """Network 0 of several has the losses that it has alone; others have their own."""
-    state, losses = advance(dataclasses.replace(config, seeds=2))
-    np.testing.assert_allclose(losses[:, 0], advanced[1][:, 0], rtol=1e-5)
-    assert np.all(losses[:, 0] != losses[:, 1])
-    kernels = state.params["dense"]["kernel"]
-    assert not np.allclose(kernels[0], kernels[1])
 
 
 def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
@@ -130,12 +134,10 @@ def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
     assert np.abs(losses / of_float32 - 1).max() > 1e-5
 
 
-def test_layers_of_flax_have_the_same_losses(config):
-    cell = {"cell": "LSTMCell", "forget_bias": 0.0}
-    ours = changed(config, {"documents": False}, model=cell)
-    theirs = changed(ours, model={"library": "flax"})
-    losses = [advance(each)[1] for each in (ours, theirs)]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+def test_layers_of_flax_have_the_same_losses(config, advanced):
+    """Ours have resets, where documents begin: nowhere in this text."""
+    theirs = changed(config, {"documents": False}, model={"library": "flax"})
+    np.testing.assert_allclose(advance(theirs)[1], advanced[1], rtol=1e-5)
 
 
 def test_optimizer_follows_its_equations(config):
@@ -166,11 +168,12 @@ def test_accumulated_gradients_equal_those_of_a_large_batch(config):
     params = {"w": jnp.array([1.0, -2.0])}
     gradients = [{"w": jnp.array(g)} for g in ([3.0, 1.0], [0.0, 2.0], [3.0, 6.0])]
     state, total = optimizer.init(params), params
+    update = jax.jit(optimizer.update)
     for gradient in gradients:
-        updates, state = optimizer.update(gradient, state, total)
+        updates, state = update(gradient, state, total)
         total = optax.apply_updates(total, updates)
     mean = {"w": jnp.array([2.0, 3.0])}
-    updates, _ = plain.update(mean, plain.init(params), params)
+    updates, _ = jax.jit(plain.update)(mean, plain.init(params), params)
     np.testing.assert_allclose(total["w"], params["w"] + updates["w"], rtol=1e-6)
 
 
@@ -207,11 +210,13 @@ def test_last_parameters_can_be_tested(config, advanced):
 def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
     """Compares with one call on the split, preceded by one character."""
     task = trainer.task
-    params = jax.tree.map(lambda leaf: leaf[0], advanced[0].params)
-    codes = jnp.asarray(task.text.codes[1139:1200], jnp.int32)
-    _, logits = task.model.apply({"params": params}, codes[None, :-1])
-    metrics = task.evaluate(params, trainer.data, "test")
-    wanted = nats(logits[0], codes[1:]).mean()
+    params = of_network(advanced[0].params)
+    codes = np.asarray(task.text.codes[1139:1200], np.int32)
+    _, logits = applied(task.model)(params, codes[None, :-1])
+    evaluate = jax.jit(task.evaluate, static_argnums=2)
+    metrics = evaluate(params, trainer.data, "test")
+    odds = np.exp(np.asarray(logits[0], float))
+    wanted = -np.log(odds[range(60), codes[1:]] / odds.sum(-1)).mean()
     np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5)
     assert metrics["characters"] == 60
 
@@ -219,14 +224,14 @@ def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
 def test_samples_equal_the_sequence_call(trainer, advanced):
     """At temperature 0, each character is the likeliest after those before it."""
     task = trainer.task
-    params = jax.tree.map(lambda leaf: 3 * leaf[0], advanced[0].params)
+    params = jax.tree.map(lambda leaf: 3 * leaf, of_network(advanced[0].params))
     prompt = np.array([1, 3])
     sampler = Sampler(task.model, params, temperature=0)
-    codes = np.concatenate(list(sampling.stream(sampler, prompt, 40, seed=0)))
-    assert len(codes) == 40
-    sequence = np.concatenate([prompt, codes])
-    _, logits = task.model.apply({"params": params}, jnp.asarray(sequence)[None, :-1])
-    np.testing.assert_array_equal(codes, logits[0, 1:].argmax(-1))
+    codes = np.concatenate(list(sampling.stream(sampler, prompt, 59, seed=0)))
+    assert len(codes) == 59
+    sequence = np.concatenate([prompt, codes]).astype(np.int32)
+    _, logits = applied(task.model)(params, sequence[None, :-1])
+    np.testing.assert_array_equal(codes, np.asarray(logits)[0, 1:].argmax(-1))
 
 
 @pytest.mark.parametrize("top_p, kept", [(0.5, [1]), (0.65, [1, 3]), (1, [0, 1, 2, 3])])
@@ -235,7 +240,8 @@ def test_samples_have_the_probabilities_of_the_nucleus(top_p, kept):
     sampler = Sampler(None, None, temperature=0.5, top_p=top_p)
     keys = jax.random.split(jax.random.key(0), 4000)
     # Logits are divided by the temperature first.
-    draws = jax.vmap(lambda key: sampler.choose(key, 0.5 * jnp.log(p)))(keys)
+    draw = jax.jit(jax.vmap(sampler.choose, (0, None)))
+    draws = draw(keys, 0.5 * np.log(p))
     wanted = np.where(np.isin(np.arange(4), kept), p, 0)
     got = np.bincount(draws, minlength=4) / 4000
     np.testing.assert_allclose(got, wanted / wanted.sum(), atol=0.04)
@@ -273,11 +279,17 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, trainer, monkeypatch)
     assert splits == ["train", "train", "validation", "train", "validation"]
 
 
-def test_loss_that_is_not_finite_ends_the_run(tmp_path, config):
-    config = changed(config, optimizer={"rate": 1e30, "warmup": 0, "clip": 1e30})
-    message = "loss of network 0 must be finite, got (nan|inf) at update [23].*smaller"
+def test_loss_that_is_not_finite_ends_the_run(tmp_path, trainer, monkeypatch):
+    advance = trainer.advance
+
+    def diverge(*given):
+        state, losses = advance(*given)
+        return state, np.where(np.arange(len(losses))[:, None] == 1, np.nan, losses)
+
+    monkeypatch.setattr(trainer, "advance", diverge)
+    message = "loss of network 0 must be finite, got nan at update 2.*smaller"
     with pytest.raises(ConfigError, match=message):
-        run_in(tmp_path / "run", Trainer(config))
+        run_in(tmp_path / "run", trainer)
 
 
 @pytest.mark.parametrize("size", [3, 7, 20])
@@ -344,7 +356,7 @@ def test_layouts_of_vowels_have_equal_losses():
         layout: JapaneseVowelsTask(changed(config, {"layout": layout}))
         for layout in ("padded", "packed", "bucketed")
     }
-    params = tasks["padded"].init(jax.random.key(0))
+    params = jax.jit(tasks["padded"].init)(jax.random.key(0))
     losses = {}
     for layout, task in tasks.items():
         batch = task.batch(task.data, jax.random.key(1), 2)
@@ -381,9 +393,10 @@ def test_error_of_adding_is_that_of_the_last_step():
     task = AddingTask(config)
     last = SimpleNamespace(apply=lambda _, inputs, **options: (None, inputs[:, -1, :1]))
     task.model = last
-    batch = task.batch(task.data, jax.random.key(1), 2)
+    draw = jax.jit(partial(task.batch, task.data))
+    batch = draw(jax.random.key(1), 2)
     assert batch.inputs.shape == (3, 4, 2)
-    other = task.batch(task.data, jax.random.key(1), 3)
+    other = draw(jax.random.key(1), 3)
     assert not np.array_equal(batch.inputs, other.inputs)
     loss, _ = task.loss(None, batch, (), jax.random.key(2), 2)
     numbers, markers = np.moveaxis(np.asarray(batch.inputs, float), -1, 0)
@@ -425,7 +438,7 @@ def test_forecast_is_fed_back():
     )
     task = MovingDigitsTask(config)
     params = jax.jit(task.init)(jax.random.key(0))
-    films = task.batch(task.data, jax.random.key(1), 0)
+    films = np.asarray(jax.jit(task.batch)(task.data, jax.random.key(1), 0))
     given = films[:, :3]
 
     def by_steps(network):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -37,8 +38,15 @@ def advance(trainer):
     return trainer.advance(trainer.init(), trainer.data, 0, CHUNK)
 
 
+@pytest.fixture(scope="module")
+def of_one(config):
+    """The state of two networks on one device, and the losses."""
+    config = dataclasses.replace(config, seeds=2)
+    return jax.device_get(advance(Trainer(config, devices=jax.devices()[:1])))
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_several_devices_have_the_losses_of_one(seeds, config, trainer):
+def test_several_devices_have_the_losses_of_one(seeds, config, trainer, of_one):
     config = dataclasses.replace(config, seeds=seeds)
     trainer = trainer if seeds == 1 else Trainer(config)
     devices = len(jax.devices())
@@ -46,8 +54,15 @@ def test_several_devices_have_the_losses_of_one(seeds, config, trainer):
     state, losses = advance(trainer)
     carry = jax.tree.leaves(state.carry)[0]
     assert carry.sharding.shard_shape(carry.shape)[:2] == (seeds, BATCH // devices)
-    _, of_one = advance(Trainer(config, devices=jax.devices()[:1]))
-    np.testing.assert_allclose(losses, of_one, rtol=1e-5)
+    # The first network has the losses that it has alone; others have their own.
+    np.testing.assert_allclose(losses, of_one[1][:, :seeds], rtol=1e-5)
+
+
+def test_networks_train_independently(of_one):
+    state, losses = of_one
+    assert np.all(losses[:, 0] != losses[:, 1])
+    kernels = state.params["dense"]["kernel"]
+    assert not np.allclose(kernels[0], kernels[1])
 
 
 def test_gradients_are_reduced_once_an_update(trainer):
@@ -67,12 +82,20 @@ def test_gradients_are_reduced_once_an_update(trainer):
     assert program.as_text().count(" while(") == 3
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, trainer):
+    """A run on all devices, in its folder."""
+    return run_in(tmp_path_factory.mktemp("run"), trainer)
+
+
 @pytest.mark.parametrize("count", [1, 4])
-def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, trainer):
-    run = run_in(tmp_path, trainer)
+def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, run):
+    folder = shutil.copytree(run.folder, tmp_path / "run")
     fewer = Trainer(config, devices=jax.devices()[:count])
-    restored = Run(fewer, tmp_path, Metrics(tmp_path / METRICS))
-    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
+    # Only the shapes of the state are read before it is restored.
+    fewer.init = lambda: fewer.shapes
+    restored = Run(fewer, folder, Metrics(folder / METRICS))
+    with Checkpoints(folder / CHECKPOINTS) as checkpoints:
         restored._resume(checkpoints)
     assert restored.update == 9
     jax.tree.map(np.testing.assert_array_equal, restored.state, run.state)

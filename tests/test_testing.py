@@ -222,7 +222,8 @@ SKIPPED = {
 RIGHT = [LeakyCell, DeepCell, SowingCell, LogarithmicCell, *USER_CELLS.values()]
 
 
-@each_cell(always=FORMS)
+# LSTMs are checked inside a wrapper below.
+@each_cell(always=[name for name in FORMS if name != "LSTMCell"])
 def test_our_cells_are_right_and_fast(name):
     case = CELLS[name]
     report = rnncells.check_cell(case.make(), (2, *case.input_shape))
@@ -290,7 +291,9 @@ def test_leaves_of_inputs_may_have_fewer_axes():
     assert [finding.kind for finding in report.findings] == ["right"] * 4, report
 
 
-@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell"])
+@pytest.mark.parametrize(
+    "name", exhaustive_but([("LSTMCell",), ("GRUCell",)], [("LSTMCell",)])
+)
 def test_cells_that_wrap_cells_can_be_checked(name):
     cell = getattr(rnncells, name)(4)
     report = rnncells.check_cell(rnncells.ZoneoutCell(cell), (2, 3))
