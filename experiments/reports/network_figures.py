@@ -245,11 +245,14 @@ def first_states(name: str, reading: str | None) -> np.ndarray:
     """Returns the absolute states of all cells of all trials after one sequence."""
     trainer = Trainer(read_config(config_path(name), reading))
     numbers = jnp.arange(trainer.experiment.trials)
-    initial, training, _ = trainer.keys(numbers)
-    w = jax.vmap(trainer.learner.init, out_axes=-1)(initial)
-    first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(training)
-    given = jax.vmap(trainer.sample, out_axes=-1)(numbers, first)
-    states, _ = jax.jit(trace, static_argnums=0)(
-        trainer.learner.network, w, given.inputs, given.length
-    )
-    return np.abs(np.asarray(at_last_step(states.s, given.length))).ravel()
+
+    @jax.jit
+    def last_states():
+        initial, training, _ = trainer.keys(numbers)
+        w = jax.vmap(trainer.learner.init, out_axes=-1)(initial)
+        first = jax.vmap(lambda key: jax.random.fold_in(key, 0))(training)
+        given = jax.vmap(trainer.sample, out_axes=-1)(numbers, first)
+        states, _ = trace(trainer.learner.network, w, given.inputs, given.length)
+        return at_last_step(states.s, given.length)
+
+    return np.abs(np.asarray(last_states())).ravel()

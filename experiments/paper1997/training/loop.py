@@ -214,9 +214,9 @@ class Run:
         if stopping.streak == 0:
             # All trials in one batch are faster than one by one.
             may_pass = may_pass & self._passes_first(now, start)
-        solved = np.array(now.solved_after)
+        solved, on_host = np.array(now.solved_after), jax.device_get(now)
         for k in np.flatnonzero(may_pass):
-            one = _take(now, [k])
+            one = jax.tree.map(jnp.asarray, _take(on_host, [k]))
             if stopping.streak > 0 and not self._passes_first(one, start)[0]:
                 continue
             reached = self._reached(one, start)
