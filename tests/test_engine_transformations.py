@@ -55,8 +55,10 @@ class CustomGradientCell(OwnCell):
         self.scale = self.param("scale", init, (self.features,), self.param_dtype)
 
     def recur(self, carry, projected):
-        gain, h = scaled(self.scale, carry)
-        h = jnp.tanh(self.affine(h, "h") + projected) * gain
+        _, h = scaled(self.scale, carry)
+        # Of all steps at once, as it does not read the carry.
+        gain, x = scaled(self.scale, projected)
+        h = jnp.tanh(self.affine(h, "h") + x) * gain
         return h, h
 
 
