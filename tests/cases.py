@@ -263,8 +263,7 @@ def each_cell(cells=CELLS, always=DISTINCT):
 
     Args:
       cells: names of the cells.
-      always: those that every run tests; `-m exhaustive` tests the others. On the
-        oldest JAX, CI tests only those of them in `FORMS`, if there are any.
+      always: those that every run tests; `-m exhaustive` tests the others.
     """
     names = [(name,) for name in cells]
     unknown = set(always) - set(ALL_CELLS)
@@ -272,14 +271,6 @@ def each_cell(cells=CELLS, always=DISTINCT):
         raise ValueError(f"`always` must be names of cells, got {sorted(unknown)}.")
     chosen = [(name,) for name in cells if name in always]
     rows = exhaustive_but(names, chosen)
-    if set(FORMS) & set(always):
-        # On the oldest JAX, one cell of each form is enough.
-        rows = [
-            pytest.param(*row.values, marks=[*row.marks, pytest.mark.any_jax])
-            if row.values[0] not in FORMS
-            else row
-            for row in rows
-        ]
     return pytest.mark.parametrize("name", rows)
 
 

@@ -62,8 +62,9 @@ ANY_JAX = [
 ]
 
 
-# CI runs two rows of each test on the oldest JAX, but all rows on several devices, of
-# what reads jaxprs, and of comparisons with libraries that need the oldest Python.
+# On the oldest JAX, CI runs the first two rows of each test. It runs all rows of tests
+# on several devices, and of these files: tests of the engine, which reads jaxprs, and
+# comparisons with libraries that CI installs for Python 3.11 only.
 ROWS_ON_OLDEST_JAX = 2
 ALL_ROWS_ON_OLDEST_JAX = [
     *("test_any_cell", "test_engine", "test_generated_cells", "test_model_axis"),
@@ -94,8 +95,8 @@ def pytest_collection_modifyitems(items):
         if not markers & {"any_jax", "exhaustive", "several_devices"}:
             test = item.nodeid.partition("[")[0]
             rows[test] += 1
-            is_further = rows[test] > ROWS_ON_OLDEST_JAX
-            if is_further and name not in ALL_ROWS_ON_OLDEST_JAX:
+            all_rows = name in ALL_ROWS_ON_OLDEST_JAX
+            if rows[test] > ROWS_ON_OLDEST_JAX and not all_rows:
                 item.add_marker("any_jax")
     items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
 

@@ -255,7 +255,7 @@ CALLS = {
     "complex inputs of an LRU": (
         lambda: rnncells.RNN(rnncells.LRUCell(4)).init(KEY, X + 0j),
         TypeError,
-        "The inputs and `dtype` of LRUCell must be real, got complex64",
+        "must be real, got a projection in complex64. Pass real and imaginary parts",
     ),
     "carry without batch in a cell of Flax": (
         lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),

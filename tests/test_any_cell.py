@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import assert_close, jit_apply, random_like, random_params
 from covering import exhaustive_but
-from sequences import LENGTHS, RESETS, ROWS, STEPS
+from sequences import ROWS, STEPS, WAYS
 
 import rnncells
 from rnncells.layers.loops import take_apart
@@ -218,7 +218,6 @@ CELLS = {
 ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
 ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
 ALIKE |= {"flax.GRUCell", "flax.OptimizedLSTMCell"}
-WAYS = {"seq_lengths": LENGTHS, "resets": RESETS}
 each_cell = pytest.mark.parametrize(
     "name",
     exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),
@@ -253,13 +252,15 @@ def assert_equals_the_plain_loop(name, rng, **ways):
 
 @each_cell
 def test_any_cell_equals_the_plain_loop(name, rng, float64):
-    assert_equals_the_plain_loop(name, rng, **(WAYS if "flax" in name else {}))
+    assert_equals_the_plain_loop(
+        name, rng, **(WAYS["lengths+resets"] if "flax" in name else {})
+    )
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in CELLS if "flax" not in name])
 def test_lengths_and_resets_of_any_cell_equal_the_plain_loop(name, rng, float64):
-    assert_equals_the_plain_loop(name, rng, **WAYS)
+    assert_equals_the_plain_loop(name, rng, **WAYS["lengths+resets"])
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -552,7 +552,9 @@ def test_calls_have_graphs_of_what_they_call():
     "implementation", exhaustive_but([("auto",), ("scan",)], [("auto",)])
 )
 def test_layers_and_bound_layers(implementation, rng, float64):
-    rnn = rnncells.RNN(rnncells.SimpleCell(4), implementation=implementation)
+    rnn = rnncells.RNN(
+        rnncells.SimpleCell(4, param_dtype=float), implementation=implementation
+    )
     x = jnp.asarray(rng.standard_normal((2, 5, 3)))
     variables = random_params(rng, rnn, x)
     lengths = jnp.array([5, 2])

@@ -65,8 +65,8 @@ def batch_first(tree):
     return jax.tree.map(lambda leaf: np.swapaxes(leaf, 0, 1), tree)
 
 
-def in_float32(name, params, inputs):
-    """Returns the last carry and the outputs, by a program that tests share."""
+def run_in_float32(name, params, inputs):
+    """Returns the last carry and the outputs; all tests of a cell share the program."""
     cell, _, sequence = compiled(name)
     start = cell.initialize_carry(None, (BATCH, *CELLS[name].input_shape))
     return sequence(params, inputs, initial_carry=start)
@@ -96,7 +96,7 @@ def test_scan_equals_python_loop(name, rng):
 
 @each_cell(always=KINDS)
 def test_step_is_recurrence_of_projection(name, rng):
-    """Of the projection of a whole sequence too; a step need not be compiled."""
+    """Also of the projection of a whole sequence at once, and without `jit`."""
     case = CELLS[name]
     cell, params, carry, _ = random_setting(case, rng, BATCH)
     inputs = case.inputs(rng, TIME, BATCH)
@@ -115,7 +115,7 @@ def test_step_is_recurrence_of_projection(name, rng):
 
 @each_cell()
 def test_rows_of_any_batch_axes_are_independent(name, rng):
-    """With `vmap` too, whose rows have no batch axes."""
+    """Also with `vmap` over both batch axes."""
     _, params, carry, x = random_setting(CELLS[name], rng, 2, 3)
     cell, step, _ = compiled(name)
     together = step(params, carry, x)
@@ -123,8 +123,8 @@ def test_rows_of_any_batch_axes_are_independent(name, rng):
     rows = jax.vmap(jax.vmap(cell.apply, (None, 0, 0)), (None, 0, 0))
     assert_close(jax.jit(rows)(params, carry, x), together)
     if name in FORMS:
-        alone = step(params, *first_of(first_of((carry, x))))
-        assert_close(first_of(first_of(together)), alone)
+        first_row = partial(jax.tree.map, lambda leaf: np.asarray(leaf)[0, 0])
+        assert_close(first_row(together), step(params, *first_row((carry, x))))
 
 
 # Gradients that are truncated on purpose are compared with the paper's in
@@ -218,7 +218,7 @@ def test_half_precision_parameters(name, dtype, rng):
     assert dtypes_of(params) == {dtype}
     assert dtypes_of(carry) == {"complex64" if name == "LRUCell" else dtype}
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
-    _, expected = in_float32(name, wide, inputs)
+    _, expected = run_in_float32(name, wide, inputs)
     np.testing.assert_allclose(y.astype(jnp.float32), expected, atol=0.05)
 
 
@@ -243,7 +243,7 @@ def test_half_precision_computation(name, dtype, rng):
 
     own = jax.eval_shape(cell.initialize_carry, None, inputs[:, 0])
     assert dtypes_of(carry) == dtypes_of(own) <= {"float32", "complex64"}
-    _, expected = in_float32(name, params, inputs)
+    _, expected = run_in_float32(name, params, inputs)
     np.testing.assert_allclose(y.astype(jnp.float32), expected, atol=0.05)
     if dtype == "bfloat16" and name in ("LSTMCell", "LSTM1997Cell"):
         in_flax = nn.RNN(cell, return_carry=True)
@@ -295,7 +295,7 @@ def test_flax_rnn_runs_the_cell(name, rng):
 
     actual = jax.jit(nn.RNN(cell, return_carry=True).apply)(params, inputs)
 
-    assert_close(actual, in_float32(name, params, inputs))
+    assert_close(actual, run_in_float32(name, params, inputs))
 
 
 @each_cell(always=["ConvLSTMCell-peepholes", "LSTM1997Cell"])

@@ -202,9 +202,12 @@ def build(name, way):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((name, way), marks=marks, id=f"{name}-{way}")
+        pytest.param(
+            (name, way),
+            marks=[pytest.mark.exhaustive] * is_like_others(name, way),
+            id=f"{name}-{way}",
+        )
         for name, way in PROGRAMS
-        for marks in ([pytest.mark.exhaustive] if is_like_others(name, way) else [],)
     ],
 )
 def built(request):

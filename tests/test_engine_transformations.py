@@ -15,7 +15,8 @@ from test_engine_corners import EXACT, FEATURES, ROWS, STEPS, OwnCell
 
 import rnncells
 
-MAPPED, MAPPED_ARGUMENTS = 3, ["params", "inputs", "carry"]
+MAPPED = 3
+ARGUMENTS = ["params", "inputs", "carry"]
 
 
 class OpenCell(OwnCell):
@@ -56,7 +57,7 @@ class CustomGradientCell(OwnCell):
 
     def recur(self, carry, projected):
         _, h = scaled(self.scale, carry)
-        # Of all steps at once, as it does not read the carry.
+        # This call does not read the carry: the fast loop takes all steps at once.
         gain, x = scaled(self.scale, projected)
         h = jnp.tanh(self.affine(h, "h") + x) * gain
         return h, h
@@ -107,7 +108,7 @@ def in_both_loops(rnn, program):
 @pytest.mark.parametrize(
     "mapped, result",
     exhaustive_but(
-        [*itertools.product(MAPPED_ARGUMENTS, ["return_carry", "return_all_carries"])],
+        [*itertools.product(ARGUMENTS, ["return_carry", "return_all_carries"])],
         [
             ("params", "return_carry"),
             ("inputs", "return_all_carries"),
@@ -117,10 +118,10 @@ def in_both_loops(rnn, program):
 )
 def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
     rnn, *at = made(rng, OpenCell, 2)
-    mapped = MAPPED_ARGUMENTS.index(mapped)
+    k = ARGUMENTS.index(mapped)
     times = 1 + jnp.arange(MAPPED)
-    at[mapped] = jax.tree.map(lambda leaf: jnp.multiply.outer(times, leaf), at[mapped])
-    axes = [0 if k == mapped else None for k in range(3)]
+    at[k] = jax.tree.map(lambda leaf: jnp.multiply.outer(times, leaf), at[k])
+    axes = [0 if name == mapped else None for name in ARGUMENTS]
 
     def program(rnn):
         def total(*at):

@@ -78,8 +78,8 @@ def of_trial(tree, trial):
 
 
 SIX_A = config_of("temporal-order-6a")
-# Several tests share its programs, which train on 6 sequences. The first trial
-# succeeds, and both parts of the rule decide when.
+# Several tests share its programs, for chunks of 6 sequences. The first trial succeeds,
+# and both parts of the rule decide when.
 SHARED = dataclasses.replace(
     small(SIX_A, 66, tolerance=0.65, mean_error=(0.42,), gives_up=True),
     paper=dataclasses.replace(SIX_A.paper, sequences=(60,)),
@@ -284,9 +284,6 @@ def test_stopping_rule_on_test_sets_is_that_of_the_paper(
     assert cap in expected and np.any((expected[1] > expected[0]) & (expected[0] > 0))
 
 
-BATCHED = {"window": 12, "tolerance": 0.57, "mean_error": (0.6,)}
-
-
 def baseline(cell, config=SIX_A, **stopping):
     """Returns a small config with a baseline that learns in batches of 4."""
     if config.stopping.on == "test":
@@ -300,8 +297,8 @@ def baseline(cell, config=SIX_A, **stopping):
 
 @cache
 def batched(cell):
-    """Returns a trainer in batches, and its trials after 60 sequences."""
-    trainer = Trainer(baseline(cell, **BATCHED))
+    """Returns a trainer in batches, and trials, errors and rights of 60 sequences."""
+    trainer = Trainer(baseline(cell, window=12, tolerance=0.57, mean_error=(0.6,)))
     return trainer, trainer.advance(trainer.init(), 0, 60)
 
 
@@ -382,8 +379,8 @@ def test_every_baseline_runs(name, reading, tmp_path, capsys, monkeypatch):
     assert result["reading"] == reading and result["presented"] > 0
 
 
-def test_first_trials_do_not_depend_on_the_number_of_trials():
-    """Their training is that of plain updates, of these weights and keys."""
+def test_first_trials_have_equal_weights_and_keys_in_a_larger_run():
+    """Training depends on these only: it equals a loop of plain updates."""
     few, many = Trainer(dataclasses.replace(SHARED, trials=2)), trainer_of(SHARED)
     a, b = few.init(), many.init()
     jax.tree.map(
@@ -554,6 +551,7 @@ def distinct():
         rule = {"tolerance": 1.0, "window": 4}
         config = small(config_of(name), trials=2, max_sequences=6, **rule)
         if name == "temporal-order-6a":
+            # Other tests compile its programs.
             config = SHARED
         parts = config.task, config.model, config.learning, config.growth
         found.setdefault((*parts, config.stopping), (config, []))[1].append(name)
@@ -695,7 +693,7 @@ def test_damaged_results_are_named(tmp_path):
         markdown_tables([tmp_path])
 
 
-def test_networks_that_diverge_are_reported_as_failed_at_the_cap(tmp_path, monkeypatch):
+def test_trials_with_nan_weights_fail_at_the_cap(tmp_path, monkeypatch):
     share_programs(monkeypatch)
     trainer = trainer_of(SHARED)
     trials = trainer.init()

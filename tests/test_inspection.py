@@ -82,9 +82,9 @@ def test_losses_of_examples_are_those_at_the_ends(name, changes):
     )
     task = TASKS[config.task.name](config)
     examples = task.examples(task.data, 3, 5)
+    variables = {"params": params_of(task)}
     _, outputs = jit_apply(
-        *(task.model, {"params": params_of(task)}, examples.inputs),
-        lengths=examples.lengths,
+        task.model, variables, examples.inputs, lengths=examples.lengths
     )
     outputs = np.asarray(outputs, np.float64)
     if name == "adding-100":
@@ -134,7 +134,7 @@ def test_padding_is_left_out_in_both_directions(tmp_path):
     for k in range(2):
         (tmp_path / str(k)).mkdir()
     assert len(save(draw(layers, examples), tmp_path / "0" / "inspect")) == 6
-    # The same results give the same images, lines and points.
+    # Drawing twice gives the same files: one plot of each kind.
     few = "gates-layers_0-forward_rnn", "gradients", "spectra"
     again = draw(layers, examples)
     for path in save({name: again[name] for name in few}, tmp_path / "1" / "inspect"):

@@ -50,6 +50,7 @@ class Command:
     """A command of `COMMANDS`, its uninterrupted run, and how long it took."""
 
     def __init__(self, name, folder):
+        self.random = random.Random(7)
         self.words, self.folder = COMMANDS[name].split(), folder
         started = time.monotonic()
         self.whole = folder / "whole"
@@ -111,19 +112,20 @@ def command(request, commands, tmp_path_factory):
 
 def kill_at_any_time(command, out):
     process = command.start(out)
-    time.sleep(random.uniform(0, command.seconds))
+    time.sleep(command.random.uniform(0, command.seconds))
     process.kill()
     process.communicate()
 
 
 def kill_between_checkpoints(command, out):
     process = command.start_and_train(out)
-    time.sleep(random.uniform(0, 0.2))
+    time.sleep(command.random.uniform(0, 0.2))
     process.kill()
     process.communicate()
 
 
 def send_signal(command, out, number=signal.SIGTERM):
+    """Ends a run, which saves and says how to go on."""
     process = command.start_and_train(out)
     process.send_signal(number)
     _, error = process.communicate()
@@ -137,6 +139,7 @@ def send_signal(command, out, number=signal.SIGTERM):
 
 
 def damage_checkpoint(command, out):
+    """Damages the newest checkpoint after a signal; the next process names it."""
     send_signal(command, out)
     steps = saved_steps(out / CHECKPOINTS)
     assert len(steps) == 2
@@ -150,6 +153,7 @@ def damage_checkpoint(command, out):
 
 
 def fill_disk(command, out):
+    """Lets no file of a run grow; the run ends with one line."""
     import resource
 
     process = command.start_and_train(out)
@@ -164,34 +168,30 @@ def fill_disk(command, out):
 
 
 KILLS = [kill_at_any_time, kill_between_checkpoints]
-# `damage_checkpoint` sends a signal first. Only Linux has prlimit.
-ONE_AFTER_THE_OTHER = [
-    *KILLS,
-    damage_checkpoint,
-    *([fill_disk] if sys.platform == "linux" else []),
-]
-ALONE = [
-    *ONE_AFTER_THE_OTHER,
-    send_signal,
-    partial(send_signal, number=signal.SIGINT),
-]
+INTERRUPTIONS = {
+    "one after the other": [*KILLS, damage_checkpoint],
+    "kills": KILLS * 10,
+    "SIGTERM": [send_signal],
+    "SIGINT": [partial(send_signal, number=signal.SIGINT)],
+    "damage": [damage_checkpoint],
+}
+if sys.platform == "linux":
+    # Others have no prlimit.
+    INTERRUPTIONS["one after the other"].append(fill_disk)
+    INTERRUPTIONS["full disk"] = [fill_disk]
 
 
 @pytest.mark.parametrize(
     "command, interruptions",
     exhaustive_but(
-        [
-            *((name, ONE_AFTER_THE_OTHER) for name in COMMANDS),
-            *((name, [interruption]) for name in COMMANDS for interruption in ALONE),
-            *((name, KILLS * 10) for name in COMMANDS),
-        ],
+        [(name, interruptions) for name in COMMANDS for interruptions in INTERRUPTIONS],
         # Both commands save and stop by the same code, so every run needs the faster.
-        [("temporal-order-6a", ONE_AFTER_THE_OTHER)],
+        [("temporal-order-6a", "one after the other")],
     ),
     indirect=["command"],
 )
 def test_interrupted_run_equals_an_uninterrupted_one(interruptions, command, tmp_path):
-    for interrupt in interruptions:
+    for interrupt in INTERRUPTIONS[interruptions]:
         interrupt(command, tmp_path)
         if (tmp_path / RESULT).exists():
             # It had already finished.

@@ -25,11 +25,6 @@ LAYERS = {
     "GRU-reset-before": partial(rnncells.GRU, reset_after=False),
     "ElmanRNN": partial(rnncells.ElmanRNN, nonlinearity="relu"),
 }
-# The others differ from these in one option, tested in other files.
-FEW_LAYERS = ["LSTM-projected", "GRU", "ElmanRNN"]
-each_layer = pytest.mark.parametrize(
-    "name", exhaustive_but([(name,) for name in LAYERS], [(n,) for n in FEW_LAYERS])
-)
 WAYS = {"seq_lengths": LENGTHS, "mask": MASK, "resets": RESETS}
 
 
@@ -130,7 +125,14 @@ def test_all_states_hold_outputs_and_last_states(name, time_major, rng, float64)
             np.testing.assert_array_equal(end, own[index])
 
 
-@each_layer
+@pytest.mark.parametrize(
+    "name",
+    exhaustive_but(
+        [(name,) for name in LAYERS],
+        # The others differ from these in one option, tested in other files.
+        [("LSTM-projected",), ("GRU",), ("ElmanRNN",)],
+    ),
+)
 def test_empty_sequences_leave_the_states_unchanged(name, rng):
     make = LAYERS[name]
     layer, params, x, states = setting(rng, make, bidirectional=True)
@@ -266,9 +268,6 @@ def test_dropout_drops_the_given_share(rng):
     assert set(np.unique(y)) == {np.float32(0), np.float32(1 / 0.75)}
     # Of 1500 numbers: 4 standard deviations.
     assert abs((y == 0).mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 1500)
-
-
-STACK = [rnncells.LSTMCell(4), nn.Dense(6), nn.relu, rnncells.GRUCell(5)]
 
 
 def test_stack_runs_its_layers_in_order(rng, float64):

@@ -1,5 +1,6 @@
 """Parameters move between modules that hold the same cells."""
 
+import zlib
 from functools import cache
 
 import flax.linen as nn
@@ -77,7 +78,7 @@ PAIRS = [(a, b) for a in LAYOUTS for b in LAYOUTS] + [(Ways(), OurWays())]
 @cache
 def params_of(model):
     # Other values for each model.
-    rng = np.random.default_rng([*type(model).__name__.encode()])
+    rng = np.random.default_rng(zlib.crc32(type(model).__name__.encode()))
     return random_params(rng, model, X)
 
 

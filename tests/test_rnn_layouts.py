@@ -43,7 +43,7 @@ def test_final_carry_for_any_batch_axes(batch, rng):
     # flax.linen fails for (2, 3) and returns a carry of a wrong shape for (3, 3).
     case = CELLS["LSTMCell"]
     inputs = case.inputs(rng, *batch, TIME)
-    # Each other length is compiled for one row alone.
+    # Few different lengths, because each compiles a program for one row.
     lengths = rng.choice([0, TIME - 2, TIME], batch)
     rnn = rnncells.RNN(case.make(), return_carry=True)
     params = random_params(rng, rnn, inputs)

@@ -50,7 +50,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(text):
-    # Flax's cell has no forget bias.
+    # No forget bias, as in Flax's cell, with which a test compares.
     return changed(language_model(text, WINDOW, CHUNK), model={"forget_bias": 0.0})
 
 
@@ -215,8 +215,8 @@ def test_test_loss_is_that_of_the_whole_text(trainer, advanced):
     _, logits = applied(task.model)(params, codes[None, :-1])
     evaluate = jax.jit(task.evaluate, static_argnums=2)
     metrics = evaluate(params, trainer.data, "test")
-    odds = np.exp(np.asarray(logits[0], float))
-    wanted = -np.log(odds[range(60), codes[1:]] / odds.sum(-1)).mean()
+    likelihoods = np.exp(np.asarray(logits[0], float))
+    wanted = -np.log(likelihoods[range(60), codes[1:]] / likelihoods.sum(-1)).mean()
     np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5)
     assert metrics["characters"] == 60
 

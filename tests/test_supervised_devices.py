@@ -39,14 +39,14 @@ def advance(trainer):
 
 
 @pytest.fixture(scope="module")
-def of_one(config):
+def on_one_device(config):
     """The state of two networks on one device, and the losses."""
     config = dataclasses.replace(config, seeds=2)
     return jax.device_get(advance(Trainer(config, devices=jax.devices()[:1])))
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_several_devices_have_the_losses_of_one(seeds, config, trainer, of_one):
+def test_several_devices_have_the_losses_of_one(seeds, config, trainer, on_one_device):
     config = dataclasses.replace(config, seeds=seeds)
     trainer = trainer if seeds == 1 else Trainer(config)
     devices = len(jax.devices())
@@ -55,11 +55,11 @@ def test_several_devices_have_the_losses_of_one(seeds, config, trainer, of_one):
     carry = jax.tree.leaves(state.carry)[0]
     assert carry.sharding.shard_shape(carry.shape)[:2] == (seeds, BATCH // devices)
     # The first network has the losses that it has alone; others have their own.
-    np.testing.assert_allclose(losses, of_one[1][:, :seeds], rtol=1e-5)
+    np.testing.assert_allclose(losses, on_one_device[1][:, :seeds], rtol=1e-5)
 
 
-def test_networks_train_independently(of_one):
-    state, losses = of_one
+def test_networks_have_their_own_losses_and_weights(on_one_device):
+    state, losses = on_one_device
     assert np.all(losses[:, 0] != losses[:, 1])
     kernels = state.params["dense"]["kernel"]
     assert not np.allclose(kernels[0], kernels[1])

@@ -69,7 +69,7 @@ class LRUCell(LinearRNNCellBase):
     Raises:
       ValueError: `state_features` is less than 1, or the radii are not
         0 <= min_radius < max_radius <= 1.
-      TypeError: the inputs or `dtype` are complex: y is real, as in the paper.
+      TypeError: the inputs or the dtypes are complex; y is real, as in the paper.
 
     Reference: Orvieto et al., 2023, https://arxiv.org/abs/2303.06349, equations 1 and 7
     and lemma 3.2. γ starts at ``log √(1 - |λ|²)``. B and C start as in the paper:
@@ -143,8 +143,8 @@ class LRUCell(LinearRNNCellBase):
     def _halves(self, x: jax.Array) -> list[jax.Array]:
         if jnp.iscomplexobj(x):
             raise TypeError(
-                f"The inputs and `dtype` of LRUCell must be real, got {x.dtype}. Pass "
-                "real and imaginary parts as features."
+                "The inputs, `dtype` and `param_dtype` of LRUCell must be real, got a "
+                f"projection in {x.dtype}. Pass real and imaginary parts as features."
             )
         return jnp.split(self._real(x), 2, axis=-1)
 

@@ -214,6 +214,7 @@ class Run:
         if stopping.streak == 0:
             # All trials in one batch are faster than one by one.
             may_pass = may_pass & self._passes_first(now, start)
+        # On the host, because JAX would compile a program to index each array.
         solved, on_host = np.array(now.solved_after), jax.device_get(now)
         for k in np.flatnonzero(may_pass):
             one = jax.tree.map(jnp.asarray, _take(on_host, [k]))
