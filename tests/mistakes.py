@@ -257,6 +257,11 @@ CALLS = {
         TypeError,
         "must be real, got a projection in complex64. Pass real and imaginary parts",
     ),
+    "complex dtype of an LRU": (
+        lambda: rnncells.RNN(rnncells.LRUCell(4, dtype="complex64")).init(KEY, X),
+        TypeError,
+        "must be real, got a projection in complex64",
+    ),
     "carry without batch in a cell of Flax": (
         lambda: rnncells.RNN(nn.GRUCell(4)).init(KEY, X, initial_carry=jnp.ones(4)),
         ValueError,

@@ -120,11 +120,10 @@ def float64_setting(name, rng, **options):
 @pytest.mark.parametrize("make, input_shape, policies", list(float64_cells()))
 def test_every_cell_equals_the_plain_loop(make, input_shape, policies, rng, float64):
     rnn, params, inputs, carry, fresh = setting(make, input_shape, rng)
-    # Lengths, masks and resets are tested on one device.
-    arguments = {"fresh": fresh, **WAYS["all"]} if jax.device_count() == 1 else {}
     run = partial(
         value_and_gradients,
-        **{"params": params, "inputs": inputs, "carry": carry, **arguments},
+        **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
+        **WAYS["all"],
     )
     expected = run(rnn.clone(implementation="scan"))
     for memory in policies:

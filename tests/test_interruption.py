@@ -167,18 +167,19 @@ def fill_disk(command, out):
     assert "Traceback" not in error
 
 
-KILLS = [kill_at_any_time, kill_between_checkpoints]
+# Only Linux has prlimit.
+DISK = [fill_disk] if sys.platform == "linux" else []
+# A kill may come after the end of the run, so it is the last one.
 INTERRUPTIONS = {
-    "one after the other": [*KILLS, damage_checkpoint],
-    "kills": KILLS * 10,
+    "one after the other": [
+        *(kill_between_checkpoints, damage_checkpoint, *DISK, kill_at_any_time)
+    ],
+    "kills": [kill_at_any_time, kill_between_checkpoints] * 10,
     "SIGTERM": [send_signal],
     "SIGINT": [partial(send_signal, number=signal.SIGINT)],
     "damage": [damage_checkpoint],
+    "full disk": DISK,
 }
-if sys.platform == "linux":
-    # Others have no prlimit.
-    INTERRUPTIONS["one after the other"].append(fill_disk)
-    INTERRUPTIONS["full disk"] = [fill_disk]
 
 
 @pytest.mark.parametrize(
