@@ -466,6 +466,16 @@ def test_hidden_units_that_are_not_added_yet_stay_unchanged(reading):
     assert not trials.weights.outputs.any()
 
 
+def test_trials_that_reach_the_cap_have_failed(tmp_path, monkeypatch):
+    """The first trial succeeds before it."""
+    share_programs(monkeypatch)
+    now = Run(trainer_of(SHARED), tmp_path)
+    now.train()
+    cap = SHARED.learning.max_sequences
+    first, *others = now.trials.solved_after[0]
+    assert 0 < first < now.presented == cap and others == [0, 0]
+
+
 class Killed(Exception):
     """As by a signal, at any moment."""
 

@@ -122,7 +122,7 @@ def test_exact_methods_equal_bptt(name, float64):
 
 @pytest.mark.exhaustive
 @each_structure
-def test_truncation_after_the_whole_sequence_assert_equals_bptt(name, float64):
+def test_truncation_after_the_whole_sequence_equals_bptt(name, float64):
     assert_equals_bptt(name, SnAp(TIME), TruncatedBptt(TIME))
 
 

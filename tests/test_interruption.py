@@ -178,8 +178,9 @@ INTERRUPTIONS = {
     "SIGTERM": [send_signal],
     "SIGINT": [partial(send_signal, number=signal.SIGINT)],
     "damage": [damage_checkpoint],
-    "full disk": DISK,
 }
+if DISK:
+    INTERRUPTIONS["full disk"] = DISK
 
 
 @pytest.mark.parametrize(

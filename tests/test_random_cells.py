@@ -137,9 +137,7 @@ def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
     fast = rnncells.RNN(make(), split_rngs=streams, **OPTIONS[option])
 
     compute = gradients(fast)
-
     y, pulled = compute(params, x)
-
     expected, expected_pulled = gradients(plain)(params, x)
 
     assert_close(y, expected, rtol=0, atol=1e-14)
