@@ -109,7 +109,11 @@ class Trainer:
 
     def init(self) -> State:
         """Returns the state before the first update."""
-        return jax.jit(self._init, out_shardings=self.shardings(self.shapes))()
+        return self._compiled_init()
+
+    @cached_property
+    def _compiled_init(self) -> Callable[[], State]:
+        return jax.jit(self._init, out_shardings=self.shardings(self.shapes))
 
     def _init(self) -> State:
         def one(seed: Array) -> State:
