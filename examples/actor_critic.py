@@ -73,7 +73,6 @@ def rollout(model, params, start, key, steps):
     return jax.lax.scan(step, start, jax.random.split(key, steps))
 
 
-@partial(jax.jit, static_argnames=("steps", "gamma"))
 def loss(params, start, key, steps, gamma):
     model, fixed = ActorCritic(), jax.lax.stop_gradient(params)
     end, (x, resets, actions, reward, done) = rollout(model, fixed, start, key, steps)
@@ -97,10 +96,11 @@ def main(updates=200, steps=20, gamma=0.95, test_steps=200):
     x, resets = observe(env)[None], start[2][None]
     params = ActorCritic().init(jax.random.key(1), carry, x, resets)
     optimizer = optax.adam(5e-3)
-    state, gradient = optimizer.init(params), jax.grad(loss, has_aux=True)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    gradient = jax.jit(jax.grad(loss, has_aux=True), static_argnames=("steps", "gamma"))
     for k, key in enumerate(jax.random.split(jax.random.key(2), updates)):
-        grads, (start, score) = gradient(params, start, key, steps, gamma)
-        change, state = optimizer.update(grads, state)
+        grads, (start, score) = gradient(params, start, key, steps=steps, gamma=gamma)
+        change, state = update(grads, state)
         params = optax.apply_updates(params, change)
         if k % 50 == 0:
             print(f"update {k}: mean reward of an episode {score:.2f}")

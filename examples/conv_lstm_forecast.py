@@ -7,6 +7,8 @@ prints the squared error of its pixels next to that of repeating the last frame,
 draws the third predicted frame, next to the true one.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -34,6 +36,7 @@ class Forecaster(nn.Module):
         return jnp.concatenate([seen, later], axis=1)
 
 
+@partial(jax.jit, static_argnames=("count", "steps"))
 def films(key, count, steps):
     """Returns films of a ball that bounces off the walls, pixels in [0, 1]."""
     space = SIZE - 5

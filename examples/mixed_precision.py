@@ -60,7 +60,7 @@ def train(dtype, updates, features, batch, time):
         updates, state = optimizer.update(grads, state)
         return optax.apply_updates(params, updates), state, value, grads, states
 
-    params = model.init(jax.random.key(0), sample(jax.random.key(1), 1, 2)[0])
+    params = model.init(jax.random.key(0), jnp.ones((1, time, SYMBOLS)))
     state, losses = optimizer.init(params), []
     for key in jax.random.split(jax.random.key(2), updates):
         params, state, value, grads, states = train_step(params, state, key)

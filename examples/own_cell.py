@@ -79,7 +79,7 @@ def main(updates=600, features=32, batch=64, time=30):
         return optax.apply_updates(params, updates), state, value
 
     keys = jax.random.split(jax.random.key(0), updates)
-    params = model.init(jax.random.key(1), sample(keys[0], batch, time)[0])
+    params = model.init(jax.random.key(1), jnp.ones((1, time, 2)))
     state = optimizer.init(params)
     for step, key in enumerate(keys):
         params, state, value = train_step(params, state, key)

@@ -85,7 +85,7 @@ def forecast(series, train, period, updates, networks, features):
         return model.apply(params, x, mask)
 
     quantiles = jax.jit(fit)(jax.random.split(jax.random.key(0), networks))
-    return scale * quantiles.mean(0), scale * target
+    return scale * np.asarray(quantiles).mean(0), scale * target
 
 
 def report(name, quantiles, target, part, unit, baseline):

@@ -222,7 +222,9 @@ class Rtrl(ForwardGradient):
     >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Rtrl())
     >>> x = jnp.ones((2, 5, 3))
     >>> params = rnn.init(jax.random.key(0), x)
-    >>> gradient = jax.grad(lambda params: rnn.apply(params, x).sum())(params)
+    >>> def loss(params):
+    ...     return rnn.apply(params, x).sum()
+    >>> gradient = jax.jit(jax.grad(loss))(params)
 
     References: Williams and Zipser, 1989, https://doi.org/10.1162/neco.1989.1.2.270.
     For elementwise recurrences: Irie, Gopalakrishnan and Schmidhuber, 2024,
@@ -322,7 +324,7 @@ class Uoro(ForwardGradient):
     >>> params = rnn.init({"params": jax.random.key(0)}, x)
     >>> def loss(params):
     ...     return rnn.apply(params, x, rngs=rngs).sum()
-    >>> gradient = jax.grad(loss)(params)
+    >>> gradient = jax.jit(jax.grad(loss))(params)
 
     Reference: Tallec and Ollivier, 2017, https://arxiv.org/abs/1702.05043.
     """

@@ -66,7 +66,7 @@ SHORT = {
     "actor_critic": ({"updates": 2, "steps": 10, "test_steps": 20}, rewards_are_equal),
     "character_model": (
         {
-            **{"updates": 2, "features": 8, "batch": 4, "time": 8},
+            **{"updates": 2, "features": 4, "batch": 4, "time": 8},
             **{"valid_windows": 1, "sample": 20},
         },
         has_sample,
@@ -88,11 +88,11 @@ SHORT = {
         forecasts,
     ),
     "sequence_to_sequence": (
-        {"updates": 2, "features": 4, "batch": 4, "test_count": 3, "beam_size": 2},
+        {"updates": 2, "features": 4, "batch": 2, "test_count": 2, "beam_size": 2},
         beam_is_no_worse,
     ),
     "tagger": (
-        {"updates": 2, "features": 4, "batch": 8, "rows": 6, "test_count": 5},
+        {"updates": 2, "features": 4, "batch": 6, "rows": 6, "test_count": 6},
         is_packed,
     ),
 }

@@ -40,12 +40,12 @@ class StackedCell(RNNCellBase):
     ...     [rnncells.LSTMCell(4), nn.Dropout(0.1), rnncells.GRUCell(5), nn.Dense(2)]
     ... )
     >>> rnn = rnncells.RNN(cell, return_carry=True)
-    >>> x = jnp.ones((2, 7, 3))  # (batch, time, features)
+    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
     >>> params = rnn.init(jax.random.key(0), x, deterministic=True)
     >>> rngs = {"dropout": jax.random.key(1)}
     >>> carry, y = rnn.apply(params, x, deterministic=False, rngs=rngs)
     >>> y.shape, jax.tree.map(jnp.shape, carry)
-    ((2, 7, 2), (((2, 4), (2, 4)), (2, 5)))
+    ((2, 5, 2), (((2, 4), (2, 4)), (2, 5)))
 
     `rnncells.Stack` has the same layers, values, gradients and parameters: the
     parameters of layer `k` are `layers_k` in a `Stack` and in a `StackedCell`, and

@@ -427,7 +427,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         """Runs the cell on its own outputs: those of a step are the next inputs.
 
         >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
-        >>> cell = rnncells.StackedCell([rnncells.LSTMCell(8), nn.Dense(3)])
+        >>> cell = rnncells.StackedCell([rnncells.LSTMCell(4), nn.Dense(3)])
         >>> rnn, x = rnncells.RNN(cell, return_carry=True), jnp.ones((2, 5, 3))
         >>> (carry, y), params = rnn.init_with_output(jax.random.key(0), x)
         >>> carry, forecast = rnn.apply(
@@ -451,7 +451,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         To sample tokens, let the cell embed them, and let `feed` draw them:
 
         >>> cell = rnncells.StackedCell(
-        ...     [nn.Embed(20, 8), rnncells.GRUCell(16), nn.Dense(20)]
+        ...     [nn.Embed(20, 3), rnncells.GRUCell(4), nn.Dense(20)]
         ... )
         >>> rnn, start = rnncells.RNN(cell), jnp.array([0, 0])  # two rows
         >>> params = rnn.init(jax.random.key(0), start[:, None])

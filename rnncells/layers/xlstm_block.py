@@ -43,7 +43,7 @@ class XLSTMBlock(ResidualBlock):
     `Stack`; put blocks into a `Stack` for a deep network.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> kinds = ["mlstm", "slstm", "mlstm"]
+    >>> kinds = ["mlstm", "slstm"]
     >>> stack = rnncells.Stack([rnncells.XLSTMBlock(8, kind) for kind in kinds])
     >>> x = jnp.ones((2, 7, 8))  # (batch, time, features)
     >>> y, params = stack.init_with_output(jax.random.key(0), x)
