@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
-import rnncells
-from benchmarks import cli, contenders, floor, newton, parallel
+from benchmarks import cli, contenders, floor, parallel
 from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
 from benchmarks.plot import save_picture, save_steps
@@ -29,6 +28,7 @@ def case():
         patch.setattr(contenders, "COMPILATIONS", 1)
         # Else other tests in this process would compile anew.
         patch.setattr(jax, "clear_caches", lambda: None)
+        patch.setattr(gc, "collect", lambda: None)
         return measure_case("LSTM", TOY, "gradient", ["flax"], rounds=2)
 
 
@@ -204,23 +204,6 @@ def test_other_learning_loops_give_equal_weights(name, rng, float64):
 
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
-def test_tables_of_newton_count_iterations_and_work(monkeypatch):
-    monkeypatch.setattr(newton, "TIMES", (8,))
-    rnn = rnncells.RNN(newton.CELL)
-    params = jax.jit(rnn.init)(jax.random.key(0), newton.waves(jax.random.key(1), 2))
-    chaotic = newton.scaled(params, 12)
-    assert newton.exponent(params) < newton.exponent(chaotic)
-    *_, row = newton.iteration_table({"untrained": params})
-    name, _, full, diagonal = row.strip("| ").split(" | ")
-    # After as many iterations as steps, and one that changes nothing, all is exact.
-    assert name == "untrained" and 1 < int(full) <= int(diagonal) <= 9
-    *_, row = newton.work_table(params)
-    time, loop, *steps, of_full, of_diagonal = map(int, row.strip("| ").split(" | "))
-    assert time == loop == 8 and steps == [int(full) * 23, int(diagonal) * 23]
-    # Each iteration takes all steps once, and their derivatives.
-    assert of_full > int(full) and of_diagonal > int(diagonal)
 
 
 def test_table_of_parallel_loops_has_a_row_for_each_size(monkeypatch, tmp_path):

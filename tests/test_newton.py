@@ -1,4 +1,4 @@
-"""Newton's method against the loop over time."""
+"""Newton's method against the loop over time, and the tables of its page."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from cases import ALL_CELLS, assert_close, random_like, random_params
 from covering import exhaustive_but
 
 import rnncells
-from benchmarks.newton import CELL, trained, waves
+from benchmarks import newton as benchmark
 from rnncells import Newton, diagnostics
 from rnncells.layers import newton_loop
 
@@ -21,7 +21,7 @@ def setting(rng, cell, **call):
     """
     plain = rnncells.RNN(cell)
     inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 4)))
-    params = jax.jit(plain.init)(jax.random.key(0), inputs)
+    params = random_params(rng, plain, inputs, scale=0.3)
     carry = jax.eval_shape(cell.initialize_carry, None, inputs[:, 0])
     at = params, inputs, random_like(rng, carry)
 
@@ -122,7 +122,7 @@ def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, floa
     cell = rnncells.GRUCell(FEATURES, param_dtype=float)
     inputs = jnp.asarray(0.3 * rng.standard_normal((BATCH, 150, 4)))
     plain = rnncells.RNN(cell)
-    params = jax.jit(plain.init)(jax.random.key(0), inputs)
+    params = random_params(rng, plain, inputs, scale=0.3)
     kernels = params["params"]["cell"]
     for gate in ("hr", "hz", "hn"):
         kernels[gate]["kernel"] *= gain
@@ -147,34 +147,67 @@ def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, floa
     assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_newton_solves_a_trained_network():
-    params, before, after = trained()
+@pytest.fixture(scope="module")
+def trained():
+    return benchmark.trained()
+
+
+def test_newton_solves_a_trained_network(trained):
+    params, before, after = trained
     assert after < before / 100
-    newton = rnncells.RNN(CELL, implementation="newton", return_certificate=True)
-    x = jax.jit(waves, static_argnums=1)(jax.random.key(5), 64)
-    found, certificate = jax.jit(newton.apply)(params, x)
+    rnn = rnncells.RNN(benchmark.CELL, implementation="newton", return_certificate=True)
+    x = jax.jit(benchmark.waves, static_argnums=1)(jax.random.key(5), 64)
+    found, certificate = jax.jit(rnn.apply)(params, x)
     assert certificate.converged.all() and certificate.iterations < 20
-    expected = jax.jit(rnncells.RNN(CELL).apply)(params, x)
+    expected = jax.jit(rnncells.RNN(benchmark.CELL).apply)(params, x)
     assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_tables_of_newton_count_iterations_and_work(trained, monkeypatch):
+    monkeypatch.setattr(benchmark, "TIMES", (8,))
+    params, *_ = trained
+    found = {"chaotic": benchmark.scaled(params, 12), "trained": params}
+    *_, row, chaotic = benchmark.iteration_table(found)
+    # Sorted by the largest exponent.
+    assert chaotic.startswith("| chaotic |")
+    name, _, full, diagonal = row.strip("| ").split(" | ")
+    # After as many iterations as steps, and one that changes nothing, all is exact.
+    assert name == "trained" and 1 < int(full) <= int(diagonal) <= 9
+    *_, row = benchmark.work_table(params)
+    time, loop, *steps, of_full, of_diagonal = map(int, row.strip("| ").split(" | "))
+    assert time == loop == 8 and steps == [int(full) * 23, int(diagonal) * 23]
+    # Each iteration takes all steps once, and their derivatives.
+    assert of_full > int(full) and of_diagonal > int(diagonal)
 
 
 def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
     """Any Jacobian gives the solution: here, none (Jacobi's method)."""
     cell = rnncells.SimpleCell(FEATURES, param_dtype=float)
-    results, (params, inputs, carry) = setting(rng, cell)
-    too_few = Newton("diagonal", 1.0, 1e-14, TIME - 20)
-    rnn = rnncells.RNN(cell, implementation=too_few, return_certificate=True)
-    _, certificate = jax.jit(rnn.apply)(params, inputs, initial_carry=carry)
-    assert not certificate.converged.all()
-    found, certificate = results("diagonal", 1.0, 1e-14, TIME + 1)
-    assert certificate.converged.all()
-    assert_close(found, results()[0], rtol=1e-11, atol=1e-11)
+    inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 4)))
+    plain = rnncells.RNN(cell)
+    params = random_params(rng, plain, inputs, scale=0.3)
+
+    @jax.jit
+    def run(params):
+        """Returns what too few iterations, enough of them, and the loop return."""
+        newton = [Newton("diagonal", 1.0, 1e-14, TIME + more) for more in (-20, 1)]
+        rnns = [
+            rnncells.RNN(cell, implementation=each, return_certificate=True)
+            for each in newton
+        ]
+        return [rnn.apply(params, inputs) for rnn in (*rnns, plain)]
+
+    (_, too_few), (found, enough), expected = run(params)
+    assert not too_few.converged.all()
+    assert enough.converged.all()
+    assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(
     "name",
     exhaustive_but(
-        [("SLSTMCell",), ("LTCCell",), ("LRUCell",)], [("SLSTMCell",), ("LRUCell",)]
+        [("SLSTMCell",), ("LTCCell",), ("LRUCell",), ("SimpleCell-heads",)],
+        [("LRUCell",), ("SimpleCell-heads",)],
     ),
 )
 def test_newton_runs_cells_of_the_shared_table(name, rng, float64):
