@@ -5,6 +5,7 @@ of its message).
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import flax.linen as nn
 import jax
@@ -47,9 +48,10 @@ def gru(**options):
 
 def on_line_step(cotangent):
     rnn = gru(gradient=rnncells.Rtrl())
-    params, online = rnn.init(KEY, X), rnncells.Online(rnn)
-    state = online.init(params, X[:, 0])
-    return online.step(params, state, X[:, 0], cotangent)
+    online = rnncells.Online(rnn)
+    params = jax.eval_shape(rnn.init, KEY, X)
+    state = jax.eval_shape(online.init, params, X[:, 0])
+    return jax.eval_shape(online.step, params, state, X[:, 0], cotangent)
 
 
 def run(x=X, **arguments):
@@ -97,9 +99,9 @@ class ForeignCell(nn.Module):
 
 
 def outputs(cell, **options):
-    """Returns what a layer gives, its parameters made by the plain loop."""
+    """Traces a layer, its parameters made by the plain loop."""
     rnn = rnncells.RNN(cell, **options)
-    return rnn.apply(rnn.init(KEY, X), X)
+    return jax.eval_shape(rnn.apply, jax.eval_shape(rnn.init, KEY, X), X)
 
 
 def recur(of_carry):
@@ -138,10 +140,7 @@ def lstm(**options):
 
 def apply(*arguments, layer=None, **options):
     layer = lstm() if layer is None else layer
-    params = jax.eval_shape(layer.init, KEY, X)
-    return layer.apply(
-        jax.tree.map(lambda p: jnp.zeros(p.shape), params), *arguments, **options
-    )
+    return layer.apply(params_of(layer), *arguments, **options)
 
 
 def zoneout(rate=0.4, **options):
@@ -169,7 +168,7 @@ def decode(rnn=None, x=X[:, 0], rngs=KEYS, **arguments):
 def force(rate, rngs=None):
     rnn = rnncells.RNN(rnncells.GRUCell(3))
     arguments = {"targets": X, "teacher_forcing_rate": rate, "method": "decode"}
-    return rnn.apply(rnn.init(KEY, X), X[:, 0], rngs=rngs, **arguments)
+    return rnn.apply(params_of(rnn), X[:, 0], rngs=rngs, **arguments)
 
 
 OLD_SPELLINGS = {
@@ -538,8 +537,10 @@ OWN_CELLS = {
         lambda: rnncells.RNN(
             rnncells.ZoneoutCell(rnncells.GRUCell(4), 0.1), gradient=rnncells.Rtrl()
         ).apply(
-            rnncells.RNN(rnncells.ZoneoutCell(rnncells.GRUCell(4), 0.1)).init(
-                KEY, X, deterministic=True
+            params_of(
+                rnncells.RNN(
+                    rnncells.ZoneoutCell(rnncells.GRUCell(4), deterministic=True)
+                )
             ),
             X,
             deterministic=False,
@@ -898,12 +899,13 @@ def packed():
 def dropout_layers(**options):
     """Returns an initialized layer with dropout between its layers."""
     layer = rnncells.LSTM(4, num_layers=2, dropout=0.3)
-    params = layer.init(KEY, X, deterministic=True)
-    return layer.apply(params, X, **options)
+    params = jax.eval_shape(partial(layer.init, deterministic=True), KEY, X)
+    return jax.eval_shape(partial(layer.apply, **options), params, X)
 
 
 def params_of(layer, x=X):
-    return layer.init(KEY, x)
+    shapes = jax.eval_shape(layer.init, KEY, x)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 class ProposalCell(nn.Module):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, jit_apply, random_like, random_params
+from cases import assert_close, assert_equal, random_like, random_params
 
 import rnncells
 
@@ -44,16 +44,19 @@ CASES = {
     "gru": (rnncells.GRUCell(3), (2, 5, 3), jnp.sin, 0.5, {"time_major": True}),
     "images": (rnncells.ConvLSTMCell(2, (3, 3)), (2, 5, 4, 2), None, 0.5, {}),
     "head": (head(rnncells.LSTMCell(4)), (2, 3), jnp.cos, 1.0, {}),
-    "no batch": (head(nn.GRUCell(4)), (3,), None, 0.5, {}),
-    "pairs": (Pairs(), (2, 3), doubled, None, {}),
+    "pairs without a batch": (Pairs(), (3,), doubled, 0.5, {}),
 }
 
 
 def inputs_of(name, rng, *leading):
     shape = (*leading, *CASES[name][1])
-    if name != "pairs":
+    if name != "pairs without a batch":
         return jnp.asarray(rng.standard_normal(shape))
     return {k: jnp.asarray(rng.standard_normal(shape)) for k in "xy"}
+
+
+def in_float64(tree):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float), tree)
 
 
 def draws(rnn, params, rate, batch):
@@ -105,10 +108,8 @@ def test_decoding_equals_a_loop_over_steps(name, rng, float64):
     axis = 0 if rnn.time_major else jnp.ndim(jax.tree.leaves(first)[0])
     axis -= 0 if rnn.time_major else (3 if name == "images" else 1)
     sequence = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), first)
-    params = random_params(rng, rnn, sequence)
-    params = jax.tree.map(lambda leaf: leaf.astype(float), params)
-    carry = random_like(rng, rnn.initialize_carry(None, first))
-    carry = jax.tree.map(lambda leaf: leaf.astype(float), carry)
+    params = in_float64(random_params(rng, rnn, sequence))
+    carry = in_float64(random_like(rng, rnn.initialize_carry(None, first)))
     given = (params, carry, first) + (() if targets is None else (targets,))
     batch = CASES[name][1][: -3 if name == "images" else -1]
     forced = draws(rnn, params, rate, batch)
@@ -147,16 +148,22 @@ def test_rate_may_be_traced(rng):
     decode = partial(rnn.apply, params, x[:, 0], targets=x, method="decode")
     traced = jax.jit(lambda rate: decode(teacher_forcing_rate=rate, rngs=RNGS))
 
-    # Known rates of 0 and 1 need no random stream.
-    for rate in (0.0, 0.5, 1.0):
-        rngs = RNGS if rate == 0.5 else {}
-        known = jax.jit(partial(decode, teacher_forcing_rate=rate, rngs=rngs))
-        assert_close(traced(rate), known())
-    assert_close(traced(1.0), jax.jit(decode)())
-    free = jit_apply(rnn, params, x[:, 0], steps=STEPS, method="decode")
-    assert_close(traced(0.0), free)
     shifted = np.concatenate([x[:, :1], x[:, :-1]], axis=1)
-    assert_close(traced(1.0), jit_apply(rnn, params, shifted))
+
+    @jax.jit
+    def known():
+        """Returns what each rate must give; rates of 0 and 1 need no random stream."""
+        at_rate = {rate: decode(teacher_forcing_rate=rate) for rate in (0.0, 1.0)}
+        free = rnn.apply(params, x[:, 0], steps=STEPS, method="decode")
+        return {
+            0.0: [at_rate[0.0], free],
+            0.5: [decode(teacher_forcing_rate=0.5, rngs=RNGS)],
+            1.0: [at_rate[1.0], decode(), rnn.apply(params, shifted)],
+        }
+
+    for rate, all_expected in known().items():
+        for expected in all_expected:
+            assert_close(traced(rate), expected)
 
 
 def test_each_row_and_step_draws_whether_it_sees_its_target(rng):
@@ -208,7 +215,7 @@ def test_feed_may_sample_tokens(rng):
 
 def test_gradients_flow_into_arrays_that_feed_reads(rng, float64):
     rnn, params, x = setting(rng)
-    params, x = jax.tree.map(lambda leaf: leaf.astype(float), (params, x))
+    params, x = in_float64((params, x))
     matrix = jnp.asarray(rng.standard_normal((3, 3)))
 
     def feed(matrix, y):
@@ -236,16 +243,18 @@ def test_dropout_in_decoding_draws_what_the_plain_loop_draws(rng):
         "targets": x,
         "teacher_forcing_rate": 0.5,
         "deterministic": False,
-        "rngs": RNGS | {"dropout": jax.random.key(1), "fixed": jax.random.key(2)},
         "method": "decode",
     }
+    rngs = RNGS | {"dropout": jax.random.key(1), "fixed": jax.random.key(2)}
     fast, plain = (
-        jit_apply(rnn.clone(**options), params, x[:, 0], **arguments)
+        jax.jit(partial(rnn.clone(**options).apply, params, x[:, 0], **arguments))
         for options in ({"memory": "recompute"}, {"implementation": "scan"})
     )
-    assert_close(fast, plain)
-    off = jit_apply(rnn, params, x[:, 0], **arguments | {"deterministic": True})
-    assert not np.allclose(fast, off)
+    y = fast(rngs=rngs)
+    assert_close(y, plain(rngs=rngs))
+    for stream in ("dropout", "fixed"):
+        other = fast(rngs=rngs | {stream: jax.random.key(4)})
+        assert not np.allclose(y, other)
 
 
 def test_decoding_creates_the_parameters_of_a_call_and_returns_carries(rng, key):
@@ -255,8 +264,14 @@ def test_decoding_creates_the_parameters_of_a_call_and_returns_carries(rng, key)
     assert_equal(params, rnn.init(key, x))
 
     decode = partial(rnn.apply, params, x[:, 0], STEPS, method="decode")
-    carry, y = decode(return_carry=True)
-    carries, again = decode(return_all_carries=True)
+    of_last, of_all, outputs = jax.jit(
+        lambda: (
+            decode(return_carry=True),
+            decode(return_all_carries=True),
+            decode(),
+        )
+    )()
+    (carry, y), (carries, again) = of_last, of_all
     assert_equal((again, carries[0][:, -1]), (y, carry[0]))
     assert carries[0].shape == (2, STEPS, 4)
-    assert_equal(decode(), y)
+    assert_equal(outputs, y)

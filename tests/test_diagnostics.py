@@ -146,6 +146,7 @@ def check(recorded, expected, mask=None):
     carry = expected.pop("new carry")
     assert set(recorded.values) == set(expected)
     where = np.ones((BATCH, TIME), bool) if mask is None else mask
+    recorded = jax.device_get(recorded)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a[where], b[where], 0, 1e-12),
         (recorded.values, recorded.carry),
@@ -165,9 +166,8 @@ def test_named_values_equal_equations_in_numpy(name):
     expected = by_hand(equations, weights, zeros_like_carry(rnn, x), x)
     check(found[""], expected)
     assert found[""].mask.all()
-    step = diagnostics.step_values(
-        rnn.cell, {"params": weights}, zeros_like_carry(rnn, x), x[:, 0]
-    )
+    step_values = jax.jit(partial(diagnostics.step_values, rnn.cell))
+    step = step_values({"params": weights}, zeros_like_carry(rnn, x), x[:, 0])
     for key, value in step.items():
         np.testing.assert_allclose(value, expected[key][:, 0], 0, 1e-12)
 
@@ -204,6 +204,7 @@ def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
         reverse=reverse,
         time_major=time_major,
     )[""]
+    found = jax.device_get(found)
     carry = zeros_like_carry(LSTM_RNN, x)
     inside = RESETS & (np.arange(TIME) < LENGTHS[:, None])
     resets = last_steps_reversed(inside) if reverse else inside
@@ -222,7 +223,7 @@ def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
             is_waiting |= resets[row, t]
             if VALID[row, t]:
                 at_reset[row, t], is_waiting = is_waiting, False
-    assert at_reset.any() and not np.asarray(found.jacobians)[at_reset].any()
+    assert at_reset.any() and not found.jacobians[at_reset].any()
     assert (np.abs(found.jacobians[VALID & ~at_reset]).max((-2, -1)) > 0.01).all()
 
 
@@ -373,7 +374,7 @@ def test_carries_can_have_integers_and_constants():
     def loss(outputs):
         return jnp.sum(outputs[:, -1])
 
-    gradients = diagnostics.cotangents(loss, rnn, {}, x)[""]
+    gradients = jax.jit(partial(diagnostics.cotangents, loss, rnn))({}, x)[""]
     count, scale, h = jax.device_get(gradients.carry)
     assert count.shape == (BATCH, TIME) and not count.any()
     np.testing.assert_array_equal(h[0, :, 0], 2.0 ** np.arange(TIME)[::-1])
@@ -403,9 +404,11 @@ def test_gradients_of_the_carry_equal_those_of_a_loop(reverse):
             carry = step(carry, x[0, t])
         return carry
 
-    spectral = diagnostics.carry_gradients(found.jacobians, reverse=reverse)
-    frobenius = diagnostics.carry_gradients(
-        found.jacobians, reverse=reverse, norm="frobenius"
+    spectral, frobenius = (
+        jax.jit(partial(diagnostics.carry_gradients, reverse=reverse, norm=norm))(
+            found.jacobians
+        )
+        for norm in ("spectral", "frobenius")
     )
     for after, t in enumerate(steps):
         by_loop = jax.jacobian(final)(found.carry[0, t], after)
@@ -443,8 +446,13 @@ class Map(nn.RNNCellBase):
 def exponents(function, start, steps, **options):
     rnn = rnncells.RNN(Map(function, start))
     x = jnp.zeros((steps, 1))
-    found = diagnostics.record(rnn, {}, x, jacobians=True, **options)[""]
-    return jax.jit(diagnostics.lyapunov_exponents)(found.jacobians, found.mask)
+
+    @jax.jit
+    def of_layer(x):
+        found = diagnostics.record(rnn, {}, x, jacobians=True, **options)[""]
+        return diagnostics.lyapunov_exponents(found.jacobians, found.mask)
+
+    return of_layer(x)
 
 
 def test_lyapunov_exponents_of_a_linear_map_are_those_of_its_eigenvalues():
@@ -477,14 +485,13 @@ def test_norms_are_ordered_by_the_distance_to_the_last_valid_step():
 
 
 def test_norms_of_tiny_gradients_are_not_zero():
-    tiny = jnp.full((1, 1, 4), 1e-30, jnp.float32)
-    np.testing.assert_allclose(
-        diagnostics.norms((tiny, tiny)), np.sqrt(8) * 1e-30, 1e-6
-    )
-    steps = jnp.full((3, 1, 1), 1e-15, jnp.float32)
-    found = diagnostics.carry_gradients(steps, norm="frobenius")
-    np.testing.assert_allclose(found, [1e-30, 1e-15, 1], 1e-6)
-    assert diagnostics.norms(jnp.zeros((1, 1, 4))) == 0
+    norms = jax.jit(diagnostics.norms)
+    tiny, zero = np.full((1, 1, 4), 1e-30, np.float32), np.zeros((1, 1, 4), np.float32)
+    np.testing.assert_allclose(norms((tiny, tiny)), np.sqrt(8) * 1e-30, 1e-6)
+    steps = np.full((3, 1, 1), 1e-15, np.float32)
+    carry_gradients = jax.jit(partial(diagnostics.carry_gradients, norm="frobenius"))
+    np.testing.assert_allclose(carry_gradients(steps), [1e-30, 1e-15, 1], 1e-6)
+    assert norms((zero, zero)) == 0
 
 
 def test_statistics_leave_out_masked_steps():
@@ -510,7 +517,7 @@ def test_jitted_and_rematerialized_cells_have_names():
     expected = by_hand(lstm, variables["params"]["cell"], carry, x)
     for lifted in (nn.jit, nn.remat):
         rnn = rnncells.RNN(lifted(rnncells.LSTMCell)(FEATURES, param_dtype=float))
-        check(diagnostics.record(rnn, variables, x)[""], expected)
+        check(jax.jit(partial(diagnostics.record, rnn))(variables, x)[""], expected)
         own = {"params": variables["params"]["cell"]}
         rnn.cell.apply(own, carry, x[:, 0])  # fills the caches of traces
         step = diagnostics.step_values(rnn.cell, own, carry, x[:, 0])

@@ -41,35 +41,37 @@ CHOICES = {
 
 
 # On several devices, the engine computes gates apart, or convolves with the batch axis
-# first.
-ON_SEVERAL_DEVICES = ["LSTMCell", "LayerNormLSTMCell", "ConvLSTMCell-peepholes"]
+# first. In test_model_axis.py, every run computes those of a LayerNormLSTMCell apart.
+ON_SEVERAL_DEVICES = {
+    "LSTMCell": [],
+    "LayerNormLSTMCell": [pytest.mark.exhaustive],
+    "ConvLSTMCell-peepholes": [],
+}
 
-# A norm in each step, and integers in the carry. Others have their own tests.
-FEW_USER_CELLS = ["NormalizedCell", "CountingCell"]
+# Integers in the carry. Others have their own tests; in test_model_axis.py, every run
+# takes the gradients of norms in each step.
+FEW_USER_CELLS = ["CountingCell"]
 
 
 def float64_cells():
     """Yields all cells, each with the memory policies that it is tested with.
 
-    Every run tests one cell of each form: LSTMCell with two policies, the others with
-    one. Gradients of other cells are compared with those of Flax, and with those of
-    their equations.
+    Every run tests one cell of each form with one policy, and LSTMCell on several
+    devices with the other. Gradients of other cells are compared with those of Flax,
+    and with those of their equations.
     """
-    both, with_both = ("full", Chunk(4)), "LSTMCell"
+    both = ("full", Chunk(4))
     for k, (name, case) in enumerate(ALL_CELLS.items()):
         make = partial(case.make, param_dtype=jnp.float64)
-        policies = both if name == with_both else both[k % 2 :][:1]
-        marks = [] if name in FORMS else pytest.mark.exhaustive
-        yield pytest.param(make, case.input_shape, policies, id=name, marks=marks)
-        if name != with_both:
-            marks = pytest.mark.exhaustive
-            name += "-both-policies"
-            yield pytest.param(make, case.input_shape, both, id=name, marks=marks)
-    for name in ON_SEVERAL_DEVICES:
-        case, marks = ALL_CELLS[name], pytest.mark.several_devices
-        make = partial(case.make, param_dtype=jnp.float64)
-        name += "-several-devices"
-        yield pytest.param(make, case.input_shape, both[1:], id=name, marks=marks)
+        marks, at = [] if name in FORMS else pytest.mark.exhaustive, case.input_shape
+        yield pytest.param(make, at, both[k % 2 :][:1], id=name, marks=marks)
+        marks = pytest.mark.exhaustive
+        yield pytest.param(make, at, both, id=f"{name}-both-policies", marks=marks)
+        if name in ON_SEVERAL_DEVICES:
+            marks = [pytest.mark.several_devices, *ON_SEVERAL_DEVICES[name]]
+            policies = both[:1] if name == "LSTMCell" else both[1:]
+            name += "-several-devices"
+            yield pytest.param(make, at, policies, id=name, marks=marks)
     for name, cell in USER_CELLS.items():
         make = partial(cell, 4, param_dtype=jnp.float64)
         marks = [] if name in FEW_USER_CELLS else pytest.mark.exhaustive
@@ -117,17 +119,23 @@ def float64_setting(name, rng, **options):
     return setting(partial(cell, param_dtype=jnp.float64), (3,), rng, **options)
 
 
+@cache
+def all_ways(make, input_shape):
+    """Returns a layer, its arguments, values and gradients of the plain loop.
+
+    They are NumPy arrays, which tests on one device and on several share.
+    """
+    rnn, *at = setting(make, input_shape, np.random.default_rng(7))
+    plain, at = rnn.clone(implementation="scan"), jax.device_get(at)
+    return rnn, at, jax.device_get(value_and_gradients(plain, *at, **WAYS["all"]))
+
+
 @pytest.mark.parametrize("make, input_shape, policies", list(float64_cells()))
-def test_every_cell_equals_the_plain_loop(make, input_shape, policies, rng, float64):
-    rnn, params, inputs, carry, fresh = setting(make, input_shape, rng)
-    run = partial(
-        value_and_gradients,
-        **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
-        **WAYS["all"],
-    )
-    expected = run(rnn.clone(implementation="scan"))
+def test_every_cell_equals_the_plain_loop(make, input_shape, policies, float64):
+    rnn, at, expected = all_ways(make, input_shape)
     for memory in policies:
-        actual = run(rnn.clone(memory=memory, projection=Chunk(4)))
+        fast = rnn.clone(memory=memory, projection=Chunk(4))
+        actual = value_and_gradients(fast, *at, **WAYS["all"])
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -136,19 +144,26 @@ each_number_of_devices = pytest.mark.parametrize(
 )
 
 
+@cache
+def many_weights(width):
+    """Returns what `all_ways` returns, without lengths, masks and resets."""
+    make = partial(rnncells.LSTMCell, width, param_dtype=jnp.float64)
+    rnn, *at, _ = setting(make, (3,), np.random.default_rng(7))
+    params, *at = jax.device_get(at)
+    at = jax.tree.map(lambda leaf: 0.1 * leaf, params), *at
+    plain = rnn.clone(implementation="scan")
+    return rnn, at, jax.device_get(value_and_gradients(plain, *at))
+
+
 @each_number_of_devices
-def test_many_weights_and_few_rows_equal_the_plain_loop(devices, rng, float64):
+def test_many_weights_and_few_rows_equal_the_plain_loop(devices, float64):
     """The loop then multiplies from the left, by weights that it transposes."""
     assert jax.device_count() == devices
     width = 128
     kernel_bytes = width * 4 * width * np.dtype(float).itemsize
     assert kernel_bytes >= affine._MUCH_TO_PACK and ROWS <= affine._FEW_ROWS
-    make = partial(rnncells.LSTMCell, width, param_dtype=jnp.float64)
-    rnn, params, inputs, carry, _ = setting(make, (3,), rng)
-    params = jax.tree.map(lambda leaf: 0.1 * leaf, params)
-    actual = value_and_gradients(rnn, params, inputs, carry)
-    plain = rnn.clone(implementation="scan")
-    expected = value_and_gradients(plain, params, inputs, carry)
+    rnn, at, expected = many_weights(width)
+    actual = value_and_gradients(rnn, *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -161,9 +176,10 @@ def plain(name):
 
 
 # Every run tests the choices that the tests of other cells do not make, and one choice
-# for a cell with two products and weights outside of them.
-LIKE_OTHER_TESTS = ["default", "recompute", "projection-chunks"]
-LIKE_OTHER_TESTS += ["projection-with-a-rest"]
+# for a cell with two products and weights outside of them. A rest of the steps is left
+# in test_random_cells.py, and test_model_axis.py projects the whole sequence at once.
+LIKE_OTHER_TESTS = ["default", "recompute", "projection-chunks", "recompute-chunk"]
+LIKE_OTHER_TESTS += ["projection-with-a-rest", "chunks-with-a-rest", "projection-whole"]
 
 
 @pytest.mark.parametrize(
@@ -187,14 +203,9 @@ def test_memory_and_projection_equal_the_plain_loop(name, choice, float64):
 
 
 # Lengths, masks and resets with `padded_outputs`; then `reverse` and `memory`. The
-# test of every cell also runs all ways together.
+# test of every cell runs all ways together, and test_flax_parity.py has lengths alone.
 FORWARD, REVERSE = (False, "full"), (True, "sqrt")
-FEW_SEQUENCES = [
-    ("lengths", "run", *FORWARD),
-    ("mask+resets", "run", *REVERSE),
-    ("all", "hold", *FORWARD),
-    ("all", "zero", *REVERSE),
-]
+FEW_SEQUENCES = [("all", "hold", *FORWARD), ("mask+resets", "zero", *REVERSE)]
 SEQUENCES = [
     (way, padded, *direction)
     for way in WAYS
@@ -353,9 +364,9 @@ def by_reverse_mode(of, x, direction):
         products = jax.tree.map(jnp.vdot, *trees)
         return sum(jax.tree.leaves(products))
 
-    value, gradient = jax.value_and_grad(of)(x)
     xs = three_points(x)
     values, gradients = jax.vmap(jax.value_and_grad(of))(xs)
+    value, gradient = jax.tree.map(lambda leaf: leaf[0], (values, gradients))
     second = jax.grad(lambda x: dot(jax.grad(of)(x), direction))(x)
     derivative = dot(gradient, direction)
     return {
@@ -374,8 +385,11 @@ def by_reverse_mode(of, x, direction):
 @pytest.mark.parametrize(
     "name, memory",
     exhaustive_but(
-        [*itertools.product([name for name, _ in SECOND], ("full", Chunk(2)))],
-        [("LSTMCell", "full")],
+        [
+            ("SimpleCell", "full"),
+            *itertools.product([name for name, _ in SECOND], ("full", Chunk(2))),
+        ],
+        [("SimpleCell", "full")],
     ),
 )
 def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
@@ -394,7 +408,7 @@ def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
 
 
 def test_jacobian_by_forward_mode_equals_that_by_reverse_mode(rng, float64):
-    rnn, params, inputs, _, _ = float64_setting("GRUCell", rng)
+    rnn, params, inputs, _, _ = float64_setting("LSTMCell", rng)
     inputs = inputs[:1, :3]
 
     def of(inputs):
@@ -417,7 +431,8 @@ def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
 
     def gradients(rnn, params, inputs):
         of = partial(loss, rnn, weights=[1.0])
-        return jax.jit(jax.grad(lambda p, x: of(p, x).astype(float)))(params, inputs)
+        gradient = jax.jit(jax.grad(lambda p, x: of(p, x).astype(float)))
+        return jax.device_get(gradient(params, inputs))
 
     def error(gradient, exact):
         return max(
@@ -432,7 +447,7 @@ def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
     plain = gradients(scan, params, inputs)
     with jax.enable_x64(True):
         wide = scan.clone(cell=cell.clone(dtype=None, param_dtype=jnp.float64))
-        to64 = partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float64))
+        to64 = partial(jax.tree.map, lambda leaf: np.asarray(leaf, np.float64))
         exact = gradients(wide, to64(params), to64(inputs))
         fast_error, plain_error = error(fast, exact), error(plain, exact)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(fast))

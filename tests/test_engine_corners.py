@@ -57,7 +57,8 @@ def inputs(rng):
 
 @pytest.fixture
 def params(float64, inputs):
-    return rnncells.RNN(OwnCell(FEATURES)).init(jax.random.key(1), inputs)
+    rng = np.random.default_rng(1)
+    return random_params(rng, rnncells.RNN(OwnCell(FEATURES)), inputs)
 
 
 INSIDE = {
@@ -274,14 +275,14 @@ def test_shard_map_with_typed_arrays(params, inputs, float64):
         [(rnncells.LSTMCell, jnp.bfloat16)],
     ),
 )
-def test_weakly_typed_inputs_take_the_dtype_of_params(make, dtype, float64):
+def test_weakly_typed_inputs_take_the_dtype_of_params(make, dtype, rng, float64):
     """Inputs that are made of a Python number have no dtype of their own."""
     weak = jnp.full((2, STEPS, 3), 0.5)
     assert weak.weak_type
     rnn = rnncells.RNN(make(FEATURES, param_dtype=dtype))
     simple = rnncells.RNN(rnncells.SimpleCell(FEATURES, param_dtype=dtype))
     for layer in (rnn, rnncells.Bidirectional(simple, simple.clone())):
-        params = jax.jit(layer.init)(jax.random.key(0), weak)
+        params = random_params(rng, layer, weak)
         actual, expected = (
             outputs_and_gradients(layer, params, x) for x in (weak, weak.astype(dtype))
         )

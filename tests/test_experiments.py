@@ -85,6 +85,12 @@ SHARED = dataclasses.replace(
     paper=dataclasses.replace(SIX_A.paper, sequences=(60,)),
 )
 
+# As above, for chunks of one sequence; hidden units are added.
+GROWING = small(config_of("long-lag-2a"), 6, tolerance=1e-6)
+GROWING = dataclasses.replace(
+    GROWING, growth=dataclasses.replace(GROWING.growth, window=4, gain=0.2)
+)
+
 
 @cache
 def trainer_of(config):
@@ -298,25 +304,25 @@ def baseline(cell, config=SIX_A, **stopping):
 @cache
 def batched(cell):
     """Returns a trainer in batches, and trials, errors and rights of 60 sequences."""
-    trainer = Trainer(baseline(cell, window=12, tolerance=0.57, mean_error=(0.6,)))
+    trainer = Trainer(baseline(cell, window=12, tolerance=0.75, mean_error=(0.49,)))
     return trainer, trainer.advance(trainer.init(), 0, 60)
 
 
 def test_stopping_rule_looks_at_every_sequence_of_a_batch():
-    _, (trials, errors, rights) = batched("gru")
+    _, (trials, errors, rights) = batched("elman")
     for trial in range(3):
         ends = [
             n
             for n in range(12, 61, 4)
             if rights[n - 12 : n, trial].all()
-            and errors[n - 12 : n, trial].mean() < 0.6
+            and errors[n - 12 : n, trial].mean() < 0.49
         ]
         assert trials.solved_after[0, trial] == (ends or [0])[0]
     assert trials.solved_after.any() and not rights.all()
 
 
 @pytest.mark.parametrize(
-    "cell", exhaustive_but([(cell,) for cell in CELLS], [("gru",)])
+    "cell", exhaustive_but([(cell,) for cell in CELLS], [("elman",)])
 )
 def test_baselines_follow_the_gradient_of_their_batch(cell):
     """Adam's first step is the rate times the sign of the gradient."""
@@ -356,6 +362,17 @@ def test_baselines_follow_the_gradient_of_their_batch(cell):
             old,
             jax.device_get(gradient),
         )
+
+
+def test_each_baseline_has_the_parameters_of_its_cell():
+    gates = {"elman": 1, "lstm": 4, "gru": 3, "chrono-lstm": 4, "chrono-gru": 3}
+    assert gates.keys() == CELLS.keys()
+    for cell, count in gates.items():
+        learner = learner_of(baseline(cell))
+        shapes = jax.eval_shape(learner.init, jax.random.key(0))["params"]["params"]
+        [name] = [name for name in shapes if "Cell" in name]
+        kernels = [leaf for leaf in jax.tree.leaves(shapes[name]) if leaf.ndim == 2]
+        assert sum(leaf.size for leaf in kernels) == count * 2 * 5 * 5
 
 
 # Each on one task; on each kind of task the one that learns in batches, and the other.
@@ -415,9 +432,7 @@ def test_largest_state_is_taken_over_cells_and_steps():
 
 
 def test_hidden_units_are_added_when_the_error_stops_falling():
-    config = small(config_of("long-lag-2a"), tolerance=1e-6)
-    growth = dataclasses.replace(config.growth, window=4, gain=0.2)
-    trainer = Trainer(dataclasses.replace(config, growth=growth))
+    config, trainer = GROWING, trainer_of(GROWING)
     trials = trainer.init()
     drawn, after = trials.added
     drawn, errors = np.asarray(drawn), []
@@ -560,9 +575,11 @@ def distinct():
         # Tests in training have as many sequences as the test at the end.
         rule = {"tolerance": 1.0, "window": 4}
         config = small(config_of(name), trials=2, max_sequences=6, **rule)
+        # Other tests compile the programs of two.
         if name == "temporal-order-6a":
-            # Other tests compile its programs.
             config = SHARED
+        if name == "long-lag-2a":
+            config = GROWING
         parts = config.task, config.model, config.learning, config.growth
         found.setdefault((*parts, config.stopping), (config, []))[1].append(name)
     for config, names in found.values():
@@ -574,6 +591,8 @@ def distinct():
 @pytest.mark.parametrize("config, name", list(distinct()))
 def test_every_config_runs(config, name, tmp_path, capsys, monkeypatch):
     share_programs(monkeypatch)
+    if config == GROWING:
+        monkeypatch.setattr(loop, "CHUNK", 1)
     run(config, tmp_path / "run", name, None)
 
     result = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -9,6 +9,8 @@ from cases import (
     CELLS,
     assert_close,
     assert_equal,
+    each_cell,
+    jit_apply,
     random_params,
 )
 from sequences import (
@@ -46,10 +48,10 @@ def test_inputs_may_be_pytrees_of_different_rank(reverse, rng):
     # The first leaf is the image: it has three feature axes.
     rnn = rnncells.RNN(SumCell(num_feature_dims=3), return_carry=True, reverse=reverse)
     carry = {"total": jnp.zeros((ROWS, 3))}
-    params = rnn.init(jax.random.key(0), inputs, initial_carry=carry)
+    params = {"params": {"cell": {"gain": np.ones(3, np.float32)}}}
 
-    last, y = rnn.apply(
-        params, inputs, initial_carry=carry, mask=MASK, seq_lengths=LENGTHS
+    last, y = jit_apply(
+        rnn, params, inputs, initial_carry=carry, mask=MASK, seq_lengths=LENGTHS
     )
 
     counts = MASK & (np.arange(STEPS) < LENGTHS[:, None])
@@ -58,7 +60,10 @@ def test_inputs_may_be_pytrees_of_different_rank(reverse, rng):
     np.testing.assert_allclose(y["twice"], 2 * y["total"])
 
 
-@pytest.mark.parametrize("name", [name for name, case in CELLS.items() if case.in_flax])
+@each_cell(
+    [name for name, case in CELLS.items() if case.in_flax],
+    always=["SimpleCell", "LSTMCell", "GRUCell", "ConvLSTMCell-2d"],
+)
 def test_rnn_runs_flax_cells(name, rng):
     case, ways = CELLS[name], WAYS["all"]
     inputs = case.inputs(rng, ROWS, STEPS)

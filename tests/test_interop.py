@@ -65,12 +65,11 @@ CONFIGS = [
 
 
 def is_in_every_run(library, kind, shape, use_bias, dtype, has_gradients):
-    if shape == "cell" and has_gradients == (kind == "LSTM"):
+    # With gradients of one cell, because a gradient has no code of its own here.
+    if shape == "cell" and has_gradients == ((library, kind) == ("haiku", "LSTM")):
         return True
-    # Of each library, a cell without biases, and a layer with gradients.
+    # Of each library, a cell without biases.
     if kind == HAS[library][-1] and not use_bias:
-        return True
-    if kind == HAS[library][0] and shape == (1, False) and has_gradients:
         return True
     # Deep layers in both directions.
     return (kind, shape) == ("LSTM", (2, True)) and library in ("pytorch", "jax_rnn")
@@ -186,12 +185,11 @@ def test_both_ways_can_be_compiled_and_keep_the_param_dtype(library, rng):
     ours = few_bits(draw_params(rng, layer))
     theirs = jax.jit(partial(to_theirs, layer))(ours)
     wider = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), theirs)
-    load = partial(from_theirs, layer)
-    compiled = jax.jit(load)
+    loaded = from_theirs(layer, wider)
+    assert jax.tree.leaves(loaded)[0].dtype == jnp.bfloat16
+    compiled = jax.jit(partial(from_theirs, layer))
     for given in (theirs, wider, jax.tree.map(jnp.asarray, wider)):
-        loaded = load(given)
         assert_equal(compiled(given), loaded)
-        assert jax.tree.leaves(loaded)[0].dtype == jnp.bfloat16
 
 
 BAD = np.ones((2, 3), np.float32)

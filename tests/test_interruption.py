@@ -1,6 +1,6 @@
 """Runs that are killed, interrupted or stopped by the disk go on from where they were.
 
-Each test runs the command line in its own process.
+Each run that is interrupted is a process of its own.
 """
 
 import json
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
+from experiments import cli
 from experiments.checkpoint import saved_steps
 from experiments.folder import CHECKPOINTS, METRICS, RESULT, WEIGHTS
 
@@ -67,12 +68,10 @@ class Command:
         )
 
     def finish(self, out):
-        process = self.start(out)
-        _, error = process.communicate()
-        assert process.returncode == 0, error
-        return error
+        """Trains to the end, in this process, which starts no other."""
+        assert cli.main([*self.words, "--out", str(out)]) == 0
 
-    def start_and_train(self, out, steps=1):
+    def start_and_train(self, out):
         """Returns a process that has saved at least one more checkpoint."""
         before = saved_steps(out / CHECKPOINTS)[-1:]
         process = self.start(out)
@@ -138,22 +137,28 @@ def send_signal(command, out, number=signal.SIGTERM):
     assert int(step.replace(",", "")) == saved_steps(out / CHECKPOINTS)[-1]
 
 
-def damage_checkpoint(command, out):
-    """Damages the newest checkpoint after a signal; the next process names it."""
-    send_signal(command, out)
+def damage_newest(out):
+    """Damages the newest checkpoint; returns the warning of the next process."""
     steps = saved_steps(out / CHECKPOINTS)
     assert len(steps) == 2
     path = out / CHECKPOINTS / str(steps[-1]) / "default" / "_METADATA"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    return f"warning: {path} is damaged: its checksum differs. "
+
+
+def damage_checkpoint(command, out):
+    """Damages the newest checkpoint after a signal; the next process names it."""
+    send_signal(command, out)
+    warning = damage_newest(out)
     process = command.start(out)
     first = process.stderr.readline()
     process.kill()
     process.communicate()
-    assert first.startswith(f"warning: {path} is damaged: its checksum differs. ")
+    assert first.startswith(warning)
 
 
 def fill_disk(command, out):
-    """Lets no file of a run grow; the run ends with one line."""
+    """Lets no file of a run grow; the run ends with one line. Returns all lines."""
     import resource
 
     process = command.start_and_train(out)
@@ -165,22 +170,30 @@ def fill_disk(command, out):
     assert re.match(f"error: cannot write (the checkpoint )?{out}/", line)
     assert "File too large. Repeat the command to go on" in line
     assert "Traceback" not in error
+    return error
+
+
+def damage_checkpoint_and_fill_disk(command, out):
+    """Fills the disk of the process that warns of the damage."""
+    send_signal(command, out)
+    warning = damage_newest(out)
+    assert fill_disk(command, out).startswith(warning)
 
 
 # Only Linux has prlimit.
-DISK = [fill_disk] if sys.platform == "linux" else []
-# A kill may come after the end of the run, so it is the last one.
+IS_LINUX = sys.platform == "linux"
 INTERRUPTIONS = {
     "one after the other": [
-        *(kill_between_checkpoints, damage_checkpoint, *DISK, kill_at_any_time)
+        kill_between_checkpoints,
+        damage_checkpoint_and_fill_disk if IS_LINUX else damage_checkpoint,
     ],
     "kills": [kill_at_any_time, kill_between_checkpoints] * 10,
     "SIGTERM": [send_signal],
     "SIGINT": [partial(send_signal, number=signal.SIGINT)],
     "damage": [damage_checkpoint],
 }
-if DISK:
-    INTERRUPTIONS["full disk"] = DISK
+if IS_LINUX:
+    INTERRUPTIONS["full disk"] = [fill_disk]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +224,7 @@ def catches(process, number):
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux",
+    not IS_LINUX,
     reason="reads the handlers of a process from /proc, which only Linux has",
 )
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
         assert np.all((np.diff(in_order) <= 1e-6)[~rises])
 
 
-def test_first_states_follow_the_equations():
+def test_first_states_follow_the_equations(monkeypatch):
     name = "very-long-lag-2c-1"
     trainer = Trainer(read_config(config_path(name)))
     found = network_figures.first_states(name, None).reshape(2, -1)
@@ -408,9 +408,14 @@ def test_first_states_follow_the_equations():
         y = np.concatenate([y_out * (2 * logistic(s) - 1), logistic(net_in), y_out])
     np.testing.assert_allclose(found[:, 3], np.abs(s), rtol=1e-4)
 
+    def known_states(row, reading):
+        read_config(config_path(row), reading)
+        return (1 if reading is None else 2) * found.ravel()
+
+    monkeypatch.setattr(network_figures, "first_states", known_states)
     (axes,) = network_figures.draw_saturation([name]).axes
-    medians = axes.get_lines()[0].get_ydata()
-    np.testing.assert_allclose(medians, [np.median(found)], rtol=1e-6)
+    medians = [line.get_ydata()[0] for line in axes.get_lines()[:2]]
+    np.testing.assert_allclose(medians, np.median(found) * np.array([1, 2]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", paper_names())
@@ -470,10 +475,15 @@ def test_failures_name_the_missed_targets(name, wrong, there, expected):
     "name",
     exhaustive_but([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)]),
 )
-def test_wrong_answers_are_counted_by_target(name):
+def test_wrong_answers_are_counted_by_target(name, rng):
     config = read_config(config_path(name))
     trainer = Trainer(dataclasses.replace(config, trials=2))
-    tests = jax.device_get(trainer.test(trainer.init(), 0, 64))
+    trials = jax.tree.map(
+        lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype),
+        jax.eval_shape(trainer.init),
+    )
+    trials = trials._replace(numbers=np.arange(2, dtype=np.int32))
+    tests = jax.device_get(trainer.test(trials, 0, 64))
     counted = tests.wrong_by_target.sum(1), tests.by_target.sum(1)
     if config.task.is_along:
         assert (tests.by_target == 64).all() and (counted[0] >= tests.wrong).all()

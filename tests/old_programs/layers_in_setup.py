@@ -43,7 +43,7 @@ class Stack(nn.Module):
 
     def __call__(self, x):
         for layer in self.layers:
-            carry = layer.initialize_carry(KEY, (x.shape[0],), 7)
+            carry = layer.initialize_carry(KEY, (x.shape[0],), 4)
             _, x = layer(carry, x)
         return x
 
