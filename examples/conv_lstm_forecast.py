@@ -7,8 +7,6 @@ prints the squared error of its pixels next to that of repeating the last frame,
 draws the third predicted frame, next to the true one.
 """
 
-from functools import partial
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -36,7 +34,6 @@ class Forecaster(nn.Module):
         return jnp.concatenate([seen, later], axis=1)
 
 
-@partial(jax.jit, static_argnames=("count", "steps"))
 def films(key, count, steps):
     """Returns films of a ball that bounces off the walls, pixels in [0, 1]."""
     space = SIZE - 5
@@ -65,14 +62,15 @@ def main(updates=500, features=12, batch=16, given=8, steps=8):
         updates, state = optimizer.update(gradient, state)
         return optax.apply_updates(params, updates), state, value
 
-    params = model.init(jax.random.key(0), films(jax.random.key(1), 1, 2), 1)
+    params = model.init(jax.random.key(0), jnp.ones((1, 2, SIZE, SIZE, 1)), 1)
     state = optimizer.init(params)
     for step, key in enumerate(jax.random.split(jax.random.key(2), updates)):
         params, state, value = train_step(params, state, key)
         if step % 100 == 0:
             print(f"update {step}: loss {value:.4f}")
 
-    film = films(jax.random.key(3), 64, given + steps)
+    draw = jax.jit(films, static_argnums=(1, 2))
+    film = draw(jax.random.key(3), 64, given + steps)
     logits = jax.jit(model.apply, static_argnums=2)(params, film[:, :given], steps - 1)
     predicted, truth = nn.sigmoid(logits[:, given - 1 :]), film[:, given:]
     error = float(jnp.mean((predicted - truth) ** 2))

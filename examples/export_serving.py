@@ -39,12 +39,14 @@ class Detector(nn.Module):
 def write(folder, features):
     """Writes both files; here the parameters are those before training."""
     model = Detector(features)
-    params = model.init(jax.random.key(0), jnp.ones((1, 1, 5)), jnp.array([1]))
+    x, lengths = jnp.ones((1, 1, 5)), jnp.array([1])  # any batch and time
+    params = model.init(jax.random.key(0), x, lengths)
     # Symbolic sizes: one file for all batches and lengths.
     batch, time = export.symbolic_shape("batch, time")
     any_x = jax.ShapeDtypeStruct((batch, time, 5), jnp.float32)
     any_lengths = jax.ShapeDtypeStruct((batch,), jnp.int32)
-    any_state = jax.ShapeDtypeStruct((2, batch, features), jnp.float32)  # (layers, ...)
+    # States are (layers, batch, features).
+    any_state = jax.ShapeDtypeStruct((2, batch, features), jnp.float32)
     any_states = rnncells.LSTMStates(any_state, any_state)
 
     def run(x, lengths):

@@ -84,8 +84,8 @@ def forecast(series, train, period, updates, networks, features):
         (params, _), _ = jax.lax.scan(update, state, length=updates)
         return model.apply(params, x, mask)
 
-    quantiles = jax.jit(fit)(jax.random.split(jax.random.key(0), networks))
-    return scale * np.asarray(quantiles).mean(0), scale * target
+    quantiles = np.asarray(jax.jit(fit)(jax.random.split(jax.random.key(0), networks)))
+    return scale * quantiles.mean(0), scale * target
 
 
 def report(name, quantiles, target, part, unit, baseline):

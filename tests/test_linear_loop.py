@@ -50,9 +50,13 @@ def chosen():
     options = [row for row in GRID if row[0] == KINDS[0]]
     rows = covering([row[1:] for row in options])
     found = [(name, *row) for name, row in zip(CELL_OF_ROW, rows, strict=True)]
-    # Lengths, masks and resets act on a convolution in another way.
-    every = False, True, True, "given", "hold", "return_all_carries", "full", "auto"
-    return [*found, ("CausalConvCell", *every)]
+    # Elements, matrices and a convolution each have lengths, masks and resets in a row.
+    every = False, True, True, "given"
+    return [
+        *found,
+        ("MinGRUCell", *every, "run", "return_carry", "chunk", "auto"),
+        ("CausalConvCell", *every, "hold", "return_all_carries", "full", "auto"),
+    ]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):

@@ -55,7 +55,7 @@ def check_independent_rows(
         return sum(jnp.abs(leaf).reshape(count, -1).sum(1) for leaf in leaves)
 
     try:
-        # Compiled, it runs although the layer is traced.
+        # A compiled program runs on concrete arrays even while JAX traces the layer.
         compiled = derivatives.lower(inexact(rows)).compile()
         found = jax.tree.leaves(compiled(inexact(rows)))
     except (TypeError, ValueError) as error:

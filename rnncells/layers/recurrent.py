@@ -18,17 +18,18 @@ class LSTM(MultiLayerRNN):
     """Multi-layer LSTM over sequences, made of `LSTMCell` or `ProjectedLSTMCell`.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> layer = rnncells.LSTM(features=4, num_layers=2, bidirectional=True)
+    >>> layer = rnncells.LSTM(features=6, num_layers=2, bidirectional=True)
     >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
     >>> (y, (h_n, c_n)), params = layer.init_with_output(jax.random.key(0), x)
     >>> y.shape, h_n.shape, c_n.shape
-    ((2, 5, 8), (4, 2, 4), (4, 2, 4))
+    ((2, 5, 12), (4, 2, 6), (4, 2, 6))
 
-    `return_all_states` also returns the states of all layers after every step:
+    `return_all_states` also returns the states of all layers after every step,
+    `(layers * directions, batch, time, features)`:
 
     >>> y, (h_n, c_n), (h_all, c_all) = layer.apply(params, x, return_all_states=True)
     >>> h_all.shape
-    (4, 2, 5, 4)
+    (4, 2, 5, 6)
 
     (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
     `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)

@@ -25,10 +25,10 @@ class Stack(ComposedLayer):
     ...     [rnncells.LSTMCell(4), nn.Dense(6), nn.relu, rnncells.GRUCell(5)],
     ...     return_carry=True,
     ... )
-    >>> x = jnp.ones((2, 5, 3))  # (batch, time, features)
+    >>> x = jnp.ones((2, 7, 3))  # (batch, time, features)
     >>> (carry, y), params = stack.init_with_output(jax.random.key(0), x)
     >>> y.shape, jax.tree.map(jnp.shape, carry)
-    ((2, 5, 5), (((2, 4), (2, 4)), (2, 5)))
+    ((2, 7, 5), (((2, 4), (2, 4)), (2, 5)))
 
     Each layer runs over the whole sequence before the next one starts. `step` applies
     all layers to one time step:

@@ -12,8 +12,8 @@
 ...         return self.out(y)
 >>> model = Tagger(nnx.Rngs(0))
 >>> model.eval()  # no dropout
->>> model(jnp.ones((2, 5, 3)), jnp.array([5, 0])).shape
-(2, 5, 5)
+>>> model(jnp.ones((2, 7, 3)), jnp.array([7, 0])).shape
+(2, 7, 5)
 
 All cells of rnncells are here, and `RNN`, `Bidirectional`, `Stack`, `LSTM`, `GRU`,
 `ElmanRNN`, `MultiLayerRNN`, `XLSTMBlock` and `GriffinBlock`. `FromLinen` describes what

@@ -12,11 +12,11 @@ to a place. It packs lists of sequences on the host,
 >>> plan.segment_ids
 array([[1, 1, 1, 1],
        [1, 1, 2, 0]], dtype=int32)
->>> rnn = rnncells.RNN(rnncells.GRUCell(4))
+>>> rnn = rnncells.RNN(rnncells.GRUCell(5))
 >>> params = rnn.init(jax.random.key(0), inputs)
 >>> outputs = rnn.apply(params, inputs, resets=plan.resets, mask=plan.mask)
 >>> [y.shape for y in packing.unpack(outputs, plan)]
-[(4, 4), (1, 4), (0, 4), (2, 4)]
+[(4, 5), (1, 5), (0, 5), (2, 5)]
 
 and padded batches, under any transformation:
 
@@ -27,7 +27,7 @@ and padded batches, under any transformation:
 ...     return plan.last(rnn.apply(params, rows, resets=plan.resets, mask=plan.mask))
 >>> last_outputs(params, plan, jnp.ones((4, 6, 3))).shape
 compiled for (2, 4)
-(4, 4)
+(4, 5)
 
 Pass `resets` and `mask` together. A layer cannot recognize packed rows: without
 `resets`, it reads each row as one long sequence and raises no error.
