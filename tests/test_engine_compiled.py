@@ -113,7 +113,7 @@ LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
 LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
 LIKE_OTHERS |= {"flax.GRUCell", "LSTM2000Cell", "GRUCell", "ConvGRUCell"}
 LIKE_OTHERS |= {"flax.OptimizedLSTMCell", "PeepholeLSTMCell", "SimpleCell"}
-LIKE_OTHERS |= {f"{OWN}-wide", "ProjectedLSTMCell", "CompactCell"}
+LIKE_OTHERS |= {f"{OWN}-wide", "CompactCell"}
 
 
 def is_like_others(name, way):

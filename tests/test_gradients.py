@@ -562,7 +562,7 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
 
 def test_hook_may_have_side_effects(rng):
     """At every step, in the order of the backward pass."""
-    rnn, x, seen = rnncells.RNN(rnncells.SimpleCell(3)), np.ones((5, 2), "f4"), []
+    rnn, x, seen = rnncells.ElmanRNN(3), np.ones((5, 2), "f4"), []
 
     def record(d_carry):
         jax.debug.callback(lambda d: seen.append(d.copy()), d_carry)
@@ -570,7 +570,7 @@ def test_hook_may_have_side_effects(rng):
 
     params = random_params(rng, rnn, x, scale=0.3)
     recording = rnn.clone(gradient=Bptt(carry_hook=record))
-    jax.jit(jax.grad(lambda p: recording.apply(p, x)[-1].sum()))(params)
+    jax.jit(jax.grad(lambda p: recording.apply(p, x)[0][-1].sum()))(params)
     jax.effects_barrier()
     assert len(seen) == 5
     np.testing.assert_array_equal(max(seen, key=lambda d: abs(d).sum()), np.ones(3))
@@ -745,6 +745,16 @@ def check_dtypes(of_carry, of_params):
             return rnn.apply(params, x, initial_carry=carry, rngs=rngs).sum()
 
         chex.assert_trees_all_equal_dtypes(jax.jit(jax.grad(loss))(params), params)
+
+
+def test_forward_methods_run_without_jit(rng):
+    """As users debug a cell."""
+    rnn = rnncells.RNN(rnncells.SimpleCell(FEATURES), gradient=Rtrl())
+    x = np.ones((BATCH, 1, 3), np.float32)
+    params = random_params(rng, rnn, x)
+    with jax.disable_jit():
+        y = rnn.apply(params, x)
+    assert_close(y, jax.jit(rnn.apply)(params, x))
 
 
 def test_structure_of_a_function_contains_that_of_its_derivatives(rng):

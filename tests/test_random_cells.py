@@ -14,7 +14,7 @@ from equations import affine, arrays, sigmoid
 
 import rnncells
 
-BATCH, TIME, FEATURES_IN, FEATURES = 2, 6, 3, 4
+BATCH, TIME, FEATURES_IN, FEATURES = 2, 7, 3, 4
 SPLIT = {"params": False, "dropout": True}
 FIXED = {"params": False, "dropout": False}
 KEYS = {
