@@ -85,7 +85,7 @@ SHARED = dataclasses.replace(
     paper=dataclasses.replace(SIX_A.paper, sequences=(60,)),
 )
 
-# As above, for chunks of one sequence; hidden units are added.
+# Adds hidden units. Two tests share its programs, for chunks of one sequence.
 GROWING = small(config_of("long-lag-2a"), 6, tolerance=1e-6)
 GROWING = dataclasses.replace(
     GROWING, growth=dataclasses.replace(GROWING.growth, window=4, gain=0.2)

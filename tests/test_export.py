@@ -58,7 +58,7 @@ def test_export_sequences_with_symbolic_batch_and_time(name, rng):
     loaded = through_bytes(function, params, inputs, lengths)
 
     assert loaded.platforms == PLATFORMS
-    # The export has seen no numbers of rows and steps, so any are as good as others.
+    # The export has symbols for these sizes, so it treats all sizes alike.
     x = jnp.asarray(rng.standard_normal((7, 3, FEATURES_IN)), jnp.float32)
     lengths = jnp.asarray(rng.integers(0, 4, 7), jnp.int32)
     expected = jax.jit(function)(params, x, lengths)
