@@ -651,6 +651,21 @@ centered.defvjp(
 )
 
 
+@jax.custom_jvp
+def clipped(x):
+    """Clips the norm of a vector to 2."""
+    return x * jnp.minimum(1, 2 / jnp.sqrt(1e-9 + jnp.sum(x**2, -1, keepdims=True)))
+
+
+@clipped.defjvp
+def _clipped_jvp(primals, tangents):
+    """The elements are mixed only outside of the ball."""
+    (x,), (d,) = primals, tangents
+    norm = jnp.sqrt(1e-9 + jnp.sum(x**2, -1, keepdims=True))
+    projected = d - x * jnp.sum(x * d, -1, keepdims=True) / norm**2
+    return clipped(x), jnp.where(norm > 2, 2 / norm * projected, d)
+
+
 class SpikingCell(LeakyCell):
     """h = h / 2 + spike(W x + u ⊙ h), or the same with `centered`."""
 
@@ -665,15 +680,59 @@ class SpikingCell(LeakyCell):
         return h, h
 
 
-@pytest.mark.parametrize("function, kept", [(spike, 1), (centered, FEATURES)])
+@pytest.mark.parametrize(
+    "function, kept", [(spike, 1), (centered, FEATURES), (clipped, FEATURES)]
+)
 def test_derivatives_of_their_own_are_followed(function, kept, rng, float64):
-    """The structure of the function itself would lose paths."""
+    """Paths of the function itself, or of its derivative at one point, are too few."""
     cell = SpikingCell(FEATURES, function)
-    problem = Problem(cell, CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
+    inputs = 9 * CELLS["SimpleCell"].inputs(rng, BATCH, TIME)
+    problem = Problem(cell, inputs, rng)
     exactly(problem.value_and_grad(Rtrl())[1], problem.value_and_grad(Bptt())[1])
     online = Online(rnncells.RNN(cell, gradient=Rtrl()))
     state = jax.eval_shape(online.init, problem.params[0], problem.inputs[:, 0])
     assert max(leaf.shape[1] for leaf in state.influence) == kept
+
+
+class OldCarryCell(LeakyCell):
+    """Its output reads the carries before and after the step, and the inputs."""
+
+    @nn.compact
+    def __call__(self, h, x):
+        a = Dense(self.features, param_dtype=x.dtype)(x)
+        new = jnp.tanh(a + 0.3 * jnp.roll(h, 1, -1))
+        return new, new * h + jnp.sin(a)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [OldCarryCell(FEATURES), rnncells.LSTMCell(FEATURES, param_dtype=float)],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_gradient_of_inputs_is_that_of_the_outputs_of_their_own_step(
+    cell, rng, float64
+):
+    """Every forward method promises this. No loss reads the outputs of masked steps."""
+    problem = Problem(cell, CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
+    variables, carry = problem.params
+    mask, resets = problem.options["mask"], problem.options["resets"]
+    weights = rng.standard_normal((*mask.shape, FEATURES)) * mask[..., None]
+
+    def by(gradient):
+        rnn = rnncells.RNN(cell, gradient=gradient)
+        options = {"initial_carry": carry, "mask": mask, "resets": resets}
+
+        def loss(x):
+            y = rnn.apply(variables, x, rngs={"uoro": jax.random.key(0)}, **options)
+            return jnp.sum(weights * y)
+
+        return jax.jit(jax.grad(loss))(problem.inputs)
+
+    # The gradient of every carry is cut.
+    expected = by(TruncatedBptt(1))
+    assert (np.abs(expected) > 1e-6)[mask].all()
+    for method in (Rtrl(), BlockRtrl(1), Rflo(), SnAp(1), SnAp(TIME), Uoro()):
+        exactly(by(method), expected)
 
 
 class CoupledRows(LeakyCell):

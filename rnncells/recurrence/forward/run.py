@@ -203,6 +203,9 @@ def _one_step(step, method, influence, theta, s, rest, now, d_outputs):
     if method.reads_after:
         after = method.cotangents(influence, d_after)
         through = [a + b for a, b in zip(through, after, strict=True)]
+        # The inputs of the step reach its output through the carry after it, too.
+        _, vjp = jax.vjp(lambda x: step(theta, s, rest, combine(x, others))[0], x)
+        d_x = jax.tree.map(jnp.add, d_x, *vjp(d_after))
     *through, d_initial = through
     d_initial = d_initial.astype(s.dtype)
     d_theta = add_flat(d_theta, through)

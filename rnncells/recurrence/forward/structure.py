@@ -91,50 +91,46 @@ def _of_custom(equation, operands):
     """Returns the results of a function that has its own derivative.
 
     That derivative can pass where the function itself has none, as for a step function
-    with a surrogate gradient.
+    with a surrogate gradient. So the paths are those of the derivative: from the
+    cotangents of the results to those of the operands, and transposed.
     """
-    if not _has_elementwise_derivative(equation):
-        return _of_all(equation, operands)
-    total = sum(operand for operand in operands if operand is not None)
-    return [total] * len(equation.outvars)
+    primals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    varied = [k for k, primal in enumerate(primals) if is_inexact(primal)]
+    d_results = [_ones(v.aval) for v in equation.outvars if is_inexact(v.aval)]
 
-
-def _has_elementwise_derivative(equation):
-    """Says whether a derivative is element by element, at random values.
-
-    If so, scaling the cotangents element by element scales the derivatives likewise.
-    """
-    numbers = np.random.default_rng(0)
-    shapes = {v.aval.shape for v in equation.invars if is_inexact(v.aval)}
-    if len(shapes | {v.aval.shape for v in equation.outvars}) != 1:
-        return False
-
-    def random(aval):
-        if not is_inexact(aval):
-            return np.zeros(aval.shape, aval.dtype)
-        return numbers.standard_normal(aval.shape).astype(aval.dtype)
-
-    with jax.ensure_compile_time_eval():
-        operands = [
-            random(v.aval) if is_variable(v) else v.val for v in equation.invars
-        ]
-        varied = [k for k, x in enumerate(operands) if is_inexact(x)]
-
+    def derivative(primals, d_results):
         def call(*values):
-            given = list(operands)
+            given = list(primals)
             for k, value in zip(varied, values, strict=True):
                 given[k] = value
             return [result for result in bind(equation, given) if is_inexact(result)]
 
-        results, vjp = jax.vjp(call, *[jnp.asarray(operands[k]) for k in varied])
-        cotangents = [random(result) for result in results]
-        weights = numbers.standard_normal(shapes.pop())
-        whole = vjp([jnp.asarray(d) for d in cotangents])
-        weighted = vjp([jnp.asarray(weights * d, d.dtype) for d in cotangents])
-        return all(
-            bool(jnp.allclose(part, weights * all_, rtol=1e-3, atol=1e-4))
-            for part, all_ in zip(weighted, whole, strict=True)
-        )
+        results, vjp = jax.vjp(call, *[primals[k] for k in varied])
+        pairs = zip(d_results, results, strict=True)
+        return vjp([d.astype(result.dtype) for d, result in pairs])
+
+    equations, _ = traced(derivative, primals, d_results)
+    from_primals, from_results = equations.arguments
+
+    def paths(d_results):
+        values = dict.fromkeys((*equations.constants, *from_primals), None)
+        values |= dict(zip(from_results, d_results, strict=True))
+        _evaluate(equations.equations, values)
+        return [
+            jnp.zeros(primals[k].shape) if d is None else d
+            for k, d in zip(varied, _read(values, equations.results), strict=True)
+        ]
+
+    _, transpose = jax.vjp(paths, d_results)
+    given = [operands[k] for k in varied]
+    (results,) = transpose(
+        [
+            jnp.zeros(primals[k].shape) if operand is None else operand
+            for k, operand in zip(varied, given, strict=True)
+        ]
+    )
+    found = iter(results)
+    return [next(found) if is_inexact(v.aval) else None for v in equation.outvars]
 
 
 def _results(equation, operands):
