@@ -42,6 +42,12 @@ class Summing(Counting):
         return carry, x.sum()
 
 
+SIMPLE_PARAMS = {
+    "i": {"kernel": jnp.ones((3, 4)), "bias": jnp.ones(4)},
+    "h": {"kernel": jnp.ones((4, 4))},
+}
+
+
 def gru(**options):
     return rnncells.RNN(rnncells.GRUCell(4), **options)
 
@@ -549,6 +555,18 @@ OWN_CELLS = {
         ValueError,
         r"gradient=Rtrl\(\) of RNN needs a step that draws no random numbers, got "
         "ZoneoutCell. Pass deterministic=True, or use gradient=Bptt",
+    ),
+    "forward method of a step that closes over a traced array": (
+        lambda: jax.eval_shape(
+            lambda scale: rnncells.RNN(
+                rnncells.SimpleCell(4, activation_fn=lambda a: scale * a),
+                gradient=rnncells.Rtrl(),
+            ).apply({"params": {"cell": SIMPLE_PARAMS}}, X),
+            1.0,
+        ),
+        ValueError,
+        r"gradient=Rtrl\(\) of RNN needs a step that reads only .*, got SimpleCell, "
+        r"which closes over a traced array of shape \(\), .* use gradient=Bptt\(\)",
     ),
     "gradient forward in time of a cell that prints": (
         lambda: rnncells.RNN(own(recur=recur(printed)), gradient=rnncells.Rtrl()).apply(

@@ -86,6 +86,15 @@ def pure_step(
             f"{needs} of RNN needs the step as a pure function, which {reason} Use "
             f"{instead} for this cell."
         )
+    traced = [c for c in pure.step.constants if isinstance(c, jax.core.Tracer)]
+    if traced:
+        raise ValueError(
+            f"{needs} of RNN needs a step that reads only parameters, its carry and "
+            f"its inputs, got {type(rnn.cell).__name__}, which closes over a traced "
+            f"array of shape {traced[0].shape}, such as an argument of a function in "
+            "`jax.jit` or `jax.grad`. Make the array a parameter or an input of the "
+            f"cell, or use {instead}."
+        )
     return pure
 
 

@@ -119,6 +119,11 @@ class Step:
         self._find_taken(policy)
         self._find_reads()
 
+    @property
+    def constants(self) -> list[jax.Array]:
+        """The arrays that the step closes over."""
+        return list(self._equations.constants.values())
+
     def weights(self, given: chex.ArrayTree) -> Weights:
         """Returns what depends on the parameters alone."""
         values = dict(zip(self._given, jax.tree.leaves(given), strict=True))
