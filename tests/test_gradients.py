@@ -652,18 +652,18 @@ centered.defvjp(
 
 
 @jax.custom_jvp
-def clipped(x):
+def clipped_norm(x):
     """Clips the norm of a vector to 2."""
     return x * jnp.minimum(1, 2 / jnp.sqrt(1e-9 + jnp.sum(x**2, -1, keepdims=True)))
 
 
-@clipped.defjvp
-def _clipped_jvp(primals, tangents):
+@clipped_norm.defjvp
+def _clipped_norm_jvp(primals, tangents):
     """The elements are mixed only outside of the ball."""
     (x,), (d,) = primals, tangents
     norm = jnp.sqrt(1e-9 + jnp.sum(x**2, -1, keepdims=True))
     projected = d - x * jnp.sum(x * d, -1, keepdims=True) / norm**2
-    return clipped(x), jnp.where(norm > 2, 2 / norm * projected, d)
+    return clipped_norm(x), jnp.where(norm > 2, 2 / norm * projected, d)
 
 
 class SpikingCell(LeakyCell):
@@ -681,7 +681,7 @@ class SpikingCell(LeakyCell):
 
 
 @pytest.mark.parametrize(
-    "function, kept", [(spike, 1), (centered, FEATURES), (clipped, FEATURES)]
+    "function, kept", [(spike, 1), (centered, FEATURES), (clipped_norm, FEATURES)]
 )
 def test_derivatives_of_their_own_are_followed(function, kept, rng, float64):
     """Paths of the function itself, or of its derivative at one point, are too few."""
