@@ -1,11 +1,14 @@
 """Cells that are linear in their carry, against the equations of their papers."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from by_hand import assert_sequence_follows, assert_step_follows
 from cases import ALL_CELLS, BATCH, CELLS, each_cell, random_params
+from covering import exhaustive_but
 from equations import affine, in_blocks
 
 import rnncells
@@ -161,6 +164,37 @@ def test_mlstm_is_finite_where_its_gates_overflow(rng):
     loss = lambda params: jnp.sum(rnn.apply(params, x) ** 2)  # noqa: E731
     gradient = jax.jit(jax.grad(loss))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+# Inputs at which gates are exactly 0 and 1, and products are finite.
+SATURATING = {"float16": 60, "bfloat16": 300, "float32": 1000}
+
+
+@pytest.mark.parametrize(
+    "name, dtype, implementation",
+    exhaustive_but(
+        list(itertools.product(ALL_CELLS, SATURATING, ["auto", "scan"])),
+        [
+            *(("RGLRUCell", dtype, "auto") for dtype in SATURATING),
+            *(("MinGRUCell", "float16", loop) for loop in ("auto", "scan")),
+            *((name, "float16", "auto") for name in ("LSTMCell", "MLSTMCell")),
+        ],
+    ),
+)
+def test_gradients_are_finite_where_gates_are_0_and_1(name, dtype, implementation, rng):
+    case = ALL_CELLS[name]
+    rnn = rnncells.RNN(case.make(dtype=dtype), implementation=implementation)
+    scale = SATURATING[dtype]
+    inputs = (scale * case.inputs(rng, BATCH, 5)).astype(dtype)
+    params = rnn.init(jax.random.key(0), inputs)
+
+    def loss(params, inputs):
+        y = rnn.apply(params, inputs).astype(jnp.float32)
+        return jnp.mean(y / scale), y
+
+    run = jax.jit(jax.grad(loss, (0, 1), has_aux=True))
+    for leaf in jax.tree.leaves(run(params, inputs)):
+        assert np.isfinite(leaf).all()
 
 
 def test_initial_eigenvalues_are_on_the_ring(key):

@@ -241,8 +241,11 @@ class RGLRUCell(LinearRNNCellBase):
 
     def coefficients(self, projected):
         ax, x = projected
+        # In half precision, most a_t would round to 1.
+        ax, x = (y.astype(jnp.promote_types(y.dtype, jnp.float32)) for y in (ax, x))
         r, i = jnp.split(nn.sigmoid(ax), 2, axis=-1)
         log_a = -self._c * nn.softplus(self.Lambda.astype(r.dtype)) * r
-        # 1 - a²
+        # 1 - a²; where r underflows to 0, the root has derivatives of 0.
         rest = -jnp.expm1(2 * log_a)
-        return jnp.exp(log_a), jnp.sqrt(rest) * (i * x)
+        root = jnp.where(rest > 0, jnp.sqrt(jnp.where(rest > 0, rest, 1)), 0)
+        return jnp.exp(log_a), root * (i * x)
