@@ -27,6 +27,8 @@ import jax.extend
 import numpy as np
 import pytest
 
+from rnncells.recurrence import memory
+
 # Before test modules make arrays, which belong to the devices that JAX has then.
 jax.config.update("jax_num_cpu_devices", 1)
 
@@ -143,6 +145,12 @@ def key():
 def rng():
     """NumPy's random numbers: they need no compilation, and are independent of JAX."""
     return np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def small_layers_have_memory_policies(monkeypatch):
+    """Without this, the small layers of tests would keep all residuals."""
+    monkeypatch.setattr(memory, "_pays", lambda *args: True)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rnncells.layers.loops import fast_loop, why_not_pure
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import over_chunks
-from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.pytrees import inexact, structs
 from rnncells.recurrence.schedule import Body, Now
 
 # States are passed from one chunk to the next: the cell's, and the one after the last
@@ -126,7 +126,9 @@ def _run(
         count = jax.tree.leaves(xs)[0].shape[0]
         method = _update if is_matrix else _coefficients
         z = jax.eval_shape(jax.vmap(partial(apply, method, carry[0])), xs.inputs)
-        plan = memory.linear_plan(count, z, rnn.memory, rnn.projection, is_matrix)
+        options = rnn.memory, rnn.projection, is_matrix
+        operands = memory.Operands(inexact(variables), carry, xs.inputs)
+        plan = memory.linear_plan(count, z, *options, operands)
 
         def chunk(carry, start, steps_, now):
             return plan.recomputing(steps)(carry, now)

@@ -22,7 +22,7 @@ from rnncells.layers.rng_streams import (
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
-from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.pytrees import inexact, structs
 from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import why_not_vmapped
 
@@ -121,7 +121,8 @@ def run_fast(
     step, weights = pure.step, pure.step.weights(pure.given)
     z = engine.projected_structs(step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
-    plan = memory.plan(steps, z, rnn.memory, rnn.projection, weights)
+    operands = memory.Operands(inexact(pure.given), carry, pure.now)
+    plan = memory.plan(steps, z, rnn.memory, rnn.projection, operands)
     recurrence = engine.Recurrence(step, plan, _unroll(rnn))
     return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
 

@@ -138,10 +138,11 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         `jax.checkpoint`, such as
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
         values of a step that the policy chooses; calls of `jit` in the step are inlined
-        first. Default: `'full'`.
+        first. Where a choice would keep more than `'full'`, as for few steps or wide
+        inputs, `'full'` is taken. Default: `'full'`.
       projection: number of steps that the fast loop projects at once: `'auto'`,
-        `'whole'` for all, or `Chunk(k)`. A gradient with `'sqrt'` or
-        `Chunk` in `memory` takes those chunks instead. Default: `'auto'`.
+        `'whole'` for all, or `Chunk(k)`. A gradient takes the chunks of `memory`
+        instead, if it is not `'full'`. Default: `'auto'`.
       implementation: which loop runs; the results are the same to rounding. `'auto'`:
         for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, and for
         `CausalConvCell`, all steps at once, or some at once (see docs/parallel.md). For

@@ -52,7 +52,7 @@ def _run(
         return (last_of(after), final), (kept, outputs)
 
     # The residuals are the windows, or the inputs alone.
-    return run if rnn.memory == "full" else jax.checkpoint(run)
+    return run if rnn.memory == "full" else jax.checkpoint(run, prevent_cse=False)
 
 
 def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:

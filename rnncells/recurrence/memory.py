@@ -14,7 +14,7 @@ import jax
 
 from rnncells.recurrence.chunks import Chunk, Segment, cut, square_root
 from rnncells.recurrence.fusion_barrier import is_small
-from rnncells.recurrence.pytrees import StructTree, Tree, structs
+from rnncells.recurrence.pytrees import StructTree, Tree, structs, upcast
 from rnncells.recurrence.residuals import Residuals
 from rnncells.recurrence.save_points import Policy
 
@@ -125,6 +125,20 @@ def _check(name, value, choices, others):
         )
 
 
+class Operands(NamedTuple):
+    """Shapes and dtypes of what a recurrence runs on.
+
+    Attributes:
+      weights: of the floating parameters of the cell.
+      carry: before the first step.
+      inputs: what differs from step to step, `(time, ...)`.
+    """
+
+    weights: StructTree
+    carry: StructTree
+    inputs: StructTree
+
+
 # Steps of a matrix state that are taken at once. Measured on CPU and on an H200
 # (docs/parallel-gpu.md): there, 256 are often faster, but need more memory.
 _MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 128
@@ -156,6 +170,7 @@ def linear_plan(
     memory: Memory,
     projection: Projection,
     is_matrix: bool,
+    operands: Operands,
 ) -> LinearPlan:
     """Returns how the time axis of a linear recurrence is cut, and what is saved.
 
@@ -165,14 +180,15 @@ def linear_plan(
       memory: one of `MEMORY_CHOICES`, a policy, or the steps of a chunk.
       projection: one of `PROJECTION_CHOICES`, or the steps of a chunk.
       is_matrix: whether the states are matrices.
+      operands: shapes and dtypes of what the recurrence runs on.
     """
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
         at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
-    if memory == "full":
+    recomputed = memory.steps if isinstance(memory, Chunk) else square_root(steps)
+    if memory == "full" or not _pays(steps, recomputed, z, operands):
         return LinearPlan(cut(steps, at_once), False, None)
-    at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
-    return LinearPlan(cut(steps, at_once), True, policy_of(memory))
+    return LinearPlan(cut(steps, recomputed), True, policy_of(memory))
 
 
 class Plan(NamedTuple):
@@ -194,7 +210,7 @@ def plan(
     z: StructTree,
     memory: Memory,
     projection: str | Chunk,
-    weights: chex.ArrayTree,
+    operands: Operands,
 ) -> Plan:
     """Returns how the time axis is cut into chunks, and what is saved.
 
@@ -204,21 +220,45 @@ def plan(
       memory: one of `MEMORY_CHOICES`, a policy, or the steps from one saved carry to
         the next.
       projection: one of `PROJECTION_CHOICES`, or the steps projected at once.
-      weights: pytree of the cell's parameters.
+      operands: shapes and dtypes of what the recurrence runs on.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         whole = (Segment(0, 1, steps),)
-        return Plan(whole, Full() if memory == "full" else Recompute(), whole)
+        return Plan(whole, Full(), whole)
     projected = cut(steps, _projected_at_once(steps, z, projection))
     for_inference = projected
-    if projection == "auto" and _goes_step_by_step(structs(z, drop_axis=0), weights):
+    if projection == "auto" and _goes_step_by_step(
+        structs(z, drop_axis=0), operands.weights
+    ):
         for_inference = cut(steps, 1)
-    if memory == "full":
-        return Plan(projected, Full(), for_inference)
-    if memory == "recompute" or policy_of(memory) is not None:
-        return Plan(projected, Recompute(), for_inference)
+    keeps_carries = memory == "recompute" or policy_of(memory) is not None
     at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
-    return Plan(cut(steps, at_once), Chunked(), for_inference)
+    if keeps_carries:
+        at_once = min(at_once, _projected_at_once(steps, z, projection))
+    if memory == "full" or not _pays(steps, at_once, z, operands):
+        return Plan(projected, Full(), for_inference)
+    policy = Recompute() if keeps_carries else Chunked()
+    return Plan(cut(steps, at_once), policy, for_inference)
+
+
+def _pays(
+    steps: int,
+    at_once: int,
+    z: StructTree,
+    operands: Operands,
+) -> bool:
+    """Says whether chunks keep less than they add, by estimates.
+
+    They keep less of the projected inputs and of their cotangents. They add the carries
+    before them with cotangents, and sums of weight gradients; and XLA on CPU copies the
+    inputs of a loop over chunks.
+    """
+    size = _bytes(z)
+    if not isinstance(size, int):  # a batch of jax.export
+        return True
+    sums = jax.eval_shape(upcast, operands.weights)
+    twice = _bytes(sums) + _bytes(operands.carry) * math.ceil(steps / at_once)
+    return 2 * size * (steps - at_once) > (_bytes(operands.inputs) + 2 * twice) * steps
 
 
 def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> int:
