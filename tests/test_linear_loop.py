@@ -162,6 +162,31 @@ def test_infinity_does_not_cross_a_reset(name, implementation, rng):
     np.testing.assert_allclose(spoiled[:, 4:], clean[:, 4:], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name, implementation",
+    exhaustive_but(
+        [*((name, "auto") for name in ALL_CELLS), ("GRUCell", "newton")],
+        [*((name, "auto") for name in (*KINDS, "LSTMCell")), ("GRUCell", "newton")],
+    ),
+)
+def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation, rng):
+    """Also where later steps are NaN, or their products overflow."""
+    case = ALL_CELLS[name]
+    options = {"implementation": implementation, "return_all_carries": True}
+    rnn = rnncells.RNN(case.make(), **options)
+    inputs = case.inputs(rng, BATCH, TIME)
+    params = random_params(rng, rnn, inputs)
+    run = jax.jit(rnn.apply)
+    clean = run(params, inputs)
+    for later in (jnp.nan, 1e25):
+        spoiled = run(params, inputs.at[1:, 5:].set(later))
+        for actual, expected in zip(
+            *map(jax.tree.leaves, (spoiled, clean)), strict=True
+        ):
+            assert_close(actual[:, :5], expected[:, :5], rtol=1e-5, atol=1e-6)
+            assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
 # In test_cells.py, every run takes the steps of all kinds of cells.
 each_kind = pytest.mark.parametrize(
     "name", exhaustive_but([(n,) for n in KINDS], [(KINDS[0],)])

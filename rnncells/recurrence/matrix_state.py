@@ -111,7 +111,6 @@ class Chunk:
           reset_state: the state after a reset.
         """
         gate, vector = _time_last, _time_last_but_one
-        self._state: MatrixState = state
         self._reset_state: Any = reset_state
         self._given = OuterUpdate(*map(vector, updates[:3]), *map(gate, updates[3:]))
         self._q, k, v, log_alpha, beta, log_i = self._given
@@ -131,36 +130,44 @@ class Chunk:
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
             self._mask = self._mask & same
-        self._spoiled = None
-        if reset is not None:
-            kept = self._keep_apart(k, v, log_alpha, beta, log_i)
-            k, v, log_alpha, beta, log_i = kept
+        self._is_finite = jnp.ones(log_alpha.shape, bool)
+        k, v = self._finite_or(0, k, v)
+        # -inf is the logarithm of 0, so that only +inf and NaN are not finite.
+        gates = self._finite_or(0, log_alpha, beta, log_i, is_finite=_is_below_infinity)
+        log_alpha, beta, log_i = gates
+        if log_i is not None:
+            log_i = jnp.where(self._is_finite, log_i, -jnp.inf)
+        S = state.S
+        self._was_finite = jnp.isfinite(S).all((-1, -2))[..., None]
+        S = jnp.where(self._was_finite[..., None], S, 0)
+        self._state = state._replace(S=S)
         self._log_alpha, self._log_i, self.k = log_alpha, log_i, k
         self.u = v if beta is None else self._changes(v, beta)
 
-    def _keep_apart(self, k, v, log_alpha, beta, log_i):
-        """Returns what is finite, so that it is 0 where it is multiplied by 0.
+    def _finite_or(self, value, *arrays, is_finite=jnp.isfinite):
+        """Returns arrays with `value` at steps that are not finite in one of them.
 
-        The steps after one that was not finite, in its sequence, are marked instead.
+        What is not finite would reach the steps before it, multiplied by 0. The steps
+        after it are marked instead, see `_marked`.
         """
-        S = self._state.S
-        is_finite = jnp.isfinite(k).all(-1) & jnp.isfinite(v).all(-1)
-        for gate in (log_alpha, beta, log_i):
-            if gate is not None:
-                is_finite &= gate < jnp.inf  # -inf is the logarithm of 0
+        for x in arrays:
+            if x is not None:
+                found = is_finite(x)
+                self._is_finite &= (
+                    found if x.ndim == self._is_finite.ndim else found.all(-1)
+                )
 
-        def finite(x, replacement=0.0):
-            if x is None:
-                return None
-            keep = masks.expand_right(is_finite, x.ndim)
-            return jnp.where(keep, x, replacement)
+        def finite(x):
+            return jnp.where(masks.expand_right(self._is_finite, x.ndim), x, value)
 
-        was_finite = jnp.isfinite(S).all((-1, -2))[..., None]
-        self._state = self._state._replace(S=jnp.where(was_finite[..., None], S, 0))
-        since = (self._mask & ~is_finite[..., None, :]).any(-1)
-        self._spoiled = since | (~was_finite & (self._sequence == 0))
-        log_i = finite(log_i, -jnp.inf)
-        return finite(k), finite(v), finite(log_alpha), finite(beta), log_i
+        return [None if x is None else finite(x) for x in arrays]
+
+    @cached_property
+    def _spoiled(self) -> jax.Array:
+        """True from the first step of a sequence on that is not finite."""
+        since = (self._mask & ~self._is_finite[..., None, :]).any(-1)
+        first = True if self._sequence is None else self._sequence == 0
+        return since | (~self._was_finite & first)
 
     @cached_property
     def _log_decay(self) -> tuple[jax.Array, jax.Array]:
@@ -216,12 +223,18 @@ class Chunk:
     def _changes(self, v, beta):
         """Returns u_t, by a triangular system."""
         w, W = self._decay
-        products = jnp.einsum("...tk,...jk->...tj", self.k, self.k)
         # Below a diagonal of 1, which is not written.
-        L = beta[..., None] * jnp.tril(W * products, -1)
+        L = beta[..., None] * jnp.tril(W * self._products(self.k), -1)
         right = v - (beta * w)[..., None] * self._read_before(self.k)
         L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
-        return solve_triangular(L, right, lower=True, unit_diagonal=True)
+        L, right = self._finite_or(0, L, right)
+        u = solve_triangular(L, right, lower=True, unit_diagonal=True)
+        return self._finite_or(0, u)[0]
+
+    def _products(self, q):
+        """Returns q_t·k_j for j <= t in one sequence, and 0 elsewhere."""
+        products = jnp.einsum("...tk,...jk->...tj", q, self.k)
+        return jnp.where(self._mask, products, 0)
 
     def reads(self) -> tuple[jax.Array, jax.Array | None]:
         """Returns S_t q_t of all steps, `(steps, *batch, heads, values)`, and m.
@@ -245,8 +258,6 @@ class Chunk:
           axes: number of axes after that of the steps.
           take: chooses steps.
         """
-        if self._spoiled is None:
-            return values
         spoiled = take(self._spoiled, -1)
         spoiled = masks.expand_right(spoiled, spoiled.ndim + axes)
         return jnp.where(spoiled, jnp.nan, values)
@@ -254,9 +265,9 @@ class Chunk:
     def _read(self, q):
         """Returns S_t q_t of the states after all steps."""
         w, W = self._decay
-        products = jnp.einsum("...tk,...jk->...tj", q, self.k)
         found = w[..., None] * self._read_before(q)
-        return found + jnp.einsum("...tj,...jv->...tv", W * products, self.u)
+        weights = W * self._products(q)
+        return found + jnp.einsum("...tj,...jv->...tv", weights, self.u)
 
     def _as_if_changed(self, found, m):
         """Returns what a step of the given updates reads from the state after it."""
@@ -275,7 +286,9 @@ class Chunk:
         if self._sequence is not None:
             before = self._of_sequence(before, self._reset_state.S[..., None, :, :])
         S = w[..., None, None] * before
-        S = S + jnp.einsum("...tj,...jv,...jk->...tvk", W, self.u, self.k)
+        # Not u k first, which can overflow.
+        weighted = W[..., None] * self.u[..., None, :, :]
+        S = S + jnp.einsum("...tjv,...jk->...tvk", weighted, self.k)
         S = self._marked(S, 2)
         m = None if self.m is None else _time_first(self.m)
         return MatrixState(jnp.moveaxis(S, -3, 0), m)
@@ -304,6 +317,10 @@ class Chunk:
         S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
         S = self._marked(S[..., None, :, :], 2, take)[..., 0, :, :]
         return MatrixState(S, None if self.m is None else take(self.m, -1)[..., 0])
+
+
+def _is_below_infinity(gate):
+    return gate < jnp.inf
 
 
 def _time_last(gate):
