@@ -1,7 +1,9 @@
 """Newton's method against the loop over time, and the tables of its page."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from cases import ALL_CELLS, assert_close, random_like, random_params
 from covering import exhaustive_but
@@ -234,6 +236,51 @@ def test_second_derivatives_jvp_and_vmap(rng, float64):
 
     newton = Newton(tolerance=1e-13)
     assert_close(results(newton), results("auto"), rtol=1e-9, atol=1e-10)
+
+
+GROWTH = {
+    "grows by 1.15, nothing else": (nn.tanh, 1.15 * np.eye(4), Newton()),
+    "grows beside a unit that does not": (nn.relu, np.diag([0, 1, 0.5, 1.2]), Newton()),
+    "moves to the next unit": (nn.tanh, 1.3 * np.eye(4)[::-1], Newton("diagonal")),
+    "damped": (nn.tanh, 1.2 * np.eye(4), Newton(damping=0.9)),
+}
+
+
+@pytest.mark.parametrize("activation, recurrent, newton", GROWTH.values(), ids=GROWTH)
+def test_certified_carries_are_those_of_the_loop_where_differences_grow(
+    activation, recurrent, newton
+):
+    """A pulse that is far below the tolerance grows to the size of the signal."""
+    cell = rnncells.SimpleCell(4, activation_fn=activation)
+    plain = rnncells.RNN(cell)
+    rnn = rnncells.RNN(cell, implementation=newton, return_certificate=True)
+    kernels = {"i": {"kernel": jnp.eye(4), "bias": jnp.zeros(4)}}
+    kernels["h"] = {"kernel": jnp.asarray(recurrent, jnp.float32)}
+    x = jnp.zeros((2, 90, 4)).at[:, :, 0].set(1).at[1, 0, 1:].set(1e-7)
+
+    @jax.jit
+    def run(x):
+        params = {"params": {"cell": kernels}}
+        return *rnn.apply(params, x), plain.apply(params, x)
+
+    found, certificate, expected = run(x)
+    assert jnp.abs(expected[1, -1, 1:]).max() > 1e-2 * jnp.abs(expected[1, 0, 3])
+    error = jnp.abs(found - expected).max((1, 2))
+    assert (error <= 1e-4 * jnp.abs(expected).max((1, 2))).all()
+    assert (certificate.error[certificate.converged] <= 2e-4).all()
+
+
+@pytest.mark.parametrize("batch, steps", [(0, 5), (2, 0)])
+def test_nothing_to_solve_for_has_converged(batch, steps):
+    rnn = rnncells.RNN(
+        rnncells.GRUCell(4), implementation="newton", return_certificate=True
+    )
+    x = jnp.ones((batch, steps, 3))
+    params = rnn.init(jax.random.key(0), x)
+    found, certificate = rnn.apply(params, x)
+    assert found.shape == (batch, steps, 4)
+    assert certificate.converged.shape == certificate.error.shape == (batch,)
+    assert certificate.converged.all() and certificate.iterations == 0
 
 
 def test_wrong_options_raise():

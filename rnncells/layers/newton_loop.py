@@ -15,7 +15,7 @@ from rnncells.layers.rng_streams import count_from
 from rnncells.layers.rows import Batch, by_rows
 from rnncells.recurrence import newton
 from rnncells.recurrence.forward.rows import Rest, real_leaves
-from rnncells.recurrence.newton import Newton
+from rnncells.recurrence.newton import Certificate, Newton
 from rnncells.recurrence.pytrees import partition
 
 
@@ -38,12 +38,16 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     def loop(body, reset_carry, carry, xs):
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         (first, *_) = jax.tree.leaves(by_time)
-        if first.shape[0] == 0:
-            return plain(body, reset_carry, carry, xs)
+        sizes = first.shape[1 : first.ndim - feature_dims(rnn.cell)]
+        if not first.shape[0] * sum(map(jnp.size, jax.tree.leaves(carry))):
+            # There is nothing to solve for.
+            carry, ys = plain(body, reset_carry, carry, xs)
+            none = jnp.zeros(sizes)
+            return carry, (*ys, Certificate(none, none, jnp.array(0), none == 0))
         method = "implementation='newton'", "implementation='auto'"
         pure = pure_step(rnn, method, carry, by_time, body, reset_carry, step)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
-        batch = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
+        batch = Batch(sizes)
         check_independent_rows(type(rnn.cell).__name__, batch, pure, carry)
         _check_real(rnn, carry)
         carry, (ys, _), certificate = _run(options, batch, pure, carry)
@@ -62,17 +66,18 @@ def _run(options, batch, pure, carry):
     outputs = newton.outputs(problem, rows.operands, rows.others, solved)
     rest = Rest(None, rows.others.carry)
     last = jax.vmap(rows.step.carry)(solved[-1], rest)
-    residual, _, converged = certificate
-    certificate = certificate._replace(
-        residual=residual.reshape(batch.sizes), converged=converged.reshape(batch.sizes)
+    error, residual, iterations, converged = certificate
+    error, residual, converged = (
+        leaf.reshape(batch.sizes) for leaf in (error, residual, converged)
     )
+    certificate = Certificate(error, residual, iterations, converged)
     return batch.from_rows(last), batch.from_rows(outputs, 1), certificate
 
 
 def _check_real(rnn, carry):
     """Raises ValueError if the carry has parts that are no numbers to solve for."""
     others = jax.tree.leaves(partition(carry)[1])
-    if others or math.prod(jnp.shape(jax.tree.leaves(carry)[0])) == 0:
+    if others:
         raise ValueError(
             "implementation='newton' of RNN needs a carry of floating or complex "
             f"numbers, got {jax.tree.map(jnp.shape, carry)} of "

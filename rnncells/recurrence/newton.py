@@ -2,16 +2,19 @@
 
     s_t = f(s_{t-1}, x_t)    for all t at once
 
-Each iteration takes all steps at the last guess, with their Jacobians A_t, and solves
-the linear recurrence
+Each iteration takes all steps at the last guess s, with their Jacobians A_t, and solves
+a linear recurrence for the correction d of the guess (DEER: Lim et al., 2024)
 
-    s_t = A_t s_{t-1} + (f_t - A_t p_t)
+    r_t = f(s_{t-1}, x_t) - s_t
+    d_t = A_t d_{t-1} + r_t
 
-where p_t is the guess of s_{t-1} (DEER: Lim et al., 2024). `damping` k replaces A by
-(1 - k) A (scale-ELK: Gonzalez et al., 2025); k = 1 is Jacobi's method. The solution is
-the same for any A. After i iterations the first i steps are exact, but for rounding,
-which large products of A amplify. The Jacobian can be reduced to its diagonal blocks
-(quasi-DEER: Gonzalez et al., 2024).
+`damping` k replaces A by (1 - k) A (scale-ELK: Gonzalez et al., 2025); k = 1 is
+Jacobi's method. The Jacobian can be reduced to its diagonal blocks (quasi-DEER:
+Gonzalez et al., 2024). The solution is the same for any A. After i iterations the first
+i steps are exact, but for rounding, which large products of A amplify.
+
+With the whole Jacobian, d is the error of the guess to first order. A small residual r
+bounds no error: where small differences grow, so does what r leaves out.
 
 The derivatives of the solution are those of the recurrence: tangents and cotangents
 follow a linear recurrence with the whole Jacobians, which is a scan, too.
@@ -43,9 +46,8 @@ class Newton:
         units depend little on each other. An LSTM's unit has the parts c and h.
         Default: `'full'`.
       damping: k in [0, 1]; the Jacobian is multiplied by 1 - k. Default: 0.
-      tolerance: the iterations end when no element of a carry changes by more than
-        this, relative to 1 plus its size. None: eps^(2/3), which is 2e-5 in float32 and
-        4e-11 in float64. Default: None.
+      tolerance: largest `error` and `residual` of a solution, see `Certificate`. None:
+        eps^(2/3), which is 2e-5 in float32 and 4e-11 in float64. Default: None.
       iterations: the most iterations; if they are not enough, the loop over time runs
         instead. Default: 32.
 
@@ -87,13 +89,19 @@ class Certificate(NamedTuple):
     """How well Newton's method solved a recurrence.
 
     Attributes:
+      error: an estimate of the largest difference from the carries of the loop over
+        time, `(*batch,)`, relative to the largest size of the same array of the carry
+        in the row. It is the next correction by the whole Jacobian, so it is exact to
+        first order.
       residual: the largest difference of s_t and f(s_{t-1}, x_t) in each row, relative
-        to 1 plus the size of s_t, `(*batch,)`.
+        to the sizes of what f adds up, |f| + |A| |s_{t-1}|, `(*batch,)`.
       iterations: number of iterations.
-      converged: whether the residual is within the tolerance, `(*batch,)`. If it is not
-        for some row, the results are those of the loop over time, for all rows.
+      converged: whether error and residual are within the tolerance, `(*batch,)`. If
+        they are not for some row, the results are those of the loop over time, for all
+        rows.
     """
 
+    error: jax.Array
     residual: jax.Array
     iterations: jax.Array
     converged: jax.Array
@@ -121,12 +129,14 @@ class Problem:
     Attributes:
       step: the step of a row.
       newton: options.
+      sizes: sizes of the arrays of the carry.
       whole: the blocks of the whole Jacobian.
       blocks: the blocks that iterations read.
     """
 
     step: RowStep
     newton: Newton
+    sizes: list[int]
     whole: Blocks
     blocks: Blocks
 
@@ -144,17 +154,17 @@ def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
     Args:
       step: the step of a row.
       newton: options.
-      sizes: sizes of the parts of the carry.
+      sizes: sizes of the arrays of the carry.
     """
     depends = _depends(step)
     whole = _blocks(_components(depends), depends)
     if newton.jacobian == "full":
-        return Problem(step, newton, whole, whole)
+        return Problem(step, newton, sizes, whole, whole)
     # The parts of one unit have the same place in each part of the carry.
     is_by_unit = len(set(sizes)) == 1
     places = np.arange(step.size)
     units = places.reshape(len(sizes), -1).T if is_by_unit else places[:, None]
-    return Problem(step, newton, whole, _blocks(units, depends))
+    return Problem(step, newton, sizes, whole, _blocks(units, depends))
 
 
 def _depends(step: RowStep) -> np.ndarray:
@@ -211,15 +221,15 @@ def carries(
     at = partial(_after, problem, operands, others)
     first = _with_first(operands.s, jnp.zeros_like(at(None)))
     guess = at(first)
-    solved, iterations = _iterations(problem, operands, others, guess)
-    found = at(_with_first(operands.s, solved))
-    residual = (jnp.abs(solved - found) / (1 + jnp.abs(solved))).max((0, 2))
-    residual = jnp.where(jnp.isnan(residual), jnp.inf, residual)
-    converged = residual <= problem.tolerance
+    solved, iterations, error, residual = _iterations(problem, operands, others, guess)
+    if problem.blocks is not problem.whole or problem.newton.damping:
+        whole = problem.whole, 1
+        _, error, residual = _corrected(problem, *whole, operands, others, solved)
+    converged = _is_within(problem, error, residual)
     solved = jax.lax.cond(
         converged.all(), lambda: solved, lambda: _loop(problem, operands, others)
     )
-    return solved, Certificate(residual, iterations, converged)
+    return solved, Certificate(error, residual, iterations, converged)
 
 
 @carries.defjvp
@@ -302,28 +312,56 @@ def _jacobians(problem, blocks, operands, others, before):
 
 
 def _iterations(problem, operands, others, guess):
-    """Returns the last guess, and the number of iterations."""
+    """Returns the last guess, the number of iterations, and what the last one found.
+
+    Error and residual are those of the guess before the last correction.
+    """
     kept = 1 - problem.newton.damping
 
-    def change(state):
-        guess, i, _ = state
-        before = _with_first(operands.s, guess)
-        A = kept * _jacobians(problem, problem.blocks, operands, others, before)
-        found = _after(problem, operands, others, before)
-        b = found - _multiply(problem.blocks, A, before)
-        solved = recurrence(problem.blocks, A, b.at[0].set(found[0]))
+    def correct(state):
+        guess, i, *_ = state
+        corrected = _corrected(problem, problem.blocks, kept, operands, others, guess)
+        guess, error, residual = corrected
         # What overflowed starts again; the steps that are exact stay.
-        solved = jnp.where(jnp.isfinite(solved), solved, 0)
-        moved = jnp.abs(solved - guess) / (1 + jnp.abs(solved))
-        return solved, i + 1, moved.max()
+        return jnp.where(jnp.isfinite(guess), guess, 0), i + 1, error, residual
 
     def goes_on(state):
-        _, i, moved = state
-        return (i < problem.newton.iterations) & (moved > problem.tolerance)
+        _, i, error, residual = state
+        is_open = ~_is_within(problem, error, residual)
+        return (i < problem.newton.iterations) & is_open.any()
 
-    start = guess, jnp.array(0), jnp.array(jnp.inf, guess.dtype)
-    solved, iterations, _ = jax.lax.while_loop(goes_on, change, start)
-    return solved, iterations
+    unknown = jnp.full(guess.shape[1], jnp.inf, guess.dtype)
+    start = guess, jnp.array(0), unknown, unknown
+    return jax.lax.while_loop(goes_on, correct, start)
+
+
+def _corrected(problem, blocks, kept, operands, others, guess):
+    """Returns a guess plus its correction, and its error and residual in each row."""
+    before = _with_first(operands.s, guess)
+    A = kept * _jacobians(problem, blocks, operands, others, before)
+    found = _after(problem, operands, others, before)
+    r = found - guess
+    d = recurrence(blocks, A, r)
+    terms = jnp.abs(found) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
+    ends = np.cumsum(problem.sizes)[:-1]
+    error = [
+        _relative(change.max((0, 2), initial=0), size.max((0, 2), initial=0))
+        for change, size in zip(
+            *(jnp.split(jnp.abs(x), ends, -1) for x in (d, guess)), strict=True
+        )
+    ]
+    residual = _relative(jnp.abs(r), terms).max((0, 2))
+    return guess + d, jnp.stack(error).max(0), residual
+
+
+def _relative(change, size):
+    """Returns a quotient of sizes: 0 / 0 is 0, and NaN is infinite."""
+    found = jnp.where(change == 0, 0, change / size)
+    return jnp.where(jnp.isnan(found), jnp.inf, found)
+
+
+def _is_within(problem, error, residual):
+    return (error <= problem.tolerance) & (residual <= problem.tolerance)
 
 
 def _loop(problem, operands, others):

@@ -94,7 +94,9 @@ def _of_custom(equation, operands):
     with a surrogate gradient. So the paths are those of the derivative: from the
     cotangents of the results to those of the operands, and transposed.
     """
-    primals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+    primals = [
+        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars
+    ]
     varied = [k for k, primal in enumerate(primals) if is_inexact(primal)]
     d_results = [_ones(v.aval) for v in equation.outvars if is_inexact(v.aval)]
 
