@@ -494,6 +494,15 @@ def test_norms_of_tiny_gradients_are_not_zero():
     assert norms((zero, zero)) == 0
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_drift_of_tiny_and_huge_states_is_that_of_states_times_a_factor(scale):
+    states = np.random.RandomState(0).standard_normal((BATCH, TIME, FEATURES))
+    expected = diagnostics.drift(states, MASK)
+    found = diagnostics.drift(np.float32(scale * states), MASK)
+    for actual, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual / scale, wanted, 1e-5)
+
+
 def test_statistics_leave_out_masked_steps():
     random = np.random.RandomState(0)
     gate = random.rand(BATCH, TIME, FEATURES)
@@ -645,3 +654,27 @@ class BatchStats(LeakyCell):
 def test_misuse_is_an_error(function, message):
     with pytest.raises(ValueError, match=message):
         function(np.ones((BATCH, TIME, INPUTS)))
+
+
+class TwelveCalls(nn.Module):
+    """Calls one layer twelve times, with the inputs times 1, 2, ..."""
+
+    def setup(self):
+        self.rnn = rnncells.RNN(rnncells.SimpleCell(2))
+
+    def __call__(self, x):
+        return [self.rnn((k + 1) * x) for k in range(12)]
+
+
+def test_cotangents_of_many_calls_belong_to_their_calls(rng):
+    """As text, call 10 is before call 2."""
+    x = jnp.asarray(rng.standard_normal((1, 2, 3)), jnp.float32)
+    params = TwelveCalls().init(jax.random.key(0), x)
+
+    def loss(outputs):
+        return sum(k * y.sum() for k, y in enumerate(outputs))
+
+    found = diagnostics.cotangents(loss, TwelveCalls(), params, x)
+    for k in range(12):
+        by_call = found[f"rnn#{k}" if k else "rnn"].carry[:, -1]
+        np.testing.assert_allclose(by_call, np.full((1, 2), k))

@@ -11,6 +11,7 @@ from rnncells.cells.matrix import MatrixRNNCellBase, by_head
 from rnncells.recurrence.matrix_state import OuterUpdate
 
 
+@initializers.in_float32
 def _initial_decay_bias(key, shape, dtype=jnp.float32):
     """Draws b with softplus(b) in [0.001, 0.1), uniform in its logarithm."""
     low, high = jnp.log(0.001), jnp.log(0.1)
@@ -99,7 +100,10 @@ class DeltaNetCell(MatrixRNNCellBase):
         return read.reshape(*read.shape[:-2], self.features)
 
     def _normed(self, x: jax.Array) -> jax.Array:
-        return x * jax.lax.rsqrt((x * x).sum(-1, keepdims=True) + self.epsilon)
+        # Squares of half-precision numbers overflow.
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        square = (wide * wide).sum(-1, keepdims=True)
+        return (wide * jax.lax.rsqrt(square + self.epsilon)).astype(x.dtype)
 
 
 class GatedDeltaNetCell(DeltaNetCell):

@@ -10,7 +10,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.diagnostics.statistics import euclidean
+from rnncells.recurrence.pytrees import euclidean
 
 
 def singular_values(jacobians: jax.Array) -> jax.Array:

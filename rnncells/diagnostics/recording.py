@@ -263,9 +263,11 @@ def _by_path(tree: Mapping[str, Any], path: tuple[str, ...] = ()):
 def _nested(taps: Mapping[str, Any]) -> dict[str, Any]:
     """Returns taps by path as a collection of variables."""
     nested: dict[str, Any] = {}
-    for path, tap in taps.items():
+    calls = [(*path.partition("#"), tap) for path, tap in taps.items()]
+    # JAX sorts the paths as text, with call 10 before call 2.
+    for path, _, number, tap in sorted(calls, key=lambda call: int(call[2] or 0)):
         place = nested
-        for name in filter(None, path.partition("#")[0].split("/")):
+        for name in filter(None, path.split("/")):
             place = place.setdefault(name, {})
         place[_VARIABLE] = (*place.get(_VARIABLE, ()), tap)
     return nested

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.masks import expand_right
-from rnncells.recurrence.pytrees import upcast
+from rnncells.recurrence.pytrees import euclidean, upcast
 
 
 class Saturation(NamedTuple):
@@ -67,14 +67,6 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
         leaf.reshape(*leaf.shape[: leaf.ndim - num_feature_dims], -1) for leaf in leaves
     ]
     return euclidean(jnp.concatenate(flat, -1))
-
-
-def euclidean(vectors: jax.Array) -> jax.Array:
-    """Returns the norms of vectors `(..., features)`; tiny ones do not become 0."""
-    # The square of a number below 1e-23 is 0 in float32.
-    largest = jnp.max(jnp.abs(vectors), -1, keepdims=True, initial=0)
-    scale = jnp.where(largest > 0, largest, 1)
-    return scale[..., 0] * jnp.sqrt(jnp.sum(jnp.abs(vectors / scale) ** 2, -1))
 
 
 def saturation(
@@ -143,10 +135,14 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     rows = tuple(range(mask.ndim - 1))
     features = tuple(range(mask.ndim, states.ndim))
     where = jnp.broadcast_to(expand_right(mask, states.ndim), states.shape)
-    norm = jnp.sqrt(jnp.sum(states**2, features))
+    axes = rows + features
+    norm = euclidean(states.reshape(*mask.shape, -1))
+    # The standard deviation squares: see `euclidean`.
+    size = jnp.abs(states).max(axes, keepdims=True, initial=0, where=where)
+    size = jnp.where(size > 0, size, 1)
     return Drift(
-        jnp.mean(states, rows + features, where=where),
-        jnp.std(states, rows + features, where=where),
+        jnp.mean(states, axes, where=where),
+        jnp.std(states / size, axes, where=where) * size.squeeze(axes),
         jnp.mean(norm, rows, where=mask),
     )
 

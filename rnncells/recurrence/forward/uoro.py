@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.pytrees import euclidean, upcast
 
 _EPSILON = 1e-7  # as in the paper, for norms that are zero
 
@@ -110,4 +111,5 @@ class Uoro:
 
 
 def _norm(tree):
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
+    norms = [euclidean(leaf.ravel()) for leaf in jax.tree.leaves(upcast(tree))]
+    return euclidean(jnp.array(norms))
