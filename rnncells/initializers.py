@@ -16,6 +16,20 @@ from jax.nn import initializers
 
 from rnncells._user_warning import warn
 from rnncells.cells.checks import check_count
+from rnncells.recurrence.pytrees import sum_dtype
+
+
+def in_float32(init: Initializer) -> Initializer:
+    """Returns an initializer that computes half precision in float32, and rounds once.
+
+    Args:
+      init: an initializer.
+    """
+
+    def rounded(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+        return init(key, shape, sum_dtype(dtype)).astype(dtype)
+
+    return rounded
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
@@ -31,13 +45,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
 
     Reference: Saxe, McClelland and Ganguli, 2013, https://arxiv.org/abs/1312.6120.
     """
-    draw = initializers.orthogonal(scale, column_axis)
-
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
-        is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
-        return draw(key, shape, jnp.float32 if is_half else dtype).astype(dtype)
-
-    return init
+    return in_float32(initializers.orthogonal(scale, column_axis))
 
 
 def uniform(limit: float) -> Initializer:
@@ -66,6 +74,7 @@ def linspace(start: float, stop: float) -> Initializer:
       stop: the last number.
     """
 
+    @in_float32
     def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         return jnp.broadcast_to(
             jnp.linspace(start, stop, shape[-1], dtype=dtype), shape
@@ -82,6 +91,7 @@ def log_of_uniform(low: float, high: float) -> Initializer:
       high: upper bound.
     """
 
+    @in_float32
     def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         # 1 - u is never 0.
         u = 1 - jax.random.uniform(key, shape, dtype)
@@ -183,6 +193,7 @@ def chrono(longest: int) -> PerGateInit:
     """
     check_count("chrono", "longest", longest, least=3)
 
+    @in_float32
     def log_uniform(key, shape, dtype=jnp.float32):
         return jnp.log(jax.random.uniform(key, shape, dtype, 1, longest - 1))
 

@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import assert_equal
 from peers import peer
 
 import rnncells
 from rnncells import initializers
+from rnncells.cells.delta_net import _initial_decay_bias
+from rnncells.cells.lru import _initial_nu
 from rnncells.interop import pytorch
 
 FEATURES_IN, FEATURES = 3, 400
@@ -185,3 +188,18 @@ def test_mistake_has_its_error():
 def test_names_that_are_no_bias_raise(cell, key):
     with pytest.raises(ValueError, match="must name gates with biases, .* got"):
         initial(cell, key)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_computed_in_float32_and_rounded(dtype, key):
+    inits = {
+        "log_of_uniform": initializers.log_of_uniform(0, 6.28),
+        "linspace": initializers.linspace(0, 1000),
+        "chrono": initializers.chrono(100_000).gates["hf"],
+        "radius": _initial_nu(0.9, 0.9999),
+        "decay": _initial_decay_bias,
+    }
+    for name, init in inits.items():
+        wide = init(key, (3, 50))
+        assert_equal(init(key, (3, 50), dtype), wide.astype(dtype))
+        assert np.isfinite(wide.astype(dtype)).all(), name

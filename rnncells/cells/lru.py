@@ -17,6 +17,7 @@ def _radius(key, shape, dtype, low, high):
 
 
 def _initial_nu(low, high):
+    @initializers.in_float32
     def init(key, shape, dtype=jnp.float32):
         return jnp.log(-jnp.log(_radius(key, shape, dtype, low, high)))
 
@@ -26,6 +27,7 @@ def _initial_nu(low, high):
 def _initial_log_decay(low, high, c):
     """Λ with exp(-c softplus(Λ)) on the ring."""
 
+    @initializers.in_float32
     def init(key, shape, dtype=jnp.float32):
         decay = -jnp.log(_radius(key, shape, dtype, low, high)) / c
         return jnp.log(jnp.expm1(decay))
@@ -123,7 +125,8 @@ class LRUCell(LinearRNNCellBase):
 
     def _initial_gamma(self) -> jax.Array:
         """Returns log √(1 - |λ|²)."""
-        return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(self.nu)))
+        nu = self._real(self.nu)
+        return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu))).astype(self.nu.dtype)
 
     def project(self, inputs):
         Bx = jax.lax.complex(*self._halves(self.affine(inputs, "B_re", "B_im")))
