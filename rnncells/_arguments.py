@@ -1,32 +1,57 @@
-"""Explanations of constructor arguments that are of other libraries or classes."""
+"""Explanations of arguments and methods that are of other libraries or classes."""
 
 import dataclasses
 import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, ClassVar
 
-# Names in PyTorch, Keras, Flax NNX, Haiku and Equinox, with their names here.
-NAMES_HERE = {
-    **dict.fromkeys(
-        ("hidden_size", "hidden_features", "num_units", "output_channels", "units"),
-        "features",
-    ),
-    **dict.fromkeys(("filters", "out_channels"), "features"),
-    "activation": "activation_fn",
-    "bias": "use_bias",
-    "bias_initializer": "bias_init",
-    "go_backwards": "reverse",
-    "kernel_initializer": "kernel_init",
-    "merge_mode": "merge_fn",
-    "proj_size": "proj_features",
-    "recurrent_activation": "gate_fn",
-    "recurrent_initializer": "recurrent_kernel_init",
-    "return_state": "return_carry",
-}
+# Names of one thing: here, in PyTorch, Keras, Flax, Haiku and Equinox. What takes one
+# of them explains the others.
+SYNONYMS = (
+    ("features", "hidden_size", "hidden_features", "num_units", "units", "filters")
+    + ("out_channels", "output_channels"),
+    ("activation_fn", "nonlinearity", "activation"),
+    ("batch_shape", "batch_dims", "batch_size"),
+    ("bias_init", "bias_initializer"),
+    ("dropout", "rate", "dropout_rate", "dropout_prob"),
+    ("gate_fn", "recurrent_activation"),
+    ("init_key", "key", "rng"),
+    ("initial_carry", "states", "carry", "carries", "initial_state", "initial_states")
+    + ("init_carry", "init_state", "hx", "h0", "h_0", "hidden", "state"),
+    ("kernel_init", "kernel_initializer"),
+    ("learn_initial_carry", "learn_states"),
+    ("mask", "segmentation_mask", "padding_mask"),
+    ("merge_fn", "merge_mode"),
+    ("proj_features", "proj_size"),
+    ("recurrent_kernel_init", "recurrent_initializer"),
+    ("return_all_carries", "return_all_states"),
+    ("return_carry", "return_state", "return_states"),
+    ("reverse", "go_backwards"),
+    ("seq_lengths", "lengths", "seq_length", "sequence_length", "sequence_lengths")
+    + ("input_lengths", "lens"),
+    ("time_major", "time_first"),
+    ("use_bias", "bias"),
+)
 # Names that have no counterpart here.
 EXPLAINED = {
     **dict.fromkeys(
-        ("input_size", "in_features"),
+        ("input_size", "in_features", "input_shape"),
         "is not needed: the width is read from the inputs",
+    ),
+    **dict.fromkeys(
+        ("training", "train", "is_training"),
+        "is the opposite of `deterministic`: pass deterministic=False in training, and "
+        "deterministic=True otherwise",
+    ),
+    **dict.fromkeys(
+        ("forget_bias", "unit_forget_bias"),
+        "is a choice of initial values: for a bias of 1, pass "
+        "bias_init=rnncells.initializers.forget_gate() to the LSTM or its cell",
+    ),
+    **dict.fromkeys(
+        ("return_carry", "return_state", "return_states"),
+        "is not needed: the results always include the final states or carry",
     ),
     "batch_first": "is not an option: time_major=False, the default of the layers, is "
     "batch_first=True",
@@ -35,11 +60,18 @@ EXPLAINED = {
     "recurrent_dropout": "is an option of a cell: "
     "RNN(VariationalLSTMCell(features, recurrent_rate=...))",
     "rngs": "is an argument of `init` and `apply` in flax.linen",
+    "stateful": "is not an option, because modules keep no states: pass the final "
+    "states or carry of a call to the next call",
+}
+# Methods that only some classes have.
+METHODS = {
+    "decode": "is a method of RNN, because each step needs the outputs of all layers. "
+    "Make one cell of the layers: RNN(StackedCell([LSTMCell(features), nn.Dense(n)]))",
 }
 
 
 class ChecksArguments:
-    """Base of modules whose constructors explain arguments that they do not have.
+    """Base of modules that explain arguments that they do not have.
 
     It is a base because Python takes the signature of a class from its first `__new__`
     or `__init__`, and dataclasses define `__init__` in the class itself.
@@ -47,13 +79,24 @@ class ChecksArguments:
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
+    def __init_subclass__(cls, **options: Any):
+        for name in ("__call__", "step", "decode", "run", "initialize_carry"):
+            if name in vars(cls):
+                setattr(cls, name, _explaining(name, vars(cls)[name]))
+        super().__init_subclass__(**options)
+
     def __new__(cls, *args: Any, **fields: Any):
-        unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)}
+        own = [field.name for field in dataclasses.fields(cls)]
+        unknown = fields.keys() - {*own}
         if unknown:
             # A subclass may have an `__init__` of its own.
             taken = inspect.signature(cls.__init__).parameters
             takes_any = any(p.kind is p.VAR_KEYWORD for p in taken.values())
-            explained = [_explanation(cls, name) for name in sorted(unknown - {*taken})]
+            names = sorted(unknown - {*taken})
+            explained = [
+                _explanation(cls.__name__, name, own) or _owners(cls.__name__, name)
+                for name in names
+            ]
             if any(explained) and not takes_any:
                 raise TypeError(" ".join(filter(None, explained)))
         if len(args) > 1:
@@ -73,22 +116,90 @@ class ChecksArguments:
           most: number of positional arguments that the constructor takes.
         """
 
+    def __getattr__(self, name: str) -> Any:
+        if name in METHODS:
+            raise AttributeError(f"`{name}` of {type(self).__name__} {METHODS[name]}.")
+        return super().__getattr__(name)  # type: ignore[misc]  # flax.linen has it
 
-def _explanation(cls: type, name: str) -> str | None:
-    """Returns what to write instead of an argument, or None if nothing is known."""
-    start = f"`{name}` of {cls.__name__}"
+
+def _explaining(name: str, method: Callable) -> Callable:
+    """Returns a method that explains arguments that it does not take."""
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            cls = type(self)
+            message = _of_call(cls, name, signature, args, kwargs)
+            raise TypeError(message or f"{cls.__name__}.{name}: {error}.") from None
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+def _of_call(
+    cls: type,
+    method: str,
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> str:
+    """Returns what is wrong with the arguments of a call; empty if some are missing."""
+    owner = f"{cls.__name__}.{method}"
+    _, *parameters = signature.parameters.values()
+    own = [parameter.name for parameter in parameters]
+    fields = getattr(cls, "__dataclass_fields__", {})
+    messages = []
+    for name in sorted(kwargs.keys() - {*own}):
+        explained = _explanation(owner, name, own)
+        if explained is None and name in fields:
+            explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
+        every = f"`{name}` is not an argument of {owner}, which takes {', '.join(own)}."
+        messages.append(explained or every)
+    by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if len(args) > len(by_position):
+        messages.append(
+            f"{owner} takes {' and '.join(by_position)} by position, got {len(args)} "
+            f"arguments. Pass the others by name: {', '.join(own)}."
+        )
+    return " ".join(messages)
+
+
+def _explanation(owner: str, name: str, own: Iterable[str]) -> str | None:
+    """Returns what to write instead of an argument, or None if nothing is known.
+
+    Args:
+      owner: what does not take the argument.
+      name: the argument.
+      own: the arguments that it takes.
+    """
+    called = [here for here in own if here in _synonyms(name)]
+    if called:
+        return f"`{name}` of {owner} is called `{called[0]}` here."
     if name in EXPLAINED:
-        return f"{start} {EXPLAINED[name]}."
-    here = NAMES_HERE.get(name, name)
-    if here in {field.name for field in dataclasses.fields(cls)}:
-        return f"{start} is called `{here}` here."
+        return f"`{name}` of {owner} {EXPLAINED[name]}."
+    return None
+
+
+def _synonyms(name: str) -> tuple[str, ...]:
+    return next((group for group in SYNONYMS if name in group), (name,))
+
+
+def _owners(owner: str, name: str) -> str | None:
+    """Returns which classes have a field that a class lacks, or None."""
     # Imported here, because these classes derive from this module's.
     from rnncells import public
 
-    owners = [
-        other.__name__
-        for other in vars(public).values()
-        if here in getattr(other, "__dataclass_fields__", ())
-    ]
-    called = "" if here == name else f", called `{here}` here"
-    return f"{start} is an option of {', '.join(owners)}{called}." if owners else None
+    # A name of rnncells stands for itself, one of another library for the first one.
+    for here in (name, _synonyms(name)[0]):
+        owners = [
+            other.__name__
+            for other in vars(public).values()
+            if here in getattr(other, "__dataclass_fields__", ())
+        ]
+        if owners:
+            called = "" if here == name else f", called `{here}` here"
+            return f"`{name}` of {owner} is an option of {', '.join(owners)}{called}."
+    return None

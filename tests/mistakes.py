@@ -4,6 +4,7 @@
 of its message).
 """
 
+from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
 
@@ -160,6 +161,7 @@ def run_step(cell):
 
 
 STATES = tuple(jnp.zeros((1, 2, 4)) for _ in range(2))
+HaikuState = namedtuple("HaikuState", ["hidden", "cell"])
 
 
 def stacked(*layers, **options):
@@ -205,7 +207,8 @@ OLD_SPELLINGS = {
         ),
         ValueError,
         r"`carry` of LSTMCell\(features=4\) must have shapes \(\(2, 4\), \(2, 4\)\) "
-        r"for inputs of shape \(2, 3\), got \(\(4,\), \(4,\)\)",
+        r"for inputs of shape \(2, 3\), got \(\(4,\), \(4,\)\)\. This carry "
+        r"lacks batch axes. .* one step of input with its features, such as \(2, 3\)",
     ),
     "batch dims of a convolution": (
         lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
@@ -740,6 +743,42 @@ LAYERS = {
         ValueError,
         r"`states` of GRU must have the shapes \(1, 2, 4\) \(layers times directions",
     ),
+    "states in a dictionary with other names": (
+        lambda: apply(X, {"0": STATES[0], "1": STATES[1]}),
+        TypeError,
+        r"`states` of LSTM must be .* LSTMStates\(h, c\), got the names \['0', '1'\]",
+    ),
+    "states in a named tuple with other names": (
+        lambda: apply(X, HaikuState(*STATES)),
+        TypeError,
+        r"`states` of LSTM must be .* got the names \['cell', 'hidden'\]",
+    ),
+    "states before inputs": (
+        lambda: apply(rnncells.LSTMStates(*STATES), X),
+        TypeError,
+        r"`inputs` of LSTM must be one array, got LSTMStates.*are \(inputs, states\)",
+    ),
+    "states after the inputs of a step": (
+        lambda: apply(X[:, 0], STATES, method="step"),
+        TypeError,
+        r"`inputs` of LSTM.step must be one array, got tuple.*are \(states, inputs\)",
+    ),
+    "state after the inputs of a step": (
+        lambda: apply(X[:, 0], STATES[0], layer=rnncells.GRU(4), method="step"),
+        ValueError,
+        r"are \(states, inputs\), but GRU got them in the other order, with the shapes "
+        r"\(2, 3\) and \(1, 2, 4\)",
+    ),
+    "sequence for a step with states": (
+        lambda: apply(STATES, X, method="step"),
+        ValueError,
+        r"`inputs` of `step` of LSTM must be one time step, .* \(2, 7, 3\), with one",
+    ),
+    "carry after the inputs of a step": (
+        lambda: gru().init(KEY, X[:, 0], jnp.zeros((2, 4)), method="step"),
+        ValueError,
+        "A step takes the carry, and then the inputs of one time step",
+    ),
     "state of another dtype": (
         lambda: apply(X, jax.tree.map(lambda s: s.astype(jnp.bfloat16), STATES)),
         TypeError,
@@ -965,6 +1004,13 @@ class SetUpCell(rnncells.GRUCell):
         return super().project(self.drop(inputs))
 
 
+class OwnLayer(rnncells.LSTM):
+    """A layer of a user with a call of its own."""
+
+    def __call__(self, x, seq_lengths=None):
+        return super().__call__(x, seq_lengths=seq_lengths)[0]
+
+
 class Echo(nn.Module):
     """A layer of a user that forgets its carry."""
 
@@ -972,6 +1018,39 @@ class Echo(nn.Module):
         return inputs
 
 
+OTHER_CALLS = {
+    f"{name} of {method} of {type(layer).__name__}": (
+        lambda layer=layer, method=method, name=name: jax.eval_shape(
+            partial(layer.init, method=method, **{name: None}), KEY, X
+        ),
+        TypeError,
+        f"`{name}` of {type(layer).__name__}.{method} {said}",
+    )
+    for layer, method, name, said in [
+        (lstm(), "__call__", "training", "is the opposite of `deterministic`: pass"),
+        (lstm(), "__call__", "lengths", "is called `seq_lengths` here"),
+        (lstm(), "__call__", "initial_carry", "is called `states` here"),
+        (rnncells.GRU(4), "__call__", "return_carry", "is not needed: the results"),
+        (rnncells.ElmanRNN(4), "__call__", "initial_state", "is called `states` here"),
+        (rnncells.ElmanRNN(4), "__call__", "return_all_carries", "is called `return_a"),
+        (lstm(), "run", "hx", "is called `initial_carry` here"),
+        (gru(), "__call__", "train", "is the opposite of `deterministic`"),
+        (gru(), "__call__", "states", "is called `initial_carry` here"),
+        (gru(), "step", "hx", "is called `carry` here"),
+        (gru(), "step", "return_carry", "is not needed"),
+        (gru(), "decode", "training", "is the opposite of `deterministic`"),
+        (gru(), "decode", "h_0", "is called `initial_carry` here"),
+        (gru(), "initialize_carry", "batch_size", "is called `batch_shape` here"),
+        (rnncells.Stack([gru()]), "step", "state", "is called `carries` here"),
+        (rnncells.Stack([gru()]), "__call__", "sequence_length", "is called `seq_le"),
+        (rnncells.Bidirectional(gru(), gru()), "__call__", "hx", "is called `initial"),
+        (rnncells.GriffinBlock(4), "__call__", "input_lengths", "is called `seq_len"),
+        (rnncells.GRUCell(4), "__call__", "is_training", "is the opposite"),
+        (rnncells.ConvLSTMCell(4, (3,)), "__call__", "hx", "is called `carry` here"),
+        (OwnCell(4), "__call__", "state", "is called `carry` here"),
+        (OwnLayer(4), "__call__", "lengths", "is called `seq_lengths` here"),
+    ]
+}
 OTHER_LIBRARIES = {
     f"{name} of {make.__name__}": (
         lambda make=make, name=name: make(**{name: 4}),
@@ -1011,8 +1090,19 @@ OTHER_LIBRARIES = {
         (rnncells.LSTMCell, "rngs", "is an argument of `init` and `apply`"),
         # Options of other classes.
         (rnncells.LSTM, "padded_outputs", "is an option of RNN."),
-        (rnncells.LSTM, "learn_initial_carry", "is an option of RNN."),
-        (rnncells.RNN, "learn_states", "is an option of MultiLayerRNN, GRU, LSTM"),
+        (rnncells.LSTM, "learn_initial_carry", "is called `learn_states` here"),
+        (rnncells.RNN, "learn_states", "is called `learn_initial_carry` here"),
+        (rnncells.GRU, "return_carry", "is not needed: the results always include"),
+        (rnncells.ElmanRNN, "activation_fn", "is called `nonlinearity` here"),
+        (rnncells.ElmanRNN, "activation", "is called `nonlinearity` here"),
+        (rnncells.GRU, "dropout_rate", "is called `dropout` here"),
+        (rnncells.VariationalLSTMCell, "dropout_rate", "is an option of .*ElmanRNN"),
+        (rnncells.ZoneoutCell, "dropout_rate", "is called `rate` here"),
+        (rnncells.LSTMCell, "forget_bias", "is a choice of initial values: .*forget_"),
+        (rnncells.LSTM, "unit_forget_bias", "is a choice of initial values"),
+        (rnncells.RNN, "stateful", "is not an option, because modules keep no states"),
+        (rnncells.GRUCell, "input_shape", "is not needed: the width is read"),
+        (rnncells.Stack, "training", "is the opposite of `deterministic`"),
         (rnncells.RNN, "hidden_size", "is an option of .*, called `features` here"),
         (rnncells.Stack, "deterministic", "is an option of .*ZoneoutCell"),
         (rnncells.GRUCell, "memory", "is an option of .*RNN"),
@@ -1020,6 +1110,63 @@ OTHER_LIBRARIES = {
         (rnncells.GRU, "proj_size", "is an option of .*, called `proj_features` here"),
     ]
 } | {
+    "unknown argument of a call": (
+        lambda: lstm().init(KEY, X, attention=None),
+        TypeError,
+        "`attention` is not an argument of LSTM.__call__, which takes inputs, states, ",
+    ),
+    "argument of the constructor in a call": (
+        lambda: rnncells.GRU(4).init(KEY, X, bidirectional=True),
+        TypeError,
+        "`bidirectional` is an argument of GRU, not of its call",
+    ),
+    "carry by position": (
+        lambda: gru().init(KEY, X, jnp.zeros((2, 4))),
+        TypeError,
+        "RNN.__call__ takes inputs by position, got 2 arguments. Pass the others by "
+        "name: inputs, initial_carry, init_key",
+    ),
+    "no inputs of a step": (
+        lambda: lstm().init(KEY, X[:, 0], method="step"),
+        TypeError,
+        "LSTM.step: missing a required argument: 'inputs'",
+    ),
+    "layer before another one in Sequential": (
+        lambda: nn.Sequential([rnncells.GRU(4), rnncells.ElmanRNN(5)]).init(KEY, X),
+        TypeError,
+        r"GRU returns \(outputs, states\), and Sequential passes both to the next "
+        r"layer, ElmanRNN, as separate arguments. Use rnncells.Stack",
+    ),
+    "layer before a layer of Flax in Sequential": (
+        lambda: nn.Sequential([nn.Dense(3), lstm(), nn.Dropout(0.1)]).init(KEY, X),
+        TypeError,
+        "LSTM returns .* the next layer, Dropout, as separate arguments",
+    ),
+    "layer before a function in Sequential": (
+        lambda: nn.Sequential([lstm(), nn.tanh]).init(KEY, X),
+        TypeError,
+        "LSTM returns .* the next layer, tanh, as separate arguments",
+    ),
+    "decode of a layer": (
+        lambda: apply(X[:, 0], steps=3, method="decode"),
+        AttributeError,
+        r"`decode` of LSTM is a method of RNN, .*: RNN\(StackedCell\(",
+    ),
+    "decode of a stack": (
+        lambda: rnncells.Stack([gru()]).decode,
+        AttributeError,
+        "`decode` of Stack is a method of RNN",
+    ),
+    "cell in place of a width": (
+        lambda: rnncells.MultiLayerRNN(rnncells.GRUCell(4), num_layers=2),
+        TypeError,
+        r"MultiLayerRNN must be an int, .* got GRUCell\. To run a cell .*RNN\(cell\);",
+    ),
+    "function in place of the width of a layer": (
+        lambda: rnncells.GRU(nn.tanh),
+        TypeError,
+        r"`features` of GRU must be an int.* got .*tanh.*>\.$",
+    ),
     "positional widths of PyTorch": (
         lambda: rnncells.LSTM(3, 4, 2),
         TypeError,
@@ -1167,6 +1314,26 @@ FIELDS = {
         TypeError,
         "`dtype` of LSTM must be floating or complex, got int8",
     ),
+    "unknown dtype": (
+        lambda: rnncells.GRU(4, dtype="bf16"),
+        TypeError,
+        "`dtype` of GRU must be floating or complex, got 'bf16'. Write jnp.bfl",
+    ),
+    "unknown param_dtype": (
+        lambda: rnncells.ConvLSTMCell(4, (3,), param_dtype="fp32"),
+        TypeError,
+        "`param_dtype` of ConvLSTMCell must be floating .* got 'fp32'",
+    ),
+    "unknown dtype of a block": (
+        lambda: rnncells.XLSTMBlock(4, dtype="fp16"),
+        TypeError,
+        "`dtype` of XLSTMBlock must be floating .* got 'fp16'",
+    ),
+    "unknown dtype of a gate": (
+        lambda: rnncells.ElementwiseAffine(param_dtype=3),
+        TypeError,
+        "`param_dtype` of ElementwiseAffine must be floating .* got 3",
+    ),
     "initializer as text": (
         lambda: rnncells.LSTMCell(4, kernel_init="glorot_uniform"),
         TypeError,
@@ -1263,6 +1430,13 @@ INPUTS = {
         ),
         UserWarning,
         r"read as \(time, height, width, channels\), with 6 channels.* add the axis of",
+    ),
+    "channels first, of images that are not square": (
+        lambda: rnncells.RNN(rnncells.ConvGRUCell(2, (3, 3))).init(
+            KEY, jnp.ones((2, 3, 1, 9, 8))
+        ),
+        UserWarning,
+        r"with 8 channels. If the channels are the axis of size 1, move it",
     ),
     "channels first": (
         lambda: rnncells.RNN(rnncells.ConvLSTMCell(2, (3, 3))).init(
@@ -1585,6 +1759,16 @@ DECODING = {
         TypeError,
         r"`feed` of `decode` must be a function of arrays, got Dense. Put modules",
     ),
+    "feed of two arguments without a key": (
+        lambda: decode(steps=3, feed=lambda y, key: y),
+        TypeError,
+        "`decode` needs `feed_key`, a random key, for a `feed` of two arguments: .*key",
+    ),
+    "feed of one argument with a key": (
+        lambda: decode(steps=3, feed=lambda y: y, feed_key=KEY),
+        TypeError,
+        r"`decode` calls `feed\(outputs, key\)` if `feed_key` is given: too many",
+    ),
     "key without feed": (
         lambda: decode(steps=3, feed_key=KEY),
         ValueError,
@@ -1672,7 +1856,9 @@ APPLY = {
         "`deterministic` of LSTM must be True or False with dropout=0.3, got None",
     ),
     "no key for zoneout": (
-        lambda: rnncells.RNN(zoneout()).init(KEY, X, deterministic=False),
+        lambda: rnncells.RNN(zoneout()).apply(
+            params_of(rnncells.RNN(zoneout(deterministic=True))), X, deterministic=False
+        ),
         InvalidRngError,
         r'ZoneoutCell needs a random key for `dropout`. Pass rngs={"dropout": key}',
     ),
@@ -1689,7 +1875,9 @@ APPLY = {
         "`deterministic` of VariationalGRUCell .* with recurrent_rate=0.2, got None",
     ),
     "no streams in flax.linen.RNN": (
-        lambda: nn.RNN(zoneout(deterministic=False)).init(KEYS, X),
+        lambda: nn.RNN(zoneout(deterministic=False)).apply(
+            params_of(nn.RNN(zoneout(deterministic=True))), X, rngs={"dropout": KEY}
+        ),
         InvalidRngError,
         "In flax.linen.RNN and flax.linen.scan, also add the stream to `split_rngs`",
     ),
@@ -1713,6 +1901,7 @@ MISTAKES = {
         "layer": LAYERS,
         "dropout": DROPOUT,
         "other library": OTHER_LIBRARIES,
+        "call of another library": OTHER_CALLS,
         "carry": CARRIES,
         "field": FIELDS,
         "inputs": INPUTS,

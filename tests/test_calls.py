@@ -1,5 +1,7 @@
 """Arguments of calls and steps: `deterministic`, masks, initial carries, states."""
 
+import dataclasses
+from collections import namedtuple
 from functools import partial
 
 import flax.linen as nn
@@ -110,6 +112,36 @@ def test_deterministic_of_the_call_equals_the_field(name, x):
         assert program(undecided, deterministic=value) == fields[-1]
         assert program(LAYERS[name](not value), deterministic=value) == fields[-1]
     assert fields[0] != fields[1]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        *(make(None) for make in LAYERS.values()),
+        rnncells.LSTM(4, num_layers=2, dropout=0.5),
+        NoisyRNN(4),
+        rnncells.RNN(rnncells.DropConnectCell(rnncells.LSTMCell(4), 0.5)),
+        rnncells.Stack([nn.Dropout(0.5), rnncells.GRUCell(4)]),
+        rnncells.RNN(rnncells.StackedCell([nn.Dropout(0.5), rnncells.GRUCell(4)])),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_one_key_initializes_a_model_in_training(layer, x):
+    """Flax draws from the stream `params` in place of one that is not given."""
+
+    def init(value):
+        return partial(layer.init, deterministic=value)
+
+    found, expected = (
+        jax.eval_shape(init(value), KEYS["params"], x) for value in (False, True)
+    )
+    assert found == expected
+    if isinstance(layer, rnncells.LSTM):
+        key = KEYS["params"]
+        found, expected = jax.jit(lambda x: (init(False)(key, x), init(True)(key, x)))(
+            x
+        )
+        assert_equal(found, expected)
 
 
 def test_a_layer_passes_deterministic_to_its_cells(x):
@@ -417,6 +449,14 @@ def test_states_of_a_layer_are_named(x):
     first, _ = jax.eval_shape(step, params, None, x[:, 0])
     assert isinstance(everywhere, rnncells.LSTMStates)
     assert isinstance(first, rnncells.LSTMStates)
+    # As from a file, or of another library, in another order.
+    by_name = {"c": states.c, "h": states.h}
+    swapped = namedtuple("State", "c, h")(**by_name)
+    fields = dataclasses.make_dataclass("State", ["c", "h"])(**by_name)
+    for others in (by_name, swapped, fields):
+        assert_equal(layer.apply(params, x, others), layer.apply(params, x, states))
+        stepped = step(params, others, x[:, 0])
+        assert_equal(stepped, step(params, states, x[:, 0]))
 
 
 class Shift(nn.Module):

@@ -56,7 +56,7 @@ ALLOWED = {
     + ["rnncells.recurrence.pytrees"],
     "rnncells/cells/checks.py": ["chex", "flax.errors", "jax", "numpy"]
     + ["rnncells.cells.carry", "rnncells.cells.sample"],
-    "rnncells/cells/gates.py": FLAX,
+    "rnncells/cells/gates.py": [*FLAX, "rnncells.cells.checks"],
     "rnncells/cells/any_cell.py": [
         *FLAX,
         "rnncells.cells.carry",

@@ -32,7 +32,13 @@ _BOOLS = {
 def check_fields(cell: Any) -> None:
     """Raises an error unless the fields that cells have in common are valid."""
     name = type(cell).__name__
-    check_features(name, getattr(cell, "features", None))
+    features, hint = getattr(cell, "features", None), ""
+    if hasattr(cell, "gate_fn"):
+        hint = (
+            " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
+            f"write {name}(features, gate_fn=...)."
+        )
+    check_features(name, features, hint)
     check_heads(cell)
     check_dtypes(cell)
     check_initializers(cell)
@@ -59,10 +65,17 @@ def check_dtypes(module: Any) -> None:
     """Raises TypeError unless `dtype` and `param_dtype` are floating or complex."""
     for field in ("dtype", "param_dtype"):
         dtype = getattr(module, field, None)
-        if dtype is not None and not jnp.issubdtype(jnp.dtype(dtype), jnp.inexact):
+        if dtype is None:
+            continue
+        got, hint = repr(dtype), " Write jnp.bfloat16, for example."
+        try:
+            got, hint = str(jnp.dtype(dtype)), ""
+        except TypeError:  # such as "bf16"
+            pass
+        if hint or not jnp.issubdtype(jnp.dtype(dtype), jnp.inexact):
             raise TypeError(
                 f"`{field}` of {type(module).__name__} must be floating or complex, "
-                f"got {jnp.dtype(dtype)}."
+                f"got {got}.{hint}"
             )
 
 
@@ -97,22 +110,29 @@ def _makes_initializers(function: Any) -> bool:
     return is_known and "key" not in inspect.signature(function).parameters
 
 
-def check_features(name: str, features: Any) -> None:
-    """Raises an error unless the field `features` of a cell is a count, or None."""
+def check_features(name: str, features: Any, hint: str = "") -> None:
+    """Raises an error unless the field `features` is a count, or None.
+
+    Args:
+      name: name of the cell or layer.
+      features: the field.
+      hint: added to the error for a function.
+    """
     if features is None:
         return
     try:
         is_count = not isinstance(features, bool) and operator.index(features) > 0
     except TypeError as error:
-        hint = ""
-        if callable(features):
+        got, hint = repr(features), hint if callable(features) else ""
+        if hasattr(type(features), "setup"):
+            got = type(features).__name__
             hint = (
-                " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
-                f"write {name}(features, gate_fn=...)."
+                " To run a cell over sequences, write RNN(cell); for several layers, "
+                "Stack([cell, cell_2])."
             )
         raise TypeError(
             f"`features` of {name} must be an int, or None to take the width of the "
-            f"carry, got {features!r}.{hint}"
+            f"carry, got {got}.{hint}"
         ) from error
     if not is_count:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
@@ -207,8 +227,11 @@ def check_set_up(cell: Any, deterministic: bool) -> None:
 
 
 def check_rng(module: Any, stream: str) -> None:
-    """Raises InvalidRngError if a module lacks the key of a random stream."""
-    if not module.has_rng(stream):
+    """Raises InvalidRngError if a module lacks the key of a random stream.
+
+    In place of a stream that is not given, Flax draws from `params`, if that is.
+    """
+    if not (module.has_rng(stream) or module.has_rng("params")):
         raise InvalidRngError(
             f"{type(module).__name__} needs a random key for `{stream}`. Pass "
             f'rngs={{"{stream}": key}} to `apply` (or deterministic=True for no '
@@ -373,15 +396,21 @@ def check_shapes_of_carry(
     if has_structure and all(map(fits, shapes, others)):
         return
     name, features = type(cell).__name__, getattr(cell, "features", None)
-    hint = ""
+    shape = jax.tree.leaves(inputs)[0].shape
+    hint = " A step takes the carry, and then the inputs of one time step."
     if has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, others)):
         hint = (
             " flax.linen ignores `features` and takes the width of the carry. For this "
-            f"carry, write {name}(features={others[-1][-1]})."
+            f"carry, write {name}(features={others[-1][-1]}).{hint}"
+        )
+    elif has_structure and all(s[-len(o) :] == o for s, o in zip(shapes, others)):
+        hint = (
+            " This carry lacks batch axes. `initialize_carry` takes the shape of one "
+            f"step of input with its features, such as {shape}."
         )
     raise ValueError(
         f"`carry` of {name}(features={features}) must have shapes {expected} for "
-        f"inputs of shape {jax.tree.leaves(inputs)[0].shape}, got {given}.{hint}"
+        f"inputs of shape {shape}, got {given}.{hint}"
     )
 
 

@@ -8,6 +8,8 @@ from flax.errors import ScopeParamNotFoundError
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
+from rnncells.cells.checks import check_dtypes, check_initializers
+
 
 class MissingParamError(ScopeParamNotFoundError):
     """A cell is applied to parameters that lack one of its own.
@@ -112,6 +114,11 @@ class ElementwiseAffine(nn.Module):
     bias_init: Initializer = nn.initializers.zeros_init()
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
+
+    def __post_init__(self):
+        check_dtypes(self)
+        check_initializers(self)
+        super().__post_init__()
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:

@@ -132,20 +132,22 @@ def warn_of_layout(inputs: jax.Array, feature_dims: int) -> None:
                 "first. If the shape is right, convert the inputs to a floating dtype."
             )
         return
-    if feature_dims != 3:
+    # `jax.export` has sizes that are no numbers.
+    is_known = all(isinstance(size, int) for size in shape[-3:])
+    if feature_dims != 3 or not is_known:
         return
     height, width, channels = shape[-3:]
     # Few images have as many channels as columns, but another number of rows.
     channels_may_be_columns = width == channels > 4 and height != width
-    if not channels_may_be_columns:
-        return
-    if batch_axes == 0:
+    # Few images have one or three rows, and many columns and channels.
+    rows_may_be_channels = height in (1, 3) and min(width, channels) >= 8
+    if batch_axes == 0 and channels_may_be_columns:
         warn(
             f"`inputs` of shape {shape} are read as (time, height, width, channels), "
             f"with {channels} channels. If the axes are (batch, time, height, width), "
             "add the axis of channels: inputs[..., None]."
         )
-    elif height in (1, 3):
+    elif height in (1, 3) and (channels_may_be_columns or rows_may_be_channels):
         warn(
             f"`inputs` of shape {shape} are read as (*batch, time, height, width, "
             f"channels), with {channels} channels. If the channels are the axis of "

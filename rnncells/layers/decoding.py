@@ -3,6 +3,7 @@
 The inputs of the next step are a part of the carry, so the loops of RNN run it.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -239,6 +240,7 @@ def check_feedback(
 
 
 def _check_feed(feed: Any, feed_key: Any) -> None:
+    """Raises an error unless `feed` takes the outputs, and a key if there is one."""
     if feed is None:
         if feed_key is not None:
             raise ValueError("`feed_key` of `decode` needs `feed`, got None.")
@@ -250,6 +252,15 @@ def _check_feed(feed: Any, feed_key: Any) -> None:
             "modules into the cell: StackedCell([nn.Embed(...), cell, nn.Dense(...)])."
         )
     check_key(feed_key, "`feed_key` of `decode`")
+    try:
+        inspect.signature(feed).bind(*[None] * (1 if feed_key is None else 2))
+    except TypeError as error:
+        with_key = "needs `feed_key`, a random key, for a `feed` of two arguments"
+        if feed_key is not None:
+            with_key = "calls `feed(outputs, key)` if `feed_key` is given"
+        raise TypeError(f"`decode` {with_key}: {error}.") from error
+    except ValueError:  # functions without a signature
+        pass
 
 
 def _check_targets(

@@ -43,11 +43,14 @@ from rnncells.layers.checks import (
     warn_of_sequence,
 )
 from rnncells.layers.gradient_checks import check_depth, check_gradient
+from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.states import (
     States,
     carry_of_states,
+    check_one_array,
     check_states,
+    check_step,
     parts_of,
     states_of,
 )
@@ -248,8 +251,9 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
           inputs: `(*batch, time, features_in)` with any number of batch axes.
           states: initial states, `(layers * directions, *batch, features)`: h, or for
             LSTM `LSTMStates(h, c)`, in the form that this call returns. The forward and
-            backward states of a layer are adjacent. A plain tuple is taken as (h, c),
-            as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
+            backward states of a layer are adjacent. Dictionaries and named tuples, as
+            from a file, are read by their names h and c. A plain tuple is taken as (h,
+            c), as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
             swapped. Default: the initial carries of the cells (zeros for our cells), or
             the learned states.
           seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0, as
@@ -275,7 +279,9 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
           TypeError: the states have another dtype; lengths are not integers.
         """
         check_call(self, deterministic)
+        check_not_in_sequential(self)
         check_inputs(inputs)
+        check_one_array(type(self).__name__, "(inputs, states)", inputs)
         if self.dropout and self.num_layers == 1:
             warn(
                 f"`dropout` of {type(self).__name__} is applied between layers, so it "
@@ -395,6 +401,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
         """
         check_call(self, deterministic)
         check_inputs(inputs)
+        check_one_array(f"{type(self).__name__}.step", "(states, inputs)", inputs)
         if self.bidirectional:
             raise ValueError(
                 f"`step` of {type(self).__name__} needs `bidirectional=False`, got "
@@ -411,8 +418,13 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
         reset_carries = [None] * self.num_layers
         if resets is not None:
             reset_carries = self._carries(None, x_t)
+        try:
+            before = self._carries(states, x_t)
+        except (TypeError, ValueError):
+            check_step(type(self).__name__, states, output, self._fits)
+            raise
         carries = []
-        for k, carry in enumerate(self._carries(states, x_t)):
+        for k, carry in enumerate(before):
             if k > 0:
                 output = self._dropped(output, deterministic)
             carry, output = self.layers[k].step(
@@ -504,6 +516,15 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
         if self.bidirectional:
             return list(zip(carries[::2], carries[1::2], strict=True))
         return carries
+
+    @nn.nowrap
+    def _fits(self, states: Any, inputs: Any) -> bool:
+        """Says whether states fit one step of input."""
+        try:
+            self._carries(states, structs(inputs))
+        except (TypeError, ValueError):
+            return False
+        return True
 
     @nn.nowrap
     def _states(self, carries: list[Carry]) -> States:

@@ -5,6 +5,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry
+from rnncells.cells.checks import check_dtypes, check_initializers
 from rnncells.cells.sample import Sample, is_shape
 from rnncells.layers.composed import ComposedLayer
 
@@ -15,6 +16,11 @@ class ResidualBlock(ComposedLayer):
     A subclass has the field `features`, that width, and makes the layers `conv` and
     `rnn` in `setup`. Its carry is a pair, of these two.
     """
+
+    def __post_init__(self):
+        check_dtypes(self)
+        check_initializers(self)
+        super().__post_init__()
 
     @nn.nowrap
     def initialize_carry(

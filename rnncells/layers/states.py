@@ -1,5 +1,7 @@
 """The states of layers in PyTorch's order, and the carries of cells in Flax's order."""
 
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import chex
@@ -8,6 +10,7 @@ import jax.numpy as jnp
 from jax import export
 
 from rnncells.cells.carry import Carry
+from rnncells.recurrence.pytrees import structs
 
 
 class LSTMStates(NamedTuple):
@@ -61,6 +64,7 @@ def check_states(
       dtype: the dtype that the arrays must have.
     """
     expected = shapes if len(shapes) > 1 else shapes[0]
+    states = _by_name(layer, states)
     is_tuple = isinstance(states, tuple | list)
     parts = tuple(states) if is_tuple else (states,)
     if any(isinstance(part, tuple | list) for part in parts):
@@ -83,3 +87,65 @@ def check_states(
                 f"got {part.dtype}. Convert them with `astype`."
             )
     return parts
+
+
+def _by_name(layer: str, states: Any) -> Any:
+    """Returns states in a dictionary, dataclass or named tuple as `LSTMStates`.
+
+    Raises:
+      TypeError: the names are other than h and c.
+    """
+    if hasattr(states, "_asdict"):
+        states = states._asdict()
+    elif dataclasses.is_dataclass(states):
+        states = vars(states)
+    if not isinstance(states, Mapping):
+        return states
+    if {*states} != {"h", "c"}:
+        raise TypeError(
+            f"`states` of {layer} must be an array or LSTMStates(h, c), got the names "
+            f"{sorted(map(str, states))}. If they are states of an LSTM, write "
+            "LSTMStates(h=..., c=...)."
+        )
+    return LSTMStates(**states)
+
+
+def check_one_array(layer: str, arguments: str, inputs: Any) -> None:
+    """Raises TypeError if the inputs of a layer are a pytree, such as its states.
+
+    Args:
+      layer: name of the layer.
+      arguments: the first arguments, in their order.
+      inputs: the inputs.
+    """
+    if isinstance(inputs, tuple | Mapping):
+        raise TypeError(
+            f"`inputs` of {layer} must be one array, got {type(inputs).__name__}. The "
+            f"first arguments are {arguments}."
+        )
+
+
+def check_step(
+    layer: str, states: Any, inputs: Any, fits: Callable[[Any, Any], bool]
+) -> None:
+    """Raises ValueError if states do not fit because of the inputs of the step.
+
+    Args:
+      layer: name of the layer.
+      states: states that do not fit.
+      inputs: one step of input.
+      fits: says whether states have the shapes that inputs need.
+    """
+    if fits(inputs, states):
+        raise ValueError(
+            f"The arguments of `step` are (states, inputs), but {layer} got them in "
+            f"the other order, with the shapes {jnp.shape(states)} and "
+            f"{jnp.shape(inputs)}."
+        )
+    for axis in range(jnp.ndim(inputs)):
+        if fits(states, structs(inputs, drop_axis=axis)):
+            raise ValueError(
+                f"`inputs` of `step` of {layer} must be one time step, (*batch, "
+                f"features), got the shape {jnp.shape(inputs)}, with one axis more "
+                "than the states need. For a sequence, call the layer."
+            )

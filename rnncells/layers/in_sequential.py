@@ -1,0 +1,59 @@
+"""A check that Flax's `Sequential` does not take the results of a layer apart."""
+
+import inspect
+import itertools
+import sys
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import flax.linen as nn
+
+
+def check_not_in_sequential(layer: nn.Module) -> None:
+    """Raises TypeError if the next layer would get the states of a layer as arguments.
+
+    `nn.Sequential` and `nnx.Sequential` unpack tuples: after `LSTM`, which returns
+    (outputs, states), another one would start from these states without an error.
+
+    Args:
+      layer: a layer that returns a tuple; it is being called.
+    """
+    # Only the stack of Python knows both, also where the modules are those of NNX.
+    frame: FrameType | None = sys._getframe(1)
+    this: Any = layer
+    while frame is not None and frame.f_code.co_qualname != "Sequential.__call__":
+        caller = frame.f_locals.get("self") if frame.f_code.co_name == "__call__" else 0
+        if getattr(type(caller), "linen_class", None) is type(layer):
+            this = caller
+        frame = frame.f_back
+    layers = () if frame is None else [*getattr(frame.f_locals["self"], "layers", ())]
+    for given, following in itertools.pairwise(layers):
+        if given is this and not _takes_both(following):
+            name = getattr(following, "__name__", None) or type(following).__name__
+            raise TypeError(
+                f"{type(layer).__name__} returns (outputs, states), and Sequential "
+                f"passes both to the next layer, {name}, as separate arguments. Use "
+                "rnncells.Stack (rnncells.nnx.Stack), which passes on the outputs, or "
+                "select them: lambda outputs, states: outputs."
+            )
+
+
+def _takes_both(function: Any) -> bool:
+    """Says whether a function or layer of a user takes two positional arguments.
+
+    Layers of Flax and rnncells mean something else by their second argument.
+    """
+    kind = type(function)
+    is_module = isinstance(function, nn.Module) or hasattr(kind, "linen_class")
+    if kind.__module__.partition(".")[0] in ("flax", "rnncells"):
+        return False
+    try:
+        inspect.signature(
+            partial(kind.__call__, function) if is_module else function
+        ).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # functions without a signature
+        return True
+    return True
