@@ -300,6 +300,34 @@ def test_a_masked_step_ignores_nan(x):
     np.testing.assert_array_equal(new[1], carry[1])
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [
+        rnncells.Stack([nn.Dense(5), nn.LayerNorm(), rnncells.GRU(4), nn.Dense(2)]),
+        rnncells.Stack([rnncells.Stack([nn.Dense(3)]), rnncells.SimpleCell(2)]),
+        rnncells.GriffinBlock(FEATURES_IN),
+        rnncells.XLSTMBlock(FEATURES_IN, "slstm", num_heads=3),
+        rnncells.RNN(rnncells.StackedCell([nn.RMSNorm(), rnncells.MGUCell(4)])),
+    ],
+    ids=["Stack", "nested", "GriffinBlock", "XLSTMBlock", "StackedCell"],
+)
+def test_a_masked_row_of_a_step_reaches_no_gradient(layer, x):
+    params, mask = params_of(layer, x), jnp.array([True, False])
+    carry = layer.initialize_carry(None, x[:, 0])
+
+    @jax.jit
+    def gradient(x_t):
+        def loss(params, carry):
+            _, y = layer.apply(params, carry, x_t, mask=mask, method="step")
+            return jnp.sum(y[0] ** 2)
+
+        return jax.grad(loss, (0, 1))(params, carry)
+
+    expected = gradient(x[:, 0].at[1].set(0))
+    for value in (jnp.nan, jnp.inf):
+        assert_close(gradient(x[:, 0].at[1].set(value)), expected)
+
+
 def test_padded_outputs_of_the_call_equal_the_field(x):
     cells = rnncells.SimpleCell(4), rnncells.SimpleCell(6)
     lengths = {"seq_lengths": jnp.array([5, 2])}

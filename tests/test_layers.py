@@ -404,6 +404,81 @@ def test_padding_of_a_stack_reaches_no_gradient(rng):
     assert_close(gradient(jnp.where(valid[..., None], x, jnp.nan)), expected)
 
 
+MIXING = {
+    "BatchNorm": nn.BatchNorm(use_running_average=False),
+    "GroupNorm": nn.GroupNorm(2),
+    "InstanceNorm": nn.InstanceNorm(),
+    "LayerNorm": nn.LayerNorm(reduction_axes=(-2, -1)),
+    "RMSNorm": nn.RMSNorm(reduction_axes=(1,), feature_axes=-1),
+    "Conv": nn.Conv(5, (3,)),
+    "ConvTranspose": nn.ConvTranspose(5, 3),
+    "attention": nn.MultiHeadDotProductAttention(2),
+}
+
+
+def test_padding_does_not_count_in_layers_that_see_other_steps(rng):
+    """They compute what they do for each row alone, without its padding."""
+    lengths, width = (5, 0, 3), 4
+    x = rng.standard_normal((3, 5, width)).astype(np.float32)
+    valid = np.arange(7) < np.array(lengths)[:, None]
+    padded = np.where(valid[..., None], np.pad(x, ((0, 0), (0, 2), (0, 0))), 9)
+    padded[1:, 4] = np.nan
+    stacks = {name: rnncells.Stack([layer]) for name, layer in MIXING.items()}
+    params = {name: random_params(rng, stack, x) for name, stack in stacks.items()}
+
+    @jax.jit
+    def both(params):
+        found, expected = {}, {}
+        for name, stack in stacks.items():
+            layer, own = MIXING[name], jax.tree.map(jnp.asarray, params[name])
+            inner = {kind: tree["layers_0"] for kind, tree in own.items()}
+            apply = partial(layer.apply, inner, mutable=["batch_stats"])
+            rows = [x[k, None, :n] for k, n in enumerate(lengths) if n]
+            if name == "BatchNorm":
+                expected[name] = apply(jnp.concatenate(rows, 1))[0][0]
+            else:
+                expected[name] = jnp.concatenate([apply(row)[0][0] for row in rows])
+
+            def loss(own, stack=stack, options=options_of(name)):
+                y, _ = stack.apply(own, **options, mutable=["batch_stats"])
+                y = y.swapaxes(0, 1) if options.get("time_major") else y
+                y = y[valid]
+                return jnp.sum(y**2), y
+
+            grads, found[name] = jax.grad(loss, has_aux=True)(own)
+            found[name] += 0 * sum(map(jnp.sum, jax.tree.leaves(grads)))
+        return found, expected
+
+    def options_of(name):
+        if name == "BatchNorm":
+            return {
+                "inputs": padded.swapaxes(0, 1),
+                "mask": valid.T,
+                "time_major": True,
+            }
+        return {"inputs": padded, "seq_lengths": np.array(lengths)}
+
+    found, expected = both(params)
+    for name in MIXING:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-5, err_msg=name)
+
+
+def test_norms_of_each_step_are_as_without_lengths(rng):
+    """Those that see one step alone get no mask."""
+    norms = [nn.LayerNorm(), nn.RMSNorm(), nn.GroupNorm(2, reduction_axes=(-1,))]
+    stack, x = rnncells.Stack(norms), jnp.asarray(rng.standard_normal((ROWS, STEPS, 4)))
+    params = stack.init(KEY, x)
+    y = stack.apply(params, x, seq_lengths=LENGTHS)
+    np.testing.assert_array_equal(y, stack.apply(params, x))
+
+
+def test_time_may_change_where_no_layer_needs_the_lengths(rng):
+    stack = rnncells.Stack([rnncells.GRUCell(4), lambda y: y[:, ::2], nn.Dense(2)])
+    params = jax.eval_shape(stack.init, KEY, X)
+    y = jax.eval_shape(partial(stack.apply, seq_lengths=LENGTHS), params, X)
+    assert y.shape == (ROWS, -(-STEPS // 2), 2)
+
+
 def test_initial_carry_needs_no_parameters_of_setup():
     """A cell that declares parameters in `setup` makes its carry without them."""
     cell = rnncells.RGLRUCell(FEATURES)

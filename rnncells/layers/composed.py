@@ -9,7 +9,6 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rnncells._arguments import ChecksArguments
 from rnncells.cells.any_cell import sample_of
@@ -27,9 +26,9 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     resolve_flags,
 )
+from rnncells.layers.padding import Padding, padding_of, padding_of_step
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
-from rnncells.recurrence import masks
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
@@ -50,7 +49,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
 
     @nn.nowrap
     def _compose(
-        self, run: Callable, inputs: chex.ArrayTree, option: Callable
+        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers, and returns the carries and the outputs.
 
@@ -58,7 +57,8 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
           run: `run(number, layer, inputs)` applies a recurrent layer, and returns
             `(carry, outputs)`.
           inputs: inputs of the first layer, with any leading axes.
-          option: `option(function)` returns the keyword arguments of a function.
+          apply: `apply(layer, inputs)` applies another layer or function, and returns
+            its outputs.
         """
         raise NotImplementedError
 
@@ -100,7 +100,8 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
           `outputs`, or `(carries, outputs)` with `return_carry`.
 
         Raises:
-          ValueError: there is not one carry for each recurrent layer.
+          ValueError: there is not one carry for each recurrent layer; or a layer needs
+            lengths, mask or resets, but one before it has changed the time axis.
         """
         check_call(self, deterministic)
         check_inputs(inputs)
@@ -120,13 +121,15 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
         shared |= {"padded_outputs": padded_outputs}
 
-        inputs = finite_padding(inputs, flags["time_major"], seq_lengths, mask)
+        name = type(self).__name__
+        padding = padding_of(inputs, flags["time_major"], seq_lengths, mask, resets)
 
         def run(number, layer, inputs):
-            return _run(type(self).__name__, layer, inputs, given[number] | shared)
+            padding.check(name, layer, inputs)
+            return _run(name, layer, inputs, given[number] | shared)
 
-        option = partial(deterministic_option, deterministic=deterministic)
-        carries, outputs = self._compose(run, inputs, option)
+        apply = partial(_apply, name, padding, deterministic)
+        carries, outputs = self._compose(run, padding.finite(inputs), apply)
         return (carries, outputs) if flags["return_carry"] else outputs
 
     def step(
@@ -165,8 +168,9 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
                 )
             return layer.step(carries[number], inputs, **arguments)
 
-        option = partial(deterministic_option, deterministic=deterministic)
-        return self._compose(run, inputs, option)
+        padding = padding_of_step(inputs, mask)
+        apply = partial(_apply, type(self).__name__, padding, deterministic)
+        return self._compose(run, padding.finite(inputs), apply)
 
     @nn.nowrap
     def initialize_carry(
@@ -230,7 +234,10 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
                 arguments = {"time_major": True, "deterministic": True}
                 return _run(type(composed).__name__, layer, inputs, arguments)
 
-            return composed._compose(run, x, without_dropout)
+            def apply(layer, inputs):
+                return layer(inputs, **without_dropout(layer))
+
+            return composed._compose(run, x, apply)
 
         def sequence(leaf):
             return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
@@ -253,6 +260,19 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
                 f"{jax.tree.map(jnp.shape, carries)}."
             )
         return carries
+
+
+def _apply(
+    owner: str,
+    padding: Padding,
+    deterministic: bool | None,
+    layer: Callable,
+    inputs: chex.ArrayTree,
+) -> chex.ArrayTree:
+    """Applies a layer or function that is not recurrent."""
+    options: dict[str, Any] = deterministic_option(layer, deterministic)
+    inputs, mask = padding.prepare(owner, layer, inputs)
+    return layer(inputs, **options, **mask)
 
 
 def _run(
@@ -281,31 +301,3 @@ def _run(
             f"{type(result).__name__} {jax.tree.map(jnp.shape, result)}."
         )
     return result
-
-
-def finite_padding(
-    inputs: chex.ArrayTree, time_major: bool, seq_lengths: Any, mask: Any
-) -> chex.ArrayTree:
-    """Returns inputs in which NaN and infinity of padded and masked steps are 0.
-
-    Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would reach
-    the gradients of their weights. The recurrent layers check lengths and masks; what
-    does not fit the inputs is ignored here.
-    """
-    given = mask if seq_lengths is None else seq_lengths
-    if given is None:
-        return inputs
-    axes = np.ndim(given) + (seq_lengths is not None)
-    sizes = jax.tree.leaves(inputs)[0].shape[:axes]
-    axis = 0 if time_major else axes - 1
-    unpadded, batch = None, sizes[:axis] + sizes[axis + 1 :]
-    has_time = len(sizes) == axes
-    if has_time and seq_lengths is not None and np.shape(seq_lengths) == batch:
-        unpadded = masks.before_end(jnp.asarray(seq_lengths), sizes[axis], axis)
-    if mask is not None:
-        mask = jnp.asarray(mask)
-        mask = mask if (mask.shape, mask.dtype) == (sizes, jnp.bool_) else None
-    valid = masks.both(mask, unpadded)
-    if valid is None:
-        return inputs
-    return masks.clear_padding(inputs, valid, everything=False)

@@ -40,7 +40,9 @@ class Stack(ComposedLayer):
     Attributes:
       layers: cells; layers over sequences (`RNN`, `Bidirectional`, `Stack`, `LSTM`,
         ...); or functions of an array with any leading axes, such as `nn.relu` or
-        `nn.Dense(3)`. An instance that is listed twice shares its parameters.
+        `nn.Dense(3)`. An instance that is listed twice shares its parameters. Padded
+        and masked steps do not count in normalization, convolutions and attention of
+        flax.linen.
       skip_connections: concatenates the inputs of the stack to the inputs of each
         recurrent layer after the first, and returns the concatenated outputs of all
         layers. All layers must be recurrent. Default: False.
@@ -111,13 +113,13 @@ class Stack(ComposedLayer):
 
     @nn.nowrap
     def _compose(
-        self, run: Callable, inputs: chex.ArrayTree, option: Callable
+        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         carries: list[Carry] = []
         everything, outputs = [], inputs
         for given, layer in zip(self.layers, self.over_time, strict=True):
             if not _is_recurrent(given):
-                outputs = layer(outputs, **option(layer))
+                outputs = apply(layer, outputs)
                 continue
             if self.skip_connections and carries:
                 outputs = _concatenated(outputs, inputs)

@@ -1,0 +1,153 @@
+"""What padded steps mean to layers that are not recurrent, and have no lengths."""
+
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rnncells.recurrence import masks
+
+# Layers of Flax whose outputs at a step can depend on other steps.
+_NORMS = nn.BatchNorm, nn.GroupNorm, nn.InstanceNorm, nn.LayerNorm, nn.RMSNorm
+_CONVOLUTIONS = nn.Conv, nn.ConvLocal, nn.ConvTranspose
+_ATTENTION = nn.MultiHeadDotProductAttention
+
+
+class Padding(NamedTuple):
+    """Which steps are valid.
+
+    Attributes:
+      sizes: of the batch and time axes of the inputs; None if nothing depends on steps.
+      axis: position of the time axis; None for one step.
+      valid: true at valid steps, an array of these sizes; None if all are.
+    """
+
+    sizes: tuple[int, ...] | None
+    axis: int | None
+    valid: jax.Array | None
+
+    def finite(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns inputs in which NaN and infinity of invalid steps are 0.
+
+        Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would
+        reach the gradients of their weights.
+        """
+        if self.valid is None or not self.fits(inputs):
+            return inputs
+        return masks.clear_padding(inputs, self.valid, everything=False)
+
+    def fits(self, inputs: chex.ArrayTree) -> bool:
+        """Says whether inputs have the batch and time axes that lengths describe."""
+        sizes, leaves = self.sizes, jax.tree.leaves(inputs)
+        return sizes is None or all(x.shape[: len(sizes)] == sizes for x in leaves)
+
+    def check(self, owner: str, layer: Any, inputs: chex.ArrayTree) -> None:
+        """Raises ValueError if a layer before has changed the batch or time axes.
+
+        Args:
+          owner: name of the layer that lengths, mask or resets were passed to.
+          layer: one of its layers, which needs them.
+          inputs: its inputs.
+        """
+        if not self.fits(inputs):
+            raise ValueError(
+                f"`seq_lengths`, `mask` and `resets` of {owner} are for the batch and "
+                f"time axes {self.sizes} of its inputs, but {type(layer).__name__} in "
+                f"it gets the shape {jax.tree.leaves(inputs)[0].shape}: a layer before "
+                f"it has changed these axes. Take that layer out of {owner}, and pass "
+                "the lengths after it."
+            )
+
+    def prepare(
+        self, owner: str, layer: Any, inputs: chex.ArrayTree
+    ) -> tuple[chex.ArrayTree, dict[str, Any]]:
+        """Returns inputs and options of a layer for which padded steps do not count.
+
+        Args:
+          owner: name of the layer that composes it.
+          layer: a module or function.
+          inputs: its inputs.
+        """
+        inner = layer.layers if isinstance(layer, nn.Sequential) else ()
+        for module in inner if self.valid is not None else ():
+            if self._depends_on_steps(module, inputs):
+                raise ValueError(
+                    f"{type(module).__name__} inside of nn.Sequential does not see the "
+                    f"padding of {owner}. Make it one of the layers of {owner}."
+                )
+        if self.valid is None or not self._depends_on_steps(layer, inputs):
+            return self.finite(inputs), {}
+        self.check(owner, layer, inputs)
+        if isinstance(layer, _CONVOLUTIONS):
+            return masks.clear_padding(inputs, self.valid, everything=True), {}
+        inputs = self.finite(inputs)
+        if isinstance(layer, _ATTENTION):
+            return inputs, {"mask": jnp.expand_dims(self.valid, (-3, -2))}
+        over = [axis for axis in _reduced(layer, inputs.ndim) if axis < self.valid.ndim]
+        # The mean over no step at all would be NaN.
+        counts = self.valid | ~self.valid.any(over, keepdims=True)
+        counts = masks.expand_right(counts, inputs.ndim)
+        return inputs, {"mask": jnp.broadcast_to(counts, inputs.shape)}
+
+    def _depends_on_steps(self, layer: Any, inputs: Any) -> bool:
+        """Says whether outputs of a layer of Flax at a step depend on other steps."""
+        ndim, lead = np.ndim(inputs), len(self.sizes or ())
+        if isinstance(layer, _NORMS):
+            return any(axis < lead for axis in _reduced(layer, ndim))
+        if isinstance(layer, _CONVOLUTIONS):
+            return ndim - 1 - np.size(layer.kernel_size) < lead
+        return isinstance(layer, _ATTENTION) and self.axis == ndim - 2
+
+
+def padding_of(
+    inputs: chex.ArrayTree, time_major: bool, seq_lengths: Any, mask: Any, resets: Any
+) -> Padding:
+    """Returns the padding of sequences.
+
+    The recurrent layers check lengths, mask and resets; those that do not fit the
+    inputs are ignored here.
+    """
+    given = mask if seq_lengths is None else seq_lengths
+    given = resets if given is None else given
+    if given is None:
+        return Padding(None, None, None)
+    axes = np.ndim(given) + (seq_lengths is not None)
+    sizes = jax.tree.leaves(inputs)[0].shape[:axes]
+    axis = 0 if time_major else axes - 1
+    unpadded, batch = None, sizes[:axis] + sizes[axis + 1 :]
+    has_time = len(sizes) == axes
+    if has_time and seq_lengths is not None and np.shape(seq_lengths) == batch:
+        unpadded = masks.before_end(jnp.asarray(seq_lengths), sizes[axis], axis)
+    return Padding(sizes, axis, masks.both(_fitting(mask, sizes), unpadded))
+
+
+def padding_of_step(inputs: chex.ArrayTree, mask: Any) -> Padding:
+    """Returns the padding of one time step, whose masked rows are invalid."""
+    if mask is None:
+        return Padding(None, None, None)
+    sizes = jax.tree.leaves(inputs)[0].shape[: np.ndim(mask)]
+    return Padding(sizes, None, _fitting(mask, sizes))
+
+
+def _fitting(mask: Any, sizes: tuple[int, ...]) -> jax.Array | None:
+    if mask is None:
+        return None
+    mask = jnp.asarray(mask)
+    return mask if (mask.shape, mask.dtype) == (sizes, jnp.bool_) else None
+
+
+def _reduced(norm: Any, ndim: int) -> list[int]:
+    """Returns the axes over which a normalization of Flax takes its statistics."""
+    if isinstance(norm, nn.BatchNorm):
+        every, kept = range(ndim), norm.axis
+    elif isinstance(norm, nn.InstanceNorm):
+        every, kept = range(1, ndim), norm.feature_axes
+    elif norm.reduction_axes is None:  # of GroupNorm
+        every, kept = range(1, ndim), ()
+    else:
+        every, kept = norm.reduction_axes, ()
+    names = np.setdiff1d(np.mod(every, ndim), np.mod(kept, ndim))
+    return names.tolist()
