@@ -81,8 +81,9 @@ class ChecksArguments:
 
     def __init_subclass__(cls, **options: Any):
         for name in ("__call__", "step", "decode", "run", "initialize_carry"):
-            if name in vars(cls):
-                setattr(cls, name, _explaining(name, vars(cls)[name]))
+            method = vars(cls).get(name)
+            if inspect.isfunction(method):
+                setattr(cls, name, _explaining(name, method))
         super().__init_subclass__(**options)
 
     def __new__(cls, *args: Any, **fields: Any):
@@ -162,7 +163,7 @@ def _of_call(
     if len(args) > len(by_position):
         messages.append(
             f"{owner} takes {' and '.join(by_position)} by position, got {len(args)} "
-            f"arguments. Pass the others by name: {', '.join(own)}."
+            f"arguments. Pass the others by name: {', '.join(own[len(by_position) :])}."
         )
     return " ".join(messages)
 

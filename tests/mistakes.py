@@ -1124,7 +1124,7 @@ OTHER_LIBRARIES = {
         lambda: gru().init(KEY, X, jnp.zeros((2, 4))),
         TypeError,
         "RNN.__call__ takes inputs by position, got 2 arguments. Pass the others by "
-        "name: inputs, initial_carry, init_key",
+        "name: initial_carry, init_key",
     ),
     "no inputs of a step": (
         lambda: lstm().init(KEY, X[:, 0], method="step"),
@@ -1474,6 +1474,19 @@ INPUTS = {
         lambda: run((X, X)),
         TypeError,
         r"GRUCell multiplies one array by its weights, got tuple. Join",
+    ),
+    "initial carry in half precision": (
+        lambda: run(initial_carry=jnp.zeros((2, 4), jnp.bfloat16)),
+        UserWarning,
+        "`initial_carry` of GRUCell is bfloat16, so the state is rounded to bfloat16 "
+        "after each step, although a step computes in float32. Convert",
+    ),
+    "carry of a step of Flax's cell in half precision": (
+        lambda: rnncells.RNN(nn.LSTMCell(4)).init(
+            KEY, (jnp.zeros((2, 4), jnp.float16),) * 2, X[:, 0], method="step"
+        ),
+        UserWarning,
+        "`initial_carry` of LSTMCell is float16",
     ),
     "packed batch as a whole": (
         lambda: run(packed()),

@@ -187,5 +187,6 @@ def test_resets_keep_the_dtype_of_the_carry(rng):
         CELLS["LSTMCell"], rng, return_carry=True
     )
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), carry)
-    last, _ = run(rnn, params, inputs, initial_carry=half, resets=RESETS)
+    with pytest.warns(UserWarning, match="the state is rounded to bfloat16"):
+        last, _ = run(rnn, params, inputs, initial_carry=half, resets=RESETS)
     assert {leaf.dtype for leaf in last} == {jnp.dtype(jnp.bfloat16)}

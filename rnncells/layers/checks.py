@@ -11,9 +11,11 @@ import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
 from rnncells._user_warning import warn
-from rnncells.cells.carry import Carry, describe, is_alike
+from rnncells.cells.any_cell import has_attribute
+from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
 from rnncells.cells.checks import check_instance, check_not_nnx
 from rnncells.layers.states import LSTMStates
+from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
 
 
@@ -114,6 +116,38 @@ def warn_of_sequence(batch: tuple[int, ...]) -> None:
             f"have the batch axes {batch}. For a sequence, call the layer. If the "
             "batch axes are right, pass the carry of `initialize_carry`, not None."
         )
+
+
+def warn_of_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None:
+    """Warns if the initial carry has less precision than the cell computes in.
+
+    Each step keeps the dtype of the carry, so all states would be rounded to it.
+
+    Args:
+      cell: the cell, bound.
+      carry: the initial carry.
+      sample: shapes and dtypes of one step of input.
+    """
+    # Cells around another one do not know the dtype of its computation.
+    if not (has_attribute(cell, "param_dtype") and has_attribute(cell, "dtype")):
+        return
+    params = cell.variables.get("params") or cell.param_dtype
+    leaves = [params, sample] if cell.dtype is None else [cell.dtype]
+    # `result_type` is the dtype of arrays: float is float32, unless x64 is enabled.
+    dtypes = [jnp.result_type(leaf) for leaf in jax.tree.leaves(leaves)]
+    floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    if not floating:
+        return
+    computed, own = jnp.result_type(*floating), jnp.result_type(cell.param_dtype)
+    bits = min(jnp.finfo(computed).bits, jnp.finfo(own).bits)
+    for dtype in {dtype_of(leaf) for leaf in jax.tree.leaves(carry)}:
+        if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < bits:
+            warn(
+                f"`initial_carry` of {type(cell).__name__} is {dtype}, so the state is "
+                f"rounded to {dtype} after each step, although a step computes in "
+                f"{computed}. Convert the carry with `astype`, or pass dtype={dtype} "
+                "to the cell if you want that."
+            )
 
 
 def warn_of_layout(inputs: jax.Array, feature_dims: int) -> None:

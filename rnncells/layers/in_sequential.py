@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import sys
+from collections.abc import Iterator
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -19,24 +20,38 @@ def check_not_in_sequential(layer: nn.Module) -> None:
     Args:
       layer: a layer that returns a tuple; it is being called.
     """
-    # Only the stack of Python knows both, also where the modules are those of NNX.
-    frame: FrameType | None = sys._getframe(1)
     this: Any = layer
-    while frame is not None and frame.f_code.co_qualname != "Sequential.__call__":
-        caller = frame.f_locals.get("self") if frame.f_code.co_name == "__call__" else 0
+    for caller, is_sequential in _callers():
         if getattr(type(caller), "linen_class", None) is type(layer):
             this = caller
+        if not is_sequential:
+            continue
+        layers = [*getattr(caller, "layers", ())]
+        for given, following in itertools.pairwise(layers):
+            if given is this and not _takes_both(following):
+                name = getattr(following, "__name__", None) or type(following).__name__
+                raise TypeError(
+                    f"{type(layer).__name__} returns (outputs, states), and Sequential "
+                    f"passes both to the next layer, {name}, as separate arguments. "
+                    "Use rnncells.Stack (rnncells.nnx.Stack), which passes on the "
+                    "outputs, or select them: lambda outputs, states: outputs."
+                )
+        if not layers or layers[-1] is not this:
+            return
+        this = caller  # it returns the same, perhaps in another Sequential
+
+
+def _callers() -> Iterator[tuple[Any, bool]]:
+    """Yields the modules whose calls are running, and whether each is a Sequential.
+
+    Only the stack of Python knows them, of flax.linen and of NNX.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__call__" and "self" in frame.f_locals:
+            is_sequential = frame.f_code.co_qualname == "Sequential.__call__"
+            yield frame.f_locals["self"], is_sequential
         frame = frame.f_back
-    layers = () if frame is None else [*getattr(frame.f_locals["self"], "layers", ())]
-    for given, following in itertools.pairwise(layers):
-        if given is this and not _takes_both(following):
-            name = getattr(following, "__name__", None) or type(following).__name__
-            raise TypeError(
-                f"{type(layer).__name__} returns (outputs, states), and Sequential "
-                f"passes both to the next layer, {name}, as separate arguments. Use "
-                "rnncells.Stack (rnncells.nnx.Stack), which passes on the outputs, or "
-                "select them: lambda outputs, states: outputs."
-            )
 
 
 def _takes_both(function: Any) -> bool:

@@ -279,7 +279,8 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
           TypeError: the states have another dtype; lengths are not integers.
         """
         check_call(self, deterministic)
-        check_not_in_sequential(self)
+        if type(self).__call__ is MultiLayerRNN.__call__:  # which returns a tuple
+            check_not_in_sequential(self)
         check_inputs(inputs)
         check_one_array(type(self).__name__, "(inputs, states)", inputs)
         if self.dropout and self.num_layers == 1:

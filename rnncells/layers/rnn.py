@@ -37,6 +37,7 @@ from rnncells.layers.checks import (
     check_sequences,
     check_steps,
     resolve_flags,
+    warn_of_narrow_carry,
     warn_of_sequence,
 )
 from rnncells.layers.decoding import check_feedback, decode
@@ -672,6 +673,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             own_carry = self._own_carry(init_key, sample)
         carry = own_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(with_own_dtype, carry)
+        if initial_carry is not None:
+            warn_of_narrow_carry(self.cell, carry, sample)
         if reset_carry is None:
             reset_carry = own_carry
         else:
