@@ -8,31 +8,34 @@ from typing import Any, ClassVar
 
 # Names of one thing: here, in PyTorch, Keras, Flax, Haiku and Equinox. What takes one
 # of them explains the others.
-SYNONYMS = (
-    ("features", "hidden_size", "hidden_features", "num_units", "units", "filters")
-    + ("out_channels", "output_channels"),
-    ("activation_fn", "nonlinearity", "activation"),
-    ("batch_shape", "batch_dims", "batch_size"),
-    ("bias_init", "bias_initializer"),
-    ("dropout", "rate", "dropout_rate", "dropout_prob"),
-    ("gate_fn", "recurrent_activation"),
-    ("init_key", "key", "rng"),
-    ("initial_carry", "states", "carry", "carries", "initial_state", "initial_states")
-    + ("init_carry", "init_state", "hx", "h0", "h_0", "hidden", "state"),
-    ("kernel_init", "kernel_initializer"),
-    ("learn_initial_carry", "learn_states"),
-    ("mask", "segmentation_mask", "padding_mask"),
-    ("merge_fn", "merge_mode"),
-    ("proj_features", "proj_size"),
-    ("recurrent_kernel_init", "recurrent_initializer"),
-    ("return_all_carries", "return_all_states"),
-    ("return_carry", "return_state", "return_states"),
-    ("reverse", "go_backwards"),
-    ("seq_lengths", "lengths", "seq_length", "sequence_length", "sequence_lengths")
-    + ("input_lengths", "lens"),
-    ("time_major", "time_first"),
-    ("use_bias", "bias"),
-)
+SYNONYMS = [
+    line.split()
+    for line in (
+        "features hidden_size hidden_features hidden_dim num_units units filters "
+        "out_channels output_channels",
+        "activation_fn nonlinearity activation",
+        "batch_shape batch_dims batch_size",
+        "bias_init bias_initializer",
+        "dropout rate dropout_rate dropout_prob",
+        "gate_fn recurrent_activation",
+        "init_key key rng",
+        "initial_carry states carry carries initial_state initial_states init_carry "
+        "init_state hidden hidden_state hx h0 h_0 state",
+        "kernel_init kernel_initializer",
+        "learn_initial_carry learn_states",
+        "mask segmentation_mask padding_mask",
+        "merge_fn merge_mode",
+        "proj_features proj_size",
+        "recurrent_kernel_init recurrent_initializer",
+        "return_all_carries return_all_states",
+        "return_carry return_state return_states",
+        "reverse go_backwards",
+        "seq_lengths lengths seq_length sequence_length sequence_lengths "
+        "input_lengths lens",
+        "time_major time_first",
+        "use_bias bias",
+    )
+]
 # Names that have no counterpart here.
 EXPLAINED = {
     **dict.fromkeys(
@@ -184,8 +187,8 @@ def _explanation(owner: str, name: str, own: Iterable[str]) -> str | None:
     return None
 
 
-def _synonyms(name: str) -> tuple[str, ...]:
-    return next((group for group in SYNONYMS if name in group), (name,))
+def _synonyms(name: str) -> list[str]:
+    return next((group for group in SYNONYMS if name in group), [name])
 
 
 def _owners(owner: str, name: str) -> str | None:

@@ -753,6 +753,11 @@ LAYERS = {
         TypeError,
         r"`states` of LSTM must be .* got the names \['cell', 'hidden'\]",
     ),
+    "states that are no arrays": (
+        lambda: apply(X, (None, "zeros")),
+        TypeError,
+        "`states` of LSTM must be arrays, got NoneType, str",
+    ),
     "states before inputs": (
         lambda: apply(rnncells.LSTMStates(*STATES), X),
         TypeError,
@@ -773,6 +778,11 @@ LAYERS = {
         lambda: apply(STATES, X, method="step"),
         ValueError,
         r"`inputs` of `step` of LSTM must be one time step, .* \(2, 7, 3\), with one",
+    ),
+    "sequence for a step with a carry": (
+        lambda: gru().init(KEY, jnp.zeros((2, 4)), X, method="step"),
+        ValueError,
+        "The inputs have one axis more than the carry: a step takes one time step",
     ),
     "carry after the inputs of a step": (
         lambda: gru().init(KEY, X[:, 0], jnp.zeros((2, 4)), method="step"),
@@ -1807,12 +1817,12 @@ DECODING = {
     "feed of two arguments without a key": (
         lambda: decode(steps=3, feed=lambda y, key: y),
         TypeError,
-        "`decode` needs `feed_key`, a random key, for a `feed` of two arguments: .*key",
+        r"calls `feed\(outputs, key\)` if `feed_key`, a random key, .* missing",
     ),
     "feed of one argument with a key": (
         lambda: decode(steps=3, feed=lambda y: y, feed_key=KEY),
         TypeError,
-        r"`decode` calls `feed\(outputs, key\)` if `feed_key` is given: too many",
+        r"and `feed\(outputs\)` if not, but `feed`: too many positional arguments",
     ),
     "key without feed": (
         lambda: decode(steps=3, feed_key=KEY),

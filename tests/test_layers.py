@@ -386,8 +386,8 @@ def test_steps_of_a_stack_equal_the_sequence(rng, float64):
 
 
 def test_padding_of_a_stack_reaches_no_gradient(rng):
-    """`nn.Dense` has no mask, so NaN in padding must not reach it."""
-    stack = rnncells.Stack([nn.Dense(5), rnncells.GRUCell(4)])
+    """Layers of Flax have no mask for it."""
+    stack = rnncells.Stack([nn.Dense(5), nn.LayerNorm(), rnncells.GRUCell(4)])
     x = inputs_of(rng, ROWS, STEPS)
     params = random_params(rng, stack, x)
     valid = MASK & (np.arange(STEPS) < LENGTHS[:, None])
@@ -401,7 +401,8 @@ def test_padding_of_a_stack_reaches_no_gradient(rng):
         return jax.grad(loss)(params)
 
     expected = gradient(jnp.where(valid[..., None], x, 0))
-    assert_close(gradient(jnp.where(valid[..., None], x, jnp.nan)), expected)
+    for value in (jnp.nan, jnp.inf):
+        assert_close(gradient(jnp.where(valid[..., None], x, value)), expected)
 
 
 MIXING = {

@@ -129,7 +129,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             return _run(name, layer, inputs, given[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
-        carries, outputs = self._compose(run, padding.finite(inputs), apply)
+        carries, outputs = self._compose(run, padding.clear(inputs), apply)
         return (carries, outputs) if flags["return_carry"] else outputs
 
     def step(
@@ -170,7 +170,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
 
         padding = padding_of_step(inputs, mask)
         apply = partial(_apply, type(self).__name__, padding, deterministic)
-        return self._compose(run, padding.finite(inputs), apply)
+        return self._compose(run, padding.clear(inputs), apply)
 
     @nn.nowrap
     def initialize_carry(

@@ -255,10 +255,10 @@ def _check_feed(feed: Any, feed_key: Any) -> None:
     try:
         inspect.signature(feed).bind(*[None] * (1 if feed_key is None else 2))
     except TypeError as error:
-        with_key = "needs `feed_key`, a random key, for a `feed` of two arguments"
-        if feed_key is not None:
-            with_key = "calls `feed(outputs, key)` if `feed_key` is given"
-        raise TypeError(f"`decode` {with_key}: {error}.") from error
+        raise TypeError(
+            "`decode` calls `feed(outputs, key)` if `feed_key`, a random key, is "
+            f"given, and `feed(outputs)` if not, but `feed`: {error}."
+        ) from error
     except ValueError:  # functions without a signature
         pass
 

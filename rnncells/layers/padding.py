@@ -29,15 +29,19 @@ class Padding(NamedTuple):
     axis: int | None
     valid: jax.Array | None
 
-    def finite(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def clear(self, inputs: chex.ArrayTree, everything: bool = False) -> chex.ArrayTree:
         """Returns inputs in which NaN and infinity of invalid steps are 0.
 
         Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would
         reach the gradients of their weights.
+
+        Args:
+          inputs: pytree of arrays.
+          everything: whether to replace all numbers of invalid steps.
         """
         if self.valid is None or not self.fits(inputs):
             return inputs
-        return masks.clear_padding(inputs, self.valid, everything=False)
+        return masks.clear_padding(inputs, self.valid, everything)
 
     def fits(self, inputs: chex.ArrayTree) -> bool:
         """Says whether inputs have the batch and time axes that lengths describe."""
@@ -79,11 +83,11 @@ class Padding(NamedTuple):
                     f"padding of {owner}. Make it one of the layers of {owner}."
                 )
         if self.valid is None or not self._depends_on_steps(layer, inputs):
-            return self.finite(inputs), {}
+            return self.clear(inputs), {}
         self.check(owner, layer, inputs)
         if isinstance(layer, _CONVOLUTIONS):
-            return masks.clear_padding(inputs, self.valid, everything=True), {}
-        inputs = self.finite(inputs)
+            return self.clear(inputs, everything=True), {}
+        inputs = self.clear(inputs)
         if isinstance(layer, _ATTENTION):
             return inputs, {"mask": jnp.expand_dims(self.valid, (-3, -2))}
         over = [axis for axis in _reduced(layer, inputs.ndim) if axis < self.valid.ndim]

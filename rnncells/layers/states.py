@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import export
 
 from rnncells.cells.carry import Carry
@@ -73,6 +74,9 @@ def check_states(
             "each layer. Stack them: LSTMStates(jnp.stack([h0, h1]), jnp.stack([c0, "
             "c1]))."
         )
+    if not all(isinstance(part, np.ndarray | jax.Array) for part in parts):
+        names = [type(part).__name__ for part in parts]
+        raise TypeError(f"`states` of {layer} must be arrays, got {', '.join(names)}.")
     parts = tuple(map(jnp.asarray, parts))
     if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
         raise ValueError(
