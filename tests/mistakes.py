@@ -779,6 +779,11 @@ LAYERS = {
         ValueError,
         r"`inputs` of `step` of LSTM must be one time step, .* \(2, 7, 3\), with one",
     ),
+    "carries after the inputs of a step": (
+        lambda: rnncells.Stack([gru()]).init(KEY, X[:, 0], (X[:, 0],), method="step"),
+        ValueError,
+        r"each of the 1 recurrent .* The arguments of `step` are \(carries, inputs\)",
+    ),
     "sequence for a step with a carry": (
         lambda: gru().init(KEY, jnp.zeros((2, 4)), X, method="step"),
         ValueError,

@@ -487,6 +487,36 @@ def test_states_of_a_layer_are_named(x):
         assert_equal(stepped, step(params, states, x[:, 0]))
 
 
+class Select(nn.Module):
+    """A layer of a user for `nn.Sequential`."""
+
+    def __call__(self, outputs, states):
+        return outputs
+
+
+class OutputsOnly(rnncells.GRU):
+    """A layer of a user that returns one array."""
+
+    def __call__(self, x):
+        return super().__call__(x)[0]
+
+
+def test_sequential_of_flax_may_pass_states_to_who_expects_them(x):
+    chains = [
+        [nn.Dense(3), rnncells.GRU(4)],
+        [rnncells.LSTM(4), Select(), nn.Dense(5)],
+        [nn.Sequential([rnncells.LSTM(4), lambda y, states: y]), nn.Dense(5)],
+        [OutputsOnly(4), nn.Dense(5)],
+        [rnncells.Stack([rnncells.GRU(4), rnncells.GRU(2)]), nn.Dense(5)],
+    ]
+    for chain in chains:
+        jax.eval_shape(nn.Sequential(chain).init, KEYS["params"], x)
+    # A Sequential that ends in a layer returns its tuple to the one around it.
+    inner = nn.Sequential([nn.Dense(3), rnncells.GRU(4)])
+    with pytest.raises(TypeError, match="passes both to the next layer, Sequential"):
+        nn.Sequential([inner, nn.Sequential([rnncells.GRU(4)])]).init(KEYS, x)
+
+
 class Shift(nn.Module):
     """A layer of a user: the inputs of the step before."""
 

@@ -434,6 +434,17 @@ class Own(nnx.Module):
         return h, h
 
 
+def test_sequential_of_nnx_passes_no_states_on():
+    rngs = nnx.Rngs(0)
+    first, second = rnx.LSTM(3, 4, rngs=rngs), rnx.GRU(4, 5, rngs=rngs)
+    dense, x = nnx.Linear(4, 2, rngs=rngs), jnp.ones((2, 6, 3))
+    for chain in ([first, second], [nnx.Sequential(first), second], [first, dense]):
+        with pytest.raises(TypeError, match="LSTM returns .* Use rnncells.Stack"):
+            nnx.eval_shape(nnx.Sequential(*chain), x)
+    select = nnx.Sequential(first, lambda y, states: y, dense)
+    assert nnx.eval_shape(select, x).shape == (2, 6, 2)
+
+
 def test_own_nnx_cell_keeps_its_state(x):
     cell = Own(3, 4, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(cell)

@@ -254,10 +254,12 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             return [None] * count
         is_one_each = isinstance(carries, tuple | list) and len(carries) == count
         if not is_one_each or isinstance(carries, LSTMStates):
+            of_step = name == "carries"
+            hint = " The arguments of `step` are (carries, inputs)." if of_step else ""
             raise ValueError(
                 f"`{name}` of {type(self).__name__} must be a tuple with one carry for "
                 f"each of the {count} recurrent layers, got {type(carries).__name__} "
-                f"{jax.tree.map(jnp.shape, carries)}."
+                f"{jax.tree.map(jnp.shape, carries)}.{hint}"
             )
         return carries
 
