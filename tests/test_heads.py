@@ -1,5 +1,6 @@
 """Cells in heads, against a cell for each head."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
@@ -95,3 +96,16 @@ def test_gates_with_different_heads_cannot_be_joined():
     message = "must divide the widths that gate `h` connects, 3 and 4, got 2"
     with pytest.raises(ValueError, match=message):
         cell.init(jax.random.key(0), jnp.zeros(4), jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [nn.with_partitioning, nn.with_logical_partitioning],
+    ids=["mesh", "logical"],
+)
+def test_axis_of_blocks_gets_no_name(named, key):
+    init = named(nn.initializers.lecun_normal(), ("rows", "columns"))
+    cell = rnncells.GRUCell(FEATURES, num_heads=HEADS, recurrent_kernel_init=init)
+    carry = cell.initialize_carry(None, (3,))
+    params = jax.eval_shape(cell.init, key, carry, jnp.ones(3))["params"]
+    assert params["hn"]["kernel"].names == (None, "rows", "columns")

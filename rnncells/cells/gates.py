@@ -87,7 +87,9 @@ def by_block(init: Initializer) -> Initializer:
 
     def blocks(key, shape, dtype=jnp.float32):
         keys = jax.random.split(key, shape[0])
-        return jax.vmap(lambda key: init(key, shape[1:], dtype))(keys)
+        drawn = jax.vmap(lambda key: init(key, shape[1:], dtype))(keys)
+        # If the initializer names the axes of a block, the axis of blocks has no name.
+        return meta.add_axis(drawn, 0, {meta.PARTITION_NAME: None})
 
     return blocks
 
