@@ -1,5 +1,6 @@
 """Weights of other libraries: same outputs and gradients, and what comes back."""
 
+import os
 from functools import partial
 
 import flax.linen as nn
@@ -261,6 +262,8 @@ OTHERS += [
     ("pytorch", rnncells.LSTMCell(FEATURES, gate_fn=nn.hard_sigmoid)),
     ("pytorch", rnncells.SimpleCell(FEATURES, activation_fn=nn.gelu)),
     ("keras", rnncells.RNN(rnncells.SimpleCell(FEATURES, residual=True))),
+    ("keras", rnncells.ConvLSTMCell(FEATURES, (2,), use_bias=False)),
+    ("keras", rnncells.ConvLSTMCell(FEATURES, (2,), peepholes=True)),
     ("haiku", rnncells.LSTM(FEATURES, use_bias=False)),
     ("haiku", rnncells.LSTMCell(FEATURES, activation_fn=nn.relu)),
     ("equinox", rnncells.GRUCell(FEATURES, gate_fn=nn.hard_sigmoid)),
@@ -316,6 +319,115 @@ def test_parts_of_a_larger_model_are_found_by_name(rng):
         haiku.to_params(layer, variables, ["a", "a"])
     with pytest.raises(TypeError, match="`params` must be {module_name"):
         haiku.from_params(layer, {"w": BAD})
+
+
+@pytest.mark.parametrize("cores", [("lstm", "lstm_1"), ("lstm",)])
+def test_cores_inside_one_module_of_haiku_are_found(cores, rng):
+    layer = make_layer("LSTM", (len(cores), False))
+    variables = few_bits(draw_params(rng, layer))
+    inside = [f"my_model/~/lstm/~/{core}" for core in cores]
+    params = haiku.to_params(layer, variables, inside)
+    assert_equal(haiku.from_params(layer, params), variables)
+    with pytest.raises(ValueError, match="several: .'my_model/~/lstm/~/lstm', 'other"):
+        haiku.from_params(layer, params | {"other/lstm/linear": {"w": BAD}})
+    with pytest.raises(ValueError, match="unknown: my_model/linear/w"):
+        haiku.from_params(layer, params | {"my_model/linear": {"w": BAD}})
+
+
+@pytest.mark.parametrize("names", ["{}_{}", "parametrizations.{}.original{}"])
+def test_weight_norm_of_pytorch_is_multiplied_out(names, rng):
+    layer = make_layer("LSTM-projected", (2, True))
+    variables = draw_params(rng, layer)
+    tensors = pytorch.to_state_dict(layer, variables, "a.lstm.")
+    # Norms of rows, of columns, and of a whole tensor.
+    axes = {"weight_hh_l0": 1, "weight_ih_l1_reverse": 0, "weight_hr_l1": None}
+    for name, axis in axes.items():
+        w = np.asarray(tensors.pop(f"a.lstm.{name}"))
+        g = np.linalg.norm(w, axis=axis, keepdims=axis is not None)
+        for part, array in zip("gv" if names[0] == "{" else "01", (g, 3 * w)):
+            tensors[f"a.lstm.{names.format(name, part)}"] = array
+    loaded = pytorch.from_state_dict(layer, tensors, "a.lstm.")
+    assert_close(loaded, variables)
+    with pytest.raises(ValueError, match="`: 'a.lstm.', got ''"):
+        pytorch.from_state_dict(layer, tensors)
+
+
+def by_hand(kind, weights, x):
+    """Runs CuDNNLSTM or CuDNNGRU in NumPy, with matrices `(units, features_in)`."""
+
+    def sigmoid(a):
+        return 1 / (1 + np.exp(-a))
+
+    def at_gates(kernel):
+        by_gate = np.split(kernel, 3 + (kind == "LSTM"), axis=1)
+        return [gate.ravel().reshape(gate.shape[1], gate.shape[0]) for gate in by_gate]
+
+    inputs, states = map(at_gates, weights[:2])
+    b_i, b_h = weights[2].reshape(2, len(inputs), -1)
+    h = c = np.zeros((len(x), FEATURES))
+    outputs = []
+    for x_t in x.swapaxes(0, 1):
+        a = [x_t @ w.T + b for w, b in zip(inputs, b_i)]
+        u = [h @ w.T + b for w, b in zip(states, b_h)]
+        if kind == "LSTM":
+            i, f, g, o = map(np.add, a, u)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+        else:
+            z, r = sigmoid(a[0] + u[0]), sigmoid(a[1] + u[1])
+            h = z * h + (1 - z) * np.tanh(a[2] + r * u[2])
+        outputs.append(h)
+    return np.stack(outputs, axis=1)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_two_biases_of_old_keras_layers_for_cudnn_are_loaded(kind, rng):
+    width = (3 + (kind == "LSTM")) * FEATURES
+    shapes = (FEATURES_IN, width), (FEATURES, width), (2 * width,)
+    weights = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    x = rng.standard_normal((BATCH, TIME, FEATURES_IN)).astype(np.float32)
+    layer = make_layer(kind, "RNN")
+    y = jax.jit(layer.apply)(keras.from_weights(layer, weights), x)
+    assert_close(y, by_hand(kind, weights, x).astype(np.float32))
+    # Other layers have no such biases.
+    other = make_layer("GRU-reset-before", "cell")
+    with pytest.raises(ValueError, match=rf"must be \(12,\), got \({2 * width},\)"):
+        keras.from_weights(other, weights)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(
+    "kernel, options",
+    exhaustive_but(
+        [
+            ((3, 2), {"strides": (2, 1), "padding": "VALID"}),
+            ((3,), {"padding": "SAME"}),
+            ((2, 1, 3), {"padding": "SAME"}),
+        ],
+        [((3, 2), {"strides": (2, 1), "padding": "VALID"})],
+    ),
+)
+def test_convolutional_lstm_of_keras(kernel, options, rng):
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    library = peer("keras")
+    theirs = getattr(library.layers, f"ConvLSTM{len(kernel)}D")(
+        FEATURES,
+        kernel,
+        return_sequences=True,
+        **options | {"padding": options["padding"].lower()},
+    )
+    layer = rnncells.RNN(rnncells.ConvLSTMCell(FEATURES, kernel, **options))
+    x = rng.standard_normal((BATCH, TIME, *(5, 4, 3)[: len(kernel)], FEATURES_IN))
+    x = x.astype(np.float32)
+    theirs.build(x.shape)
+    weights = random_like(rng, theirs.get_weights())
+    theirs.set_weights(weights)
+    loaded = keras.from_weights(layer, weights)
+    assert_close(layer.apply(loaded, x), np.asarray(theirs(x)))
+    assert_close(keras.to_weights(layer, loaded), weights)
+    ours = random_like(rng, loaded)
+    theirs.set_weights(list(map(np.asarray, keras.to_weights(layer, ours))))
+    assert_close(layer.apply(ours, x), np.asarray(theirs(x)))
 
 
 def test_what_holds_no_arrays_is_refused():

@@ -186,3 +186,14 @@ def test_layer_equals_that_of_pytorch(
             expected = run_torch(peer, x, given, cotangents, time_major, is_packed)
             tolerance = TOLERANCE[dtype]
             assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_weights_with_weight_norm_load(rng):
+    theirs = torch.nn.GRU(FEATURES_IN, FEATURES, batch_first=True)
+    for name in ("weight_hh_l0", "weight_ih_l0"):
+        torch.nn.utils.parametrizations.weight_norm(theirs, name)
+        theirs.parametrizations[name].original0.data.mul_(1.7)
+    layer = rnncells.GRU(FEATURES)
+    x = rng.standard_normal((BATCH, TIME, FEATURES_IN)).astype(np.float32)
+    y, _ = jax.jit(layer.apply)(pytorch.from_state_dict(layer, theirs.state_dict()), x)
+    assert_close(y, theirs(torch.tensor(x))[0].detach().numpy())

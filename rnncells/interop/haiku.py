@@ -38,6 +38,7 @@ for each layer, forward before backward. Both functions can be differentiated an
 compiled.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,7 @@ def from_params(
       names: names of the cores in a larger model, layer by layer, forward before
         backward, for example `["encoder/~/lstm", "encoder/~/lstm_1"]`; other modules
         are ignored. None: `lstm`, `lstm_1`, ..., or `gru` or `vanilla_rnn`, as Haiku
-        names top-level modules; there must be no other modules.
+        names them, inside any one module; there must be no other modules.
       double_bias: the `double_bias` of VanillaRNN.
 
     Returns:
@@ -78,7 +79,8 @@ def from_params(
 
     Raises:
       ValueError: arrays are missing, unknown, or have another shape; the error lists
-        all of them. Or the number of `names` differs from the number of cells.
+        all of them. Or the number of `names` differs from the number of cells, or
+        `params` has such cores in several modules.
       TypeError: Haiku has no such layer; `params` is nested in another way.
     """
     cores = _cores(layer, names)
@@ -88,6 +90,8 @@ def from_params(
             "`params` must be {module_name: {name: array}}, as Haiku's `init` returns "
             f"them, got {jax.tree.structure(params)}."
         )
+    if names is None:
+        cores = _with_prefix(cores, params)
     given = {
         f"{module}/{name}": array
         for module, own in params.items()
@@ -130,6 +134,21 @@ def _parts(layer: nn.Module, cores: list[str], double_bias: bool) -> list[Part]:
         for core, part in zip(cores, found, strict=True):
             part.arrays.pop(f"{core}/linear_1/b", None)
     return found
+
+
+def _with_prefix(cores: list[str], params: Mapping[str, Any]) -> list[str]:
+    """Returns the names of cores inside of the module that has them in `params`."""
+    pattern = re.compile(rf"((?:.*/)?){re.escape(cores[0])}(?:/[^/~]+)?")
+    found = (pattern.fullmatch(module) for module in params)
+    prefixes = sorted({match[1] for match in found if match})
+    if "" in prefixes or not prefixes:
+        return cores
+    if len(prefixes) > 1:
+        raise ValueError(
+            f"`names` must be the names of {len(cores)} cores, because `params` has "
+            f"several: {[prefix + cores[0] for prefix in prefixes]}."
+        )
+    return [prefixes[0] + core for core in cores]
 
 
 def _cores(layer: nn.Module, names: Sequence[str] | None) -> list[str]:

@@ -17,6 +17,8 @@ True
 LSTM, LSTMCell                          LSTM, LSTMCell                i f c o (c: g)
 GRU, GRUCell, both `reset_after`        GRU, GRUCell                  z r h (h: n)
 SimpleRNN, SimpleRNNCell                ElmanRNN, SimpleCell
+ConvLSTM1D, ConvLSTM2D, ConvLSTM3D      RNN(ConvLSTMCell)             i f c o (c: g)
+CuDNNLSTM, CuDNNGRU (Keras 2)           LSTM, GRU                     (only loaded)
 RNN(cell)                               RNN(cell)
 Bidirectional(layer)                    Bidirectional, or             forward, then
                                         `bidirectional=True`          backward
@@ -31,8 +33,14 @@ larger model take the weights of the recurrent layers only,
 
 Keras' GRU with `reset_after` has two rows of biases. Except for h only their sum
 matters: `from_weights` loads the sum, and `to_weights` writes it as the first row, with
-zeros as the second. All other arrays make the round trip bit by bit. Both functions can
-be differentiated and compiled.
+zeros as the second. `ConvLSTMCell` adds 1 to the forget gate, so Keras' bias is ours
+plus 1, which rounds; of our two biases the sum matters. All other arrays make the round
+trip bit by bit. Both functions can be differentiated and compiled.
+
+`CuDNNLSTM` and `CuDNNGRU` have a vector of two biases for each gate, `(2 * gates *
+units,)`, and transposed kernels. `from_weights` recognizes them by the vector. In
+Keras 2 the default `recurrent_activation` of `ConvLSTM2D` and of some other layers is
+the hard sigmoid, which `ConvLSTMCell` does not have.
 """
 
 import itertools
@@ -41,9 +49,19 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
+from rnncells.cells.lstm import LSTMCell
 from rnncells.interop.layout import Params, Place
-from rnncells.interop.loading import Part, load, parts, unload
+from rnncells.interop.loading import (
+    Arrays,
+    Part,
+    as_array,
+    as_list,
+    load,
+    parts,
+    unload,
+)
 from rnncells.interop.table import KERAS
 
 
@@ -63,7 +81,7 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
         all of them.
       TypeError: Keras has no such layer; `weights` is not a list.
     """
-    found = _parts(layer)
+    found, weights = _parts(layer), as_list(weights)
     if not isinstance(weights, Sequence):
         raise TypeError(
             "`weights` must be a list of arrays, as keras_layer.get_weights(), got "
@@ -71,7 +89,10 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
         )
     names = [name for part in found for name in part.arrays]
     names += [f"weights[{k}]" for k in range(len(names), len(weights))]
-    return load(layer, found, dict(zip(names, weights, strict=False)), "Keras")
+    given = dict(zip(names, weights, strict=False))
+    for part in found:
+        given |= _without_cudnn(part, given)
+    return load(layer, found, given, "Keras")
 
 
 def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
@@ -87,6 +108,33 @@ def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
         Keras does not have.
     """
     return list(unload(layer, _parts(layer), variables, "Keras").values())
+
+
+def _without_cudnn(part: Part, given: Arrays) -> Arrays:
+    """Returns a cell's weights from those of CuDNNLSTM or CuDNNGRU.
+
+    Their kernels of each gate are those of cuDNN, `(units, features_in)`, in the memory
+    of an array `(features_in, units)`.
+    """
+    units, gates, names = part.place.cell.features, len(part.form.gates), [*part.arrays]
+    is_possible = isinstance(part.place.cell, LSTMCell) or "b_h" in " ".join(
+        part.arrays.values()
+    )
+    if not is_possible or len(names) != 3 or not given.keys() >= {*names}:
+        return {}
+    kernel, recurrent, bias = (as_array(name, given[name]) for name in names)
+    if bias.shape != (2 * gates * units,):
+        return {}
+
+    def transposed(kernel):
+        by_gate = jnp.split(jnp.asarray(kernel), gates, -1)
+        return jnp.hstack([k.reshape(k.shape[::-1]).T for k in by_gate])
+
+    biases = bias.reshape(2, -1)
+    if isinstance(part.place.cell, LSTMCell):
+        biases = biases.sum(0)
+    arrays = transposed(kernel), transposed(recurrent), biases
+    return dict(zip(names, arrays, strict=True))
 
 
 def _parts(layer: nn.Module) -> list[Part]:

@@ -83,10 +83,12 @@ def template(layer: nn.Module, features_in: int) -> Params:
 
     Args:
       layer: see `places`.
-      features_in: width of the inputs.
+      features_in: number of features, or of channels, of the inputs.
     """
     is_cell = isinstance(layer, RNNCellBase)
-    shape = (features_in,) if is_cell else (1, features_in)
+    # Images as large as the kernel; parameters do not depend on their size.
+    shape = (*getattr(places(layer)[0].cell, "kernel_size", ()), features_in)
+    shape = shape if is_cell else (1, *shape)
     inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
     arguments = (layer.initialize_carry(None, inputs), inputs) if is_cell else (inputs,)
     init = partial(layer.init, deterministic=True)

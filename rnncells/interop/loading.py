@@ -4,7 +4,8 @@
 parameters between our own layers, or from Flax's, use `renaming`.
 """
 
-from collections.abc import Callable, Mapping
+import keyword
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import chex
@@ -13,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
+from flax.core import FrozenDict
 
+from rnncells.cells.any_cell import feature_dims
 from rnncells.interop.layout import Params, Place, places, template
 from rnncells.interop.table import Form, Library
 
@@ -121,19 +124,80 @@ def unload(
       ValueError: `variables` belong to another layer, or contain learned states.
     """
     check_states(layer, source)
+    variables = plain(variables)
     if "params" not in variables:
         raise ValueError(
             "`variables` must have the key 'params', as layer.init returns them, got "
             f"the keys {sorted(variables)}."
         )
-    variables = nn.meta.unbox(variables)
-    own = flatten(variables["params"])
+    own = flatten(nn.meta.unbox(variables["params"]))
+    own = {linen_name(name): array for name, array in own.items()}
     first = "/".join((*found[0].place.path, "i"))
-    kernels = [name for name in own if name.startswith(first) and own[name].ndim == 2]
-    width = own[kernels[0]].shape[0] if kernels else 1
+    kernels = [name for name in own if name.startswith(first) and own[name].ndim > 1]
+    width = own[kernels[0]].shape[-2] if kernels else 1
     like = template(layer, width)["params"]
     check_arrays("`variables`", own, shapes(flatten(like)))
-    return _arrays(found, variables)
+    return _arrays(found, {"params": traverse_util.unflatten_dict(own, sep="/")})
+
+
+def plain(variables: Any) -> Any:
+    """Returns a state of Flax NNX as variables of linen; other trees as they are.
+
+    Args:
+      variables: variables, or a `flax.nnx.State`, whose `nnx.Param` are the parameters.
+    """
+    if not isinstance(variables, Mapping):
+        return variables
+    leaves = dict(_leaves(variables))
+    is_dict = isinstance(variables, dict | FrozenDict)
+    if is_dict and not any(map(_is_nnx_variable, leaves.values())):
+        return variables
+    params = {}
+    for path, leaf in leaves.items():
+        if _is_nnx_variable(leaf):
+            # Not random keys and counts.
+            if "Param" not in (kind.__name__ for kind in type(leaf).__mro__):
+                continue
+            leaf = leaf.get_value()
+        params[linen_name("/".join(path))] = leaf
+    nested = traverse_util.unflatten_dict(params, sep="/")
+    return nested if nested.keys() == {"params"} else {"params": nested}
+
+
+def linen_name(name: str) -> str:
+    """Returns the name in linen of an array that NNX or a checkpoint names otherwise.
+
+    In NNX, `if` is `if_`. Orbax saves a variable of NNX, and an array with metadata, as
+    a dictionary with the key `value`. No array of our cells has such a name.
+    """
+    parts = name.removesuffix("/value").split("/")
+    stems = [part.removesuffix("_") for part in parts]
+    named = zip(parts, stems, strict=True)
+    return "/".join(stem if keyword.iskeyword(stem) else part for part, stem in named)
+
+
+def as_list(value: Any) -> Any:
+    """Returns a list that was restored as a dictionary by position as a list again."""
+    if not isinstance(value, Mapping) or not value:
+        return value
+    positions = [str(k) for k in range(len(value))]
+    items = {str(name): item for name, item in value.items()}
+    return [items[k] for k in positions] if items.keys() == {*positions} else value
+
+
+def _leaves(
+    tree: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from _leaves(value, (*path, str(name)))
+    else:
+        yield path, tree
+
+
+def _is_nnx_variable(leaf: Any) -> bool:
+    # Without importing flax.nnx, which some versions of JAX cannot import.
+    return any(kind.__module__.startswith("flax.nnx") for kind in type(leaf).__mro__)
 
 
 def check_states(layer: nn.Module, source: str) -> None:
@@ -211,9 +275,9 @@ def _widened(array: chex.Array, dtype: chex.ArrayDType) -> chex.Array:
 def _features_in(part: Part, arrays: Arrays) -> int | None:
     """Returns the width of the inputs; None if the arrays do not tell."""
     name, blocks = next(item for item in part.arrays.items() if "W" in item[1])
-    if name not in arrays or arrays[name].ndim != 2:
+    if name not in arrays or arrays[name].ndim != 1 + feature_dims(part.place.cell):
         return None
-    rows, columns = arrays[name].shape
+    *_, rows, columns = arrays[name].shape
     if blocks == "W U":
         return max(1, rows - part.place.cell.features)
     return (columns if blocks == "W.T" else rows) or None
@@ -223,7 +287,8 @@ def _arrays(found: list[Part], variables: Params) -> Arrays:
     """Returns the parameters of all cells as another library's arrays."""
     arrays = {}
     for part in found:
-        params = _in_convention(part.form, _params_at(variables, part.place), 1)
+        params = _by_gate(part.form, _params_at(variables, part.place))
+        params = _in_convention(part.form, params, 1)
         for name, own in part.arrays.items():
             arrays[name] = _stacked(own, part, params)
     return arrays
@@ -303,7 +368,45 @@ def _params(form: Form, blocks: Arrays) -> Params:
     params = {name: {"kernel": kernel} for name, kernel in kernels.items()}
     for name, bias in biases.items():
         params[name]["bias"] = bias
-    return _in_convention(form, params, -1)
+    return _side_by_side(form, _in_convention(form, params, -1))
+
+
+def _by_gate(form: Form, params: Params) -> Params:
+    """Returns one cell's parameters by gate, if the cell has all gates side by side.
+
+    The biases of inputs and of states are added, because only their sum matters.
+    """
+    if not form.side_by_side:
+        return params
+    whole = {side: params[f"{side}h"] for side in "ih"}
+    bias = whole["i"]["bias"] + whole["h"]["bias"]
+    arrays = {"i": {"kernel": whole["i"]["kernel"], "bias": bias}}
+    arrays["h"] = {"kernel": whole["h"]["kernel"]}
+    gates = form.side_by_side
+    return {
+        side + gate: {
+            name: jnp.split(array, len(gates), -1)[k] for name, array in own.items()
+        }
+        for side, own in arrays.items()
+        for k, gate in enumerate(gates)
+    }
+
+
+def _side_by_side(form: Form, params: Params) -> Params:
+    """Returns the parameters of a cell that has all gates side by side.
+
+    The inverse of `_by_gate`.
+    """
+    if not form.side_by_side:
+        return params
+    found: Params = {}
+    for side in "ih":
+        gates = [params[side + gate] for gate in form.side_by_side]
+        found[f"{side}h"] = {
+            name: jnp.concatenate([gate[name] for gate in gates], -1)
+            for name in gates[0]
+        }
+    return found
 
 
 def _in_convention(form: Form, params: Params, sign: int) -> Params:

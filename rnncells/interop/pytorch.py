@@ -24,6 +24,9 @@ PyTorch has two biases for each gate, `bias_ih` and `bias_hh`. Except for n of t
 only their sum matters: `from_state_dict` loads the sum, and `to_state_dict` writes it
 as `bias_ih`, with zeros as `bias_hh`. Both functions can be differentiated and
 compiled, so you can compute gradients with respect to PyTorch's tensors.
+
+`from_state_dict` multiplies out weight norm, old (`weight_hh_l0_g`, `weight_hh_l0_v`)
+and new (`parametrizations.weight_hh_l0.original0`, `original1`).
 """
 
 import re
@@ -31,10 +34,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
+import jax.numpy as jnp
 
 from rnncells.interop.layout import Params, Place, places
-from rnncells.interop.loading import Arrays, load, parts, unload
+from rnncells.interop.loading import Arrays, as_array, load, parts, unload
 from rnncells.interop.table import PYTORCH
+
+TENSOR = r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?"
+# The lengths g of weight norm, old and new.
+WEIGHT_NORM = re.compile(
+    rf"(?P<prefix>.*?)(parametrizations\.)?(?P<tensor>{TENSOR})(_g|\.original0)"
+)
 
 
 def from_state_dict(
@@ -62,6 +72,7 @@ def from_state_dict(
             "`state_dict` must be names and tensors, as torch_module.state_dict(), got "
             f"{type(state_dict).__name__}."
         )
+    state_dict = _without_weight_norm(state_dict)
     given = {
         name.removeprefix(prefix): tensor
         for name, tensor in state_dict.items()
@@ -98,9 +109,30 @@ def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arra
     return {prefix + name: array for name, array in arrays.items()}
 
 
+def _without_weight_norm(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns tensors with `g * v / norm(v)` for each pair of g and v."""
+    found = dict(state_dict)
+    for name in state_dict:
+        match = WEIGHT_NORM.fullmatch(name)
+        if match is None or (other := _direction(name)) not in found:
+            continue
+        g, v = (as_array(n, found.pop(n)) for n in (name, other))
+        # g has the size 1 along the axes of the norm.
+        axes = tuple(k for k in range(v.ndim) if g.ndim == 0 or g.shape[k] == 1)
+        norm = jnp.sqrt(jnp.sum(jnp.square(v), axes, keepdims=True))
+        found[match["prefix"] + match["tensor"]] = g * v / norm
+    return found
+
+
+def _direction(name: str) -> str:
+    """Returns the name of v that belongs to a name of g."""
+    new = name.removesuffix(".original0")
+    return f"{new}.original1" if new != name else name.removesuffix("_g") + "_v"
+
+
 def _prefix(name: str) -> str | None:
     """Returns the part before the name of a recurrent layer's or cell's tensor."""
-    found = re.fullmatch(r"(.*?)(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?", name)
+    found = re.fullmatch(rf"(.*?){TENSOR}", name)
     return found and found[1]
 
 

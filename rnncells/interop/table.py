@@ -5,8 +5,9 @@ An array of another library is written in terms of these blocks of our parameter
 ====== ==============================================================================
 block  our parameters
 ====== ==============================================================================
-`W`    kernels of inputs, `(features_in, gates * features)`, gates side by side
-`U`    kernels of states, `(features, gates * features)`
+`W`    kernels of inputs, `(features_in, gates * features)`, gates side by side; of
+       convolutions `(*kernel_size, channels, gates * features)`
+`U`    kernels of states, `(features, gates * features)`, or like those of inputs
 `P`    kernel of the projection `hr`, `(features, proj_features)`
 `b`    biases, `(gates * features,)`
 `b_i`  the first of two biases for each gate, whose sum is `b`
@@ -23,6 +24,7 @@ from typing import NamedTuple
 import flax.linen as nn
 
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.conv import ConvLSTMCell
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
@@ -42,6 +44,8 @@ class Form(NamedTuple):
       options: for each field of our cell, the values that the other library has.
       negated: gates whose kernels and biases have the opposite sign.
       offsets: numbers that are added to our biases, by gate.
+      side_by_side: our letters of the gates in our order, if our cell has them side by
+        side in `ih` and `hh`.
     """
 
     kind: type[RNNCellBase]
@@ -50,6 +54,7 @@ class Form(NamedTuple):
     options: Mapping[str, tuple] = {}
     negated: str = ""
     offsets: Mapping[str, int] = {}
+    side_by_side: str = ""
 
     @property
     def bias_side(self) -> str:
@@ -132,6 +137,14 @@ KERAS = Library(
     Form(GRUCell, "zrn", KERAS_ARRAYS | {"bias": "b_i b_h"}, {"reset_after": (True,)}),
     Form(GRUCell, "zrn", KERAS_ARRAYS, {"reset_after": (False,)}),
     Form(SimpleCell, "", KERAS_ARRAYS, {"residual": (False,)}),
+    Form(
+        ConvLSTMCell,
+        gates="ifgo",
+        arrays=KERAS_ARRAYS,
+        options=BIASES | {"peepholes": (False,)},
+        offsets={"f": 1},
+        side_by_side="igfo",
+    ),
 )
 
 HAIKU = Library(
