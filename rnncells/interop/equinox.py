@@ -39,7 +39,7 @@ from typing import Any
 import flax.linen as nn
 
 from rnncells.interop.layout import Params, Place
-from rnncells.interop.loading import Arrays, load, parts, unload
+from rnncells.interop.loading import Arrays, as_list, load, parts, unload
 from rnncells.interop.table import EQUINOX
 
 
@@ -60,6 +60,7 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
         all of them.
       TypeError: Equinox has no such cells.
     """
+    modules = as_list(modules)
     if not isinstance(modules, list | tuple):
         modules = [modules]
     given = {

@@ -35,7 +35,13 @@ import numpy as np
 from flax import traverse_util
 
 from rnncells.interop.layout import Params
-from rnncells.interop.loading import as_array, check_arrays, flatten, shapes
+from rnncells.interop.loading import (
+    as_array,
+    check_arrays,
+    flatten,
+    plain,
+    shapes,
+)
 
 Path = str | os.PathLike[str]
 
@@ -47,8 +53,8 @@ def save(
 
     Args:
       path: path of the file; an existing file is replaced.
-      variables: nested dictionaries of arrays, as `layer.init` returns them; empty
-        dictionaries are not saved.
+      variables: nested dictionaries of arrays, as `layer.init` returns them, or a
+        `flax.nnx.State`, whose parameters are saved; empty dictionaries are not saved.
       metadata: text to store in the file, by name, for example a config in JSON.
 
     Raises:
@@ -58,6 +64,7 @@ def save(
         array of numbers; `metadata` is not text.
     """
     library = _safetensors()
+    variables = plain(variables)
     if not isinstance(variables, Mapping):
         raise TypeError(
             "`variables` must be nested dictionaries of arrays, got "
@@ -75,7 +82,7 @@ def save(
         raise TypeError(f"`metadata` must map names to text, got {metadata}.")
     arrays = {
         name: np.asarray(as_array(name, leaf), order="C")
-        for name, leaf in flatten(variables).items()
+        for name, leaf in flatten(dict(variables)).items()
     }
     # Safetensors cannot read a file that has no arrays and empty metadata.
     library.numpy.save_file(arrays, path, metadata or None)
@@ -97,7 +104,7 @@ def load(path: Path, like: Params | None = None) -> Params:
     """
     arrays = load_arrays(path)
     if like is not None:
-        expected = flatten(like)
+        expected = flatten(plain(like))
         check_arrays(f"`{os.fspath(path)}`", arrays, shapes(expected))
         arrays = {k: np.asarray(v, expected[k].dtype) for k, v in arrays.items()}
     return traverse_util.unflatten_dict(arrays, sep="/")

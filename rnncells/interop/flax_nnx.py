@@ -22,14 +22,15 @@ Flax NNX has no bias b_hn; the bias of our cell is loaded as 0. For a layer of
 `rnncells.nnx`, write `layer.load(flax_nnx.from_module(layer.linen, theirs))`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax.numpy as jnp
 
 from rnncells.interop.layout import Params, Place
-from rnncells.interop.loading import Arrays, load, parts
+from rnncells.interop.loading import Arrays, as_list, load, parts
 from rnncells.interop.table import FLAX_NNX
 
 
@@ -40,7 +41,8 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
       layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
         determine the arrays that there must be.
       modules: a cell, `RNN` or `Bidirectional` of flax.nnx; or a list of them, layer by
-        layer, forward before backward.
+        layer, forward before backward; or `nnx.state` of these, or a dictionary of the
+        state that was restored from a checkpoint.
 
     Returns:
       `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
@@ -65,34 +67,48 @@ def _full_name(k: int, place: Place, name: str) -> str:
 
 def _cells(modules: Any) -> Iterator[Any]:
     """Yields the cells of modules, forward before backward."""
-    if isinstance(modules, list | tuple):
+    modules = as_list(modules)
+    if isinstance(modules, Sequence):
         for module in modules:
             yield from _cells(module)
-    elif hasattr(modules, "forward_rnn"):
-        yield from _cells([modules.forward_rnn, modules.backward_rnn])
-    elif hasattr(modules, "cell"):
-        yield from _cells(modules.cell)
-    elif hasattr(modules, "dense_i") or hasattr(modules, "ii"):
+    elif (forward := _member(modules, "forward_rnn")) is not None:
+        yield from _cells([forward, _member(modules, "backward_rnn")])
+    elif (cell := _member(modules, "cell")) is not None:
+        yield from _cells(cell)
+    elif any(_member(modules, name) is not None for name in ("dense_i", "ii")):
         yield modules
     else:
         raise TypeError(
             "`modules` must be LSTMCell, OptimizedLSTMCell, GRUCell or SimpleCell of "
-            f"flax.nnx, or RNN or Bidirectional of them, got {type(modules).__name__}."
+            "flax.nnx, or RNN or Bidirectional of them, or the state of one, got "
+            f"{type(modules).__name__}."
         )
 
 
 def _arrays_of(cell: Any) -> Arrays:
     """Returns the arrays of a cell, with the gates of LSTMCell side by side."""
-    if hasattr(cell, "dense_i"):
-        layers = {"dense_i": [cell.dense_i], "dense_h": [cell.dense_h]}
-    else:
+    layers = {"dense_i": ["dense_i"], "dense_h": ["dense_h"]}
+    if _member(cell, "dense_i") is None:
         layers = {
-            "dense_i": [cell.ii, cell.if_, cell.ig, cell.io],
-            "dense_h": [cell.hi, cell.hf, cell.hg, cell.ho],
+            "dense_i": ["ii", "if_", "ig", "io"],
+            "dense_h": ["hi", "hf", "hg", "ho"],
         }
-    return {
-        f"{name}.{kind}": jnp.concatenate([getattr(g, kind)[...] for g in gates], -1)
-        for name, gates in layers.items()
-        for kind in ("kernel", "bias")
-        if getattr(gates[0], kind) is not None
-    }
+    arrays = {}
+    for name, gates in layers.items():
+        for kind in ("kernel", "bias"):
+            found = [_member(_member(cell, gate), kind) for gate in gates]
+            if found[0] is not None:
+                arrays[f"{name}.{kind}"] = jnp.concatenate(list(map(_array, found)), -1)
+    return arrays
+
+
+def _member(module: Any, name: str) -> Any:
+    """Returns an attribute, or an entry of a state or of a restored dictionary."""
+    if isinstance(module, Mapping):
+        return module.get(name)
+    return getattr(module, name, None)
+
+
+def _array(leaf: Any) -> chex.Array:
+    # Orbax restores a variable as a dictionary.
+    return leaf["value"] if isinstance(leaf, Mapping) else leaf[...]

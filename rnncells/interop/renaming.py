@@ -42,6 +42,8 @@ from typing import Any
 
 from flax import traverse_util
 
+from rnncells.interop.loading import plain
+
 # Names of the two directions of a bidirectional layer, which are numbered like series.
 DIRECTIONS = {"forward_rnn": "0", "backward_rnn": "1"}
 GATE = re.compile(r"i[ifgorzn]|h[ifgorzn]|if|in|ih|hh")
@@ -69,8 +71,8 @@ def rename(params: State, like: State, names: Mapping[str, str] | None = None) -
         with `params`. Leaves that belong to no module, such as the number of steps, do
         not change.
       like: tree with the new names, of arrays or of `jax.ShapeDtypeStruct`s, as
-        `jax.eval_shape(model.init, key, inputs)` returns it. For a training state, the
-        new parameters or variables are enough.
+        `jax.eval_shape(model.init, key, inputs)` returns it, or a `flax.nnx.State`. For
+        a training state, the new parameters or variables are enough.
       names: old and new paths of modules to match by hand, for example
         `{"params/Dense_0": "params/head"}`.
 
@@ -78,6 +80,7 @@ def rename(params: State, like: State, names: Mapping[str, str] | None = None) -
       ValueError: modules have no match, or several matches; the error lists all of
         them.
     """
+    params = plain(params)
     moved, new = _moves(params, like, names or {}), {}
     flat = traverse_util.flatten_dict(params, keep_empty_nodes=True)
     for path, leaf in flat.items():
@@ -105,7 +108,7 @@ def mapping(
 
 def _moves(params: State, like: State, names: Mapping[str, str]) -> dict[Path, Path]:
     """Returns the new path of each module and of each copy of a module."""
-    ours, theirs = _collections(params), _collections(like)
+    ours, theirs = _collections(plain(params)), _collections(plain(like))
     if not set(_roots(ours)) < ours.keys() <= theirs.keys():
         # `like` is not a whole state, so its nesting of `params` does not matter.
         ours, theirs = _opened(ours), _opened(theirs)
