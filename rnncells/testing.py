@@ -123,7 +123,8 @@ def check_cell(
         array, struct or shape.
     """
     check_cell_instance("check_cell", cell)
-    if getattr(cell, "features", 0) is None:
+    own = {field.name for field in dataclasses.fields(cell)}
+    if "features" in own and getattr(cell, "features") is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
     sample_structs(sample_input)  # raises TypeError if it is no sample
     key = jax.random.key(0) if key is None else key

@@ -139,7 +139,9 @@ ALLOWED = {
         "rnncells.cells",
         "rnncells.interop.loading",
         "rnncells.layers.multi_layer",
+        "rnncells.layers.states",
         "rnncells.nnx",
+        "rnncells.testing",
     ],
     "rnncells/deprecated.py": [
         "rnncells.cells.gates",

@@ -22,11 +22,13 @@ from cases import (
 )
 from covering import exhaustive_but
 from flax import nnx
+from flax.core import FrozenDict
 from flax.errors import InvalidRngError
+from libraries import LIBRARIES
 
 import rnncells
 import rnncells.nnx as rnx
-from rnncells.interop import flax_nnx, pytorch
+from rnncells.interop import files, flax_nnx, pytorch, renaming
 
 KEY = jax.random.key(3)
 LENGTHS = jnp.array([5, 0])
@@ -138,6 +140,14 @@ def test_layer_applies_its_linen_module_to_its_variables(make, x):
     assert_equal(call(layer, x, seq_lengths=LENGTHS), expected)
     shapes = jax.eval_shape(layer.linen.init, KEY, x)
     assert jax.tree.structure(shapes) == jax.tree.structure(layer.variables)
+    copy = rnx.convert(layer.linen, layer.variables)
+    assert_equal(copy.variables, layer.variables)
+    ours, theirs = (set(map(id, nodes(module))) for module in (layer, copy))
+    assert ours.isdisjoint(theirs) and len(ours) == len(theirs)
+
+
+def nodes(module):
+    return [node for _, node in nnx.iter_graph(module) if isinstance(node, nnx.Module)]
 
 
 def test_names_of_attributes_are_those_of_flax():
@@ -145,6 +155,31 @@ def test_names_of_attributes_are_those_of_flax():
     paths = [dict(nnx.to_flat_state(nnx.state(cell))) for cell in (ours, theirs)]
     assert paths[0].keys() == paths[1].keys() and ("if_", "kernel") in paths[0]
     assert (ours.in_features, ours.hidden_features, ours.num_feature_axes) == (3, 4, 1)
+
+
+@pytest.mark.parametrize("library", [nn, nnx, "logical"], ids=["nn", "nnx", "logical"])
+@pytest.mark.several_devices
+def test_initializers_may_name_the_axes_of_parameters(library):
+    init = nn.initializers.lecun_normal()
+    name = nn.with_logical_partitioning if library == "logical" else None
+    named = (name or library.with_partitioning)(init, (None, "model"))
+
+    def kernel(init, **options):
+        options |= {"recurrent_kernel_init": init, "rngs": nnx.Rngs(0)}
+        return rnx.GRU(3, 4, **options).layers_0.cell.hn.kernel
+
+    with jax.set_mesh(jax.make_mesh((2,), ("model",), (jax.sharding.AxisType.Auto,))):
+        kernels = kernel(init), kernel(named)
+        blocks = rnx.LSTMCell(
+            3, 4, num_heads=2, recurrent_kernel_init=named, rngs=nnx.Rngs(0)
+        )
+    assert_equal(kernels[0][...], kernels[1][...])
+    specs = [
+        nnx.get_partition_spec(v).get_value() for v in (kernels[1], blocks.hi.kernel)
+    ]
+    spec, of_blocks = (jax.sharding.PartitionSpec(*k * [None], "model") for k in (1, 2))
+    assert specs == [spec, of_blocks]
+    assert kernels[1][...].sharding.spec == spec
 
 
 def test_own_cell_becomes_an_nnx_module(x):
@@ -159,7 +194,8 @@ def test_own_cell_becomes_an_nnx_module(x):
         def doubled(self, x):
             return 2 * self.project(x)
 
-    cell = rnx.from_linen(Leaky)(3, 4, rate=0.1, rngs=nnx.Rngs(0))
+    cell = rnx.from_linen(Leaky)(3, 4, rate=0.1, rngs=nnx.Rngs(0, dropout=1))
+    assert not jax.tree.leaves(nnx.state(cell, nnx.RngState))
     expected = rnncells.RNN(Leaky(4, rate=0.1)).apply(
         {"params": {"cell": cell.variables["params"]}}, x
     )
@@ -175,6 +211,78 @@ def test_cell_that_is_listed_twice_shares_its_parameters(x):
         gradient = nnx.jit(nnx.grad(lambda stack: jnp.sum(stack(x))))(stack)
     assert_close(y, call(rnx.RNN(cell), call(rnx.RNN(cell), x)))
     assert len(jax.tree.leaves(gradient)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:`layers` of Stack:UserWarning")
+def test_converted_model_shares_the_parameters_that_linen_shares(x):
+    cell, other = rnncells.GRUCell(3), rnncells.SimpleCell(3)
+    both = rnncells.Bidirectional(
+        rnncells.RNN(rnncells.ZoneoutCell(cell, 0.1)), rnncells.RNN(cell)
+    )
+    deep = rnncells.RNN(rnncells.StackedCell([other, cell, other]))
+    linen = rnncells.Stack([both, nn.Dense(3), rnncells.RNN(other), deep, cell, other])
+    variables = linen.init(KEY, x, deterministic=True)
+    model = rnx.convert(linen, variables)
+    assert_equal(model.variables, variables)
+    count = len(jax.tree.leaves(variables))
+    assert len(jax.tree.leaves(nnx.state(model, nnx.Param))) == count
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, variables)
+    model.load(doubled)
+    expected = jax.jit(partial(linen.apply, deterministic=True))(doubled, x)
+    assert_equal(call(model, x, deterministic=True), expected)
+
+
+class OwnLinen(nn.Module):
+    """A user's linen cell with a random stream, and names that NNX uses otherwise."""
+
+    features: int
+    num_feature_dims = 1
+
+    def setup(self):
+        self.in_ = nn.Dense(self.features)
+        self.if__ = nn.Dense(self.features, use_bias=False)
+        self.train = rnncells.cells.gates.ElementwiseAffine()
+        self.load_ = rnncells.cells.gates.ElementwiseAffine()
+
+    @nn.nowrap
+    def initialize_carry(self, key, input_shape):
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+    def __call__(self, h, x):
+        noise = jax.random.normal(self.make_rng("noise"), h.shape)
+        h = nn.tanh(self.in_(x) + self.if__(self.train(self.load_(h))) + noise)
+        return h, h
+
+
+def test_names_of_linen_that_python_or_nnx_uses_become_attributes(x):
+    rnn = rnncells.RNN(OwnLinen(4), split_rngs={"params": False, "noise": True})
+    variables = jax.tree.map(
+        lambda leaf: jnp.full(leaf.shape, 2.0), jax.eval_shape(rnn.init, KEY, x)
+    )
+    model = rnx.convert(rnn, variables, nnx.Rngs(noise=0))
+    assert_equal(model.variables, variables)
+    y = nnx.eval_shape(lambda model: model(x), model)
+    assert y.shape == (2, TIME, 4)
+    assert {"in__", "if___", "train_", "load__"} < vars(model.cell).keys()
+    model.eval()
+
+
+@pytest.mark.parametrize("place", ["constructor", "call", "layer"])
+def test_own_linen_cell_gets_the_streams_that_it_draws_from(place, x):
+    """Also without naming them in `rng_streams`."""
+    streams = nnx.Rngs(0, noise=1)
+    cell = rnx.from_linen(OwnLinen)(
+        3, 4, rngs=streams if place != "call" else nnx.Rngs(0)
+    )
+    layer = rnx.Stack([cell])
+    if place == "layer":
+        layer = rnx.RNN(cell, split_rngs={"params": False, "noise": False})
+    # With weights of 0, a step returns its noise.
+    layer.load(jax.tree.map(jnp.zeros_like, layer.variables))
+    keys = [{"rngs": nnx.Rngs(noise=2)} if place == "call" else {} for _ in range(2)]
+    y, again = (call(layer, x, **options) for options in keys)
+    assert (y != again).any() == (place != "call")
+    assert (y[:, 0] == y[:, 1]).all() == (place == "layer")
 
 
 def test_modules_of_flax_nnx_with_state_run_inside_a_cell(x):
@@ -225,6 +333,9 @@ def test_own_linen_module_around_nnx_modules_has_its_own_parameters(x):
     assert len(all_leaves) == len(inner) + 1
     scaled.scale[...] = jnp.full(4, 2.0)
     assert_close(scaled(x), 2 * rnn(x))
+    of_flax = rnx.from_linen(Scaled)([nnx.Linear(3, 4, **RIGHT)], **RIGHT)
+    copy = rnx.convert(of_flax.linen, of_flax.variables)
+    assert_equal(copy.variables, of_flax.variables)
 
 
 # Transformations.
@@ -362,15 +473,6 @@ def test_checkpoint_restores_model_and_random_state(tmp_path, x):
     assert_equal(call(other, x), call(model, x))
 
 
-@pytest.mark.several_devices
-def test_names_of_sharded_axes_stay_with_parameters():
-    init = nn.with_partitioning(nn.initializers.lecun_normal(), (None, "model"))
-    with jax.set_mesh(jax.make_mesh((2,), ("model",), (jax.sharding.AxisType.Auto,))):
-        cell = rnx.SimpleCell(3, 4, kernel_init=init, rngs=nnx.Rngs(0))
-    spec = nnx.get_partition_spec(nnx.state(cell))["i"]["kernel"].get_value()
-    assert spec == jax.sharding.PartitionSpec(None, "model")
-
-
 # Cells of both libraries in the layers of both.
 
 
@@ -473,6 +575,37 @@ def test_state_of_an_nnx_cell_is_a_collection_in_linen(x):
     assert counts[1] - counts[0] == TIME
 
 
+# Reports.
+
+
+class Unpaired(Own):
+    """A user's NNX cell with a learned carry, without state, and with a mistake."""
+
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(3, 4, rngs=rngs)
+        self.first = nnx.Param(jnp.zeros(4))
+
+    def __call__(self, h, x):
+        return self.linear(x)
+
+
+def test_check_cell_takes_nnx_cells():
+    report = rnx.check_cell(Unpaired(nnx.Rngs(0)), (2, 3))
+    assert not report.ok and "`__call__` of Unpaired must return" in str(report)
+    with pytest.raises(TypeError, match="must be an NNX module.*rnncells.check_cell"):
+        rnx.check_cell(rnncells.GRUCell(4), (2, 3))
+    (finding,) = rnx.check_cell(Own(3, 4, rngs=nnx.Rngs(0)), (2, 3)).findings
+    assert finding.kind == "skipped"
+
+
+def test_tabulate_shows_a_layer_with_states(x):
+    layer = rnx.LSTM(3, 4, rngs=nnx.Rngs(0))
+    table = nnx.tabulate(layer, x, console_kwargs={"width": 200})
+    assert "LSTM" in table and "[1,2,4]" in table
+    states = jax.eval_shape(lambda: layer(x))[1]
+    assert type(states) is rnncells.LSTMStates
+
+
 # Weights.
 
 
@@ -514,6 +647,47 @@ def test_weights_of_pytorch_load(x):
     assert_equal(call(other, x), call(model, x))
 
 
+def boxed(tree):
+    """Returns a tree as Orbax restores variables of NNX."""
+    return jax.tree.map(lambda leaf: {"value": leaf}, nnx.to_pure_dict(tree))
+
+
+STATES = {
+    "state": lambda model: nnx.state(model),
+    "parameters": lambda model: {"params": nnx.state(model, nnx.Param)},
+    "Orbax": lambda model: {"params": boxed(nnx.state(model, nnx.Param))},
+    "FrozenDict": lambda model: FrozenDict(model.variables),
+}
+
+
+@pytest.mark.parametrize("form", STATES)
+def test_every_function_of_interop_takes_restored_variables(form, tmp_path):
+    model = rnx.LSTM(3, 4, num_layers=2, dropout=0.5, rngs=nnx.Rngs(0))
+    linen, variables, given = model.linen, model.variables, STATES[form](model)
+    for library in ("pytorch", "keras", "haiku", "equinox", "jax_rnn"):
+        _, write = LIBRARIES[library]
+        assert_equal(write(linen, given), write(linen, variables))
+    other = rnx.LSTM(3, 4, num_layers=2, dropout=0.5, rngs=nnx.Rngs(1))
+    other.load(given)
+    assert_equal(other.variables, variables)
+    if form != "Orbax":
+        files.save(tmp_path / "file", given)
+        assert_equal(files.load(tmp_path / "file", like=given), variables)
+        assert_equal(renaming.rename(variables, like=given), variables)
+
+
+@pytest.mark.parametrize("form", [nnx.state, nnx.to_pure_dict, boxed, list])
+def test_weights_of_flax_nnx_load_from_their_state(form):
+    cells = [nnx.LSTMCell(3, 4, rngs=nnx.Rngs(seed)) for seed in range(2)]
+    layer = rnncells.LSTM(4, bidirectional=True)
+    modules = nnx.Bidirectional(*map(nnx.RNN, cells))
+    state = nnx.state(modules)
+    given = {nnx.state: state, list: [nnx.state(cell) for cell in cells]}.get(form)
+    expected = flax_nnx.from_module(layer, modules)
+    given = form(state) if given is None else given
+    assert_equal(flax_nnx.from_module(layer, given), expected)
+
+
 # Other methods.
 
 
@@ -543,7 +717,7 @@ MISTAKES = {
         "missing a required .* 'features'",
     ),
     "unknown argument": (
-        lambda: rnx.LSTMCell(3, 4, units=4, **RIGHT),
+        lambda: rnx.LSTMCell(3, 4, unit=4, **RIGHT),
         "arguments are in_features",
     ),
     "no rngs": (lambda: rnx.LSTMCell(3, 4), "LSTMCell needs `rngs`"),
@@ -554,6 +728,35 @@ MISTAKES = {
     "peepholes": (
         lambda: rnx.ConvLSTMCell(3, 4, (2, 2), peepholes=True, **RIGHT),
         "tuple of sizes, such as",
+    ),
+    "name of PyTorch": (
+        lambda: rnx.LSTM(3, hidden_size=4, **RIGHT),
+        "`hidden_size` of LSTM is called `features`",
+    ),
+    "width as in PyTorch": (
+        lambda: rnx.LSTM(input_size=3, features=4, **RIGHT),
+        "`input_size` of LSTM is called `in_features`",
+    ),
+    "converted twice": (lambda: rnx.convert(gru(), {}), "got GRUCell, not of flax"),
+    "convert without variables": (
+        lambda: rnx.convert(rnncells.GRUCell(4), None),
+        "`variables` of convert must .* got NoneType",
+    ),
+    "convert the bridge": (
+        lambda: rnx.convert(nnx.bridge.to_linen(nnx.GRUCell, 3, 4), {}),
+        "Use rnncells.nnx.to_linen",
+    ),
+    "one name in two collections": (
+        lambda: rnx.convert(
+            rnncells.GRUCell(4), {c: {"a": jnp.ones(2)} for c in ("params", "stats")}
+        ),
+        "'a' is in the collections 'params' and 'stats'",
+    ),
+    "no keys for the stream of a cell": (
+        lambda: rnx.from_linen(OwnLinen)(3, 4, rngs=nnx.Rngs(params=0))(
+            jnp.ones((2, 4)), jnp.ones((2, 3))
+        ),
+        r"for the stream 'noise': pass `rngs` .* as in rngs=nnx.Rngs\(0, noise=1\)",
     ),
     "no keys for zoneout": (
         lambda: rnx.RNN(rnx.ZoneoutCell(gru(), 0.5))(jnp.ones((2, 5, 3))),

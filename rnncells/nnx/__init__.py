@@ -28,6 +28,7 @@ move a linen model with its variables to NNX              `convert(module, varia
 use an NNX cell in layers of `rnncells.nnx`               `RNN(nnx_cell)`
 use an NNX cell in linen layers                           `to_linen(nnx_class, ...)`
 load weights of `flax.nnx`                                `rnncells.interop.flax_nnx`
+check your own NNX cell                                   `check_cell(cell, shape)`
 ========================================================= ==============================
 """
 
@@ -90,4 +91,5 @@ from rnncells.nnx.layers import GriffinBlock as GriffinBlock
 from rnncells.nnx.layers import MultiLayerRNN as MultiLayerRNN
 from rnncells.nnx.layers import Stack as Stack
 from rnncells.nnx.layers import XLSTMBlock as XLSTMBlock
+from rnncells.nnx.testing import check_cell as check_cell
 from rnncells.nnx.to_linen import to_linen as to_linen

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import flax.linen as nn
@@ -70,6 +70,7 @@ def bound(
     try:
         arguments = own.bind(*args, **kwargs)
     except TypeError as error:
+        _explain(linen, kwargs.keys() - own.parameters.keys())
         raise TypeError(
             f"rnncells.nnx.{name}: {error}. Its arguments are "
             f"{', '.join(own.parameters)}."
@@ -77,6 +78,15 @@ def bound(
     arguments.apply_defaults()
     del arguments.arguments["rngs"]
     return arguments.arguments
+
+
+def _explain(linen: type[nn.Module], unknown: Set[str]) -> None:
+    """Raises TypeError if an argument has another name, here or in another library."""
+    for name in ("input_size", "in_size", "input_dim"):
+        if name in unknown:
+            raise TypeError(f"`{name}` of {linen.__name__} is called `in_features`.")
+    # Classes of rnncells explain arguments that they do not have.
+    linen.__new__(linen, **dict.fromkeys(unknown))
 
 
 def has_modules(value: Any) -> bool:

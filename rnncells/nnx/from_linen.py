@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -16,16 +16,35 @@ from flax.errors import InvalidRngError
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
 from rnncells.cells.sample import Sample, sample_structs, sample_tuples
-from rnncells.interop.loading import check_arrays, flatten, shapes
+from rnncells.interop.loading import (
+    check_arrays,
+    flatten,
+    linen_name,
+    plain,
+    shapes,
+)
 from rnncells.nnx.arguments import bound, frozen, has_modules, signature
-from rnncells.nnx.initial import initial_variables, step_shapes
+from rnncells.nnx.initial import (
+    drawn_streams,
+    initial_variables,
+    missing_stream,
+    step_shapes,
+)
+from rnncells.nnx.listed import listed
 from rnncells.nnx.parameters import (
     PARAMS,
     Variables,
+    WithMetadata,
     get_variables,
     set_variables,
 )
-from rnncells.nnx.to_linen import STATE, linen_of, update_module, variables_of
+from rnncells.nnx.to_linen import (
+    STATE,
+    NNXLayer,
+    linen_of,
+    update_module,
+    variables_of,
+)
 
 Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
 # What the methods of linen modules use among themselves, and a deprecated name.
@@ -55,8 +74,9 @@ class FromLinen(nnx.Module):
 
     The fields of the linen class are attributes and arguments of the constructor. So
     are its methods. Parameters are attributes with their linen names; a name that is a
-    keyword of Python has a trailing underscore, as in flax.nnx. A call builds the linen
-    module from the attributes, and applies it to the arrays of the parameters.
+    keyword of Python or a method of the class gets a trailing underscore: `if` is
+    `if_`, as in flax.nnx, and `if_` is `if__`. A call builds the linen module from the
+    attributes, and applies it to the arrays of the parameters.
 
     Args:
       in_features: number of features of the inputs; or the sizes of all feature axes,
@@ -65,7 +85,9 @@ class FromLinen(nnx.Module):
       *args: fields of the linen class, in their order. Modules among them must be NNX
         modules.
       rngs: `flax.nnx.Rngs`. Initial values use the stream `params`. The module keeps a
-        copy of the streams that dropout and zoneout need.
+        copy of the streams that the linen class declares in `rng_streams`, such as
+        those of dropout and zoneout. Of a class of yours that declares none, it keeps
+        those that a call draws from, and draws new keys at each step.
       **kwargs: fields of the linen class; `hidden_features` is `features`.
 
     Raises:
@@ -99,17 +121,21 @@ class FromLinen(nnx.Module):
                 f"`rngs` of {name} must be flax.nnx.Rngs, such as nnx.Rngs(0), got "
                 f"{type(rngs).__name__}."
             )
+        # `convert` sets the variables itself.
+        is_converted = kwargs.pop("_is_converted", False)
         fields = bound(name, self.linen_class, args, kwargs)
         for field, value in fields.items():
             setattr(self, field, _as_attribute(value))
         if not hasattr(self, "in_features"):
             self.in_features = _in_features(self)
-        streams = self._own_streams()
+        streams = self._own_streams(rngs if is_converted else None)
         if streams and getattr(self, "deterministic", True) is None:
             self.deterministic = False
         if streams and rngs is not None:
             self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in streams})
-        set_variables(self, self._initial(rngs))
+        if not is_converted:
+            set_variables(self, self._initial(rngs))
+            self._keep_drawn_streams(rngs)
 
     @property
     def hidden_features(self) -> int:
@@ -125,9 +151,13 @@ class FromLinen(nnx.Module):
     def variables(self) -> Variables:
         """The arrays in the nested dictionaries that `linen.init` returns."""
         found = get_variables(self)
-        for name, child in self._children():
-            for collection, tree in _variables(child).items():
-                found.setdefault(collection, {})[name] = tree
+        for path, child in self._placed():
+            own = get_variables if isinstance(child, FromLinen) else variables_of
+            for collection, tree in own(child).items():
+                place = found.setdefault(collection, {})
+                for name in path:
+                    place = place.setdefault(name, {})
+                place |= tree
         return found
 
     def load(self, variables: Mapping[str, Any]) -> None:
@@ -144,18 +174,24 @@ class FromLinen(nnx.Module):
 
         Args:
           variables: `{"params": ...}` of the linen module: from its `init`, from a
-            checkpoint, or from a function of `rnncells.interop`. Other collections keep
-            their values if they are left out.
+            checkpoint, or from a function of `rnncells.interop`. Or the `nnx.State` of
+            such a module. Other collections keep their values if they are left out;
+            random streams always do.
 
         Raises:
           ValueError: arrays are missing, unknown, or have another shape; the error
             lists all of them.
         """
-        given = flatten(meta.unbox(dict(variables)))
+        if isinstance(variables, nnx.State):
+            updated = nnx.clone(self)
+            nnx.update(updated, variables)
+            variables = updated.variables
+        given = flatten(meta.unbox(plain(dict(variables))))
         # The state of NNX modules, such as their random keys, may be left out.
         kept = {PARAMS, *variables}
         own = flatten({k: v for k, v in self.variables.items() if k in kept})
         if own:
+            given = {n if n in own else linen_name(n): a for n, a in given.items()}
             check_arrays("`variables`", given, shapes(own))
             given = {name: jnp.asarray(given[name], own[name].dtype) for name in own}
         self._update(traverse_util.unflatten_dict(given, sep="/"))
@@ -249,16 +285,12 @@ class FromLinen(nnx.Module):
         try:
             result = linen.apply(variables, *args, rngs=keys, **options, **kwargs)
         except InvalidRngError as error:
-            raise InvalidRngError(
-                f"{type(self).__name__} has no random keys: pass `rngs` to the "
-                "constructor of each module with dropout or zoneout, or to this call, "
-                f"as in rngs=nnx.Rngs(dropout=0). (In flax.linen: {error})"
-            ) from error
-        if not mutable:
-            return result
-        result, updates = result
-        self._update(updates)
-        return result
+            raise InvalidRngError(_advice(type(self).__name__, error)) from error
+        if mutable:
+            result, updates = result
+            self._update(updates)
+        # An attribute that `nnx.tabulate` sets.
+        return listed(result) if hasattr(self, "_nnx_tabulate_id") else result
 
     def _keys(self, deterministic: bool | None, rngs: Rngs) -> dict[str, jax.Array]:
         """Returns a key for each random stream that a call needs."""
@@ -275,25 +307,67 @@ class FromLinen(nnx.Module):
                     keys[name] = module.rngs[name]()
         return keys
 
-    def _own_streams(self) -> list[str]:
-        """Returns the random streams of this module itself, without those of others."""
+    def _keep_drawn_streams(self, rngs: nnx.Rngs | None) -> None:
+        """Keeps the streams that a user's class draws from without declaring them."""
+        shapes = self._step_shapes() if _declares_no_streams(self) else []
+        if not shapes:
+            return
+        drawn = drawn_streams(self.linen, shapes[0], self.variables)
+        if drawn:
+            self._drawn = drawn
+        if drawn and rngs is not None:
+            found = [stream for stream in drawn if _has_stream(rngs, stream)]
+            self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in found})
+
+    def _own_streams(self, rngs: nnx.Rngs | None) -> list[str]:
+        """Returns the random streams of this module itself, without those of others.
+
+        Args:
+          rngs: for a converted module, whose draws are not known, its random streams.
+        """
         of_others = {PARAMS}
         for _, child in self._children():
             of_others |= {*declared_streams(_linen(child, {}))}
-        own = {*declared_streams(self.linen)} - of_others
+        named = {*rngs} if rngs is not None and _declares_no_streams(self) else set()
+        named -= {"carry", "default"}
+        own = {*declared_streams(self.linen), *named} - of_others
         # A cell may use the same stream as the cell inside it.
         return sorted(own | {getattr(self, "rng_collection", PARAMS)} - {PARAMS})
 
     def _children(self) -> Iterator[tuple[str, nnx.Module]]:
         """Yields the modules in the fields, by the names that linen gives them."""
+        for children in self._children_by_field():
+            yield from children
+
+    def _children_by_field(self) -> Iterator[list[tuple[str, nnx.Module]]]:
         for field in self.linen_class.__dataclass_fields__:
             value = getattr(self, field, None)
+            items = {field: value}
             if isinstance(value, nnx.List):
-                for k, item in enumerate(value):
-                    if isinstance(item, nnx.Module):
-                        yield f"{field}_{k}", item
-            elif isinstance(value, nnx.Module):
-                yield field, value
+                items = {f"{field}_{k}": item for k, item in enumerate(value)}
+            modules = [(n, v) for n, v in items.items() if isinstance(v, nnx.Module)]
+            if modules:
+                yield modules
+
+    def _placed(
+        self, path: tuple[str, ...] = (), seen: set[int] | None = None
+    ) -> Iterator[tuple[tuple[str, ...], nnx.Module]]:
+        """Yields each module below this one once, with the path of its variables.
+
+        A module that is used several times is where linen names it first: linen names
+        all modules of a field before those inside them.
+        """
+        seen = set() if seen is None else seen
+        for children in self._children_by_field():
+            placed = []
+            for name, child in children:
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    placed.append(((*path, name), child))
+            for at, child in placed:
+                yield at, child
+                if isinstance(child, FromLinen):
+                    yield from child._placed(at, seen)
 
     def _modules(self) -> Iterator["FromLinen"]:
         """Yields this module and all modules like it in its fields."""
@@ -309,11 +383,7 @@ class FromLinen(nnx.Module):
             own = {name: v for name, v in tree.items() if name not in children}
             set_variables(self, {collection: own})
             for name in tree.keys() & children.keys():
-                child, arrays = children[name], {collection: tree[name]}
-                if isinstance(child, FromLinen):
-                    child._update(arrays)
-                else:
-                    update_module(child, arrays)
+                _update(children[name], {collection: tree[name]})
 
 
 def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
@@ -370,25 +440,73 @@ def convert(
         of rnncells, or one without submodules.
       variables: its variables, `{"params": ...}`.
       rngs: random streams for dropout and zoneout.
+
+    Raises:
+      TypeError: `module` is not of flax.linen, or has a part that
+        `flax.nnx.bridge.to_linen` made; `variables` are not a dictionary.
     """
-    converted = _converted(module, rngs)
-    converted.load(variables)
+    if not isinstance(module, nn.Module):
+        is_class = isinstance(module, type)
+        got = module if is_class else f"{type(module).__name__}, not of flax.linen"
+        raise TypeError(
+            "`module` of convert must be a module of flax.linen such as GRU(4), got "
+            f"{got}."
+        )
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            "`variables` of convert must be those of the module, such as "
+            f'{{"params": ...}}, got {type(variables).__name__}.'
+        )
+    converted = _converted(module, rngs, {})
+    _update(converted, meta.unbox(dict(variables)))
     return converted
 
 
-def _converted(value: Any, rngs: nnx.Rngs | None) -> Any:
-    """Returns linen modules in a field as NNX modules without variables."""
+def _converted(value: Any, rngs: nnx.Rngs | None, made: dict[int, nnx.Module]) -> Any:
+    """Returns linen modules in a field as NNX modules without variables.
+
+    Args:
+      value: a linen module, a list of them, or anything else.
+      rngs: random streams of the NNX modules.
+      made: NNX modules by the identity of the linen module, so that a module that is
+        used twice shares its parameters.
+    """
     if isinstance(value, list | tuple):
-        return type(value)(_converted(item, rngs) for item in value)
+        return type(value)(_converted(item, rngs, made) for item in value)
     if not isinstance(value, nn.Module):
         return value
-    kind = _CLASSES.get(type(value)) or from_linen(type(value))
-    names = [f.name for f in dataclasses.fields(value) if f.init]
-    fields = {name: _converted(getattr(value, name), rngs) for name in names}
+    if id(value) not in made:
+        made[id(value)] = (
+            # A copy, because `create` may return a module that others use.
+            nnx.clone(value.create(rngs or nnx.Rngs(0)))
+            if isinstance(value, NNXLayer)
+            else _converted_fields(value, rngs, made)
+        )
+    return made[id(value)]
+
+
+def _converted_fields(
+    module: nn.Module, rngs: nnx.Rngs | None, made: dict[int, nnx.Module]
+) -> FromLinen:
+    if isinstance(module, nnx.bridge.ToLinen):
+        raise TypeError(
+            f"convert cannot take {module.nnx_class.__name__} out of flax.nnx.bridge. "
+            "Use rnncells.nnx.to_linen to put an NNX module into a linen module."
+        )
+    kind = _CLASSES.get(type(module)) or from_linen(type(module))
+    names = [f.name for f in dataclasses.fields(module) if f.init]
+    fields = {name: _converted(getattr(module, name), rngs, made) for name in names}
     del fields["parent"], fields["name"]
     if not any(map(has_modules, fields.values())):
         fields["in_features"] = None
-    return kind(**fields, rngs=rngs)
+    return kind(**fields, rngs=rngs, _is_converted=True)
+
+
+def _update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
+    if isinstance(module, FromLinen):
+        module._update(variables)
+    else:
+        update_module(module, variables)
 
 
 def _linen(value: Any, made: dict[int, nn.Module]) -> Any:
@@ -413,16 +531,35 @@ def _linen(value: Any, made: dict[int, nn.Module]) -> Any:
 
 
 def _linen_of_fields(module: FromLinen, made: dict[int, nn.Module]) -> nn.Module:
-    names = (f.name for f in dataclasses.fields(module.linen_class) if f.init)
-    fields = {n: _linen(getattr(module, n), made) for n in names if hasattr(module, n)}
+    kind: Any = module.linen_class
+    fields = {}
+    for field in dataclasses.fields(kind):
+        if field.init and hasattr(module, field.name):
+            value = _linen(getattr(module, field.name), made)
+            is_own = value is not field.default and callable(value)
+            is_init = is_own and field.name.endswith("_init")
+            fields[field.name] = WithMetadata(value) if is_init else value
     if not fields.get("variable_carry", True) and STATE in module.variables:
         # `RNN` carries the state of an NNX cell from step to step.
         fields["variable_carry"] = STATE
-    return module.linen_class(**fields, parent=None)
+    if drawn := getattr(module, "_drawn", ()):
+        kind = _declaring(kind, drawn)
+    return kind(**fields, parent=None)
 
 
-def _variables(module: nnx.Module) -> Variables:
-    return module.variables if isinstance(module, FromLinen) else variables_of(module)
+def _declares_no_streams(module: FromLinen) -> bool:
+    """Says whether a linen class is a user's, and does not name its random streams."""
+    kind = module.linen_class
+    # `streams` is the old name of `rng_streams`.
+    declares = any(hasattr(kind, name) for name in ("rng_streams", "streams"))
+    return not (declares or kind.__module__.startswith("rnncells."))
+
+
+@cache
+def _declaring(kind: Any, streams: tuple[str, ...]) -> type[nn.Module]:
+    """Returns a linen class that declares random streams; each step draws new keys."""
+    declared = {"rng_streams": dict.fromkeys(streams, True)}
+    return type(kind.__name__, (kind,), declared | {"__module__": kind.__module__})
 
 
 def _as_attribute(value: Any) -> Any:
@@ -449,6 +586,16 @@ def _forwarded(linen: type[nn.Module], name: str) -> Any:
     method.__name__, first = name, (member.__doc__ or "").partition("\n")[0]
     method.__doc__ = f"{first}\n\nSee `{linen.__module__}.{linen.__name__}.{name}`."
     return method
+
+
+def _advice(name: str, error: InvalidRngError) -> str:
+    """Returns what to do if linen finds no random keys."""
+    stream = missing_stream(error) or "dropout"
+    return (
+        f"{name} has no random keys for the stream {stream!r}: pass `rngs` to the "
+        "constructor of the module that draws from it, or to this call, and name the "
+        f"stream, as in rngs=nnx.Rngs(0, {stream}=1). (In flax.linen: {error})"
+    )
 
 
 def _carry_key(rngs: Rngs) -> jax.Array | None:

@@ -1,12 +1,14 @@
 """Initial values of the parameters of NNX modules that are made from linen modules."""
 
 import inspect
+import re
 from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import feature_dims, initial_carry_of, is_cell
 from rnncells.cells.sample import is_shape
@@ -60,12 +62,7 @@ def initial_variables(
       key: random key of the parameters.
       given: variables of submodules, which they keep.
     """
-    x: Any = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
-    arguments: tuple[Any, ...] = (x,)
-    if is_cell(linen):
-        x = jax.ShapeDtypeStruct(shape, jnp.float32)
-        arguments = jax.eval_shape(partial(initial_carry_of, linen, None, x)), x
-    options = _without_dropout(linen)
+    arguments, options = _arguments(linen, shape), _dropout(linen, is_off=True)
     if not given:
         return dict(linen.lazy_init({PARAMS: key}, *arguments, **options))
 
@@ -79,6 +76,51 @@ def initial_variables(
     return variables(zeros)
 
 
-def _without_dropout(linen: nn.Module) -> dict[str, Any]:
+def drawn_streams(
+    linen: nn.Module, shape: Shape, variables: Variables
+) -> tuple[str, ...]:
+    """Returns the random streams that a call of a linen module draws from.
+
+    Args:
+      linen: the linen module.
+      shape: shape of one step of input.
+      variables: its variables.
+    """
+    arguments, options = _arguments(linen, shape), _dropout(linen, is_off=False)
+
+    def call(variables, keys, arguments):
+        return linen.apply(variables, *arguments, rngs=keys, mutable=True, **options)
+
+    drawn: list[str] = []
+    while True:
+        keys = {name: jax.random.key(0) for name in drawn}
+        try:
+            jax.eval_shape(call, variables, keys, arguments)
+        except InvalidRngError as error:
+            missing = missing_stream(error)
+            if missing and missing not in drawn:
+                drawn.append(missing)
+                continue
+        except Exception:  # which the user's own call will raise again
+            pass
+        return tuple(drawn)
+
+
+def missing_stream(error: InvalidRngError) -> str | None:
+    """Returns the random stream that linen misses; None if the error has no name."""
+    found = re.search(r'PRNG for "(\w+)"', str(error))
+    return found[1] if found else None
+
+
+def _arguments(linen: nn.Module, shape: Shape) -> tuple[Any, ...]:
+    """Returns shapes and dtypes of the arguments of a call."""
+    x: Any = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    if not is_cell(linen):
+        return (x,)
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return jax.eval_shape(partial(initial_carry_of, linen, None, x)), x
+
+
+def _dropout(linen: nn.Module, is_off: bool) -> dict[str, Any]:
     takes = inspect.signature(type(linen).__call__).parameters
-    return {"deterministic": True} if "deterministic" in takes else {}
+    return {"deterministic": is_off} if "deterministic" in takes else {}

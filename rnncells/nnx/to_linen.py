@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import chex
@@ -131,9 +132,9 @@ class NNXCell(NNXLayer):
 
     @nn.nowrap
     def _module(self) -> Any:
-        """Returns the cell, without arrays if this module is not bound."""
+        """Returns the cell; if this module is not bound, with initial values."""
         if self.scope is None:
-            return self.parts.abstract()
+            return self.create(nnx.Rngs(0))
         if self.is_initializing() and not self.variables:
             self._initialize()
         return self.parts.merge(self.variables)
@@ -157,8 +158,19 @@ def linen_of(
             f"flax.nnx.{name} cannot be a part of a layer of rnncells: it takes no "
             f"masks and no resets. Use rnncells.nnx.{name} with the same cells."
         )
-    kind = NNXCell if _is_cell(module) else NNXLayer
+    kind: Any = NNXCell if _is_cell(module) else NNXLayer
+    if create is None:
+        kind = _named(kind, type(module).__name__)
     return kind(Parts.of(module), create or (lambda rngs: module), parent=None)
+
+
+@cache
+def _named(kind: Any, name: str) -> Any:
+    """Returns a subclass under the name of a user's class, for errors.
+
+    Not for `to_linen`, because linen names parameters after classes.
+    """
+    return type(name, (kind,), {"__module__": kind.__module__})
 
 
 def to_linen(

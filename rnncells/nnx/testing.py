@@ -1,0 +1,42 @@
+"""Checks of an NNX cell for authors of cells."""
+
+import chex
+from flax import nnx
+
+from rnncells import testing
+from rnncells.cells.sample import Sample
+from rnncells.nnx.from_linen import FromLinen
+from rnncells.nnx.to_linen import linen_of
+
+
+def check_cell(
+    cell: nnx.Module, sample_input: Sample, key: chex.PRNGKey | None = None
+) -> testing.CellReport:
+    """Checks an NNX cell as `rnncells.check_cell` checks a linen cell.
+
+    >>> import rnncells.nnx
+    >>> from flax import nnx
+    >>> cell = nnx.GRUCell(3, 4, rngs=nnx.Rngs(0))
+    >>> rnncells.nnx.check_cell(cell, (2, 3)).ok
+    True
+
+    Cells that have variables other than `nnx.Param`, such as random streams and counts,
+    are not checked: the report has one finding of the kind `'skipped'`.
+
+    Args:
+      cell: an NNX cell; its parameters do not change.
+      sample_input: one step of input, as for `initialize_carry`.
+      key: random key; None uses `jax.random.key(0)`.
+
+    Raises:
+      TypeError: `cell` is not an NNX cell; `sample_input` is no array, struct or shape.
+    """
+    if not isinstance(cell, nnx.Module):
+        raise TypeError(
+            "`cell` of rnncells.nnx.check_cell must be an NNX module such as "
+            "GRUCell(3, 4, rngs=rngs), got "
+            f"{cell if isinstance(cell, type) else type(cell)}. For a module of "
+            "flax.linen, use rnncells.check_cell."
+        )
+    linen = cell.linen if isinstance(cell, FromLinen) else linen_of(cell)
+    return testing.check_cell(linen, sample_input, key)
