@@ -34,20 +34,14 @@ WAYS = {
 
 
 def walk(length, mask, resets, reverse):
-    """Returns the steps of a row that count, in order, and before which it restarts."""
-    steps = [t for t in range(length) if mask[t]]
-    order = steps[::-1] if reverse else steps
-    visits, before = [], -1
-    for t in order:
-        if reverse:
-            # Between this step and the one processed before it, to the right of it.
-            right = length if before == -1 else before + 1
-            restart = any(resets[t + 1 : right])
-        else:
-            restart = any(resets[before + 1 : t + 1])
-        visits.append((t, restart))
-        before = t
-    return visits
+    """Yields the steps of a row in order: the step, whether it counts, and a reset.
+
+    A reset restores the carry before the step, also at a step that does not count.
+    """
+    for t in reversed(range(length)) if reverse else range(length):
+        # In reverse, a new sequence is entered between two steps, from the right.
+        boundary = t + 1 if reverse else t
+        yield t, mask[t], boundary < length and resets[boundary]
 
 
 @cache
@@ -71,9 +65,11 @@ def row_by_row(cell, params, carry, fresh, inputs, ways, reverse):
     lasts, visits = [], []
     for row in range(ROWS):
         state, new = (jax.tree.map(lambda x, r=row: x[r], c) for c in (carry, fresh))
-        for t, restart in walk(lengths[row], mask[row], resets[row], reverse):
-            state, y = apply(params, new if restart else state, inputs[row, t])
-            visits.append(((row, t), state, y))
+        for t, counts, reset in walk(lengths[row], mask[row], resets[row], reverse):
+            state = new if reset else state
+            if counts:
+                state, y = apply(params, state, inputs[row, t])
+                visits.append(((row, t), state, y))
         lasts.append(state)
     return jax.tree.map(lambda *x: jnp.stack(x), *lasts), visits
 

@@ -90,17 +90,13 @@ def test_block_equals_its_steps(name, has_gradient, rng, float64):
         )
 
     def by_step(params, x, carry, fresh):
-        def step(state, now):
-            (carry, waiting), (x, valid, reset) = state, now
-            # A reset at a masked step acts at the next valid one.
-            waiting = waiting | reset
-            carry = select(waiting & valid, fresh, carry)
-            carry, y = block.apply(params, carry, x, mask=valid, method="step")
-            return (carry, waiting & ~valid), y
+        def step(carry, now):
+            x, valid, reset = now
+            carry = select(reset, fresh, carry)
+            return block.apply(params, carry, x, mask=valid, method="step")
 
         by_time = x.swapaxes(0, 1), valid.T, resets.T
-        start = carry, jnp.zeros(ROWS, bool)
-        (carry, _), outputs = jax.lax.scan(step, start, by_time)
+        carry, outputs = jax.lax.scan(step, carry, by_time)
         return carry, outputs.swapaxes(0, 1)
 
     def outcome(run, *at):

@@ -38,7 +38,8 @@ ALLOWED = {
     "rnncells/public.py": ["rnncells"],
     "rnncells/recurrence": ["chex", "jax", "numpy", "rnncells.recurrence"],
     "rnncells/initializers.py": ["chex", "flax.typing", "jax"]
-    + ["rnncells.cells.checks", "rnncells._user_warning"],
+    + ["rnncells.cells.checks", "rnncells._user_warning"]
+    + ["rnncells.recurrence.pytrees"],
     "rnncells/reference": ["jax", "rnncells.reference"],
     "rnncells/packing": [
         "chex",

@@ -1,6 +1,7 @@
 """Lengths, masks and resets, in any combination, against a loop over rows and steps."""
 
 import re
+from functools import partial
 from itertools import product
 
 import flax.linen as nn
@@ -18,7 +19,7 @@ from cases import (
     random_params,
 )
 from covering import exhaustive_but
-from sequences import LENGTHS, RESETS, ROWS, STEPS, WAYS, row_by_row, run, setting
+from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS, row_by_row, run, setting
 
 import rnncells
 
@@ -41,7 +42,7 @@ each_direction = pytest.mark.parametrize("reverse", [False, True])
             if name in ("LSTMCell", "ConvLSTMCell-2d") or way == "all"
         ],
         [
-            *(("LSTMCell", way, bool(k % 2)) for k, way in enumerate(WAYS)),
+            *(("LSTMCell", way, not k % 2) for k, way in enumerate(WAYS)),
             *(("LSTMCell", way, True) for way in ("lengths", "mask+resets", "all")),
             *((name, "all", bool(k % 2)) for k, name in enumerate(EACH_LOOP)),
         ],
@@ -196,10 +197,43 @@ def test_masked_steps_leave_the_carry_unchanged(padded_outputs, rng):
     for ways in (
         {"seq_lengths": np.zeros(ROWS, int)},
         {"mask": np.zeros((ROWS, STEPS), bool)},
-        {"mask": np.zeros((ROWS, STEPS), bool), "resets": RESETS},
+        {"seq_lengths": np.zeros(ROWS, int), "resets": RESETS},
     ):
         last, _ = run(rnn, params, inputs, initial_carry=carry, **ways)
         assert_equal(last, carry)
+
+
+@pytest.mark.parametrize(
+    "name, padded_outputs",
+    exhaustive_but(
+        list(product(["GRUCell", "MinGRUCell", "MLSTMCell"], PADDED_OUTPUTS)),
+        [("GRUCell", "run"), ("MinGRUCell", "zero"), ("MLSTMCell", "run")],
+    ),
+)
+def test_windows_and_steps_equal_the_whole_sequence(name, padded_outputs, rng):
+    """Also where a reset falls on a masked step at the end of a window."""
+    rnn, params, inputs, _, carry = setting(
+        CELLS[name], rng, return_carry=True, padded_outputs=padded_outputs
+    )
+    mask, resets = np.roll(MASK, 1, 1), np.roll(RESETS, 1, 1)
+    assert (resets & ~mask)[:, 2].any() and (resets & ~mask)[:, 5].any()
+
+    def window(carry, steps):
+        arguments = {"mask": mask[:, steps], "resets": resets[:, steps]}
+        return run(rnn, params, inputs[:, steps], initial_carry=carry, **arguments)
+
+    expected, whole = window(carry, slice(0, 6))
+    first, y = window(carry, slice(0, 3))
+    last, z = window(first, slice(3, 6))
+    valid = mask[..., None]
+    assert_close(last, expected)
+    assert_close(jnp.concatenate([y, z], 1) * valid, whole * valid)
+    if padded_outputs != "hold":
+        step = jax.jit(partial(rnn.apply, method="step"))
+        for t in range(STEPS):
+            at = {"mask": mask[:, t], "resets": resets[:, t]}
+            carry, y = step(params, carry, inputs[:, t], **at)
+        assert_close(carry, expected)
 
 
 def test_state_runs_on_in_padding_as_in_flax(rng):

@@ -71,9 +71,9 @@ def record(
       *args: arguments of its call.
       jacobians: whether to compute the Jacobians of the steps. The carry of a row is
         taken as one vector: its leaves, in the order of `jax.tree.leaves`, one after
-        the other; integer leaves are left out. A step at a reset has zeros, a step
-        outside of the mask the identity. The rows of a batch must not depend on each
-        other. They need memory for `time * size**2` numbers in each row.
+        the other; integer leaves are left out. A step at a reset has zeros, another
+        step outside of the mask the identity. The rows of a batch must not depend on
+        each other. They need memory for `time * size**2` numbers in each row.
       rngs: random keys, as in `apply`.
       method: the method to call, as in `apply`.
       mutable: other collections that the module writes to.

@@ -166,10 +166,12 @@ class RecordingLoop:
         }
         carry = jax.tree.unflatten(treedef, values.carry)
         named, carry, matrices = order.from_steps((named, carry, matrices))
-        if matrices is not None:
+        if matrices is not None and order.seq_lengths is not None:
+            # Where `padded_outputs` is 'run', the loop goes on in the padding.
             identity = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
-            is_valid = masks.expand_right(order.mask, matrices.ndim)
-            matrices = jnp.where(is_valid, matrices, identity)
+            unpadded = masks.before_end(order.seq_lengths, sizes[0], len(order.batch))
+            unpadded = masks.expand_right(unpadded, matrices.ndim)
+            matrices = jnp.where(unpadded, matrices, identity)
         return Recorded(named, carry, order.mask, matrices)
 
 

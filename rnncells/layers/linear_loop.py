@@ -179,12 +179,12 @@ def _element_steps(
     shown = c
     if now.update is not None:
         # A step that holds the carry shows the carry it would have had.
-        shown = linear_recurrence.shown(a, b, state, c, now.update)
+        shown = linear_recurrence.shown(a, b, c, now.update)
     outputs = jax.vmap(partial(apply, _output))(shown, projected)
     c = jax.vmap(cast_like, (0, None))(c, state)
     state, history = last_of(c), c
-    if now.valid is not None:
-        history = masks.up_to_valid(now.valid, c, final)
+    if now.final is not None:
+        history = masks.up_to_valid(now.final, c, final)
         final = last_of(history)
     return (state, final), (history if keep_all else None, outputs)
 
@@ -233,10 +233,10 @@ def _matrix_steps(
     history, last = None, chunk.last()
     if keep_all:
         history = jax.vmap(to_carry)(chunk.states())
-    if now.valid is not None:
-        place = masks.last_valid(now.valid, 0)
+    if now.final is not None:
+        place = masks.last_valid(now.final, 0)
         if keep_all:
-            history = masks.up_to_valid(now.valid, history, final)
+            history = masks.up_to_valid(now.final, history, final)
         known = to_carry(chunk.at(jnp.maximum(place[-1], 0)))
         final = masks.select(place[-1] >= 0, known, final)
     return (to_carry(last), final), (history, outputs)

@@ -269,8 +269,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
           mask: booleans `(*batch, time)`, false at steps to skip, anywhere in a row.
           resets: booleans `(*batch, time)`, true at the first step of each new
             sequence. The carry is reset before that step; with `reverse`, between that
-            step and the one before it. A reset at a masked step takes effect at the
-            next valid step in the direction of processing. Resets after `seq_lengths`
+            step and the one before it. A reset at a masked step takes effect at
+            once: the step holds the carry after the reset. Resets after `seq_lengths`
             have no effect.
           reset_carry: carry after a reset; default: the cell's `initialize_carry`, even
             if `initial_carry` is given.

@@ -45,8 +45,8 @@ def _run(
         history = after = cast_like(after, before)
         if xs.update is not None:
             history = after = masks.select(xs.update, after, before)
-        if xs.valid is not None:
-            history = masks.up_to_valid(xs.valid, after, final)
+        if xs.final is not None:
+            history = masks.up_to_valid(xs.final, after, final)
             final = last_of(history)
         kept = history if body.keep_all else None
         return (last_of(after), final), (kept, outputs)

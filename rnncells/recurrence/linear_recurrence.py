@@ -55,14 +55,14 @@ def carries(
     def of_leaf(a, b, carry, reset_carry):
         ndim, dtype = 1 + carry.ndim, jnp.result_type(a, b, carry)
         a, b = (_aligned(leaf, ndim).astype(dtype) for leaf in (a, b))
+        if update is not None:
+            moves = masks.expand_right(update, ndim)
+            a, b = jnp.where(moves, a, 1), jnp.where(moves, b, 0)
         starts = None
         if reset is not None:
             # What comes before a reset is not read, also where it is infinite.
             starts = masks.expand_right(reset, ndim)
             b = jnp.where(starts, a * reset_carry + b, b)
-        if update is not None:
-            moves = masks.expand_right(update, ndim)
-            a, b = jnp.where(moves, a, 1), jnp.where(moves, b, 0)
         b = jnp.broadcast_to(b, (b.shape[0], *carry.shape))
         first = a[0] * carry + b[0]
         if starts is not None:
@@ -74,28 +74,23 @@ def carries(
 
 
 def shown(
-    a: chex.ArrayTree,
-    b: chex.ArrayTree,
-    carry: chex.ArrayTree,
-    after: chex.ArrayTree,
-    update: jax.Array,
+    a: chex.ArrayTree, b: chex.ArrayTree, after: chex.ArrayTree, update: jax.Array
 ) -> chex.ArrayTree:
     """Returns the carry after each step, as if steps that hold the carry changed it.
 
     Args:
       a: as for `carries`.
       b: as for `carries`.
-      carry: carry before the first step.
-      after: carry after each step, `(time, *batch, ...)`.
+      after: carry after each step, `(time, *batch, ...)`; that of a step that holds it
+        is also the carry before its change.
       update: false at the steps that hold the carry, `(time, *batch)`.
     """
 
-    def of_leaf(a, b, carry, after):
+    def of_leaf(a, b, after):
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))
-        before = jnp.concatenate([carry[None].astype(after.dtype), after[:-1]])
-        return jnp.where(masks.expand_right(update, after.ndim), after, a * before + b)
+        return jnp.where(masks.expand_right(update, after.ndim), after, a * after + b)
 
-    return jax.tree.map(of_leaf, a, b, carry, after)
+    return jax.tree.map(of_leaf, a, b, after)
 
 
 def _aligned(leaf: jax.Array, ndim: int) -> jax.Array:

@@ -63,26 +63,24 @@ def both(first: jax.Array | None, second: jax.Array | None) -> jax.Array | None:
     return first & second
 
 
-def effective_resets(
-    resets: jax.Array, valid: jax.Array | None, axis: int
-) -> jax.Array:
-    """Returns the valid steps before which the carry is reset.
+def effective_cuts(cuts: jax.Array, update: jax.Array | None, axis: int) -> jax.Array:
+    """Returns the steps before which the gradient is cut: steps that update the carry.
 
-    A reset at an invalid step takes effect at the row's next valid step: invalid steps
-    leave the carry unchanged, and no boundary is lost.
+    A cut at a step that holds the carry is moved to the row's next step that updates
+    it, so that the gradient of a final carry that is held to the end is not cut.
 
     Args:
-      resets: true at the first step of each sequence, `(*batch, time)`.
-      valid: true at valid steps, `(*batch, time)`; None if all are valid.
+      cuts: true at the steps before which the gradient is cut, `(*batch, time)`.
+      update: true at the steps that update the carry; None if all do.
       axis: position of the time axis.
     """
-    if valid is None:
-        return resets
-    seen = jnp.cumsum(resets, axis, dtype=jnp.int32)
-    served = jax.lax.cummax(jnp.where(valid, seen, 0), axis)
+    if update is None:
+        return cuts
+    seen = jnp.cumsum(cuts, axis, dtype=jnp.int32)
+    served = jax.lax.cummax(jnp.where(update, seen, 0), axis)
     served_before = jnp.roll(served, 1, axis)
     first = jax.lax.broadcasted_iota(jnp.int32, seen.shape, axis) == 0
-    return valid & (seen > jnp.where(first, 0, served_before))
+    return update & (seen > jnp.where(first, 0, served_before))
 
 
 def last_valid(valid: jax.Array, axis: int) -> jax.Array:

@@ -47,14 +47,15 @@ class Now(NamedTuple):
       inputs: pytree.
       reset: see `Schedule`.
       update: see `Schedule`.
-      valid: see `Schedule`; None also where the state does not run on past the end.
+      final: true at the steps after which the state is what is returned: valid steps
+        and resets; None where the state does not run on past the end.
       cut: see `Schedule`.
     """
 
     inputs: chex.ArrayTree
     reset: jax.Array | None
     update: jax.Array | None
-    valid: jax.Array | None
+    final: jax.Array | None
     cut: jax.Array | None
 
 
@@ -98,10 +99,9 @@ def arrange(
     valid = masks.both(mask, unpadded)
     if valid is not None:
         inputs = masks.clear_padding(inputs, valid, everything=not runs_on)
-    reset = None if resets is None else masks.effective_resets(resets, valid, axis)
     update = mask if runs_on else valid
-    cut = None if cuts is None else masks.effective_resets(cuts, update, axis)
-    return inputs, Schedule(axis, padded_outputs, valid, update, reset, cut)
+    cut = None if cuts is None else masks.effective_cuts(cuts, update, axis)
+    return inputs, Schedule(axis, padded_outputs, valid, update, resets, cut)
 
 
 class Scanned(NamedTuple):
@@ -150,7 +150,10 @@ def scan(
     # Where the state runs on past the end of a row, what is returned is kept apart.
     apart = valid is not update and (keep_final or keep_all)
     carry = carry, carry if apart else None
-    xs = Now(inputs, schedule.reset, update, valid if apart else None, schedule.cut)
+    is_final = valid
+    if apart and schedule.reset is not None:
+        is_final = valid | schedule.reset  # a masked step can have a reset
+    xs = Now(inputs, schedule.reset, update, is_final if apart else None, schedule.cut)
     (state, final), found = loop(Body(keep_all), reset_carry, carry, xs)
     history, outputs, *certificate = found
     last, outputs = final if apart else state, _pad(outputs, schedule)
@@ -170,7 +173,7 @@ class Body(NamedTuple):
         self, step: Callable, reset_carry: Any, carry: tuple[Any, Any], now: Now
     ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """Takes one step; masks are None where there are none."""
-        (state, final), (x, reset, update, valid, cut) = carry, now
+        (state, final), (x, reset, update, is_final, cut) = carry, now
         if cut is not None:
             state = masks.select(cut, jax.lax.stop_gradient(state), state)
         if reset is not None:
@@ -178,9 +181,9 @@ class Body(NamedTuple):
         new, output = step(state, x)
         if update is not None:
             new = masks.select(update, new, state)
-        if valid is not None:
-            final = masks.select(valid, new, final)
-        kept = new if valid is None else final
+        if is_final is not None:
+            final = masks.select(is_final, new, final)
+        kept = new if is_final is None else final
         return (new, final), (kept if self.keep_all else None, output)
 
 
