@@ -1,6 +1,7 @@
-"""The environment of a result: versions, devices, processor and commit."""
+"""The environment of a result: versions, settings of JAX, devices and commit."""
 
 import importlib.metadata
+import os
 import platform
 import re
 import subprocess
@@ -18,11 +19,22 @@ from experiments.settings.rules import ConfigError
 # numbers, few commits do, and the number of devices does by rounding only; the result
 # lists all of them.
 MAY_CHANGE = "commit", "python", "devices", "processes"
+# Settings of JAX that change random numbers, dtypes, or how numbers are rounded.
+SETTINGS = (
+    *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_random_seed_offset"),
+    *("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_allow_f16_reductions"),
+    *("jax_default_matmul_precision", "jax_default_dtype_bits"),
+    *("jax_disable_jit", "jax_disable_most_optimizations", "jax_optimization_level"),
+    *("jax_use_direct_linearize", "jax_softmax_custom_jvp", "jax_accurate_erf_inv"),
+    *("jax_high_dynamic_range_gumbel", "jax_threefry_gpu_kernel_lowering"),
+)
+# Flags in XLA_FLAGS that do not change numbers, or only as the number of devices does.
+HARMLESS = "--xla_dump", "--xla_force_host_platform_device_count"
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns the versions, devices, processes, processor and commit of a run."""
+    """Returns the versions, settings, devices, processor and commit of a run."""
     packages = ("jax", "jaxlib", "flax", "optax", "numpy")
     versions = {name: importlib.metadata.version(name) for name in packages}
     return {
@@ -33,6 +45,16 @@ def describe_environment() -> dict[str, Any]:
         "processes": jax.process_count(),
         "processor": _processor(),
         "commit": _commit(),
+        **_settings(),
+    }
+
+
+def _settings() -> dict[str, Any]:
+    """Returns the settings of JAX and XLA that change numbers."""
+    values, flags = jax.config.values, os.environ.get("XLA_FLAGS", "").split()
+    return {name: values[name] for name in SETTINGS if name in values} | {
+        "XLA_FLAGS": " ".join(x for x in flags if not x.startswith(HARMLESS)),
+        "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
     }
 
 
@@ -43,24 +65,25 @@ def note_environment(folder: Path) -> list[dict[str, Any]]:
       folder: folder of the run.
 
     Raises:
-      ConfigError: the run was started with other versions or on another device, so its
-        numbers could change; or the file is damaged.
+      ConfigError: the run was started with other versions or settings of JAX, or on
+        another device, so its numbers could change; or the file is damaged.
     """
     path, now = folder / ENVIRONMENT, describe_environment()
     is_resumed = bool(saved_steps(folder / CHECKPOINTS))
-    found = _read(path, now.keys()) if is_resumed else []
+    # Not every version has the same settings.
+    found = _read(path, now.keys() - _settings().keys()) if is_resumed else []
     # The processor next to an accelerator does not compute the numbers.
     may_change = MAY_CHANGE if now["device"] == "cpu" else (*MAY_CHANGE, "processor")
     changed = [
         f"{name} {found[0][name]}, now {value}"
         for name, value in now.items()
-        if found and name not in may_change and found[0][name] != value
+        if found and name not in may_change and found[0].get(name, value) != value
     ]
     if changed:
         raise ConfigError(
             f"the run in `{folder}` was started with {'; '.join(changed)}, so its "
-            "numbers could change. Resume it with the versions and device of its "
-            "start, or pass --overwrite to start again."
+            "numbers could change. Resume it with the versions, settings of JAX and "
+            "device of its start, or pass --overwrite to start again."
         )
     if now not in found[-1:]:
         found.append(now)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import jax
 import pytest
 
 from experiments import checkpoint, environment
@@ -95,9 +96,13 @@ def test_result_names_the_environments_of_start_and_resume(folder, config, monke
 
 
 @pytest.mark.parametrize(
-    "name", ["jax", "jaxlib", "flax", "optax", "numpy", "device", "processor"]
+    "name",
+    [
+        *("jax", "jaxlib", "flax", "optax", "numpy", "device", "processor"),
+        *("jax_default_prng_impl", "jax_default_matmul_precision", "XLA_FLAGS"),
+    ],
 )
-def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
+def test_run_does_not_resume_where_numbers_may_differ(name, folder, config):
     began = describe_environment()
     before = [began | {name: "0.1"}]
     (folder / ENVIRONMENT).write_text(to_json(before))
@@ -115,6 +120,40 @@ def test_run_does_not_resume_where_rounding_may_differ(name, folder, config):
 
 
 @pytest.mark.parametrize(
+def test_environment_has_the_settings_that_change_numbers(monkeypatch):
+    before = describe_environment()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x --xla_cpu_enable_fast_math=true")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    changed = {
+        "jax_enable_x64": True,
+        "jax_default_prng_impl": "rbg",
+        "jax_threefry_partitionable": False,
+        "jax_numpy_dtype_promotion": "strict",
+        "jax_default_matmul_precision": "tensorfloat32",
+    }
+    try:
+        for name, value in changed.items():
+            jax.config.update(name, value)
+        now = describe_environment()
+    finally:
+        for name in changed:
+            jax.config.update(name, before[name])
+    assert {name for name in now if now[name] != before[name]} == {
+        *changed,
+        "XLA_FLAGS",
+        "NVIDIA_TF32_OVERRIDE",
+    }
+    assert now["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=true"
+    assert json.loads(to_json(now)) == now
+
+
+def test_run_without_recorded_settings_resumes(folder):
+    began = describe_environment()
+    old = {name: began[name] for name in began if not name.startswith("jax_")}
+    (folder / ENVIRONMENT).write_text(to_json([old]))
+    assert environment.note_environment(folder) == [old, began]
+
+
     "file, damage",
     [
         (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
