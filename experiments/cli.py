@@ -10,7 +10,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import RESULT, check, is_of_data, read_result
+from experiments.folder import (
+    CHECKPOINTS,
+    ENVIRONMENT,
+    RESULT,
+    check,
+    is_of_data,
+    locked,
+    read_result,
+    remove,
+)
 from experiments.interruption import Interrupted, Interruption
 from experiments.settings.options import (
     HELP,
@@ -195,8 +204,10 @@ def _run_config(arguments: list[str]) -> None:
     flags, experiment = command.flags, command.experiment
     folder = flags.out or RUNS / f"{run_name}-seed{experiment.seed}"
     # Several processes check it together, so that none waits for one that has ended.
-    if getattr(flags, "coordinator", None) is None:
-        check(folder, experiment, flags.overwrite)
+    is_alone = getattr(flags, "coordinator", None) is None
+    if is_alone and check(folder, experiment, flags.overwrite):
+        _show_finished(folder)
+        return
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
     try:
         start(command, folder, path.stem, reading)
@@ -204,6 +215,17 @@ def _run_config(arguments: list[str]) -> None:
         raise ConfigError(
             f"`run` needs the package {error.name}: {INSTALL}."
         ) from error
+
+
+def _show_finished(folder: Path) -> None:
+    # Imported here because a run that starts does not need it yet.
+    from experiments.reports.runs import print_finished
+
+    # A process that was killed after it had written the result leaves its checkpoints.
+    if (folder / CHECKPOINTS).exists():
+        with locked(folder):
+            remove(folder, CHECKPOINTS, ENVIRONMENT)
+    print_finished(folder)
 
 
 def _run_of_paper(command: Run, folder: Path, name: str, reading: str | None) -> None:

@@ -13,7 +13,9 @@ RUN/film.*            a forecast of moving digits, as a strip of frames and an a
 RUN/inspect/          pictures of what the trained cells do, from `inspect`
 RUN/checkpoints/      the newest states, for resuming; removed when the run has finished
 RUN/failure.json      why a cell of the league has no result
-RUN/environment.json  versions, devices and commits so far; removed when it has finished
+RUN/environment.json  versions, settings, devices and commits so far; removed when the
+                      run has finished
+RUN/lock              held by the process that uses the folder; removed when it ends
 
 Files are written atomically, beside themselves with the suffix `.new`. Only
 `metrics.jsonl` grows: a checkpoint has its size, and a resumed run shortens it to that.
@@ -26,12 +28,17 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from experiments.settings.config import Experiment
 from experiments.settings.reading import is_on_data, to_dict
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None
 
 CONFIG, RESULT, WEIGHTS = "config.json", "result.json", "weights.npz"
 METRICS, CURVE = "metrics.jsonl", "learning_curve.png"
@@ -41,6 +48,7 @@ INSPECT = "inspect"
 FILM_STRIP, FILM_ANIMATION = "film.png", "film.gif"
 CHECKPOINTS, ENVIRONMENT = "checkpoints", "environment.json"
 FAILURE = "failure.json"
+LOCK = "lock"
 NEW = ".new"
 # Required fields as dotted names: of all results, of results of the paper, of its
 # trials, and of results on data sets.
@@ -241,8 +249,11 @@ def read_metrics(
 
 def check(
     folder: Path, experiment: Experiment | Supervised, overwrite: bool = False
-) -> None:
-    """Checks that a run can write to a folder: empty, or with its unfinished run.
+) -> bool:
+    """Checks that a folder is empty or has a run with the same config.
+
+    Returns:
+      Whether that run is finished. `overwrite` starts it again.
 
     Raises:
       ConfigError: the folder has other contents.
@@ -250,9 +261,9 @@ def check(
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"`--out` must be a folder, got the file `{folder}`.")
     if not folder.is_dir() or overwrite:
-        return
+        return False
     # A killed process can leave a file that was not yet whole.
-    names = {path.name for path in folder.iterdir() if path.suffix != NEW}
+    names = {path.name for path in folder.iterdir() if path.suffix != NEW} - {LOCK}
     other = "Pass --overwrite, or another folder with --out."
     if CONFIG in names and RESULT not in names:
         # As bytes, because a damaged file may not be text.
@@ -262,9 +273,14 @@ def check(
                 f"damaged {CONFIG}. {other}"
             )
     elif {CONFIG, RESULT} <= names:
-        raise ConfigError(f"the run in the folder `{folder}` is finished. {other}")
+        if not is_of(read_result(folder / RESULT), experiment):
+            raise ConfigError(
+                f"the folder `{folder}` has a finished run with other options. {other}"
+            )
+        return True
     elif names:
         raise ConfigError(f"the folder `{folder}` is not empty. {other}")
+    return False
 
 
 def begin(
@@ -301,21 +317,36 @@ def is_of(result: dict[str, Any], experiment: Experiment | Supervised) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Locks a folder against other processes, if the system supports it.
+    """Makes a folder, and locks it against other processes, if the system supports it.
+
+    The lock is a file in the folder, so it is the same for every path to the folder.
 
     Raises:
-      ConfigError: another process holds the lock.
+      ConfigError: another process holds the lock, or the folder cannot be written.
     """
-    try:
-        import fcntl
-    except ModuleNotFoundError:
+    path = folder / LOCK
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a") if fcntl else None
+    if lock is None:
         yield
         return
-    # Next to the folder, which contains only files of the run.
-    with Path(f"{folder}.lock").open("w") as lock:
+    with lock:
+        _hold(lock, path)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(f"another process is using `{folder}`.") from error
-        yield
-        Path(lock.name).unlink(missing_ok=True)
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _hold(lock: TextIO, path: Path) -> None:
+    """Locks an open file, until it is closed."""
+    error: Exception | None = None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The process that held the lock may have removed the file in the meantime.
+        is_held = os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except (BlockingIOError, FileNotFoundError) as failure:
+        is_held, error = False, failure
+    if not is_held:
+        raise ConfigError(f"another process is using `{path.parent}`.") from error

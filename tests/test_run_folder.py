@@ -11,6 +11,7 @@ import pytest
 
 from experiments import checkpoint, environment
 from experiments.checkpoint import Checkpoints, saved_steps
+from experiments.cli import main
 from experiments.environment import describe_environment
 from experiments.folder import (
     CHECKPOINTS,
@@ -26,7 +27,7 @@ from experiments.paper1997.run import run
 from experiments.paper1997.training import loop
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer
-from experiments.settings.reading import config_path, read_config, to_dict
+from experiments.settings.reading import config_path, read_config, to_dict, toml_lines
 from experiments.settings.rules import ConfigError
 
 # Its programs compile fastest.
@@ -119,7 +120,6 @@ def test_run_does_not_resume_where_numbers_may_differ(name, folder, config):
     )
 
 
-@pytest.mark.parametrize(
 def test_environment_has_the_settings_that_change_numbers(monkeypatch):
     before = describe_environment()
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x --xla_cpu_enable_fast_math=true")
@@ -154,6 +154,7 @@ def test_run_without_recorded_settings_resumes(folder):
     assert environment.note_environment(folder) == [old, began]
 
 
+@pytest.mark.parametrize(
     "file, damage",
     [
         (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
@@ -209,11 +210,39 @@ def test_result_is_not_lost_without_overwrite(folder, config, monkeypatch):
     trainer = trainer_of(config)
     monkeypatch.setattr(trainer, "experiment", other)
     monkeypatch.setattr("experiments.paper1997.run.Trainer", lambda config: trainer)
-    with pytest.raises(ConfigError, match="is finished. Pass --overwrite"):
+    message = "has a finished run with other options. Pass --overwrite"
+    with pytest.raises(ConfigError, match=message):
         run(other, folder, NAME, None)
     assert (folder / RESULT).read_bytes() == before
     run(other, folder, NAME, None, overwrite=True)
     assert result_in(folder)["config"]["seed"] == 1
+
+
+@pytest.mark.parametrize("has_checkpoints", [False, True])
+def test_finished_run_shows_its_result(has_checkpoints, folder, config, capsys):
+    saved = shutil.copytree(folder / CHECKPOINTS, folder.with_name("saved"))
+    run(config, folder, NAME, None)
+    before = (folder / RESULT).read_bytes()
+    if has_checkpoints:
+        # As a process that was killed after it had written the result.
+        saved.rename(folder / CHECKPOINTS)
+    capsys.readouterr()
+    path = folder.with_name("mine.toml")
+    path.write_text("\n".join(toml_lines(to_dict(config))))
+    for again in (
+        lambda: main(["run", str(path), "--out", str(folder)]),
+        lambda: run(config, folder, NAME, None),
+    ):
+        assert not again()
+        output = capsys.readouterr().out
+        assert "0 of 2" in output and "stopped" not in output
+        assert output.endswith("is already finished; pass --overwrite to repeat it\n")
+    assert (folder / RESULT).read_bytes() == before
+    assert not (folder / CHECKPOINTS).exists()
+    assert main(["run", str(path), "--seed", "1", "--out", str(folder)]) == 2
+    (folder / RESULT).write_text("{")
+    assert main(["run", str(path), "--out", str(folder)]) == 2
+    assert "damaged" in capsys.readouterr().err
 
 
 def test_metrics_are_on_disk_before_the_checkpoint(tmp_path, config, monkeypatch):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.folder import locked
-from experiments.settings.reading import config_names, config_path
+from experiments.folder import begin, check, locked
+from experiments.settings.reading import config_names, config_path, read_config
 from experiments.settings.rules import ConfigError
 from experiments.sweep import CLONE, chosen
 
@@ -119,19 +119,44 @@ def test_damaged_results_end_with_one_line(damaged, capsys):
         assert "result.json is damaged" in error and len(error.splitlines()) == 1
 
 
-def test_run_folder_is_locked_by_one_process(tmp_path):
-    with locked(tmp_path / "run"):
-        with pytest.raises(ConfigError, match="another process is using"):
-            with locked(tmp_path / "run"):
-                pass
-    with locked(tmp_path / "run"):
+def test_run_folder_is_locked_by_one_process(tmp_path, monkeypatch):
+    folder, link = tmp_path / "of/run", tmp_path / "link"
+    with locked(folder):
+        link.symlink_to(folder)
+        monkeypatch.chdir(folder)
+        for path in (folder, link, Path("."), Path("../../of/run")):
+            with pytest.raises(ConfigError, match="another process is using"):
+                with locked(path):
+                    pass
+    with locked(link):
         pass
+    assert not list(folder.iterdir())
+
+
+def test_lock_of_a_removed_file_is_not_held(tmp_path, monkeypatch):
+    """A process that ends removes the file, which another one may have opened."""
+
+    def flock(lock, how):
+        Path(lock.name).unlink()
+
+    monkeypatch.setattr("experiments.folder.fcntl.flock", flock)
+    with pytest.raises(ConfigError, match="another process is using"):
+        with locked(tmp_path):
+            pass
+
+
+def test_lock_is_no_content_of_a_folder(tmp_path):
+    experiment = read_config(config_path(SIX_A))
+    with locked(Path(".")):
+        assert check(Path("."), experiment) is False
+        begin(Path("."), experiment, overwrite=True)
+        assert (tmp_path / "lock").is_file()
 
 
 def test_runs_end_with_the_command(tmp_path):
     long = [sys.executable, "-m", "experiments", "run-all", SIX_A, "--out", tmp_path]
     process = subprocess.Popen(long, cwd=CLONE)
-    lock = tmp_path / f"{SIX_A}-seed0.lock"
+    lock = tmp_path / f"{SIX_A}-seed0" / "lock"
     while not lock.is_file():
         assert process.poll() is None
         time.sleep(0.01)

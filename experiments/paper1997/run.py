@@ -1,6 +1,5 @@
 """Runs an experiment and writes its folder; see `experiments/folder.py`."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from experiments.folder import (
     begin,
     check,
     locked,
+    remove,
     to_json,
     write,
     writing,
@@ -29,6 +29,7 @@ from experiments.paper1997.learners.network import Weights
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer, Trials
 from experiments.reports.learning_curve import save_learning_curve
+from experiments.reports.runs import print_finished
 from experiments.reports.tables import print_table
 from experiments.settings.config import Experiment
 from experiments.settings.reading import to_dict
@@ -46,7 +47,7 @@ def run(
     Args:
       experiment: the config.
       folder: output folder, created if it does not exist. An unfinished run of the same
-        config in this folder is resumed.
+        config in this folder is resumed; the result of a finished one is printed.
       name: name of the config.
       reading: name of the reading; None for the literal reading.
       overwrite: starts a new run in place of the files in the folder.
@@ -56,10 +57,11 @@ def run(
         uses it, or a file cannot be written.
       Interrupted: a signal has ended the run; its state was saved.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         # Checked again: the folder can have changed since the command line checked it.
-        check(folder, experiment, overwrite)
+        if check(folder, experiment, overwrite):
+            print_finished(folder)
+            return
         trainer = Trainer(experiment)
         begin(folder, experiment, overwrite)
         _run(trainer, folder, name, reading)
@@ -95,10 +97,9 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
         save_learning_curve(folder / METRICS, result, folder / CURVE)
     # Written last, so that a folder with a result is complete.
     write(folder / RESULT, to_json(result))
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    (folder / ENVIRONMENT).unlink()
+    remove(folder, CHECKPOINTS, ENVIRONMENT)
     print_table(result)
-    print(f"wrote {folder}")
+    print(f"the results are in {folder}")
 
 
 def save_weights(path: Path, reached: Weights) -> None:

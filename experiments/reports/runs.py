@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from experiments.folder import RESULT, is_of_data, read_result
-from experiments.reports.data_tables import data_table
-from experiments.reports.tables import paper_table
+from experiments.reports.data_tables import data_table, print_data_table
+from experiments.reports.tables import paper_table, print_table
 
 
 def markdown_tables(folders: list[Path]) -> str:
@@ -27,3 +27,14 @@ def markdown_tables(folders: list[Path]) -> str:
     if on_data:
         tables.append(data_table(on_data, with_changes=True))
     return "\n\n".join(tables)
+
+
+def print_finished(folder: Path) -> None:
+    """Prints the table of a run that had finished before.
+
+    Raises:
+      ConfigError: its result is damaged.
+    """
+    result = read_result(folder / RESULT)
+    (print_data_table if is_of_data(result) else print_table)(result)
+    print(f"the run in {folder} is already finished; pass --overwrite to repeat it")

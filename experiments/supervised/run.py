@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,14 @@ from experiments.folder import (
     begin,
     check,
     locked,
+    read_result,
     remove,
     to_json,
     write,
     writing,
     written,
 )
-from experiments.processes import check_same, ending_together, is_first
+from experiments.processes import check_same, ending_together, is_first, of_first
 from experiments.reports.data_tables import print_data_table
 from experiments.settings.options import DataFlags
 from experiments.settings.reading import to_dict
@@ -56,7 +56,7 @@ def run(
     Args:
       experiment: the config.
       folder: output folder, created if it does not exist. An unfinished run of the same
-        config in this folder is resumed.
+        config in this folder is resumed; the result of a finished one is printed.
       name: name of the config.
       reading: name of the reading; None for the values of the file.
       flags: what else to write.
@@ -71,7 +71,7 @@ def run(
     result = train(experiment, folder, name, reading, flags)
     if result is not None:
         print_data_table(result)
-        print(f"wrote {folder}")
+        print(f"the results are in {folder}")
 
 
 def train(
@@ -86,16 +86,24 @@ def train(
     Arguments and errors are those of `run`. Only the first of several processes
     returns a result; the others return None.
     """
-    result = None
+    result, is_finished = None, False
     check_same(to_json(to_dict(experiment)), "config")
     with contextlib.ExitStack() as opened:
         metrics, environments = Metrics(None), []
         with ending_together():
             trainer = Trainer(experiment)
             if is_first():
-                opened.enter_context(_locked(folder))
-                environments = _begin(trainer, folder, flags)
-                metrics = opened.enter_context(_metrics(folder, flags))
+                opened.enter_context(locked(folder))
+                # The command line of one of several processes has not checked it, and
+                # it can have changed since that of a single process did.
+                is_finished = check(folder, experiment, flags.overwrite)
+                if is_finished:
+                    result = read_result(folder / RESULT)
+                else:
+                    environments = _begin(trainer, folder, flags)
+                    metrics = opened.enter_context(_metrics(folder, flags))
+        if of_first(is_finished):
+            return result
         with ending_together():
             _check_visible(folder)
         profile = folder / PROFILE if flags.profile and is_first() else None
@@ -111,19 +119,8 @@ def train(
     return result
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Makes the folder, and locks it against other runs."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        yield
-
-
 def _begin(trainer: Trainer, folder: Path, flags: DataFlags) -> list[dict[str, Any]]:
     """Prepares the folder; returns the environments of the run so far."""
-    # Checked again: the folder can have changed since the command line checked it.
-    check(folder, trainer.experiment, flags.overwrite)
     begin(folder, trainer.experiment, flags.overwrite)
     note_identity(folder, trainer.task)
     return note_environment(folder)
