@@ -301,7 +301,7 @@ def run_rows(arguments: list[str]) -> None:
         raise ConfigError(f"`--processes` must be at least 1, got `{processes}`.")
     runs = RUNS if out is None else Path(out)
     if not run_all(chosen(words or paper_names()), options, int(processes), runs):
-        raise ConfigError("some runs failed; see their .log files.")
+        raise ConfigError("some runs failed; see above.")
 
 
 def run_league(arguments: list[str]) -> None:

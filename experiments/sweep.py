@@ -4,6 +4,7 @@ A run keeps one core busy. Finished runs are not repeated, and interrupted runs 
 resumed: repeat a command to continue a whole table.
 """
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import RESULT, is_of, is_of_data, read_result
+from experiments.folder import RESULT, is_of, is_of_data, locked, read_result
 from experiments.interruption import SIGNALS, Interrupted
 from experiments.settings.options import parse_run
 from experiments.settings.reading import (
@@ -67,7 +68,7 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
       rows: rows from `chosen`.
       options: command line options for every run.
       processes: number of parallel runs, at least 1.
-      runs: folder for the folders of the runs. A run's output goes to `FOLDER.log`.
+      runs: folder for the folders of the runs. A run's output is added to `FOLDER.log`.
 
     Raises:
       ConfigError: an option is wrong, or a finished run has other options.
@@ -85,10 +86,9 @@ def run_all(rows: list[Row], options: list[str], processes: int, runs: Path) -> 
         }
         try:
             for ended in as_completed(running):
-                folder = running[ended]
-                is_good = ended.result() == 0
-                are_good &= is_good
-                says = _said(folder) if is_good else f"failed, see {folder}.log"
+                folder, failure = running[ended], ended.result()
+                are_good &= failure is None
+                says = _said(folder) if failure is None else f"failed, {failure}"
                 seconds = time.monotonic() - started
                 print(f"{seconds:7.0f} s  {folder.name}: {says}", flush=True)
         except BaseException:
@@ -143,17 +143,23 @@ def _folder(row: Row, options: list[str], runs: Path) -> tuple[Path, bool]:
 
 def _run(
     row: Row, options: list[str], folder: Path, processes: set[subprocess.Popen]
-) -> int:
-    """Runs one row in its own process and returns the exit status."""
+) -> str | None:
+    """Runs one row in its own process; returns what to say of a failure, or None."""
     name, reading = row
     words = [name, *(("--reading", reading) if reading else ()), *options]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{folder}.log").open("w") as log:
-        command = [sys.executable, "-m", "experiments", "run", *words]
-        command += ["--out", str(folder.resolve())]
+    try:
+        with locked(folder):
+            pass
+    except ConfigError as error:
+        # The log is that of the other process.
+        return str(error)
+    command = [sys.executable, "-m", "experiments", "run", *words]
+    command += ["--out", str(folder.resolve())]
+    with Path(f"{folder}.log").open("a") as log:
+        print("$ python", shlex.join(command[1:]), file=log, flush=True)
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=CLONE)
         processes.add(process)
-        return process.wait()
+        return f"see {folder}.log" if process.wait() else None
 
 
 def _said(folder: Path) -> str:

@@ -68,8 +68,21 @@ def test_run_all_names_failed_runs_and_skips_finished_ones(tmp_path, capsys):
     assert len(json.loads(Path(f"runs/{name}/result.json").read_text())["trials"]) == 2
     assert f"{name}: 0 of 2 trials" in output.out
     assert f"{SIX_A}-seed0: failed, see runs/{SIX_A}-seed0.log" in output.out
-    assert output.err == "error: some runs failed; see their .log files.\n"
-    assert "is not empty" in Path(f"runs/{SIX_A}-seed0.log").read_text()
+    assert output.err == "error: some runs failed; see above.\n"
+    log = Path(f"runs/{SIX_A}-seed0.log")
+    first = log.read_text()
+    assert first.startswith(f"$ python -m experiments run {SIX_A} --trials 2 ")
+    assert "is not empty" in first
+
+    # Neither a run that goes on nor another process loses what the log has.
+    assert main(["run-all", SIX_A, *SHORT]) == 2
+    assert log.read_text() == 2 * first
+    capsys.readouterr()
+    with locked(log.with_suffix("")):
+        assert main(["run-all", SIX_A, *SHORT]) == 2
+    assert log.read_text() == 2 * first
+    said = capsys.readouterr().out
+    assert f"failed, another process is using `{log.with_suffix('')}`.\n" in said
 
     assert main(["run-all", mine, *SHORT]) == 0
     assert capsys.readouterr().out.startswith("1 of 1 runs already finished")
