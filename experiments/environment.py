@@ -1,11 +1,12 @@
 """The environment of a result: versions, settings of JAX, devices and commit."""
 
+import contextlib
 import importlib.metadata
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ MAY_CHANGE = "commit", "python", "devices", "processes"
 # Settings of JAX that change random numbers, dtypes, or how numbers are rounded.
 SETTINGS = (
     *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_random_seed_offset"),
-    *("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_allow_f16_reductions"),
-    *("jax_default_matmul_precision", "jax_default_dtype_bits"),
-    *("jax_disable_jit", "jax_disable_most_optimizations", "jax_optimization_level"),
+    *("jax_enable_x64", "jax_allow_f16_reductions", "jax_default_dtype_bits"),
+    *("jax_default_matmul_precision", "jax_optimization_level", "jax_disable_jit"),
+    *("jax_disable_most_optimizations", "jax_use_hlo_logistic_lowering"),
     *("jax_use_direct_linearize", "jax_softmax_custom_jvp", "jax_accurate_erf_inv"),
     *("jax_high_dynamic_range_gumbel", "jax_threefry_gpu_kernel_lowering"),
 )
@@ -56,6 +57,16 @@ def _settings() -> dict[str, Any]:
         "XLA_FLAGS": " ".join(x for x in flags if not x.startswith(HARMLESS)),
         "NVIDIA_TF32_OVERRIDE": os.environ.get("NVIDIA_TF32_OVERRIDE"),
     }
+
+
+@contextlib.contextmanager
+def usual_promotion() -> Iterator[None]:
+    """Lets JAX promote dtypes and ranks, whatever the user's settings are.
+
+    The programs of experiments multiply by booleans and add axes on the left.
+    """
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 def note_environment(folder: Path) -> list[dict[str, Any]]:

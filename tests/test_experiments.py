@@ -17,6 +17,7 @@ from covering import exhaustive_but
 
 from experiments import checkpoint
 from experiments.checkpoint import Checkpoints
+from experiments.environment import usual_promotion
 from experiments.folder import CHECKPOINTS, METRICS
 from experiments.paper1997.learners import online
 from experiments.paper1997.learners.baseline import CELLS
@@ -771,3 +772,30 @@ def test_temporal_order_6a_is_learnt(tmp_path):
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     for trial in result["trials"]:
         assert trial["sequences"][0] < 100_000 and trial["wrong"][0] <= 3
+
+
+@pytest.mark.parametrize(
+    "name, reading",
+    [
+        ("temporal-order-6a", None),
+        ("temporal-order-6b", "full-gradient"),
+        ("adding-4-1", "lstm"),
+        ("multiplication-5", None),
+        ("long-lag-2a", None),
+        ("long-lag-2a", "rtrl-4"),
+        ("long-lag-2a", "bptt-100"),
+        ("long-lag-2b", "gru"),
+        ("two-classes-3a-1", "guessing"),
+        ("very-long-lag-2c-1", None),
+    ],
+)
+def test_types_of_the_state_stay_with_64_bit_types(name, reading):
+    """As `lax.scan` and checkpoints need it, with settings of users."""
+    config = dataclasses.replace(read_config(config_path(name), reading), trials=2)
+    with jax.enable_x64(True), jax.numpy_rank_promotion("raise"), usual_promotion():
+        trainer = Trainer(config)
+        before = jax.eval_shape(trainer.init)
+        advance = partial(trainer.advance, start=0, count=2 * trainer.learner.batch)
+        after, *_ = jax.eval_shape(advance, before)
+        jax.eval_shape(partial(trainer.test, start=0, count=4), before)
+    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)

@@ -128,7 +128,6 @@ def test_environment_has_the_settings_that_change_numbers(monkeypatch):
         "jax_enable_x64": True,
         "jax_default_prng_impl": "rbg",
         "jax_threefry_partitionable": False,
-        "jax_numpy_dtype_promotion": "strict",
         "jax_default_matmul_precision": "tensorfloat32",
     }
     try:

@@ -5,7 +5,9 @@ import dataclasses
 import json
 import re
 import struct
+from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -128,6 +130,18 @@ def test_average_follows_changes_of_the_weights():
     got, _ = trainer.advance(trainer.init(), (), 0, 8)
     np.testing.assert_allclose(got.params["w"], [params["w"]], rtol=1e-5)
     np.testing.assert_allclose(got.average["w"], [average], rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_types_of_the_state_stay_with_64_bit_types(accumulate):
+    """As `lax.scan` and checkpoints need it."""
+    with jax.enable_x64(True):
+        trainer = trainer_of(optimizer={"ema": 0.9, "accumulate": accumulate}, seeds=2)
+        before, data = trainer.shapes, trainer.data
+        advance = partial(trainer.advance, start=0, count=2)
+        advanced, _ = jax.eval_shape(advance, before, data)
+        validated, _ = jax.eval_shape(trainer.validate, before, data, 0)
+    chex.assert_trees_all_equal_shapes_and_dtypes(before, advanced, validated)
 
 
 @pytest.mark.several_devices

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from experiments.checkpoint import Checkpoints
-from experiments.environment import note_environment
+from experiments.environment import note_environment, usual_promotion
 from experiments.folder import (
     CHECKPOINTS,
     CURVE,
@@ -26,6 +26,7 @@ from experiments.folder import (
 )
 from experiments.interruption import Interruption
 from experiments.paper1997.learners.network import Weights
+from experiments.paper1997.learners.without_cells import WithoutCells
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer, Trials
 from experiments.reports.learning_curve import save_learning_curve
@@ -57,7 +58,7 @@ def run(
         uses it, or a file cannot be written.
       Interrupted: a signal has ended the run; its state was saved.
     """
-    with locked(folder):
+    with locked(folder), usual_promotion():
         # Checked again: the folder can have changed since the command line checked it.
         if check(folder, experiment, overwrite):
             print_finished(folder)
@@ -126,7 +127,9 @@ def test(trainer: Trainer, trials: Trials) -> list[dict[str, Any]]:
             weights=jax.tree.map(lambda leaf, k=k: leaf[k], trials.reached)
         )
         points.append(trainer.test(at, 0, trainer.experiment.test_sequences))
-    states = np.asarray(trainer.largest_state(at))
+    states = np.full(trainer.experiment.trials, np.nan)
+    if not isinstance(trainer.learner, WithoutCells):
+        states = np.asarray(trainer.largest_state(at))
     points = jax.device_get(points)
     return [
         {

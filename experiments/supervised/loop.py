@@ -20,7 +20,7 @@ from experiments.processes import ending_together, largest
 from experiments.progress import Progress
 from experiments.settings.rules import ConfigError
 from experiments.supervised.metrics import Metrics
-from experiments.supervised.trainer import State, Trainer
+from experiments.supervised.trainer import NO_LOSS, State, Trainer
 
 
 class LossNotFinite(ConfigError):
@@ -172,9 +172,9 @@ class Run:
 
     def _show(self, progress: Progress, loss: float) -> None:
         """Reports the mean loss, and the best validation loss if there is one."""
-        text, best = f"loss {loss:.3f}", _host(self.state.best_loss).mean()
-        if np.isfinite(best):
-            text += f", best validation {best:.3f}"
+        text, best = f"loss {loss:.3f}", _host(self.state.best_loss)
+        if best.max() < NO_LOSS:
+            text += f", best validation {best.mean():.3f}"
         progress.show(self.update, text)
 
     def _check(self, losses: np.ndarray, name: str, before: int = 0) -> None:

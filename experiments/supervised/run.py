@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from experiments.environment import note_environment
+from experiments.environment import note_environment, usual_promotion
 from experiments.folder import (
     CHECKPOINTS,
     CONFIG,
@@ -88,7 +88,7 @@ def train(
     """
     result, is_finished = None, False
     check_same(to_json(to_dict(experiment)), "config")
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as opened, usual_promotion():
         metrics, environments = Metrics(None), []
         with ending_together():
             trainer = Trainer(experiment)

@@ -21,6 +21,9 @@ from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.task import Array, Task
 from experiments.supervised.tasks import TASKS
 
+# In place of infinity, so that `jax_debug_infs` finds only mistakes.
+NO_LOSS = float(jnp.finfo(jnp.float32).max)
+
 
 class State(NamedTuple):
     """The state of training; every array has a first axis `seeds`.
@@ -125,7 +128,7 @@ class Trainer:
                 params if has_average else None,
                 self.task.initial_carry(),
                 params,
-                jnp.float32(jnp.inf),
+                jnp.float32(NO_LOSS),
                 jnp.int32(0),
                 jnp.int32(0),
             )
@@ -211,7 +214,8 @@ class Trainer:
         # 1/10 at the first change.
         decay = jnp.minimum(optimizer.ema, changes / (9 + changes))
         decay = jnp.where(updates % optimizer.accumulate == 0, decay, 1.0)
-        return optax.incremental_update(params, average, 1 - decay)
+        # As the parameters, also if JAX has 64-bit types.
+        return optax.incremental_update(params, average, jnp.float32(1 - decay))
 
     @partial(jax.jit, static_argnums=0)
     def validate(
@@ -236,8 +240,8 @@ class Trainer:
             keep = partial(jnp.where, is_best | self.keeps_last)
             new = state._replace(
                 best=jax.tree.map(keep, tested, state.best),
-                best_loss=choose(metrics["loss"], state.best_loss),
-                best_update=keep(update, state.best_update),
+                best_loss=choose(jnp.float32(metrics["loss"]), state.best_loss),
+                best_update=keep(jnp.int32(update), state.best_update),
                 waited=choose(0, state.waited + 1),
             )
             return new, metrics

@@ -3,17 +3,10 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-
-from experiments.paper1997.learners.network import Array
 
 
 class WithoutCells:
     """A learner whose networks have no cell states that grow."""
-
-    def largest_state(self, w: Any, inputs: Array, lengths: Array) -> Array:
-        """Returns NaN for each sequence, `(sequences,)`."""
-        return jnp.full(lengths.shape, jnp.nan)
 
 
 def count(w: Any) -> int:

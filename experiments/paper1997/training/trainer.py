@@ -24,6 +24,8 @@ from experiments.paper1997.tasks.reber_sets import Sets, draw_sets
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.config import PARTS, Experiment
 
+# In place of infinity, so that `jax_debug_infs` finds only mistakes.
+LARGEST = float(jnp.finfo(jnp.float32).max)
 # Number of test sequences for the largest state.
 LOOKED_AT = 64
 
@@ -134,7 +136,7 @@ class Trainer:
         added = watched = None
         if config.growth.window:
             added = w.outputs, jnp.zeros(count, jnp.int32)
-            watched = jnp.stack([jnp.zeros(count), jnp.full(count, jnp.inf)])
+            watched = jnp.stack([jnp.zeros(count), jnp.full(count, LARGEST)])
             w = w._replace(outputs=jnp.zeros_like(w.outputs))
         return Trials(
             numbers,
@@ -165,7 +167,8 @@ class Trainer:
           absolute error, and whether the sequence was right.
         """
         batch = self.learner.batch
-        indices = start + jnp.arange(count)
+        # 32 bits also if JAX has 64-bit types, as all counts of `Trials`.
+        indices = jnp.int32(start) + jnp.arange(count, dtype=jnp.int32)
         _, train_keys, _ = self.keys(trials.numbers)
         # Draw all data of the chunk at once, which is faster than drawing in the loop.
         data = jax.vmap(
@@ -277,7 +280,7 @@ class Trainer:
         error, right = self._judge(y, sequence)
         wrong, mean = jnp.int32(~right), error
         if batch > 1:
-            wrong, mean = wrong.sum(0), error.mean(0)
+            wrong, mean = wrong.sum(0, dtype=wrong.dtype), error.mean(0)
         streak = jnp.where(wrong > 0, 0, trials.streak + batch)
         new = trials._replace(weights=weights, streak=streak)
         if trials.added is not None:
@@ -309,7 +312,7 @@ class Trainer:
             mean = jax.lax.cond(
                 jnp.any(reached),
                 lambda: jnp.mean(errors, 0),
-                lambda: jnp.full_like(error, jnp.inf),
+                lambda: jnp.full_like(error, LARGEST),
             )
             reached &= mean < jnp.array(stopping.mean_error)[:, None]
         return trials._replace(
