@@ -234,12 +234,12 @@ TYPES = [
     (
         "trials = 3",
         "trials = 2026-01-01",
-        "a.toml: `trials` must be an integer in [1, 2**31), got datetime.date(2026, ",
+        "a.toml: trials: a value must not be a date or a time, got 2026-01-01. Write ",
     ),
     (
         '"A title"',
         "2026-01-01",
-        "a.toml: `title` must be a string, got datetime.date(2026, 1, 1).",
+        "a.toml: title: a value must not be a date or a time, got 2026-01-01. Write ",
     ),
     ('"A title"', "3", "a.toml: `title` must be a string, got 3."),
     (
@@ -279,6 +279,20 @@ TYPES = [
         "a.toml [task]: `lengths` must be a list of 2 integers in [1, 2**31), got "
         "[100, 110.0].",
     ),
+    (
+        '"model.g" = "1"',
+        '"model.g" = [07:32:00]',
+        "a.toml: readings.other.model.g: a value must not be a date or a time, got 07",
+    ),
+    ("rate = 1", f"rate = {'9' * 4301}", "a.toml: integers must have at most 64 bits."),
+    ("rate = 1", f"rate = 0x{2**63:x}", "a.toml: learning.rate: integers must have at"),
+    ("rate = 1", f"rate = {'[' * 9999}", "a.toml: tables and lists must be nested at"),
+    (
+        "rate = 1",
+        f"rate = {'[' * 16}{']' * 16}",
+        "a.toml: learning.rate: tables and lists must be nested at most 16 deep.",
+    ),
+    ("[model]", f"[model{'.a' * 999}]", ".a: tables and lists must be nested at most"),
     (
         '"temporal-order"',
         "[1]",

@@ -12,10 +12,17 @@ from typing import Any
 from experiments.settings.config import Experiment
 from experiments.settings.data_tasks import DATA_TASKS
 from experiments.settings.league import Budget, LeagueTask
-from experiments.settings.rules import ConfigError, from_table
+from experiments.settings.rules import ConfigError, from_table, require
 from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TASK_OPTIONS
 from experiments.settings.wording import nearest
+
+# UTF-8, after the mark that some editors write at the start.
+ENCODING = "utf-8-sig"
+# Tables and lists around a value; configs need four.
+DEEPEST = 16
+TOO_DEEP = f"tables and lists must be nested at most {DEEPEST} deep."
+TOO_LARGE = "integers must have at most 64 bits."
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # One file for each published number of Hochreiter and Schmidhuber (1997) is in
@@ -210,15 +217,48 @@ def from_dict(table: dict[str, Any], where: str) -> Experiment | Supervised:
 
 
 def _load(path: str | Path) -> dict[str, Any]:
+    where = _shown(Path(path))
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(Path(path).read_text(ENCODING))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{_shown(Path(path))}: {error}") from error
+        raise ConfigError(f"{where}: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{where}: {TOO_DEEP}") from error
+    except ValueError as error:  # Python reads integers of at most 4300 digits.
+        raise ConfigError(f"{where}: {TOO_LARGE}") from error
+    _check_value(table, where)
+    return table
+
+
+def _check_value(value: Any, where: str, depth: int = 0) -> None:
+    """Checks that JSON has a value of a TOML file too.
+
+    Args:
+      value: the file's table, or a value in it.
+      where: the file and the key, for the error.
+      depth: number of tables and lists around the value.
+    """
+    require(depth <= DEEPEST, f"{where}: {TOO_DEEP}")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            joint = "." if depth else ": "
+            _check_value(inner, f"{where}{joint}{key}", depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_value(inner, where, depth + 1)
+    elif isinstance(value, int):
+        require(-(2**63) <= value < 2**63, f"{where}: {TOO_LARGE}")
+    else:
+        require(
+            isinstance(value, str | float),
+            f"{where}: a value must not be a date or a time, got {value}. Write text "
+            "in quotes.",
+        )
 
 
 def config_header(path: str | Path) -> str:
     """Returns the comment lines that open a config file."""
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    lines = Path(path).read_text(ENCODING).splitlines()
     end = next((i for i, x in enumerate(lines) if not x.startswith("#")), len(lines))
     return "\n".join(lines[:end])
 

@@ -62,10 +62,8 @@ def from_table(kind: type[Kind], table: dict[str, Any], where: str) -> Kind:
     Raises:
       ConfigError: a key is unknown or missing, or a value is wrong.
     """
-    # pydantic takes lists as tuples, and tables as classes, only from JSON. A date
-    # becomes a section with an unknown key, because no field can be a date.
-    text = json.dumps(table, default=lambda date: {"date": str(date)})
+    # pydantic takes lists as tuples, and tables as classes, only from JSON.
     try:
-        return TypeAdapter(kind).validate_json(text)
+        return TypeAdapter(kind).validate_json(json.dumps(table))
     except ValidationError as error:
         raise ConfigError(explain(kind, table, error.errors(), where)) from error
