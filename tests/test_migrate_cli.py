@@ -58,6 +58,15 @@ def test_check_lists_files_write_changes_them_and_backup_keeps_the_old(project, 
     assert main(["migrate", ".", "--write", "--backup"]) == 0
     assert "3 of 4 files changed" in capsys.readouterr().err
     assert (project / "setup.py.orig").read_text() == PROGRAMS["setup"]
+    # An earlier backup stays, once for the same contents.
+    for text in ("setup", "scan_class", "setup"):
+        (project / "setup.py").write_text(PROGRAMS[text])
+        assert main(["migrate", "setup.py", "--write", "--backup"]) == 0
+    kept = {path.name: path.read_text() for path in project.glob("setup.py.orig*")}
+    assert kept == {
+        "setup.py.orig": PROGRAMS["setup"],
+        "setup.py.orig1": PROGRAMS["scan_class"],
+    }
     assert "nn.LSTMCell(self.hidden_size)" in (project / "setup.py").read_text()
     assert main(["migrate", ".", "--check"]) == 0
 
@@ -373,3 +382,19 @@ def test_user_code_is_never_run(tmp_path):
         text=True,
     )
     assert done.returncode == 0 and "run!" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "option, hint",
+    [
+        ("--inplace", "pass --write to change the files"),
+        ("-i", "pass --write to change the files"),
+        ("--in-place=yes", "pass --write to change the files"),
+        ("--dry-run", "without --write and --check, the command only prints a diff"),
+    ],
+)
+def test_options_of_other_tools_are_explained(option, hint, project, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["migrate", "setup.py", option])
+    assert stop.value.code == 2
+    assert f"unknown option {option}: {hint}\n" in capsys.readouterr().err

@@ -54,6 +54,11 @@ TEXTS = {
         "RC01: the carry is `encode('a very long name', of=x, and_...`: assign it "
         "to a variable first, and write `GRUCell(carry.shape[-1])`"
     ),
+    "nn.GRUCell.initialize_carry(key, (2,), n, f(\n    a,  # or b\n  dtype=d\n))": (
+        "RC02: `carry_init` is called with a key, a shape and a dtype: if `f( a, # or "
+        "b dtype=d )` takes all three, pass `carry_init=f( a, # or b dtype=d )` to the "
+        "cell"
+    ),
     "y = nn.GRUCell()(*args)": (
         "RC01: the carry is `*args`: assign it to a variable first, and write "
         "`GRUCell(carry.shape[-1])`"

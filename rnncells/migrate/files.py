@@ -1,6 +1,7 @@
 """Finds the files to rewrite, and writes them."""
 
 import contextlib
+import itertools
 import os
 import stat
 import subprocess
@@ -74,14 +75,28 @@ def write(path: Path, before: bytes, after: bytes, backup: bool) -> None:
       path: the file.
       before: its present contents.
       after: its new contents.
-      backup: whether `before` is kept as `FILE.orig`.
+      backup: whether `before` is kept as `FILE.orig`, or `FILE.orig1` and so on if
+        other contents are there.
     """
     path = path.resolve()
     if backup:
-        path.with_name(path.name + ".orig").write_bytes(before)
+        _back_up(path, before)
     with replacing(path) as beside:
         beside.write_bytes(after)
         beside.chmod(path.stat().st_mode)
+
+
+def _back_up(path: Path, data: bytes) -> None:
+    """Writes the contents of a file beside it, without replacing another backup."""
+    for number in itertools.count():
+        beside = path.with_name(f"{path.name}.orig{number or ''}")
+        try:
+            with beside.open("xb") as file:
+                file.write(data)
+            return
+        except FileExistsError:
+            if beside.is_file() and beside.read_bytes() == data:
+                return
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import argparse
 import os
 from pathlib import Path
+from typing import NoReturn
 
 from rnncells import __version__
 from rnncells.migrate.rules.finding import RULES
@@ -28,7 +29,26 @@ Rename the parameters in a checkpoint after cells moved to another module: to or
 compact method, setup, nn.scan, RNN, or a layer of rnncells.
 Without --write, print the new names.
 """
+WRITE = "pass --write to change the files"
+DIFF = "without --write and --check, the command only prints a diff"
+# Options of similar tools, and what to do here.
+OF_OTHERS = dict.fromkeys(
+    ("-i", "-w", "--inplace", "--in-place", "--in_place", "--fix", "--apply"), WRITE
+) | dict.fromkeys(("-n", "--dry-run", "--dry_run", "--diff", "--print"), DIFF)
 SAFETENSORS = ".safetensors"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that explains the options of other tools."""
+
+    def error(self, message: str) -> NoReturn:
+        # argparse has no other place for it: the message lists the options.
+        _, _, unknown = message.partition("unrecognized arguments: ")
+        for word in unknown.split():
+            name = OF_OTHERS.get(word.partition("=")[0])
+            if name is not None:
+                message = f"unknown option {word}: {name}"
+        super().error(message)
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -37,7 +57,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     Args:
       prog: the command as the usage line prints it.
     """
-    parser = argparse.ArgumentParser(prog=prog)
+    parser = Parser(prog=prog)
     version = f"rnncells {__version__}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -104,7 +124,9 @@ def _add_migrate(command: argparse.ArgumentParser) -> None:
         "them",
     )
     command.add_argument(
-        "--backup", action="store_true", help="keep the old file as FILE.orig"
+        "--backup",
+        action="store_true",
+        help="keep the old file as FILE.orig, or FILE.orig1 and so on if that exists",
     )
     command.add_argument(
         "--jobs",

@@ -41,3 +41,7 @@ class Finding:
     why: str = ""
     needs: tuple[tuple[str, ast.AST], ...] = ()
     of_class: str = ""
+
+    def __post_init__(self):
+        # It may quote code of several lines, and a comment has one.
+        object.__setattr__(self, "why", " ".join(self.why.split()))
