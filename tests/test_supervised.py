@@ -545,6 +545,8 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     "options, message",
     [
         ("char-lm --model.cell GRUcell", "unknown cell `GRUcell`; did you mean"),
+        ("char-lm --model.cell LSTM", "`LSTM`; did you mean `LSTMCell`[?]"),
+        ("char-lm --model.cell RNN", "`RNN`; did you mean `SimpleCell`[?]"),
         ("char-lm --model.cell ConvLSTMCell", "unknown cell `ConvLSTMCell`"),
         ("moving-digits --model.cell LSTMCell", "expected one of|did you mean `Conv"),
         ("moving-digits --model.dropout 0.5", "`model.dropout` must be 0.0 for films"),

@@ -12,16 +12,41 @@ from typing import Annotated, Any, Literal, Union
 INSTALL = "in a clone, pip install -e '.[experiments]'"
 
 
+# Usual names of fields and cells in other programs, with those here.
+USUAL = {
+    **dict.fromkeys(
+        ("hidden", "hidden-size", "hidden-units", "units", "num-units", "width", "dim"),
+        ("features", "blocks"),
+    ),
+    **dict.fromkeys(("num-layers", "n-layers", "depth"), ("layers",)),
+    **dict.fromkeys(("lr", "learning-rate"), ("rate",)),
+    **dict.fromkeys(("batch-size", "bs"), ("batch",)),
+    **dict.fromkeys(
+        ("steps", "num-steps", "iterations", "epochs", "num-epochs"),
+        ("updates", "max-sequences"),
+    ),
+    **dict.fromkeys(("grad-clip", "clip-norm", "max-norm"), ("clip",)),
+    **dict.fromkeys(("output", "output-dir", "out-dir", "folder"), ("out",)),
+    **dict.fromkeys(("random-seed", "rng"), ("seed",)),
+    **dict.fromkeys(("rnn", "rnncell", "elman", "vanilla"), ("simplecell",)),
+    "dropout-rate": ("dropout",),
+    "kernel-size": ("kernel",),
+}
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """Returns the end of an error message, which suggests known names.
 
-    These are the names that contain the most words of `name`, or words that start with
-    them, ignoring case; else the name with the nearest spelling; else all names.
+    These are the names that stand for `name` in other programs; else the names that
+    contain the most words of `name`, or words that start with them, ignoring case; else
+    the name with the nearest spelling; else all names.
 
     >>> nearest("task 6A", ["reber-1-1", "temporal-order-6a", "temporal-order-6b"])
     '; did you mean `temporal-order-6a`?'
     >>> nearest("rat", ["--seed", "--learning.rate", "--baseline.rate"])
     '; did you mean `--learning.rate` or `--baseline.rate`?'
+    >>> nearest("--model.hidden", ["--model.features", "--task.hide"])
+    '; did you mean `--model.features`?'
     """
     if not known:
         return "."
@@ -29,11 +54,27 @@ def nearest(name: str, known: Collection[str]) -> str:
     patterns = [re.compile(f"(?<![a-z0-9]){word}", re.IGNORECASE) for word in words]
     counts = {x: sum(bool(p.search(x)) for p in patterns) for x in known}
     most = max(counts.values())
-    found = [x for x, count in counts.items() if count == most > 0]
+    found = _usual(name, known)
+    found = found or [x for x, count in counts.items() if count == most > 0]
     found = found or difflib.get_close_matches(name, known, n=1)
     if not found:
         return f"; expected one of {_listed(known, ', ')}."
     return f"; did you mean {_listed(found, ' or ')}?"
+
+
+def _usual(name: str, known: Collection[str]) -> list[str]:
+    """Returns the known names for what other programs call `name`."""
+    section, last = _parts(name)
+    here = *USUAL.get(last, ()), f"{last}cell"
+    found = {x: _parts(x) for x in known if _parts(x)[1] in here}
+    of_section = [x for x, parts in found.items() if parts[0] == section]
+    return of_section or list(found)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Returns the section and the name of an option or a key, in one spelling."""
+    section, _, last = name.lstrip("-").lower().replace("_", "-").rpartition(".")
+    return section, last
 
 
 def _listed(names: Collection[str], last: str) -> str:
