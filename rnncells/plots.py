@@ -1,7 +1,8 @@
 """Pictures of what `rnncells.diagnostics` returns, with matplotlib.
 
 Every function takes `ax`, the axes to draw on (default: those of a new figure of
-pyplot), and returns them. Arrays can come from JAX or NumPy.
+pyplot), and returns them. Arrays can come from JAX or NumPy, and must have at least one
+value. Labels and symbols are drawn as they are: `$` does not start a formula in them.
 
   gradients_over_lag    vanishing gradients of several cells in one picture
   gate_over_text        a gate over a sequence, with the text under it
@@ -9,7 +10,7 @@ pyplot), and returns them. Arrays can come from JAX or NumPy.
   saturation            how often the units of gates are near their bounds
   drift                 mean and standard deviation of states over time
 
-They need matplotlib: `pip install 'rnncells[plots]'`.
+They need matplotlib: in a clone, `pip install '.[plots]'`.
 """
 
 import itertools
@@ -47,13 +48,14 @@ def gradients_over_lag(
       quantity: label of the vertical axis.
 
     Raises:
-      ValueError: there are no norms.
+      ValueError: there are no norms, or an array has no values.
       ModuleNotFoundError: matplotlib is not installed.
     """
     if not norms:
         raise ValueError("`norms` must have at least one array, got none.")
+    given = {label: _filled(f"norms[{label!r}]", x) for label, x in norms.items()}
     ax = _axes(ax)
-    for (label, values), look in zip(norms.items(), _looks(), strict=False):
+    for (label, values), look in zip(given.items(), _looks(), strict=False):
         mean = _mean_of_rows(values)
         mean = np.where(mean > 0, mean, np.nan)
         ax.plot(np.arange(len(mean)), mean, label=label, **look)
@@ -91,7 +93,8 @@ def gate_over_text(
         with the largest magnitude m if values are outside of [0, 1].
 
     Raises:
-      ValueError: `gate` does not have two axes, or `text` has another length.
+      ValueError: `gate` does not have two axes or has no values, or `text` has another
+        length.
       ModuleNotFoundError: matplotlib is not installed.
     """
     gate = np.asarray(gate, np.float64)
@@ -99,12 +102,13 @@ def gate_over_text(
         raise ValueError(
             f"`gate` must be (time, units), got the shape {gate.shape}. Pass one row."
         )
+    _filled("gate", gate)
     if text is not None and len(text) != len(gate):
         raise ValueError(
             f"`text` must have one symbol for each of {len(gate)} steps, got "
             f"{len(text)}."
         )
-    is_gate = gate.size == 0 or (gate.min() >= 0 and gate.max() <= 1)
+    is_gate = gate.min() >= 0 and gate.max() <= 1
     if limits is None:
         largest = 1.0 if is_gate else np.abs(gate).max()
         limits = (0.0, 1.0) if is_gate else (-largest, largest)
@@ -121,7 +125,8 @@ def gate_over_text(
     ax.figure.colorbar(image, ax=ax, label=name, pad=0.01)
     if text is not None:
         shown = [{" ": "␣", "\n": "⏎", "\t": "⇥"}.get(x, str(x)) for x in text]
-        ax.set_xticks(range(len(shown)), shown, fontfamily="monospace")
+        looks = {"fontfamily": "monospace", "parse_math": False}
+        ax.set_xticks(range(len(shown)), shown, **looks)
         ax.tick_params(axis="x", length=0)
     ax.set_xlabel("step" if text is None else "input symbol")
     ax.set_ylabel("unit")
@@ -146,10 +151,11 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
       label: of these eigenvalues, for the legend.
 
     Raises:
+      ValueError: there are no eigenvalues.
       ModuleNotFoundError: matplotlib is not installed.
     """
+    values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)
-    values = np.asarray(eigenvalues).ravel()
     circle = "unit circle"
     if circle not in [line.get_label() for line in ax.get_lines()]:
         angles = np.linspace(0, 2 * np.pi, 181)
@@ -184,7 +190,7 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
       ax: the axes to draw on.
 
     Raises:
-      ValueError: there are no shares.
+      ValueError: there are no shares, or the two of a label have different shapes.
       ModuleNotFoundError: matplotlib is not installed.
 
     Reference: figure 3 of Karpathy, Johnson and Li, 2016,
@@ -192,11 +198,14 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
     """
     if not shares:
         raise ValueError("`shares` must have at least one pair, got none.")
+    given = {
+        label: _filled(f"shares[{label!r}]", *both) for label, both in shares.items()
+    }
     ax = _axes(ax)
     ax.plot([0, 1], [1, 0], color="gray", lw=0.8)
-    for number, (label, (left, right)) in enumerate(shares.items()):
+    for number, (label, both) in enumerate(given.items()):
         color = COLORS[number % len(COLORS)]
-        left, right = np.ravel(left), np.ravel(right)
+        left, right = map(np.ravel, both)
         ax.scatter(left, right, s=24, alpha=0.5, lw=0, color=color, label=label)
     ax.set_xlim(-0.03, 1.03)
     ax.set_ylim(-0.03, 1.03)
@@ -223,14 +232,17 @@ def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
       ax: the axes to draw on.
 
     Raises:
-      ValueError: there are no states.
+      ValueError: there are no states, or arrays have no or different numbers of steps.
       ModuleNotFoundError: matplotlib is not installed.
     """
     if not states:
         raise ValueError("`states` must have at least one entry, got none.")
+    given = {
+        label: _filled(f"states[{label!r}]", *values[:2])
+        for label, values in states.items()
+    }
     ax = _axes(ax)
-    for (label, (mean, std, _)), look in zip(states.items(), _looks(), strict=False):
-        mean, std = np.asarray(mean), np.asarray(std)
+    for (label, (mean, std)), look in zip(given.items(), _looks(), strict=False):
         steps = np.arange(len(mean))
         ax.plot(steps, mean, label=label, **look)
         ax.fill_between(steps, mean - std, mean + std, alpha=0.2, color=look["color"])
@@ -248,8 +260,8 @@ def _axes(ax: Any) -> Any:
         from matplotlib import pyplot
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "`rnncells.plots` needs matplotlib. Install it with "
-            "pip install 'rnncells[plots]'.",
+            "`rnncells.plots` needs matplotlib. In a clone of rnncells, install it "
+            "with pip install '.[plots]'.",
             name="matplotlib",
         ) from error
     return pyplot.subplots(layout="constrained")[1]
@@ -263,9 +275,29 @@ def _looks() -> Any:
 
 def _legend(ax: Any, entries: int) -> None:
     if entries > INSIDE:
-        ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize="small")
+        beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+        legend = ax.legend(**beside, fontsize="small")
     else:
-        ax.legend(fontsize="small")
+        legend = ax.legend(fontsize="small")
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _filled(name: str, *arrays: Any) -> np.ndarray:
+    """Returns arrays of equal shapes as one; several are stacked.
+
+    Raises:
+      ValueError: they have no values, no axis, or different shapes.
+    """
+    found = [np.asarray(array) for array in arrays]
+    several = len(found) > 1
+    shapes = " and ".join(f"{x.shape}" for x in found)
+    if any(not x.ndim or not x.size or x.shape != found[0].shape for x in found):
+        raise ValueError(
+            f"`{name}` must be {'arrays of equal shapes' if several else 'an array'} "
+            f"with at least one value, got the shape{'s' * several} {shapes}."
+        )
+    return np.stack(found) if several else found[0]
 
 
 def _mean_of_rows(values: Any) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What the pictures of `rnncells.plots` show: data, labels and scales."""
 
 import builtins
+import io
 
 import numpy as np
 import pytest
@@ -108,11 +109,40 @@ def test_drift_has_a_band_of_one_standard_deviation(ax):
             lambda: plots.gate_over_text(np.ones((2, 3)), "abc"),
             "each of 2 steps, got 3",
         ),
+        (lambda: plots.gate_over_text(np.ones((0, 3))), r"`gate` .* value, .*\(0, 3\)"),
+        (lambda: plots.gate_over_text(np.ones((3, 0)), "abc"), r"`gate` .*\(3, 0\)"),
+        (
+            lambda: plots.gradients_over_lag({"a": np.ones(0)}),
+            r"`norms\['a'\]` must",
+        ),
+        (lambda: plots.gradients_over_lag({"a": 1.0}), r"got the shape \(\)"),
+        (
+            lambda: plots.spectrum(np.ones((4, 0))),
+            "`eigenvalues` must be an array",
+        ),
+        (
+            lambda: plots.saturation({"f": (np.ones(2), np.ones(3))}),
+            r"`shares\['f'\]` must be arrays of equal shapes .* \(2,\) and \(3,\)",
+        ),
+        (lambda: plots.drift({"c": [np.ones(0)] * 3}), r"`states\['c'\]` must be"),
     ],
 )
 def test_misuse_is_an_error(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+@pytest.mark.parametrize("word", ["$x$", "$\\foo$", "a $", "$1 or $2"])
+def test_dollars_do_not_start_formulas(word, ax):
+    plots.gate_over_text(np.eye(2), [word, "$"], ax)
+    plots.spectrum(np.ones(2), ax, label=word)
+    plots.saturation({word: (np.ones(2), np.ones(2))}, ax.figure.add_subplot())
+    plots.drift({word: np.ones((3, 2))}, ax.figure.add_subplot())
+    norms = dict.fromkeys([word, *"abcdefgh"], np.ones(2))
+    plots.gradients_over_lag(norms, ax.figure.add_subplot())
+    ax.figure.savefig(io.BytesIO(), dpi=20)
+    assert ax.get_xticklabels()[0].get_text() == word
+    assert [entries(one)[0] for one in ax.figure.axes[2:]] == 3 * [word]
 
 
 def test_missing_matplotlib_is_named(monkeypatch):
@@ -123,5 +153,5 @@ def test_missing_matplotlib_is_named(monkeypatch):
 
     load = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", fail)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'rnncells\[plots\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\.\[plots\]'"):
         plots.spectrum(np.ones(1))
