@@ -29,7 +29,7 @@ from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer, learner_of
 from experiments.reports.learning_curve import draw_learning_curve
 from experiments.reports.runs import markdown_tables
-from experiments.reports.tables import changes, summary
+from experiments.reports.tables import changes, summary, title_of
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     baselines,
@@ -703,6 +703,17 @@ def test_summary_has_the_mean_of_all_that_reached_a_point():
     assert rows["sequences to success, mean, point 2"] == "10"
 
 
+def test_title_is_that_of_the_settings():
+    result = some_result(10) | {"name": "temporal-order-6a", "reading": "gru"}
+    assert title_of(result) == result["config"]["title"]
+    result["config"]["learning"]["rate"] = 0.4
+    assert title_of(result) == result["config"]["title"]
+    result["config"]["task"]["lengths"] = [7, 8]
+    title = "temporal-order-6a with task.lengths = [7, 8]"
+    assert title_of(result) == title
+    assert title_of(result | {"name": "mine"}) == result["config"]["title"]
+
+
 def test_report_names_the_options_that_were_changed(tmp_path):
     result = some_result(10, 20) | {"name": "temporal-order-6a"}
     assert changes(result) == []
@@ -747,7 +758,10 @@ def test_learning_curves_end_where_trials_succeed(tmp_path):
     metrics.write_text("\n".join(map(json.dumps, lines)))
     axes = Figure().add_subplot()
 
-    draw_learning_curve(axes, metrics, some_result(700, 0))
+    result = some_result(700, 0) | {"name": "6a"}
+    result["config"]["title"] = "$\\no formula$"
+    draw_learning_curve(axes, metrics, result)
+    axes.figure.savefig(tmp_path / "curve.png", dpi=20)
 
     first, dot, second, paper, ours = axes.get_lines()
     assert list(first.get_xdata()) == [500, 1000]
@@ -755,6 +769,7 @@ def test_learning_curves_end_where_trials_succeed(tmp_path):
     assert list(second.get_xdata()) == [500, 1000, 1500]
     assert paper.get_xdata()[0] == 31_390 and ours.get_xdata()[0] == 700
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "mean absolute error"
+    assert axes.get_title() == "$\\no formula$: 2 trials"
 
 
 @pytest.mark.exhaustive

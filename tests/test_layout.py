@@ -290,7 +290,7 @@ ALLOWED = {
     "experiments/reports/film.py": ["PIL", "experiments.folder", "matplotlib"]
     + ["numpy"],
     "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
-    + ["numpy"],
+    + ["experiments.reports.tables", "numpy"],
     "experiments/reports/svg.py": ["matplotlib"],
     "experiments/reports/pages.py": [],
     "experiments/reports/tables.py": ["experiments.settings", "rich"],

@@ -61,7 +61,7 @@ def draw_curves(found: dict[str, dict[str, Any]]) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("updates")
     axes.set_ylabel("loss on the validation split: mean, range over networks")
-    axes.set_title(next(iter(found.values()))["config"]["title"])
+    axes.set_title(next(iter(found.values()))["config"]["title"], parse_math=False)
     axes.legend()
     return figure
 

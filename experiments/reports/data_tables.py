@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from experiments.reports.tables import changes, commits, markdown
+from experiments.reports.tables import changes, commits, markdown, title_of
 
 HEAD = (
     *("config", "reading", "figure", "published", "ours: mean (range)", "networks"),
@@ -123,9 +123,10 @@ def print_data_table(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=result["config"]["title"])
+    table = Table(title=title_of(result))
     table.add_column("")
     table.add_column("value", overflow="fold")
     for row in rows(result):
         table.add_row(*row)
-    Console().print(table)
+    # Names of files can look like markup.
+    Console(markup=False, emoji=False).print(table)

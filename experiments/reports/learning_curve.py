@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.folder import read_metrics
+from experiments.reports.tables import title_of
 
 
 def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:
@@ -49,5 +50,6 @@ def draw_learning_curve(axes: Any, metrics: Path, result: dict[str, Any]) -> Non
     axes.set_xscale("log")
     axes.set_xlabel("training sequences")
     axes.set_ylabel("mean absolute error")
-    axes.set_title(f"{config['title']}: {len(result['trials'])} trials")
+    title = f"{title_of(result)}: {len(result['trials'])} trials"
+    axes.set_title(title, parse_math=False)
     axes.legend()

@@ -88,13 +88,14 @@ def print_table(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     paper = result["config"]["paper"]
-    table = Table(title=f"{result['config']['title']}: table {paper['table']}")
+    table = Table(title=f"{title_of(result)}: table {paper['table']}")
     table.add_column("")
     table.add_column("paper", justify="right")
     table.add_column("ours", overflow="fold")
     for row in summary(result):
         table.add_row(*row)
-    Console().print(table)
+    # Names of files can look like markup.
+    Console(markup=False, emoji=False).print(table)
 
 
 def paper_table(results: list[dict[str, Any]]) -> str:
@@ -156,6 +157,15 @@ def changes(result: dict[str, Any]) -> list[str]:
         for name in names
         if after[name] != before.get(name)
     ]
+
+
+def title_of(result: dict[str, Any]) -> str:
+    """Returns the title of a run's config, or its changes if they make it wrong."""
+    as_written = result | {"reading": None}
+    changed = [x for x in changes(as_written) if x.startswith(("task.", "model."))]
+    if changed:
+        return f"{result['name']} with {', '.join(changed)}"
+    return result["config"]["title"]
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
