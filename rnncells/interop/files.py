@@ -157,7 +157,7 @@ def _safetensors() -> ModuleType:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "`rnncells.interop.files` needs safetensors: pip install "
-            "'rnncells[interop]'."
+            "`rnncells.interop.files` needs safetensors: in a clone of rnncells, pip "
+            "install '.[interop]'."
         ) from error
     return safetensors

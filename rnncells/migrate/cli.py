@@ -62,8 +62,8 @@ def _migrate_params(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise ValueError(
             f"`rnncells migrate-params` needs JAX and Flax: {error}. Install rnncells "
-            "with its dependencies (`pip install rnncells`). Only `rnncells migrate` "
-            "runs without them."
+            "with its dependencies (in a clone, `pip install .`). Only `rnncells "
+            "migrate` runs without them."
         ) from error
     return params.run(options)
 
