@@ -128,8 +128,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         masked steps the cell sees the last valid carry; NaN and infinite inputs are
         replaced by 0. `'zero'`: zeros. `'hold'`: the last valid output, or zeros before
         the first one. With `'zero'` and `'hold'` the cell sees zero inputs there.
-        (Exception: with `'run'`, an unbounded state can overflow in long padding, and
-        0 * inf makes the gradients NaN. With `'zero'` and `'hold'` it cannot.)
+        (Exception: with `'run'`, huge inputs or an unbounded state can overflow in
+        padding, and 0 * inf makes the gradients NaN. With `'zero'` and `'hold'` they
+        cannot.)
         Default: `'run'`.
       memory: residuals that the fast loop keeps for the gradient. All choices give the
         same gradient to rounding. `'full'`: all residuals; the fastest. `'recompute'`:
