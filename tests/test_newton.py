@@ -270,6 +270,17 @@ def test_certified_carries_are_those_of_the_loop_where_differences_grow(
     assert (certificate.error[certificate.converged] <= 2e-4).all()
 
 
+def test_rounding_that_grows_is_an_error(rng):
+    """Jacobi's method is exact after as many iterations as steps, as another loop is."""
+    cell = rnncells.SimpleCell(4, activation_fn=jnp.sin)
+    newton = Newton("diagonal", iterations=40)
+    rnn = rnncells.RNN(cell, implementation=newton, return_certificate=True)
+    x = jnp.asarray(rng.standard_normal((2, 30, 4)), jnp.float32)
+    params = random_params(rng, rnncells.RNN(cell), x, scale=9.0)
+    _, certificate = jax.jit(rnn.apply)(params, x)
+    assert (certificate.residual == 0).all() and not certificate.converged.any()
+
+
 @pytest.mark.parametrize("batch, steps", [(0, 5), (2, 0)])
 def test_nothing_to_solve_for_has_converged(batch, steps):
     rnn = rnncells.RNN(

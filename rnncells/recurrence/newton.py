@@ -14,7 +14,8 @@ Gonzalez et al., 2024). The solution is the same for any A. After i iterations t
 i steps are exact, but for rounding, which large products of A amplify.
 
 With the whole Jacobian, d is the error of the guess to first order. A small residual r
-bounds no error: where small differences grow, so does what r leaves out.
+bounds no error: where small differences grow, so does what r leaves out, and so does
+the rounding of the steps.
 
 The derivatives of the solution are those of the recurrence: tangents and cotangents
 follow a linear recurrence with the whole Jacobians, which is a scan, too.
@@ -91,8 +92,8 @@ class Certificate(NamedTuple):
     Attributes:
       error: an estimate of the largest difference from the carries of the loop over
         time, `(*batch,)`, relative to the largest size of the same array of the carry
-        in the row. It is the next correction by the whole Jacobian, so it is exact to
-        first order.
+        in the row: the larger one of the next correction by the whole Jacobian, which
+        is the error to first order, and of what the steps' rounding grows to.
       residual: the largest difference of s_t and f(s_{t-1}, x_t) in each row, relative
         to the sizes of what f adds up, |f| + |A| |s_{t-1}|, `(*batch,)`.
       iterations: number of iterations.
@@ -341,15 +342,16 @@ def _corrected(problem, blocks, kept, operands, others, guess):
     A = kept * _jacobians(problem, blocks, operands, others, before)
     found = _after(problem, operands, others, before)
     r = found - guess
-    d = recurrence(blocks, A, r)
     terms = jnp.abs(found) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
+    # Rounding of the steps grows as the residual does. The signs are arbitrary.
+    signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
+    rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
+    solve = jax.vmap(partial(recurrence, blocks, A))
+    d, rounding = solve(jnp.stack([r, rounding]))
     ends = np.cumsum(problem.sizes)[:-1]
-    error = [
-        _relative(change.max((0, 2), initial=0), size.max((0, 2), initial=0))
-        for change, size in zip(
-            *(jnp.split(jnp.abs(x), ends, -1) for x in (d, guess)), strict=True
-        )
-    ]
+    parts = (jnp.split(x, ends, -1) for x in (d, rounding, guess))
+    sizes = (jnp.abs(jnp.stack(part)).max((1, 3), initial=0) for part in zip(*parts))
+    error = [_relative(jnp.maximum(d, rounding), s) for d, rounding, s in sizes]
     residual = _relative(jnp.abs(r), terms).max((0, 2))
     return guess + d, jnp.stack(error).max(0), residual
 
