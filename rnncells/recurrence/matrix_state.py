@@ -131,9 +131,9 @@ class Chunk:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
             self._mask = self._mask & same
         self._is_finite = jnp.ones(log_alpha.shape, bool)
-        k, v = self._finite_or(0, k, v)
+        k, v = self._finite(k, v)
         # -inf is the logarithm of 0, so that only +inf and NaN are not finite.
-        gates = self._finite_or(0, log_alpha, beta, log_i, is_finite=_is_below_infinity)
+        gates = self._finite(log_alpha, beta, log_i, is_finite=_is_below_infinity)
         log_alpha, beta, log_i = gates
         if log_i is not None:
             log_i = jnp.where(self._is_finite, log_i, -jnp.inf)
@@ -144,23 +144,21 @@ class Chunk:
         self._log_alpha, self._log_i, self.k = log_alpha, log_i, k
         self.u = v if beta is None else self._changes(v, beta)
 
-    def _finite_or(self, value, *arrays, is_finite=jnp.isfinite):
-        """Returns arrays with `value` at steps that are not finite in one of them.
+    def _finite(self, *arrays, is_finite=jnp.isfinite):
+        """Returns arrays with 0 at steps that are not finite in one of them.
 
         What is not finite would reach the steps before it, multiplied by 0. The steps
         after it are marked instead, see `_marked`.
         """
         for x in arrays:
             if x is not None:
-                found = is_finite(x)
-                self._is_finite &= (
-                    found if x.ndim == self._is_finite.ndim else found.all(-1)
-                )
+                features = range(self._is_finite.ndim, x.ndim)
+                self._is_finite &= is_finite(x).all(tuple(features))
 
-        def finite(x):
-            return jnp.where(masks.expand_right(self._is_finite, x.ndim), x, value)
+        def replaced(x):
+            return jnp.where(masks.expand_right(self._is_finite, x.ndim), x, 0)
 
-        return [None if x is None else finite(x) for x in arrays]
+        return [None if x is None else replaced(x) for x in arrays]
 
     @cached_property
     def _spoiled(self) -> jax.Array:
@@ -227,9 +225,9 @@ class Chunk:
         L = beta[..., None] * jnp.tril(W * self._products(self.k), -1)
         right = v - (beta * w)[..., None] * self._read_before(self.k)
         L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
-        L, right = self._finite_or(0, L, right)
+        L, right = self._finite(L, right)
         u = solve_triangular(L, right, lower=True, unit_diagonal=True)
-        return self._finite_or(0, u)[0]
+        return self._finite(u)[0]
 
     def _products(self, q):
         """Returns q_t·k_j for j <= t in one sequence, and 0 elsewhere."""

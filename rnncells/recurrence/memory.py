@@ -241,12 +241,7 @@ def plan(
     return Plan(cut(steps, at_once), policy, for_inference)
 
 
-def _pays(
-    steps: int,
-    at_once: int,
-    z: StructTree,
-    operands: Operands,
-) -> bool:
+def _pays(steps: int, at_once: int, z: StructTree, operands: Operands) -> bool:
     """Says whether chunks keep less than they add, by estimates.
 
     They keep less of the projected inputs and of their cotangents. They add the carries
