@@ -142,6 +142,11 @@ class Problem:
     blocks: Blocks
 
     @property
+    def is_certified(self) -> bool:
+        """Whether iterations read the whole Jacobian, which estimates the error."""
+        return self.blocks is self.whole and not self.newton.damping
+
+    @property
     def tolerance(self) -> float:
         """The tolerance, also if the options leave it open."""
         eps = float(jnp.finfo(self.step.dtype).eps)
@@ -223,7 +228,7 @@ def carries(
     first = _with_first(operands.s, jnp.zeros_like(at(None)))
     guess = at(first)
     solved, iterations, error, residual = _iterations(problem, operands, others, guess)
-    if problem.blocks is not problem.whole or problem.newton.damping:
+    if not problem.is_certified:
         whole = problem.whole, 1
         _, error, residual = _corrected(problem, *whole, operands, others, solved)
     converged = _is_within(problem, error, residual)
@@ -328,6 +333,8 @@ def _iterations(problem, operands, others, guess):
 
     def goes_on(state):
         _, i, error, residual = state
+        # Without the whole Jacobian, the sizes of the residual are unknown.
+        residual = residual if problem.is_certified else 0
         is_open = ~_is_within(problem, error, residual)
         return (i < problem.newton.iterations) & is_open.any()
 
