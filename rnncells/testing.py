@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.core import DenyList
 from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import initial_carry_of, split_shape
@@ -21,6 +22,7 @@ from rnncells.cells.checks import check_returned
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.checks import check_cell_instance
+from rnncells.layers.constants import changed
 from rnncells.layers.linear_loop import is_linear
 from rnncells.layers.loops import take_apart
 from rnncells.layers.rnn import RNN
@@ -104,9 +106,10 @@ def check_cell(
     right    the loop over time uses weight matrices only in its 2 products.
 
     Cells with the field `deterministic`, such as `ZoneoutCell`, are called with
-    deterministic=True. Other cells that draw random numbers, and cells that need
-    collections other than params, are not checked: the report has one finding of the
-    kind `'skipped'`.
+    deterministic=True. Other cells that draw random numbers, and cells that change
+    collections at a step, such as statistics, are not checked: the report has one
+    finding of the kind `'skipped'`. Collections that a cell only reads are constants,
+    with the values of its `init`.
 
     Args:
       cell: instance of a cell: a `flax.linen` module.
@@ -207,14 +210,44 @@ class _Setting:
         self.deterministic = True if hasattr(type(cell), "deterministic") else None
         self.option: dict[str, Any] = deterministic_option(cell, self.deterministic)
         option: dict[str, Any] = self.option
-        init = partial(cell.init, **option)
-        variables = jax.eval_shape(init, key, self.carry, first)
-        # A step does not need the collections of `sow` and `perturb`.
-        self.other_collections = sorted(variables.keys() - {"params"})
-        self.variables = _like(rng, {"params": variables.get("params", {})})
+        init: Any = partial(cell.init, **option)
+        shapes = jax.eval_shape(init, key, self.carry, first)
+        self.variables = _like(rng, {"params": shapes.get("params", {})})
+        if others := sorted(shapes.keys() - {"params"}):
+            # Random numbers may be no valid constants, such as time constants.
+            created = init(key, self.carry, first)
+            self.variables |= {name: created[name] for name in others}
+        for name in others:
+            self._leave_out(name)
+        self.in_layer = {c: {"cell": tree} for c, tree in self.variables.items()}
+
+    def _leave_out(self, collection: str) -> None:
+        """Leaves out a collection if a step runs without, as those of `sow`."""
+        everything = self.variables
+        self.variables = {c: v for c, v in everything.items() if c != collection}
+        try:
+            jax.eval_shape(self.step, self.carry, self.inputs_at(0))
+        except Exception:  # without a collection, a step may raise any error
+            self.variables = everything
 
     def step(self, carry: Carry, inputs: chex.ArrayTree) -> Any:
         return self.cell.apply(self.variables, carry, inputs, **self.option)
+
+    def changed_collections(self) -> list[str]:
+        """Returns the collections that a step changes."""
+
+        def changed_by_step(carry, inputs):
+            _, after = self.cell.apply(
+                self.variables,
+                carry,
+                inputs,
+                mutable=DenyList("params"),
+                **self.option,
+            )
+            return changed(self.variables, after)
+
+        found = jax.eval_shape(changed_by_step, self.carry, self.inputs_at(0))
+        return sorted(found.keys() & self.variables.keys())
 
     def inputs_at(self, time: int) -> chex.ArrayTree:
         return jax.tree.map(lambda leaf: leaf[time], self.inputs)
@@ -259,18 +292,13 @@ def _check_initial_carry(name: str, carry: Carry) -> None:
 
 def _result_of_step(at: _Setting) -> tuple[Carry, chex.ArrayTree]:
     """Returns the shapes of what a step returns."""
-    try:
-        returned = jax.eval_shape(at.step, at.carry, at.inputs_at(0))
-    except InvalidRngError:
-        raise
-    except Exception as error:  # without the other collections, any error
-        if not at.other_collections:
-            raise
+    if names := at.changed_collections():
         raise _LastFinding(
             "skipped",
-            f"the cell has the collections {at.other_collections}, which `check_cell` "
-            "does not support, so all checks were skipped.",
-        ) from error
+            f"a step changes the collections {names}, which `check_cell` does not "
+            "support, so all checks were skipped.",
+        )
+    returned = jax.eval_shape(at.step, at.carry, at.inputs_at(0))
     try:
         return check_returned("__call__", at.name, returned)
     except TypeError as error:
@@ -323,17 +351,19 @@ def _loops(at: _Setting) -> Iterator[Finding]:
             time_major=True,
             return_carry=True,
         )
-        params = {"params": {"cell": at.variables["params"]}}
 
-        def loss(params, carry):
+        def loss(variables, carry):
             outcome = rnn.apply(
-                params, at.inputs, initial_carry=carry, deterministic=at.deterministic
+                variables,
+                at.inputs,
+                initial_carry=carry,
+                deterministic=at.deterministic,
             )
             leaves = jax.tree.leaves(outcome)
             return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), outcome
 
         gradient = jax.value_and_grad(loss, (0, 1), has_aux=True, allow_int=True)
-        (_, outcome), gradients = jax.jit(gradient)(params, at.carry)
+        (_, outcome), gradients = jax.jit(gradient)(at.in_layer, at.carry)
         return outcome, jax.tree.map(
             lambda leaf: 0 if leaf.dtype == jax.dtypes.float0 else leaf, gradients
         )
@@ -367,10 +397,9 @@ def _weights(at: _Setting) -> Iterator[Finding]:
         text = "the carry is the last inputs, so RNN computes all steps at once."
         yield Finding("right", text)
         return
-    params = {"params": {"cell": at.variables["params"]}}
     args = (at.carry, None), (at.inputs,)
     step = partial(step_of, deterministic=at.deterministic)
-    pure, reason = RNN(at.cell).apply(params, *args, step=step, method=take_apart)
+    pure, reason = RNN(at.cell).apply(at.in_layer, *args, step=step, method=take_apart)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)

@@ -596,16 +596,6 @@ def test_profiler_is_restored_after_an_error():
     assert sys.getprofile() is None
 
 
-class BatchStats(LeakyCell):
-    """A cell with another collection than params."""
-
-    def setup(self):
-        self.count = self.variable("batch_stats", "count", lambda: jnp.zeros(()))
-
-    def __call__(self, carry, inputs):
-        return carry + self.count.value, carry
-
-
 @pytest.mark.parametrize(
     "function, message",
     [
@@ -616,16 +606,6 @@ class BatchStats(LeakyCell):
                 x,
             ),
             "`layer` must call an rnncells.RNN, got Dense",
-        ),
-        (
-            lambda x: diagnostics.record(
-                rnncells.RNN(
-                    BatchStats(2), variable_broadcast=["params", "batch_stats"]
-                ),
-                {"batch_stats": {"cell": {"count": 0.0}}},
-                x,
-            ),
-            "Recording an RNN needs the default `variable_axes`",
         ),
         (lambda x: diagnostics.singular_values(x), "`jacobians` must be"),
         (

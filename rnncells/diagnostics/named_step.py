@@ -54,6 +54,9 @@ class NamedStep:
       given: pytree of parameters, and all else that is the same at each step.
       inputs: pytree of what differs.
       carry: carry before the step.
+
+    Attributes:
+      result: shapes and dtypes of the result of the function.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class NamedStep:
     ):
         # A cached trace of a jitted function would run no Python code.
         with jax.disable_jit():
-            self._traced, self._result = traced(function, given, inputs, carry)
+            self._traced, self.result = traced(function, given, inputs, carry)
         equations = tuple(self._traced.jaxpr.eqns)
         names = ((name_of(e), e) for e in equations)
         marks = {name: e for name, e in names if name is not None}
@@ -106,7 +109,7 @@ class NamedStep:
             results = bind(equation, read(values, equation.invars))
             _assign(values, equation.outvars, results, added)
         result = jax.tree.unflatten(
-            jax.tree.structure(self._result), read(values, self._traced.results)
+            jax.tree.structure(self.result), read(values, self._traced.results)
         )
         named = {name: values[v] for name, v in self._named.items()}
         return result, StepValues(named, [values[v] for v in self._after])

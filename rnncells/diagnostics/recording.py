@@ -1,5 +1,6 @@
 """The values of all steps of all recurrent layers in a module, and their cotangents."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry
+from rnncells.cells.checks import is_of_nnx
 from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.layers.rnn import RNN
@@ -85,10 +87,13 @@ def record(
       calls have the paths `'encoder#1'`, `'encoder#2'`.
 
     Raises:
-      ValueError: no layer ran, or a layer cannot be recorded: its cell has other
-        collections than params, or its fields lift some.
+      TypeError: `layer` is no flax.linen module.
+      ValueError: no layer ran, or a layer cannot be recorded: its cell changes
+        collections at each step, or the layer runs inside of a lifted transformation,
+        such as `nn.vmap`, that does not lift `rnncells_records`.
     """
-    with _recording(jacobians):
+    _check_linen("record", "layer", layer)
+    with _recording(jacobians, is_tapped=False):
         _, written = layer.apply(
             variables,
             *args,
@@ -145,9 +150,10 @@ def cotangents(
       **kwargs: keyword arguments of the call.
 
     Raises:
-      ValueError: see `record`.
-      TypeError: the loss is no real scalar.
+      ValueError: see `record`; a lifted transformation must lift `rnncells_taps` too.
+      TypeError: the loss is no real scalar, or `layer` is no flax.linen module.
     """
+    _check_linen("cotangents", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     values = record(layer, variables, *args, **options)
     taps = {
@@ -157,7 +163,7 @@ def cotangents(
 
     def loss_of(taps):
         given = {**variables, _TAPS: _nested(taps)}
-        with _recording(False):
+        with _recording(False, is_tapped=True):
             outputs, _ = layer.apply(
                 given,
                 *args,
@@ -211,6 +217,7 @@ def step_values(
       rngs: random keys, as in `apply`.
       deterministic: see `RNN`.
     """
+    _check_linen("step_values", "cell", cell)
     method = marked(partial(step_of, deterministic=deterministic))
 
     def step(given, inputs, carry):
@@ -222,7 +229,25 @@ def step_values(
     return {name: v for name, v in found.values.items() if v is not None}
 
 
-def _recording(jacobians: bool) -> AbstractContextManager:
+def _check_linen(function: str, argument: str, module: Any) -> None:
+    """Raises TypeError unless an argument is an instance of a linen module."""
+    if isinstance(module, nn.Module):
+        return
+    got = f"{type(module).__name__}."
+    if isinstance(module, type):
+        got = f"the class {module.__name__}. Pass an instance."
+    if is_of_nnx(module):
+        got += (
+            " Of a module of rnncells.nnx, pass its linen module and its variables: "
+            f"{function}({argument}.linen, {argument}.variables, ...). In a model of "
+            "yours, do so for each recurrent layer, with the inputs of that layer."
+        )
+    raise TypeError(
+        f"`{argument}` of diagnostics.{function} must be a flax.linen module, got {got}"
+    )
+
+
+def _recording(jacobians: bool, is_tapped: bool) -> AbstractContextManager:
     """Makes every call of an RNN write what it computes to the collection _RECORDS."""
 
     def intercept(call, args, kwargs, context):
@@ -230,9 +255,26 @@ def _recording(jacobians: bool) -> AbstractContextManager:
         is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
         if not is_call or "_loop" in vars(rnn):
             return call(*args, **kwargs)
+        _check_lifted(rnn, is_tapped)
         return _run(rnn, args, kwargs, jacobians)
 
     return nn.intercept_methods(intercept)
+
+
+def _check_lifted(rnn: RNN, is_tapped: bool) -> None:
+    """Raises ValueError if a lifted transformation hides the collections of records."""
+    assert rnn.scope is not None
+    missing = [] if rnn.is_mutable_collection(_RECORDS) else [_RECORDS]
+    if is_tapped and not rnn.has_variable(_TAPS, _VARIABLE):
+        missing.append(_TAPS)
+    if missing:
+        path, axes = rnn.scope.path_text, ", ".join(f'"{name}": 0' for name in missing)
+        lifted = " and ".join(f"nn.{name}" for name in re.findall(r"(\w+)\(", path))
+        raise ValueError(
+            f"{type(rnn).__name__} {path!r} runs inside of {lifted}, which must pass "
+            f"on what is recorded. Pass variable_axes={{..., {axes}}} to {lifted}; "
+            "the arrays of the record then have its axis first."
+        )
 
 
 def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:

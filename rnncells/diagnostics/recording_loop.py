@@ -15,6 +15,7 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
 from rnncells.layers.loops import count_from, pure_function
+from rnncells.layers.unbinding import unbound
 from rnncells.recurrence import masks
 from rnncells.recurrence.pytrees import is_inexact, structs, upcast
 
@@ -135,12 +136,23 @@ class RecordingLoop:
             lambda given, now, carry: pure.function(given, carry, now),
             *(pure.given, structs(pure.now, drop_axis=0), carry),
         )
+        self._check_unchanged(named.result)
         treedef = jax.tree.structure(carry[0])
         one_step = partial(self._one_step, partial(named, pure.given))
         carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.now, self.taps))
         count_from(pure.counters, self.rnn.cell.scope.rng_counters)
         self.recorded = self._recorded(treedef, *found)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+
+    def _check_unchanged(self, result):
+        """Raises ValueError if the step changes collections of the cell."""
+        _, (_, changed) = result
+        if names := changed.keys() & unbound(self.rnn.cell).variables.keys():
+            raise ValueError(
+                "Recording an RNN needs a cell that only reads its collections; "
+                f"{type(self.rnn.cell).__name__} changes {sorted(names)} at each step. "
+                "Leave them out of `mutable`."
+            )
 
     def _one_step(self, named, carry, now):
         inputs, taps = now

@@ -38,7 +38,8 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     def loop(body, reset_carry, carry, xs):
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         (first, *_) = jax.tree.leaves(by_time)
-        if first.shape[0] == 0:
+        if not first.shape[0] * sum(map(jnp.size, jax.tree.leaves(carry))):
+            # There is no influence to carry.
             return plain(body, reset_carry, carry, xs)
         pure = pure_step(
             rnn, by_gradient(rnn), carry, by_time, body, reset_carry, marked(step)

@@ -8,7 +8,6 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.core import DenyList
 from flax.errors import FlaxError
 
 from rnncells.cells.base import RNNCellBase
@@ -16,12 +15,14 @@ from rnncells.cells.carry import cast_like
 from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.gradients import Bptt
+from rnncells.layers.constants import changed, writable
 from rnncells.layers.loops import fast_loop, why_not_pure
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import over_chunks
 from rnncells.recurrence.pytrees import inexact, structs
 from rnncells.recurrence.schedule import Body, Now
+from rnncells.recurrence.vmap_limits import has_side_effects
 
 # States are passed from one chunk to the next: the cell's, and the one after the last
 # valid step (see `schedule.scan`).
@@ -96,14 +97,26 @@ def _why_not(
     steps = jax.tree.leaves(now)[0].shape[0]
     if not isinstance(steps, int):
         return f"needs a known number of steps; got {steps}."
-    mutable = DenyList("params") if rnn.cell.scope.root.mutable else ()
-    step = partial(cell.module.apply, cell.variables, mutable=mutable)
+
+    def step(carry, x):
+        options = {"mutable": writable(rnn.cell)}
+        _, written = cell.module.apply(cell.variables, carry, x, **options)
+        return changed(cell.variables, written)
+
     try:
-        _, written = jax.eval_shape(step, carry, structs(now.inputs, drop_axis=0))
+        x_t = structs(now.inputs, drop_axis=0)
+        jaxpr, written = jax.make_jaxpr(step, return_shape=True)(carry, x_t)
     except FlaxError as error:
-        return f"needs a cell that uses only its own params: {error}"
-    if jax.tree.leaves(written):
-        return f"needs a cell that writes to no collection; {name} writes to {written}."
+        return f"needs a cell that uses only its own variables: {error}"
+    if written:
+        return (
+            f"needs a cell that writes to no collection; {name} writes to {[*written]}."
+        )
+    if has_side_effects(jaxpr):
+        return (
+            f"needs a step without side effects; {name} has some, such as "
+            "`jax.debug.print`."
+        )
     return None
 
 

@@ -2,40 +2,58 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.core import DenyList
+from flax.core.scope import union_filters
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry
+from rnncells.layers.constants import (
+    InitialVariables,
+    carried,
+    change_error,
+    changed,
+    check_known,
+    differs_by_step,
+    initial_variables,
+    is_shared,
+    not_lifted,
+    put_missing,
+    writable,
+)
 from rnncells.layers.rng_streams import (
     RngStreams,
+    copied,
     count_draws,
     count_from,
+    is_key,
+    rewind,
     rng_streams_of,
 )
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types
-from rnncells.recurrence.pytrees import inexact, structs
+from rnncells.recurrence.pytrees import inexact, structs, zeros
 from rnncells.recurrence.step import Step
-from rnncells.recurrence.vmap_limits import why_not_vmapped
+from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
 
 FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
 # Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
 _STEPS_ON_GPU = 4
+# Of an error of `flax.linen.scan`, also for side effects such as `jax.debug.print`.
+_DEPENDS_ON_STEP = "data dependency on the scan body"
 _OTHERS_DRAW = (
     "needs modules that draw random numbers to belong to the cell; {} contains others. "
     "If nn.compact creates both, create them in `setup`."
 )
 _OTHERS = (
-    "needs a cell that uses only its own params; {} uses others. If it contains a cell "
-    "and nn.compact creates both, create them in `setup`."
+    "needs a cell that uses only its own variables; {} uses others. If it contains a "
+    "cell and nn.compact creates both, create them in `setup`."
 )
 
 
@@ -53,34 +71,165 @@ def single_step(cell: nn.Module, step: Callable) -> Callable:
 def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
-    def loop(body, reset_carry, carry, xs):
-        def one_step(cell, carry, x):
-            return body(partial(step, cell), reset_carry, carry, x)
-
-        scan = nn.scan(
-            one_step,
-            in_axes=axis,
-            out_axes=axis,
-            unroll=_unroll(rnn),
-            variable_axes=rnn.variable_axes,
-            variable_broadcast=rnn.variable_broadcast,
-            variable_carry=rnn.variable_carry,
-            split_rngs=rnn.rng_streams,
-        )
-        try:
-            return scan(rnn.cell, carry, xs)
-        except InvalidRngError as error:
-            missing = sorted(set(rnn.scope.rngs) - set(rnn.rng_streams))
-            if not missing:
-                raise
-            raise InvalidRngError(
-                f"{type(rnn.cell).__name__} draws random numbers, but RNN passes only "
-                f"the streams {sorted(rnn.rng_streams)} to it. Add the stream to "
-                f"`split_rngs` of RNN: {{'params': False, {missing[0]!r}: True}}. "
-                f"({error})"
-            ) from error
+    def loop(*operands):
+        cell = rnn.cell if rnn.is_initializing() else unbound(rnn.cell)
+        is_new = rnn.is_initializing() and not carried(rnn, cell.variables)
+        if is_new and rnn.variable_carry:
+            # flax.linen.scan takes carried variables from before the loop.
+            created = _created(rnn, axis, step, operands)
+            check_known(rnn, created.others)
+            put_missing(rnn.cell, carried(rnn, created.create()))
+        constants = not_lifted(rnn, cell.variables)
+        for name in carried(rnn, cell.variables):
+            # flax.linen.scan fails to carry what it must not change.
+            constants |= set() if rnn.is_mutable_collection(name) else {name}
+        shared = {c for c in cell.variables if is_shared(rnn, c)}
+        if constants | shared:
+            written = _as_function(rnn, axis, step, operands).changed
+            if shared & written and not rnn.is_initializing():
+                raise change_error(rnn, shared & written)
+            constants -= written
+        return _plain(rnn, axis, step, constants, operands)
 
     return loop
+
+
+def _plain(
+    rnn: nn.Module, axis: int, step: Callable, constants: set[str], operands: tuple
+) -> Any:
+    """Runs the plain loop; `constants` are collections that no option names."""
+    counters = rnn.cell.scope.root.rng_counters  # also of modules elsewhere
+    before = copied(counters)
+    try:
+        return _flax_scan(rnn, axis, step, constants, *operands)
+    except InvalidRngError:
+        raise
+    except (FlaxError, ValueError) as error:
+        if not (isinstance(error, FlaxError) or _DEPENDS_ON_STEP in str(error)):
+            raise
+        failure: Exception = error
+    rewind(counters, before)
+    written: set[str] = set()
+    if rnn.is_initializing():
+        created = _created(rnn, axis, step, operands)
+        new = not_lifted(rnn, created.constants) - constants
+        if new and not created.has_effects:
+            return _plain(rnn, axis, step, constants | new, operands)
+        if created.has_effects:
+            _create_variables(rnn, axis, step, created, operands)
+        written = created.others
+    found = _as_function(rnn, axis, step, operands)
+    written |= found.changed
+    if found.pure is not None and found.has_effects and not found.changed:
+        return _scan_function(rnn, axis, found.pure, operands[2])
+    if isinstance(failure, FlaxError):
+        written = {name for name in written if f'"{name}"' in str(failure)}
+    raise change_error(rnn, written) if written else failure
+
+
+def _created(
+    rnn: nn.Module, axis: int, step: Callable, operands: tuple
+) -> InitialVariables:
+    """Returns the variables that the cell creates; `operands` are those of the loop."""
+    (state, _), xs = operands[2:]
+    return initial_variables(rnn, step, state, structs(xs[0], drop_axis=axis))
+
+
+def _create_variables(
+    rnn: nn.Module, axis: int, step: Callable, created: InitialVariables, operands
+) -> None:
+    """Creates the variables of a cell with side effects."""
+    if not unbound(rnn.cell).has_others:
+        put_missing(rnn.cell, created.create())
+        return
+    # Initial values of modules elsewhere depend on their place, so they are called.
+    (state, _), xs = operands[2:]
+    step(rnn.cell, *zeros((structs(state), structs(xs[0], drop_axis=axis))))
+
+
+class _AsFunction(NamedTuple):
+    """The step of a layer's cell as a function, for the plain loop.
+
+    Attributes:
+      pure: the function, or None.
+      changed: the collections of the cell that a step changes.
+      has_effects: whether a step has side effects.
+    """
+
+    pure: "PureFunction | None"
+    changed: set[str]
+    has_effects: bool
+
+
+def _as_function(
+    rnn: nn.Module, axis: int, step: Callable, operands: tuple
+) -> _AsFunction:
+    """Returns what is known of a step; `operands` are those of the loop."""
+    body, reset_carry, carry, xs = operands
+    xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
+    try:
+        pure, _ = pure_function(rnn, carry, xs, body, reset_carry, step)
+        if pure is None:
+            return _AsFunction(None, set(), False)
+        args = pure.given, carry, structs(pure.now, drop_axis=0)
+        jaxpr, shapes = jax.make_jaxpr(pure.function, return_shape=True)(*args)
+    except FlaxError:
+        return _AsFunction(None, set(), False)
+    _, (_, written) = shapes
+    names = unbound(rnn.cell).variables.keys() & written.keys()
+    return _AsFunction(pure, names, has_side_effects(jaxpr))
+
+
+def _scan_function(rnn: nn.Module, axis: int, pure: "PureFunction", carry: tuple):
+    """Runs `jax.lax.scan` over the step as a function."""
+
+    def one_step(carry, now):
+        carry, (ys, _) = pure.function(pure.given, carry, now)
+        return carry, ys
+
+    count_from(pure.counters, rnn.cell.scope.rng_counters)
+    carry, ys = jax.lax.scan(one_step, carry, pure.now, unroll=_unroll(rnn))
+    return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+
+
+def _flax_scan(
+    rnn: nn.Module,
+    axis: int,
+    step: Callable,
+    constants: set[str],
+    body: Callable,
+    reset_carry: chex.ArrayTree,
+    carry: tuple,
+    xs: tuple,
+) -> Any:
+    """Runs `flax.linen.scan` over the step."""
+
+    def one_step(cell, carry, x):
+        return body(partial(step, cell), reset_carry, carry, x)
+
+    assert rnn.scope is not None
+    scan = nn.scan(
+        one_step,
+        in_axes=axis,
+        out_axes=axis,
+        unroll=_unroll(rnn),
+        variable_axes=rnn.variable_axes,
+        variable_broadcast=union_filters(rnn.variable_broadcast, constants),
+        variable_carry=rnn.variable_carry,
+        split_rngs=rnn.rng_streams,
+    )
+    try:
+        return scan(rnn.cell, carry, xs)
+    except InvalidRngError as error:
+        missing = sorted(set(rnn.scope.rngs) - set(rnn.rng_streams))
+        if not missing:
+            raise
+        raise InvalidRngError(
+            f"{type(rnn.cell).__name__} draws random numbers, but RNN passes only "
+            f"the streams {sorted(rnn.rng_streams)} to it. Add the stream to "
+            f"`split_rngs` of RNN: {{'params': False, {missing[0]!r}: True}}. "
+            f"({error})"
+        ) from error
 
 
 def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
@@ -163,20 +312,17 @@ def why_not_pure(
       carry: before the first step.
       inputs: of all steps.
     """
-    lifts = rnn.variable_broadcast, rnn.variable_carry
-    if lifts != ("params", False) or rnn.variable_axes:
+    name = type(rnn.cell).__name__
+    by_step = sorted(c for c in variables if differs_by_step(rnn, c))
+    if by_step:
         return (
-            "needs the default `variable_axes`, `variable_broadcast` and "
-            f"`variable_carry`; got {dict(rnn.variable_axes)}, {lifts[0]!r} and "
-            f"{lifts[1]!r}."
+            f"needs collections that are the same at each step; `variable_axes` of RNN "
+            f"has {by_step} of {name}."
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
         return f"needs the names of random streams; got {list(rnn.rng_streams)}."
-    if set(variables) - {"params"}:
-        return (
-            "needs a cell whose only collection is 'params'; "
-            f"{type(rnn.cell).__name__} has the collections {sorted(variables)}."
-        )
+    if any(is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
+        return f"needs variables that are numbers; {name} has random keys among them."
     if has_mesh_types((variables, carry, inputs)):
         return (
             "does not support arrays with mesh types, as in explicit sharding or "
@@ -189,8 +335,8 @@ class PureFunction(NamedTuple):
     """The step of a layer's cell as a pure function, and what it runs on.
 
     Attributes:
-      function: `(given, carry, now) -> (carry, (output, written))`; `written` are the
-        collections that the cell writes to.
+      function: `(given, carry, now) -> (carry, (output, changed))`; `changed` are the
+        collections that the cell changes.
       given: what is the same at each step: variables, keys, and the carry of resets.
       now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
@@ -317,9 +463,9 @@ def _pure_step(
 ) -> Callable:
     """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
 
-    The output is a pair: that of the body, and the collections that the cell writes to.
+    The output is a pair: that of the body, and the collections that the cell changes.
     """
-    mutable = DenyList("params") if rnn.cell.scope.root.mutable else ()
+    mutable = writable(rnn.cell)
 
     def call(cell, carry, inputs):
         count_from(counters, cell.scope.rng_counters)
@@ -332,7 +478,7 @@ def _pure_step(
         def apply(carry, inputs):
             results = cell.apply(variables, carry, inputs, method=call, **options)
             (carry, output), written = results
-            return carry, (output, written)
+            return carry, (output, changed(variables, written))
 
         carry, (history, (output, written)) = body(apply, reset_carry, carry, xs)
         return carry, ((history, output), written)

@@ -175,7 +175,7 @@ class Online:
             d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]
             _, vjp = jax.vjp(real_leaves, inexact(pure.given[0]))
             ((d_variables, _),) = vjp(d_shared)
-            grads = _in_layer(rnn, params, d_variables)
+            grads = _in_layer(rnn, params, _with_zeros(d_variables, pure.given[0][0]))
             return OnlineState(carry, influence), y, grads
 
         result: Any = self.rnn.apply(params, method=of)
@@ -226,6 +226,11 @@ def _as_cotangent(given: Any, output: chex.ArrayTree) -> chex.ArrayTree:
             "respect to the output, or a function from the output to it."
         )
     return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), given, output)
+
+
+def _with_zeros(gradient: Any, variables: Any) -> Any:
+    """Returns a gradient with zeros for variables that are no inexact numbers."""
+    return combine(gradient, jax.tree.map(jnp.zeros_like, variables))
 
 
 def _in_layer(rnn: RNN, params: Mapping[str, Any], of_cell: Any) -> Mapping[str, Any]:

@@ -90,6 +90,15 @@ def count_from(counters: dict, own: dict) -> None:
             own[key] = value
 
 
+def rewind(counters: dict, before: dict) -> None:
+    """Sets a scope's counters in place to those of `copied` before."""
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            rewind(value, before.get(key, {}))
+        else:
+            counters[key] = before.get(key, 0)
+
+
 def copied(counters: dict) -> dict:
     """Returns a deep copy of counters, including those of submodules."""
     return {
@@ -100,15 +109,16 @@ def copied(counters: dict) -> dict:
 
 def key_data(keys: chex.PRNGKey) -> jax.Array:
     """Returns the raw data of keys."""
-    return jax.random.key_data(keys) if _is_typed(keys) else keys
+    return jax.random.key_data(keys) if is_key(keys) else keys
 
 
 def key_like(raw: jax.Array, key: chex.PRNGKey) -> chex.PRNGKey:
     """Returns raw data as a key of the same form as another key."""
-    if not _is_typed(key):
+    if not is_key(key):
         return raw
     return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(key))
 
 
-def _is_typed(key: chex.PRNGKey) -> bool:
-    return jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+def is_key(array: Any) -> bool:
+    """Says whether an array has typed random keys."""
+    return jnp.issubdtype(jnp.result_type(array), jax.dtypes.prng_key)

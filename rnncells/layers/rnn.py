@@ -112,6 +112,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
         Default: `{}`.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
+        Collections that the cell only reads are shared without this option.
         Default: `'params'`.
       variable_carry: for `flax.linen.scan`: collections carried from step to step.
         Default: False.
@@ -148,13 +149,13 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       implementation: which loop runs; the results are the same to rounding. `'auto'`:
         for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, and for
         `CausalConvCell`, all steps at once, or some at once (see docs/parallel.md). For
-        other cells, the fast loop if
-        the cell depends only on its params, carry, inputs and random streams, its step
-        can be mapped over time by `jax.vmap`, and it multiplies something that depends
-        on the carry by weights (or `memory` or `projection` is set); otherwise the
-        plain loop, which calls the cell at every step. `'scan'`: always the plain loop,
-        which JAX differentiates. `'associative'`: for linear cells, an associative scan
-        also on CPU. `'newton'` or `Newton(...)`: for contractive cells, all carries by
+        other cells, the fast loop if the cell depends only on its variables, carry,
+        inputs and random streams, it changes none of its variables, its step can be
+        mapped over time by `jax.vmap`, and it multiplies something that depends on the
+        carry by weights (or `memory` or `projection` is set); otherwise the plain loop,
+        which calls the cell at every step. `'scan'`: always the plain loop, which JAX
+        differentiates. `'associative'`: for linear cells, an associative scan also on
+        CPU. `'newton'` or `Newton(...)`: for contractive cells, all carries by
         Newton's method, within its tolerance; where it does not converge, a loop.
         Default: `'auto'`.
       gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,

@@ -14,6 +14,12 @@ from rnncells.recurrence.jaxprs import INLINED, inner_jaxprs
 _CALLS = (*INLINED, "custom_jvp_call", "custom_vjp_call")
 
 
+def has_side_effects(jaxpr: Any) -> bool:
+    """Says whether a jaxpr has side effects, such as those of `jax.debug.print`."""
+    # JAX counts the use of a named axis, as in `jax.lax.psum`, as an effect.
+    return any(type(e).__name__ != "NamedAxisEffect" for e in jaxpr.effects)
+
+
 def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
     """Returns what `vmap` over some operands changes or refuses, None if nothing.
 

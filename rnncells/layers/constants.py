@@ -1,0 +1,165 @@
+"""The collections of a cell besides its params, in a loop over time.
+
+A collection that the cell only reads is the same at each step. A collection that it
+changes needs an option of the layer, which says how the steps share it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+from flax.core import DenyList
+from flax.core.scope import CollectionFilter, Scope, in_filter, subtract_filters
+
+from rnncells.layers.unbinding import unbound
+from rnncells.recurrence.jaxprs import evaluate, is_variable, needed, read, traced
+from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.vmap_limits import has_side_effects
+
+Variables = Mapping[str, Any]
+
+
+def is_shared(rnn: nn.Module, collection: str) -> bool:
+    """Says whether `variable_broadcast` names a collection besides the params."""
+    return collection != "params" and in_filter(rnn.variable_broadcast, collection)
+
+
+def differs_by_step(rnn: nn.Module, collection: str) -> bool:
+    """Says whether each step has its own values of a collection."""
+    filters = rnn.variable_broadcast, rnn.variable_carry
+    is_same = any(in_filter(f, collection) for f in filters)
+    return not is_same and any(in_filter(f, collection) for f in rnn.variable_axes)
+
+
+def carried(rnn: nn.Module, variables: Variables) -> dict[str, Any]:
+    """Returns the collections that a step continues with from the step before it."""
+    return {
+        name: tree
+        for name, tree in variables.items()
+        if not in_filter(rnn.variable_broadcast, name)
+        and in_filter(rnn.variable_carry, name)
+    }
+
+
+def not_lifted(rnn: nn.Module, collections: Iterable[str]) -> set[str]:
+    """Returns the collections for which no option of the layer says what they are."""
+    filters = rnn.variable_broadcast, rnn.variable_carry, *rnn.variable_axes
+    return {c for c in collections if not any(in_filter(f, c) for f in filters)}
+
+
+def writable(cell: nn.Module) -> CollectionFilter:
+    """Returns which collections a step of a bound cell may write to."""
+    assert cell.scope is not None
+    return subtract_filters(cell.scope.root.mutable, "params")
+
+
+def changed(before: Variables, after: Variables) -> dict[str, Any]:
+    """Returns the collections that have other arrays than before."""
+
+    def is_same(name):
+        old, new = (jax.tree.leaves(tree.get(name, {})) for tree in (before, after))
+        return len(old) == len(new) and all(
+            a is b for a, b in zip(old, new, strict=True)
+        )
+
+    return {name: tree for name, tree in after.items() if not is_same(name)}
+
+
+def change_error(rnn: nn.Module, collections: Iterable[str]) -> ValueError:
+    """Returns the error of a cell that writes to collections at each step."""
+    name, found = type(rnn.cell).__name__, sorted(collections)
+    return ValueError(
+        f"{name} writes to the collections {found} at each step, and RNN must know how "
+        f"the steps share them. Pass variable_carry={found[0]!r} to RNN if a step "
+        "continues with the values of the step before it, or variable_axes="
+        f"{{{found[0]!r}: axis}} if each step has its own values. "
+        "(`variable_broadcast` is for collections that the cell only reads; they need "
+        "no option.)"
+    )
+
+
+def check_known(rnn: nn.Module, created: Iterable[str]) -> None:
+    """Raises ValueError if `variable_carry` has collections without initial values.
+
+    Args:
+      rnn: the layer, bound.
+      created: the collections that a step creates from its inputs or its carry.
+    """
+    for collection in carried(rnn, dict.fromkeys(created)):
+        raise ValueError(
+            f"variable_carry={rnn.variable_carry!r} of RNN needs initial values that "
+            f"depend on no step, but {type(rnn.cell).__name__} makes those of the "
+            f"collection {collection!r} from its inputs or its carry. Initialize the "
+            "collection with constants, such as zeros."
+        )
+
+
+class InitialVariables(NamedTuple):
+    """The variables that a cell creates in its first step.
+
+    Attributes:
+      constants: the collections that depend on neither the carry nor the inputs.
+      others: names of the other collections.
+      has_effects: whether the step has side effects, such as `jax.debug.print`.
+      create: returns the values of `constants`, without a step.
+    """
+
+    constants: set[str]
+    others: set[str]
+    has_effects: bool
+    create: Callable[[], dict[str, Any]]
+
+
+def initial_variables(
+    rnn: nn.Module, step: Callable, carry: chex.ArrayTree, inputs: chex.ArrayTree
+) -> InitialVariables:
+    """Returns the variables that the cell of a layer creates in its first step.
+
+    Args:
+      rnn: the layer, bound.
+      step: `(cell, carry, inputs) -> (carry, output)`.
+      carry: carry of the cell before the step, or shapes and dtypes.
+      inputs: of the step, the same.
+    """
+
+    def init(_, operands):
+        scope = Scope(
+            {},
+            rngs=dict(rnn.cell.scope.rngs),
+            path=rnn.cell.scope.path,  # so that nn.tabulate shows each module once
+            mutable=DenyList("intermediates"),
+            flags={"initializing": True},
+        )
+        step(unbound(rnn.cell).module.clone(parent=scope, _deep_clone=True), *operands)
+        return scope.mutable_variables()
+
+    equations, shapes = traced(init, (), structs((carry, inputs)))
+    stages = equations.stages()
+    variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
+    others = {
+        name
+        for name, tree in variables.items()
+        if any(is_variable(v) and stages[v] for v in jax.tree.leaves(tree))
+    }
+    constants = {name: variables[name] for name in variables.keys() - others}
+
+    def create():
+        atoms, treedef = jax.tree.flatten(constants)
+        values = dict(equations.constants)
+        evaluate(needed(equations.equations, atoms), values)
+        return jax.tree.unflatten(treedef, read(values, atoms))
+
+    has_effects = has_side_effects(equations.jaxpr)
+    return InitialVariables(set(constants), others, has_effects, create)
+
+
+def put_missing(cell: nn.Module, variables: Variables) -> None:
+    """Writes variables that a bound cell does not have."""
+    assert cell.scope is not None
+    for collection, tree in variables.items():
+        own = cell.scope.variables().get(collection, {})
+        for name, value in tree.items():
+            if name not in own:
+                cell.scope.put_variable(collection, name, value)
