@@ -7,6 +7,7 @@ from flax.typing import Dtype, Initializer
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_count
 from rnncells.cells.gates import param
+from rnncells.recurrence.pytrees import expand_left
 
 
 class CausalConvCell(RNNCellBase):
@@ -85,5 +86,5 @@ class CausalConvCell(RNNCellBase):
         w, b, given = nn.dtypes.promote_dtype(
             self.kernel[:, 0], bias, x, dtype=self.dtype
         )
-        y = (w * given).sum(-2)
-        return x[..., 1:, :], y if b is None else y + b
+        y = (expand_left(w, given) * given).sum(-2)
+        return x[..., 1:, :], y if b is None else y + expand_left(b, y)

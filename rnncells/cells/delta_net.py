@@ -9,6 +9,7 @@ from rnncells import initializers
 from rnncells.cells.gates import param
 from rnncells.cells.matrix import MatrixRNNCellBase, by_head
 from rnncells.recurrence.matrix_state import OuterUpdate
+from rnncells.recurrence.pytrees import expand_left
 
 
 @initializers.in_float32
@@ -162,5 +163,7 @@ class GatedDeltaNetCell(DeltaNetCell):
     def update(self, projected):
         update = super().update(projected)
         alpha = projected[4]
-        log_alpha = -jnp.exp(self.a.astype(alpha.dtype)) * nn.softplus(alpha)
+        log_alpha = -expand_left(
+            jnp.exp(self.a.astype(alpha.dtype)), alpha
+        ) * nn.softplus(alpha)
         return update._replace(log_alpha=log_alpha)

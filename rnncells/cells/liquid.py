@@ -12,6 +12,7 @@ from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_choice, check_count
 from rnncells.cells.gates import param
+from rnncells.recurrence.pytrees import expand_left
 
 Mode = Literal["default", "pure", "no_gate"]
 
@@ -132,7 +133,7 @@ class CfCCell(RNNCellBase):
 
     def _pure(self, s, elapsed):
         g = self.affine(s, "g")
-        w_tau, A = (w.astype(g.dtype) for w in (self.w_tau, self.A))
+        w_tau, A = (expand_left(w.astype(g.dtype), g) for w in (self.w_tau, self.A))
         return A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
 
     def _gated(self, s, elapsed):
@@ -223,7 +224,7 @@ class LTCCell(RNNCellBase):
     def recur(self, carry, projected):
         v, (driven_x, conductance_x, delta) = carry, projected
         cm, gleak, vleak = (
-            w.astype(driven_x.dtype)
+            expand_left(w.astype(driven_x.dtype), v)
             for w in (
                 self.positive_fn(self.cm),
                 self.positive_fn(self.gleak),
@@ -244,7 +245,9 @@ class LTCCell(RNNCellBase):
         v, w, gamma, mu, E = nn.dtypes.promote_dtype(
             v, w, gamma, mu, E, dtype=self.dtype
         )
-        s = w * nn.sigmoid(gamma * (v[..., None] - mu))
+        v = v[..., None]
+        w, gamma, mu, E = (expand_left(x, v) for x in (w, gamma, mu, E))
+        s = w * nn.sigmoid(gamma * (v - mu))
         return (s * E).sum(-2), s.sum(-2)
 
 

@@ -9,6 +9,7 @@ from rnncells import initializers
 from rnncells.cells.checks import check_count
 from rnncells.cells.gates import param
 from rnncells.cells.linear import LinearRNNCellBase
+from rnncells.recurrence.pytrees import expand_left
 
 
 def _radius(key, shape, dtype, low, high):
@@ -106,7 +107,8 @@ class LRUCell(LinearRNNCellBase):
         return self.state_features or self.features
 
     def carry_shape(self, input_shape):
-        dtype = jnp.result_type(jnp.dtype(self.param_dtype), jnp.complex64)
+        with jax.numpy_dtype_promotion("standard"):
+            dtype = jnp.result_type(jnp.dtype(self.param_dtype), jnp.complex64)
         return jax.ShapeDtypeStruct((self._states,), dtype)
 
     def setup(self):
@@ -136,7 +138,7 @@ class LRUCell(LinearRNNCellBase):
         Bx, _ = projected
         nu, theta, gamma = (self._real(x) for x in (self.nu, self.theta, self.gamma))
         decay = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
-        return decay, jnp.exp(gamma) * Bx
+        return decay, expand_left(jnp.exp(gamma).astype(Bx.dtype), Bx) * Bx
 
     def output(self, carry, projected):
         s, (_, Dx) = carry, projected
@@ -247,7 +249,7 @@ class RGLRUCell(LinearRNNCellBase):
         # In half precision, most a_t would round to 1.
         ax, x = (y.astype(jnp.promote_types(y.dtype, jnp.float32)) for y in (ax, x))
         r, i = jnp.split(nn.sigmoid(ax), 2, axis=-1)
-        log_a = -self._c * nn.softplus(self.Lambda.astype(r.dtype)) * r
+        log_a = -self._c * expand_left(nn.softplus(self.Lambda.astype(r.dtype)), r) * r
         # 1 - a²; where r underflows to 0, the root has derivatives of 0.
         rest = -jnp.expm1(2 * log_a)
         root = jnp.where(rest > 0, jnp.sqrt(jnp.where(rest > 0, rest, 1)), 0)

@@ -73,7 +73,8 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
     # step before it that is an input.
     count, last_input = time, time - 1
     if xs.update is not None:
-        count = jnp.cumsum(xs.update, 0, dtype=jnp.int32) - xs.update
+        moves = xs.update.astype(jnp.int32)
+        count = jnp.cumsum(moves, 0) - moves
         last_input = jnp.roll(masks.last_valid(xs.update, 0), 1, 0).at[0].set(-1)
     start = jnp.broadcast_to(window, (steps, *window.shape))
     if xs.reset is not None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from rnncells.recurrence.fusion_barrier import barrier
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
-from rnncells.recurrence.pytrees import sum_dtype
+from rnncells.recurrence.pytrees import expand_left, sum_dtype
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
@@ -38,7 +38,7 @@ class Affine(ProductFunction):
     def cast_weights(self, lhs: Any, weights: KernelAndBias) -> KernelAndBias:
         """Returns kernel and bias in the dtype in which they meet `lhs`."""
         given = [array for array in (lhs, *weights) if array is not None]
-        dtype = self.dtype or jnp.result_type(*given, jnp.bool_)
+        dtype = self.dtype or jnp.result_type(*given)
         if not jnp.issubdtype(dtype, jnp.inexact):
             dtype = jnp.promote_types(jnp.float32, dtype)
         kernel, bias = weights
@@ -167,8 +167,7 @@ def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
 def _add_bias(result: jax.Array, bias: jax.Array | None) -> jax.Array:
     if bias is None:
         return result
-    leading = (1,) * (result.ndim - bias.ndim)
-    return result + bias.reshape(*leading, *bias.shape)
+    return result + expand_left(bias, result)
 
 
 def _is_better_first(kernel: jax.Array, lhs: jax.ShapeDtypeStruct) -> bool:

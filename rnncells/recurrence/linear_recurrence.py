@@ -62,7 +62,7 @@ def carries(
         if reset is not None:
             # What comes before a reset is not read, also where it is infinite.
             starts = masks.expand_right(reset, ndim)
-            b = jnp.where(starts, a * reset_carry + b, b)
+            b = jnp.where(starts, a * reset_carry[None] + b, b)
         b = jnp.broadcast_to(b, (b.shape[0], *carry.shape))
         first = a[0] * carry + b[0]
         if starts is not None:

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from rnncells.recurrence import masks
+from rnncells.recurrence.pytrees import expand_left
 
 
 class OuterUpdate(NamedTuple):
@@ -129,7 +130,7 @@ class Chunk:
         self._mask = jnp.tril(jnp.ones((steps, steps), bool))
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
-            self._mask = self._mask & same
+            self._mask = expand_left(self._mask, same) & same
         self._is_finite = jnp.ones(log_alpha.shape, bool)
         k, v = self._finite(k, v)
         # -inf is the logarithm of 0, so that only +inf and NaN are not finite.

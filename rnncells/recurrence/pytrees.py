@@ -53,6 +53,11 @@ def zeros(tree: Tree) -> chex.ArrayTree:
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
 
 
+def expand_left(array: jax.Array, like: jax.Array) -> jax.Array:
+    """Returns an array with axes of size 1 added on the left, as many as `like` has."""
+    return jax.lax.expand_dims(array, range(jnp.ndim(like) - jnp.ndim(array)))
+
+
 def sum_dtype(dtype: Any) -> Any:
     """Returns the dtype in which to add up: float32 for half precision."""
     is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
