@@ -188,7 +188,8 @@ def _scan_function(rnn: nn.Module, axis: int, pure: "PureFunction", carry: tuple
         return carry, ys
 
     count_from(pure.counters, rnn.cell.scope.rng_counters)
-    carry, ys = jax.lax.scan(one_step, carry, pure.now, unroll=_unroll(rnn))
+    unroll = _unroll(rnn, jax.tree.leaves(pure.now)[0].shape[0])
+    carry, ys = jax.lax.scan(one_step, carry, pure.now, unroll=unroll)
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
 
@@ -212,7 +213,7 @@ def _flax_scan(
         one_step,
         in_axes=axis,
         out_axes=axis,
-        unroll=_unroll(rnn),
+        unroll=_unroll(rnn, jax.tree.leaves(xs)[0].shape[axis]),
         variable_axes=rnn.variable_axes,
         variable_broadcast=union_filters(rnn.variable_broadcast, constants),
         variable_carry=rnn.variable_carry,
@@ -272,12 +273,14 @@ def run_fast(
     steps = jax.tree.leaves(pure.now)[0].shape[0]
     operands = memory.Operands(inexact(pure.given), carry, pure.now)
     plan = memory.plan(steps, z, rnn.memory, rnn.projection, operands)
-    recurrence = engine.Recurrence(step, plan, _unroll(rnn))
+    recurrence = engine.Recurrence(step, plan, _unroll(rnn, steps))
     return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
 
 
-def _unroll(rnn: nn.Module) -> int:
-    """Returns the number of steps in one iteration of the loop."""
+def _unroll(rnn: nn.Module, steps: Any) -> int:
+    """Returns the number of steps in one iteration of the loop, of `steps` in all."""
+    if not isinstance(steps, int):  # `jax.lax.scan` unrolls no symbolic length
+        return 1
     if rnn.unroll is not None:
         return rnn.unroll
     return _STEPS_ON_GPU if jax.default_backend() == "gpu" else 1
