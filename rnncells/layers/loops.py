@@ -37,7 +37,7 @@ from rnncells.layers.rng_streams import (
 )
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
-from rnncells.recurrence.mesh import has_mesh_types
+from rnncells.recurrence.mesh import has_mesh_types, varying_axes, varying_over
 from rnncells.recurrence.pytrees import inexact, structs, zeros
 from rnncells.recurrence.step import Step
 from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
@@ -205,10 +205,14 @@ def _flax_scan(
 ) -> Any:
     """Runs `flax.linen.scan` over the step."""
 
-    def one_step(cell, carry, x):
-        return body(partial(step, cell), reset_carry, carry, x)
-
     assert rnn.scope is not None
+    keys = rnn.cell.scope.rngs
+    axes = varying_axes((rnn.cell.variables, keys, reset_carry, carry, xs))
+
+    def one_step(cell, carry, x):
+        carry, ys = body(partial(step, cell), reset_carry, carry, x)
+        return varying_over(carry, axes), ys
+
     scan = nn.scan(
         one_step,
         in_axes=axis,
@@ -220,7 +224,7 @@ def _flax_scan(
         split_rngs=rnn.rng_streams,
     )
     try:
-        return scan(rnn.cell, carry, xs)
+        return scan(rnn.cell, varying_over(carry, axes), xs)
     except InvalidRngError as error:
         missing = sorted(set(rnn.scope.rngs) - set(rnn.rng_streams))
         if not missing:

@@ -54,6 +54,7 @@ from rnncells.recurrence.memory import (
     check_memory,
     check_projection,
 )
+from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
@@ -316,9 +317,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             resets=resets,
         )
         sizes = check_layout(inputs, self._feature_dims())
-        x_t = structs(inputs, drop_axis=axis)
         carry, reset_carry = self._carries(
-            x_t, initial_carry, init_key, resets, reset_carry
+            inputs, axis, initial_carry, init_key, resets, reset_carry
         )
         inputs, arranged = schedule.arrange(
             inputs,
@@ -398,7 +398,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         mask = check_steps("mask", mask, sizes[1:], "batch axes")
         resets = check_steps("resets", resets, sizes[1:], "batch axes")
         carry, reset_carry = self._carries(
-            structs(inputs), carry, init_key, resets, reset_carry
+            inputs, None, carry, init_key, resets, reset_carry
         )
         if resets is not None:
             # Also at masked rows, whose next step is the first of a new sequence.
@@ -532,7 +532,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         feedback = check_feedback(
             first, axis, steps, feed, feed_key, targets, teacher_forcing_rate
         )
-        carry, _ = self._carries(structs(first), initial_carry, init_key, None, None)
+        carry, _ = self._carries(first, None, initial_carry, init_key, None, None)
         carry, carries, results = decode(
             self,
             feedback,
@@ -660,13 +660,18 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def _carries(
         self,
-        sample: StructTree,
+        inputs: chex.ArrayTree,
+        axis: int | None,
         initial_carry: Carry | None,
         init_key: chex.PRNGKey | None,
         resets: jax.Array | None,
         reset_carry: Carry | None,
     ) -> tuple[Carry, Carry | None]:
-        """Returns the carry before the first step, and the one after a reset."""
+        """Returns the carry before the first step, and the one after a reset.
+
+        Both have the sharding of the batch axes of the inputs.
+        """
+        sample = structs(inputs, drop_axis=axis)
         check_not_states(type(self.cell).__name__, initial_carry)
         own_carry = None
         needs_reset_carry = resets is not None and reset_carry is None
@@ -681,7 +686,10 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             reset_carry = own_carry
         else:
             check_reset_carry(reset_carry, carry, resets is not None)
-        return carry, None if resets is None else cast_like(reset_carry, carry)
+        reset_carry = None if resets is None else cast_like(reset_carry, carry)
+        batch, _ = split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
+        first = jax.tree.leaves(inputs)[0]
+        return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
 
     @nn.nowrap
     def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:

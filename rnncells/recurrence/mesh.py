@@ -3,7 +3,8 @@
 from typing import Any
 
 import jax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 
 def has_mesh_types(tree: Any) -> bool:
@@ -16,6 +17,42 @@ def has_mesh_types(tree: Any) -> bool:
     meshes = [jax.sharding.get_abstract_mesh(), *(t.sharding.mesh for t in types)]
     is_explicit = any(AxisType.Explicit in mesh.axis_types for mesh in meshes)
     return is_explicit or any(t.manual_axis_type.varying for t in types)
+
+
+def varying_axes(tree: Any) -> frozenset[str]:
+    """Returns the mesh axes over which arrays vary, in `shard_map` with `check_vma`."""
+    types = [jax.typeof(leaf) for leaf in jax.tree.leaves(tree)]
+    return frozenset().union(*(t.manual_axis_type.varying for t in types))
+
+
+def varying_over(tree: Any, axes: frozenset[str]) -> Any:
+    """Returns a tree whose arrays vary over mesh axes, as a loop's carry must."""
+
+    def vary(leaf):
+        missing = axes - varying_axes(leaf)
+        return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
+
+    return jax.tree.map(vary, tree)
+
+
+def sharded_as_batch(tree: Any, inputs: Any, batch: int, axis: int | None) -> Any:
+    """Returns a tree with the explicit sharding of the batch axes of inputs.
+
+    Args:
+      tree: pytree of `(*batch, ...)`.
+      inputs: array with the batch axes first, apart from the time axis.
+      batch: number of batch axes.
+      axis: position of the time axis; None without.
+    """
+    sharding = jax.typeof(inputs).sharding
+    if AxisType.Explicit not in sharding.mesh.axis_types:
+        return tree
+    if not isinstance(inputs, jax.core.Tracer):
+        sharding = inputs.sharding  # its mesh has devices
+    spec = [*sharding.spec, *[None] * (inputs.ndim - len(sharding.spec))]
+    rows = P(*[name for k, name in enumerate(spec) if k != axis][:batch])
+    sharding = NamedSharding(sharding.mesh, rows)
+    return jax.tree.map(lambda leaf: jax.sharding.reshard(leaf, sharding), tree)
 
 
 def may_be_sharded() -> bool:
