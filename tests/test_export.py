@@ -29,6 +29,10 @@ LAYERS = {
     "StackedCell": rnncells.RNN(
         rnncells.StackedCell([rnncells.GRUCell(4), nn.Dense(2), nn.LSTMCell(5)])
     ),
+    "MinGRU": rnncells.RNN(rnncells.MinGRUCell(4), unroll=2),
+    "MLSTM": rnncells.RNN(rnncells.MLSTMCell(4, num_heads=2)),
+    "CausalConv": rnncells.RNN(rnncells.CausalConvCell(FEATURES_IN)),
+    "foreign": rnncells.RNN(nn.GRUCell(4), implementation="scan"),
 }
 
 
@@ -39,14 +43,21 @@ def through_bytes(function, *arguments, **options):
 
 
 @pytest.mark.parametrize(
-    "name",
+    "name, host",
     exhaustive_but(
-        [(name,) for name in LAYERS],
-        [("LSTM-bidirectional-projected",), ("Stack",), ("RNN",)],
+        [(name, host) for name in LAYERS for host in ("cpu", "gpu")],
+        [
+            ("LSTM-bidirectional-projected", "gpu"),
+            ("Stack", "cpu"),
+            ("RNN", "gpu"),
+            ("MinGRU", "cpu"),
+        ],
     ),
 )
-def test_export_sequences_with_symbolic_batch_and_time(name, rng):
+def test_export_sequences_with_symbolic_batch_and_time(name, host, rng, monkeypatch):
     layer = LAYERS[name]
+    # Some defaults depend on the backend, such as `unroll`.
+    monkeypatch.setattr(jax, "default_backend", lambda: host)
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))
     batch, time = export.symbolic_shape("batch, time")
     inputs = jax.ShapeDtypeStruct((batch, time, FEATURES_IN), jnp.float32)
@@ -91,6 +102,18 @@ def test_export_steps_with_symbolic_batch(name, rng):
             carry, y = loaded.call(params, carry, x[:, t])
             expected, expected_y = step(params, expected, x[:, t])
         assert_close((carry, y), (expected, expected_y))
+
+
+def test_export_films_with_symbolic_sizes(rng, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    cell = rnncells.ConvLSTMCell(2, (3, 3))
+    layer = rnncells.RNN(cell, return_carry=True)
+    params = random_params(rng, layer, jnp.ones((2, 5, 4, 6, FEATURES_IN)))
+    sizes = export.symbolic_shape("batch, time, height, width")
+    inputs = jax.ShapeDtypeStruct((*sizes, FEATURES_IN), jnp.float32)
+    loaded = through_bytes(layer.apply, params, inputs)
+    x = jnp.asarray(rng.standard_normal((3, 2, 5, 7, FEATURES_IN)), jnp.float32)
+    assert_close(loaded.call(params, x), jax.jit(layer.apply)(params, x))
 
 
 def test_exported_functions_are_differentiable(rng):

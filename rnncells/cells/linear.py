@@ -10,6 +10,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
+from rnncells.recurrence.pytrees import expand_left
 
 
 class LinearRNNCellBase(RNNCellBase):
@@ -78,7 +79,11 @@ class LinearRNNCellBase(RNNCellBase):
         self, carry: Carry, projected: chex.ArrayTree
     ) -> tuple[Carry, chex.ArrayTree]:
         a, b = check_coefficients(self, self.coefficients(projected), carry)
-        carry = jax.tree.map(lambda a, c, b: a * c + b, a, carry, b)
+
+        def step(a, c, b):
+            return expand_left(a, c) * c + expand_left(b, c)
+
+        carry = jax.tree.map(step, a, carry, b)
         return carry, self.output(carry, projected)
 
 

@@ -127,10 +127,12 @@ class Chunk:
         self._sequence = None
         if reset is not None:
             self._sequence = gate(jnp.cumsum(reset, 0)[..., None])
-        self._mask = jnp.tril(jnp.ones((steps, steps), bool))
+        self._mask = expand_left(
+            jnp.tril(jnp.ones((steps, steps), bool)), log_alpha[..., None]
+        )
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
-            self._mask = expand_left(self._mask, same) & same
+            self._mask = self._mask & same
         self._is_finite = jnp.ones(log_alpha.shape, bool)
         k, v = self._finite(k, v)
         # -inf is the logarithm of 0, so that only +inf and NaN are not finite.
