@@ -21,7 +21,6 @@ LAYERS = {
     "linear": (rnncells.RNN(rnncells.MinGRUCell(4), return_all_carries=True), 3),
     "matrix": (rnncells.RNN(rnncells.MLSTMCell(4, num_heads=2)), 3),
     "window": (rnncells.RNN(rnncells.CausalConvCell(4)), 4),
-    "newton": (rnncells.RNN(rnncells.GRUCell(4), implementation="newton"), 3),
     "truncated": (
         rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.TruncatedBptt(2)),
         3,

@@ -109,7 +109,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
       keep_order: returns the outputs of `reverse` in the order of the inputs.
         Default: False.
       unroll: number of steps in one iteration of the loop. None: 4 on a GPU, where an
-        iteration costs as much as a small step, else 1 as in Flax. Default: None.
+        iteration costs as much as a small step, else 1 as in Flax. Symbolic lengths of
+        `jax.export` are not unrolled. Default: None.
       variable_axes: for `flax.linen.scan`: collections scanned over, and their axes.
         Default: `{}`.
       variable_broadcast: for `flax.linen.scan`: collections shared by all steps.
