@@ -94,7 +94,8 @@ ALLOWED = {
     # Cells that are linear in their carry.
     "rnncells/cells/min_gru.py": [*FLAX, "rnncells.cells.linear"],
     "rnncells/cells/qrnn.py": [*FLAX, *CONTRACT, "rnncells.cells.linear"],
-    "rnncells/cells/lru.py": [*FLAX, *CONTRACT, "rnncells.cells.linear"],
+    "rnncells/cells/lru.py": [*FLAX, *CONTRACT, "rnncells.cells.linear"]
+    + ["rnncells.recurrence"],
     "rnncells/cells/delta_net.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
     + ["rnncells.recurrence"],
     "rnncells/cells/mlstm.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
