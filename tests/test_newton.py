@@ -271,7 +271,7 @@ def test_certified_carries_are_those_of_the_loop_where_differences_grow(
 
 
 def test_rounding_that_grows_is_an_error(rng):
-    """Jacobi's method is exact after as many iterations as steps, as another loop is."""
+    """After as many iterations as steps, Jacobi's method is exact, as a loop is."""
     cell = rnncells.SimpleCell(4, activation_fn=jnp.sin)
     newton = Newton("diagonal", iterations=40)
     rnn = rnncells.RNN(cell, implementation=newton, return_certificate=True)

@@ -151,7 +151,7 @@ def scan(
     apart = valid is not update and (keep_final or keep_all)
     carry = carry, carry if apart else None
     is_final = valid
-    if apart and schedule.reset is not None:
+    if valid is not None and schedule.reset is not None:
         is_final = valid | schedule.reset  # a masked step can have a reset
     xs = Now(inputs, schedule.reset, update, is_final if apart else None, schedule.cut)
     (state, final), found = loop(Body(keep_all), reset_carry, carry, xs)
