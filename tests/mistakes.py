@@ -1543,29 +1543,22 @@ INPUTS = {
             jnp.array([7, 2]),
         ),
         ValueError,
-        r"`seq_lengths`, .* of Stack are for the batch and time axes \(2, 7\) of its "
-        r"inputs, but RNN in it gets the shape \(2, 4, 4\): a layer before it has",
+        r"Stack got lengths, .* for inputs with the batch and time axes \(2, 7\), "
+        r"but the inputs of its layer GRUCell have the shape \(2, 4, 4\). A layer before",
     ),
     "resets after a function that shortens time": (
         lambda: rnncells.Stack([lambda x: x[:, 1:], rnncells.GRU(4)]).init(
             KEY, X, resets=jnp.ones((2, 7), bool)
         ),
         ValueError,
-        r"time axes \(2, 7\) of its inputs, but GRU in it gets the shape \(2, 6, 3\)",
+        r"axes \(2, 7\), but the inputs of its layer GRU have the shape \(2, 6, 3\)",
     ),
     "norm of batches after a layer that shortens time": (
         lambda: rnncells.Stack([lambda x: x[:, 1:], nn.GroupNorm(3)]).init(
             KEY, X, mask=jnp.ones((2, 7), bool)
         ),
         ValueError,
-        r"time axes \(2, 7\) of its inputs, but GroupNorm in it gets .* \(2, 6, 3\)",
-    ),
-    "norm of batches inside of Sequential in a stack": (
-        lambda: rnncells.Stack(
-            [nn.Sequential([nn.Dense(4), nn.BatchNorm(False)]), rnncells.GRUCell(4)]
-        ).init(KEY, X, seq_lengths=jnp.array([7, 2])),
-        ValueError,
-        "BatchNorm inside of nn.Sequential does not see the padding of Stack. Make it",
+        r"axes \(2, 7\), but the inputs of its layer GroupNorm have .* \(2, 6, 3\)",
     ),
     "reset_carry of a layer": (
         lambda: rnncells.Stack([rnncells.LSTM(4)]).init(

@@ -464,6 +464,31 @@ def test_padding_does_not_count_in_layers_that_see_other_steps(rng):
         np.testing.assert_allclose(found[name], expected[name], atol=1e-5, err_msg=name)
 
 
+class Normed(nn.Module):
+    """A module of a user with a norm over steps, after another module."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+
+
+def test_padding_does_not_count_inside_of_other_modules(rng):
+    """Lengths can be a list of traced numbers, and inputs several arrays."""
+    inner = nn.Sequential([nn.Sequential([Normed()]), nn.LayerNorm()])
+    stack = rnncells.Stack([lambda xs: jnp.concatenate(xs, -1), inner])
+    x = jnp.asarray(rng.standard_normal((2, 6, 3)), jnp.float32)
+    params = jax.jit(stack.init)(jax.random.key(0), (x, x))
+
+    @jax.jit
+    def run(x, lengths):
+        options = {"seq_lengths": lengths, "mutable": ["batch_stats"]}
+        return stack.apply(params, (x, 2 * x), **options)[0]
+
+    y, z = run(x, [6, 3]), run(x.at[1, 3:].set(9.0), [6, 3])
+    assert_close(y[0], z[0])
+    assert_close(y[1, :3], z[1, :3])
+
+
 def test_norms_of_each_step_are_as_without_lengths(rng):
     """Those that see one step alone get no mask."""
     norms = [nn.LayerNorm(), nn.RMSNorm(), nn.GroupNorm(2, reduction_axes=(-1,))]

@@ -137,7 +137,7 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     where = jnp.broadcast_to(expand_right(mask, states.ndim), states.shape)
     axes = rows + features
     norm = euclidean(states.reshape(*mask.shape, -1))
-    # The standard deviation squares: see `euclidean`.
+    # Scaled, because squares of tiny states underflow, and of huge ones overflow.
     size = jnp.abs(states).max(axes, keepdims=True, initial=0, where=where)
     size = jnp.where(size > 0, size, 1)
     return Drift(

@@ -273,8 +273,21 @@ def _apply(
 ) -> chex.ArrayTree:
     """Applies a layer or function that is not recurrent."""
     options: dict[str, Any] = deterministic_option(layer, deterministic)
-    inputs, mask = padding.prepare(owner, layer, inputs)
-    return layer(inputs, **options, **mask)
+    if padding.valid is None:
+        return layer(inputs, **options)
+
+    def with_padding(call, args, kwargs, context):
+        """Calls a module, perhaps one inside of the layer."""
+        is_inner = context.module is not layer
+        if context.method_name != "__call__" or not args:
+            return call(*args, **kwargs)
+        if is_inner and not padding.fits(args[0]):
+            return call(*args, **kwargs)
+        inputs, mask = padding.prepare(owner, context.module, args[0])
+        return call(inputs, *args[1:], **mask | kwargs)
+
+    with nn.intercept_methods(with_padding):
+        return layer(padding.clear(inputs), **options)
 
 
 def _run(

@@ -33,8 +33,9 @@ def check_not_in_sequential(layer: nn.Module) -> None:
                 raise TypeError(
                     f"{type(layer).__name__} returns (outputs, states), and Sequential "
                     f"passes both to the next layer, {name}, as separate arguments. "
-                    "Use rnncells.Stack (rnncells.nnx.Stack), which passes on the "
-                    "outputs, or select them: lambda outputs, states: outputs."
+                    "Use rnncells.Stack (rnncells.nnx.Stack), which passes on only "
+                    "the outputs, or put `lambda outputs, states: outputs` between "
+                    "the two layers."
                 )
         if not layers or layers[-1] is not this:
             return
@@ -49,8 +50,9 @@ def _callers() -> Iterator[tuple[Any, bool]]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "__call__" and "self" in frame.f_locals:
+            is_flax = frame.f_globals.get("__name__", "").startswith("flax.")
             is_sequential = frame.f_code.co_qualname == "Sequential.__call__"
-            yield frame.f_locals["self"], is_sequential
+            yield frame.f_locals["self"], is_flax and is_sequential
         frame = frame.f_back
 
 

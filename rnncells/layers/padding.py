@@ -13,7 +13,7 @@ from rnncells.recurrence import masks
 # Layers of Flax whose outputs at a step can depend on other steps.
 _NORMS = nn.BatchNorm, nn.GroupNorm, nn.InstanceNorm, nn.LayerNorm, nn.RMSNorm
 _CONVOLUTIONS = nn.Conv, nn.ConvLocal, nn.ConvTranspose
-_ATTENTION = nn.MultiHeadDotProductAttention
+_ATTENTION = (nn.MultiHeadDotProductAttention,)
 
 
 class Padding(NamedTuple):
@@ -57,12 +57,13 @@ class Padding(NamedTuple):
           inputs: its inputs.
         """
         if not self.fits(inputs):
+            kind = type(getattr(layer, "cell", layer)).__name__
             raise ValueError(
-                f"`seq_lengths`, `mask` and `resets` of {owner} are for the batch and "
-                f"time axes {self.sizes} of its inputs, but {type(layer).__name__} in "
-                f"it gets the shape {jax.tree.leaves(inputs)[0].shape}: a layer before "
-                f"it has changed these axes. Take that layer out of {owner}, and pass "
-                "the lengths after it."
+                f"{owner} got lengths, a mask or resets for inputs with the batch and "
+                f"time axes {self.sizes}, but the inputs of its layer {kind} have the "
+                f"shape {jax.tree.leaves(inputs)[0].shape}. A layer before {kind} "
+                f"changes the batch or time axes. Split {owner} into two after that "
+                "layer, and pass the new lengths to the second one."
             )
 
     def prepare(
@@ -75,13 +76,6 @@ class Padding(NamedTuple):
           layer: a module or function.
           inputs: its inputs.
         """
-        inner = layer.layers if isinstance(layer, nn.Sequential) else ()
-        for module in inner if self.valid is not None else ():
-            if self._depends_on_steps(module, inputs):
-                raise ValueError(
-                    f"{type(module).__name__} inside of nn.Sequential does not see the "
-                    f"padding of {owner}. Make it one of the layers of {owner}."
-                )
         if self.valid is None or not self._depends_on_steps(layer, inputs):
             return self.clear(inputs), {}
         self.check(owner, layer, inputs)
@@ -98,7 +92,9 @@ class Padding(NamedTuple):
 
     def _depends_on_steps(self, layer: Any, inputs: Any) -> bool:
         """Says whether outputs of a layer of Flax at a step depend on other steps."""
-        ndim, lead = np.ndim(inputs), len(self.sizes or ())
+        if not isinstance(layer, (*_NORMS, *_CONVOLUTIONS, *_ATTENTION)):
+            return False
+        ndim, lead = jnp.ndim(inputs), len(self.sizes or ())
         if isinstance(layer, _NORMS):
             return any(axis < lead for axis in _reduced(layer, ndim))
         if isinstance(layer, _CONVOLUTIONS):
@@ -114,6 +110,7 @@ def padding_of(
     The recurrent layers check lengths, mask and resets; those that do not fit the
     inputs are ignored here.
     """
+    seq_lengths, mask, resets = map(_as_array, (seq_lengths, mask, resets))
     given = mask if seq_lengths is None else seq_lengths
     given = resets if given is None else given
     if given is None:
@@ -130,10 +127,16 @@ def padding_of(
 
 def padding_of_step(inputs: chex.ArrayTree, mask: Any) -> Padding:
     """Returns the padding of one time step, whose masked rows are invalid."""
+    mask = _as_array(mask)
     if mask is None:
         return Padding(None, None, None)
     sizes = jax.tree.leaves(inputs)[0].shape[: np.ndim(mask)]
     return Padding(sizes, None, _fitting(mask, sizes))
+
+
+def _as_array(value: Any) -> Any:
+    """Returns an array; lists can contain traced numbers."""
+    return value if value is None or hasattr(value, "shape") else jnp.asarray(value)
 
 
 def _fitting(mask: Any, sizes: tuple[int, ...]) -> jax.Array | None:
@@ -153,5 +156,5 @@ def _reduced(norm: Any, ndim: int) -> list[int]:
         every, kept = range(1, ndim), ()
     else:
         every, kept = norm.reduction_axes, ()
-    names = np.setdiff1d(np.mod(every, ndim), np.mod(kept, ndim))
-    return names.tolist()
+    axes = np.setdiff1d(np.mod(every, ndim), np.mod(kept, ndim))
+    return axes.tolist()

@@ -148,10 +148,12 @@ class Chunk:
         self.u = v if beta is None else self._changes(v, beta)
 
     def _finite(self, *arrays, is_finite=jnp.isfinite):
-        """Returns arrays with 0 at steps that are not finite in one of them.
+        """Returns arrays with 0 at steps that are not finite in one of them or before.
+
+        Such steps are noted in `_is_finite`.
 
         What is not finite would reach the steps before it, multiplied by 0. The steps
-        after it are marked instead, see `_marked`.
+        after it are marked instead, see `_with_nan`.
         """
         for x in arrays:
             if x is not None:
@@ -164,7 +166,7 @@ class Chunk:
         return [None if x is None else replaced(x) for x in arrays]
 
     @cached_property
-    def _spoiled(self) -> jax.Array:
+    def _after_nonfinite(self) -> jax.Array:
         """True from the first step of a sequence on that is not finite."""
         since = (self._mask & ~self._is_finite[..., None, :]).any(-1)
         first = True if self._sequence is None else self._sequence == 0
@@ -248,10 +250,10 @@ class Chunk:
             moves = self._update
             found = jnp.where(moves[..., None], found, changed[0])
             m = None if m is None else jnp.where(moves, m, changed[1])
-        found = self._marked(found, 1)
+        found = self._with_nan(found, 1)
         return jnp.moveaxis(found, -2, 0), None if m is None else _time_first(m)
 
-    def _marked(self, values, axes, take=lambda leaf, axis: leaf):
+    def _with_nan(self, values, axes, take=lambda leaf, axis: leaf):
         """Returns NaN in place of values of steps that are not finite.
 
         Args:
@@ -259,9 +261,9 @@ class Chunk:
           axes: number of axes after that of the steps.
           take: chooses steps.
         """
-        spoiled = take(self._spoiled, -1)
-        spoiled = masks.expand_right(spoiled, spoiled.ndim + axes)
-        return jnp.where(spoiled, jnp.nan, values)
+        is_nan = take(self._after_nonfinite, -1)
+        is_nan = masks.expand_right(is_nan, is_nan.ndim + axes)
+        return jnp.where(is_nan, jnp.nan, values)
 
     def _read(self, q):
         """Returns S_t q_t of the states after all steps."""
@@ -290,7 +292,7 @@ class Chunk:
         # Not u k first, which can overflow.
         weighted = W[..., None] * self.u[..., None, :, :]
         S = S + jnp.einsum("...tjv,...jk->...tvk", weighted, self.k)
-        S = self._marked(S, 2)
+        S = self._with_nan(S, 2)
         m = None if self.m is None else _time_first(self.m)
         return MatrixState(jnp.moveaxis(S, -3, 0), m)
 
@@ -316,7 +318,7 @@ class Chunk:
         S = take(w, -1)[..., None] * before
         weights = jnp.swapaxes(take(W, -2), -1, -2)
         S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
-        S = self._marked(S[..., None, :, :], 2, take)[..., 0, :, :]
+        S = self._with_nan(S[..., None, :, :], 2, take)[..., 0, :, :]
         return MatrixState(S, None if self.m is None else take(self.m, -1)[..., 0])
 
 

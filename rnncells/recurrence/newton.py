@@ -90,10 +90,9 @@ class Certificate(NamedTuple):
     """How well Newton's method solved a recurrence.
 
     Attributes:
-      error: an estimate of the largest difference from the carries of the loop over
-        time, `(*batch,)`, relative to the largest size of the same array of the carry
-        in the row: the larger one of the next correction by the whole Jacobian, which
-        is the error to first order, and of what the steps' rounding grows to.
+      error: estimated error of the carries in each row, `(*batch,)`, relative to the
+        largest value of the same array of the carry: the larger one of the next Newton
+        correction and of what the rounding errors of the steps grow to.
       residual: the largest difference of s_t and f(s_{t-1}, x_t) in each row, relative
         to the sizes of what f adds up, |f| + |A| |s_{t-1}|, `(*batch,)`.
       iterations: number of iterations.
@@ -225,12 +224,14 @@ def carries(
     Where the iterations do not converge, the carries are those of a loop over time.
     """
     at = partial(_after, problem, operands, others)
-    first = _with_first(operands.s, jnp.zeros_like(at(None)))
-    guess = at(first)
+    time = jax.tree.leaves((operands.x, others.now))[0].shape[0]
+    zeros = jnp.zeros((time, *operands.s.shape), operands.s.dtype)
+    guess = at(_with_first(operands.s, zeros))
     solved, iterations, error, residual = _iterations(problem, operands, others, guess)
     if not problem.is_certified:
-        whole = problem.whole, 1
-        _, error, residual = _corrected(problem, *whole, operands, others, solved)
+        _, error, residual = _corrected(
+            problem, problem.whole, 1, operands, others, solved
+        )
     converged = _is_within(problem, error, residual)
     solved = jax.lax.cond(
         converged.all(), lambda: solved, lambda: _loop(problem, operands, others)
@@ -296,9 +297,6 @@ def _at(problem, take, operands, others, before):
 
 def _after(problem, operands, others, before):
     """Returns the carries after all steps, from those before them."""
-    if before is None:  # only the shape is wanted
-        time = jax.tree.leaves((operands.x, others.now))[0].shape[0]
-        return jnp.broadcast_to(operands.s, (time, *operands.s.shape))
     return _at(problem, lambda found: found[0], operands, others, before)
 
 
@@ -355,12 +353,17 @@ def _corrected(problem, blocks, kept, operands, others, guess):
     rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
     solve = jax.vmap(partial(recurrence, blocks, A))
     d, rounding = solve(jnp.stack([r, rounding]))
-    ends = np.cumsum(problem.sizes)[:-1]
-    parts = (jnp.split(x, ends, -1) for x in (d, rounding, guess))
-    sizes = (jnp.abs(jnp.stack(part)).max((1, 3), initial=0) for part in zip(*parts))
-    error = [_relative(jnp.maximum(d, rounding), s) for d, rounding, s in sizes]
+    largest = partial(_largest, problem.sizes)
+    error = jnp.maximum(largest(d), largest(rounding))
+    error = _relative(error, largest(guess)).max(0)
     residual = _relative(jnp.abs(r), terms).max((0, 2))
-    return guess + d, jnp.stack(error).max(0), residual
+    return guess + d, error, residual
+
+
+def _largest(sizes, carries):
+    """Returns the largest size of each array of the carry, `(arrays, rows)`."""
+    parts = jnp.split(jnp.abs(carries), np.cumsum(sizes)[:-1], -1)
+    return jnp.stack([part.max((0, 2), initial=0) for part in parts])
 
 
 def _relative(change, size):
