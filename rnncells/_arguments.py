@@ -44,8 +44,8 @@ EXPLAINED = {
     ),
     **dict.fromkeys(
         ("training", "train", "is_training"),
-        "is the opposite of `deterministic`: pass deterministic=False in training, and "
-        "deterministic=True otherwise",
+        "is called `deterministic` here, with the opposite meaning: pass "
+        "deterministic=False in training, and deterministic=True otherwise",
     ),
     **dict.fromkeys(
         ("forget_bias", "unit_forget_bias"),
@@ -136,8 +136,9 @@ def _explaining(name: str, method: Callable) -> Callable:
             signature.bind(self, *args, **kwargs)
         except TypeError as error:
             cls = type(self)
-            message = _of_call(cls, name, signature, args, kwargs)
-            raise TypeError(message or f"{cls.__name__}.{name}: {error}.") from None
+            owner = cls.__name__ if name == "__call__" else f"{cls.__name__}.{name}"
+            message = _of_call(cls, owner, signature, args, kwargs)
+            raise TypeError(message or f"{owner}: {error}.") from None
         return method(self, *args, **kwargs)
 
     return call
@@ -145,13 +146,12 @@ def _explaining(name: str, method: Callable) -> Callable:
 
 def _of_call(
     cls: type,
-    method: str,
+    owner: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:
     """Returns what is wrong with the arguments of a call; empty if some are missing."""
-    owner = f"{cls.__name__}.{method}"
     _, *parameters = signature.parameters.values()
     own = [parameter.name for parameter in parameters]
     fields = getattr(cls, "__dataclass_fields__", {})

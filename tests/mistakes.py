@@ -746,7 +746,7 @@ LAYERS = {
     "states in a dictionary with other names": (
         lambda: apply(X, {"0": STATES[0], "1": STATES[1]}),
         TypeError,
-        r"`states` of LSTM must be .* LSTMStates\(h, c\), got the names \['0', '1'\]",
+        r"`states` of LSTM must be .* for an LSTM, got the names \['0', '1'\]",
     ),
     "states in a named tuple with other names": (
         lambda: apply(X, HaikuState(*STATES)),
@@ -1039,28 +1039,29 @@ OTHER_CALLS = {
             partial(layer.init, method=method, **{name: None}), KEY, X
         ),
         TypeError,
-        f"`{name}` of {type(layer).__name__}.{method} {said}",
+        f"`{name}` of {type(layer).__name__}{'.' + method if method[0] != '_' else ''} "
+        f"{said}",
     )
     for layer, method, name, said in [
-        (lstm(), "__call__", "training", "is the opposite of `deterministic`: pass"),
+        (lstm(), "__call__", "training", "is called `deterministic` here, with"),
         (lstm(), "__call__", "lengths", "is called `seq_lengths` here"),
         (lstm(), "__call__", "initial_carry", "is called `states` here"),
         (rnncells.GRU(4), "__call__", "return_carry", "is not needed: the results"),
         (rnncells.ElmanRNN(4), "__call__", "initial_state", "is called `states` here"),
         (rnncells.ElmanRNN(4), "__call__", "return_all_carries", "is called `return_a"),
         (lstm(), "run", "hx", "is called `initial_carry` here"),
-        (gru(), "__call__", "train", "is the opposite of `deterministic`"),
+        (gru(), "__call__", "train", "is called `deterministic` here, with"),
         (gru(), "__call__", "states", "is called `initial_carry` here"),
         (gru(), "step", "hx", "is called `carry` here"),
         (gru(), "step", "return_carry", "is not needed"),
-        (gru(), "decode", "training", "is the opposite of `deterministic`"),
+        (gru(), "decode", "training", "is called `deterministic` here, with"),
         (gru(), "decode", "h_0", "is called `initial_carry` here"),
         (gru(), "initialize_carry", "batch_size", "is called `batch_shape` here"),
         (rnncells.Stack([gru()]), "step", "state", "is called `carries` here"),
         (rnncells.Stack([gru()]), "__call__", "sequence_length", "is called `seq_le"),
         (rnncells.Bidirectional(gru(), gru()), "__call__", "hx", "is called `initial"),
         (rnncells.GriffinBlock(4), "__call__", "input_lengths", "is called `seq_len"),
-        (rnncells.GRUCell(4), "__call__", "is_training", "is the opposite"),
+        (rnncells.GRUCell(4), "__call__", "is_training", "is called `deterministic`"),
         (rnncells.ConvLSTMCell(4, (3,)), "__call__", "hx", "is called `carry` here"),
         (OwnCell(4), "__call__", "state", "is called `carry` here"),
         (OwnLayer(4), "__call__", "lengths", "is called `seq_lengths` here"),
@@ -1117,7 +1118,7 @@ OTHER_LIBRARIES = {
         (rnncells.LSTM, "unit_forget_bias", "is a choice of initial values"),
         (rnncells.RNN, "stateful", "is not an option, because modules keep no states"),
         (rnncells.GRUCell, "input_shape", "is not needed: the width is read"),
-        (rnncells.Stack, "training", "is the opposite of `deterministic`"),
+        (rnncells.Stack, "training", "is called `deterministic` here, with"),
         (rnncells.RNN, "hidden_size", "is an option of .*, called `features` here"),
         (rnncells.Stack, "deterministic", "is an option of .*ZoneoutCell"),
         (rnncells.GRUCell, "memory", "is an option of .*RNN"),
@@ -1128,7 +1129,7 @@ OTHER_LIBRARIES = {
     "unknown argument of a call": (
         lambda: lstm().init(KEY, X, attention=None),
         TypeError,
-        "`attention` is not an argument of LSTM.__call__, which takes inputs, states, ",
+        "`attention` is not an argument of LSTM, which takes inputs, states, ",
     ),
     "argument of the constructor in a call": (
         lambda: rnncells.GRU(4).init(KEY, X, bidirectional=True),
@@ -1138,7 +1139,7 @@ OTHER_LIBRARIES = {
     "carry by position": (
         lambda: gru().init(KEY, X, jnp.zeros((2, 4))),
         TypeError,
-        "RNN.__call__ takes inputs by position, got 2 arguments. Pass the others by "
+        "RNN takes inputs by position, got 2 arguments. Pass the others by "
         "name: initial_carry, init_key",
     ),
     "no inputs of a step": (
@@ -1544,7 +1545,7 @@ INPUTS = {
         ),
         ValueError,
         r"Stack got lengths, .* for inputs with the batch and time axes \(2, 7\), "
-        r"but the inputs of its layer GRUCell have the shape \(2, 4, 4\). A layer before",
+        r"but the inputs of its layer GRUCell have the shape \(2, 4, 4\). A layer",
     ),
     "resets after a function that shortens time": (
         lambda: rnncells.Stack([lambda x: x[:, 1:], rnncells.GRU(4)]).init(
@@ -1815,12 +1816,12 @@ DECODING = {
     "feed of two arguments without a key": (
         lambda: decode(steps=3, feed=lambda y, key: y),
         TypeError,
-        r"calls `feed\(outputs, key\)` if `feed_key`, a random key, .* missing",
+        r"feed\(outputs, key\). `feed_key` is not given, and `feed`: missing",
     ),
     "feed of one argument with a key": (
         lambda: decode(steps=3, feed=lambda y: y, feed_key=KEY),
         TypeError,
-        r"and `feed\(outputs\)` if not, but `feed`: too many positional arguments",
+        r"feed\(outputs, key\). `feed_key` is given, and `feed`: too many",
     ),
     "key without feed": (
         lambda: decode(steps=3, feed_key=KEY),

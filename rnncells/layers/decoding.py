@@ -256,8 +256,9 @@ def _check_feed(feed: Any, feed_key: Any) -> None:
         inspect.signature(feed).bind(*[None] * (1 if feed_key is None else 2))
     except TypeError as error:
         raise TypeError(
-            "`decode` calls `feed(outputs, key)` if `feed_key`, a random key, is "
-            f"given, and `feed(outputs)` if not, but `feed`: {error}."
+            "`feed` of `decode` must take the outputs, feed(outputs), or with "
+            "`feed_key`, a random key, feed(outputs, key). `feed_key` is "
+            f"{'not ' if feed_key is None else ''}given, and `feed`: {error}."
         ) from error
     except ValueError:  # functions without a signature
         pass

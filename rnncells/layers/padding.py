@@ -57,7 +57,8 @@ class Padding(NamedTuple):
           inputs: its inputs.
         """
         if not self.fits(inputs):
-            kind = type(getattr(layer, "cell", layer)).__name__
+            cell = getattr(layer, "cell", None)
+            kind = type(cell if isinstance(cell, nn.Module) else layer).__name__
             raise ValueError(
                 f"{owner} got lengths, a mask or resets for inputs with the batch and "
                 f"time axes {self.sizes}, but the inputs of its layer {kind} have the "

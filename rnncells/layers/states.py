@@ -68,7 +68,8 @@ def check_states(
     states = _by_name(layer, states)
     is_tuple = isinstance(states, tuple | list)
     parts = tuple(states) if is_tuple else (states,)
-    if any(isinstance(part, tuple | list) for part in parts):
+    nested = [part for part in parts if isinstance(part, tuple | list)]
+    if any(hasattr(leaf, "shape") for leaf in jax.tree.leaves(nested)):
         raise ValueError(
             f"`states` of {layer} must be arrays for all layers, got one tuple for "
             "each layer. Stack them: LSTMStates(jnp.stack([h0, h1]), jnp.stack([c0, "
@@ -107,8 +108,8 @@ def _by_name(layer: str, states: Any) -> Any:
         return states
     if {*states} != {"h", "c"}:
         raise TypeError(
-            f"`states` of {layer} must be an array or LSTMStates(h, c), got the names "
-            f"{sorted(map(str, states))}. If they are states of an LSTM, write "
+            f"`states` of {layer} must be an array, or LSTMStates(h, c) for an LSTM, "
+            f"got the names {sorted(map(str, states))}. Pass the arrays themselves, or "
             "LSTMStates(h=..., c=...)."
         )
     return LSTMStates(**states)
