@@ -1554,6 +1554,13 @@ INPUTS = {
         ValueError,
         r"axes \(2, 7\), but the inputs of its layer GRU have the shape \(2, 6, 3\)",
     ),
+    "step of a convolution over time": (
+        lambda: rnncells.Stack([nn.Conv(4, (3,)), rnncells.GRUCell(4)]).init(
+            KEY, None, X[:, 0], method="step"
+        ),
+        ValueError,
+        "`step` of Stack needs layers that take one step, got Conv, whose outputs dep",
+    ),
     "norm of batches after a layer that shortens time": (
         lambda: rnncells.Stack([lambda x: x[:, 1:], nn.GroupNorm(3)]).init(
             KEY, X, mask=jnp.ones((2, 7), bool)

@@ -465,11 +465,15 @@ def test_padding_does_not_count_in_layers_that_see_other_steps(rng):
 
 
 class Normed(nn.Module):
-    """A module of a user with a norm over steps, after another module."""
+    """A module of a user with a layer, and layers that see other steps."""
 
     @nn.compact
     def __call__(self, x):
-        return nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+        x = x + rnncells.GRU(6)(x)[0]
+        x = nn.BatchNorm(use_running_average=False)(x=nn.Dense(4)(x))
+        near = jnp.abs(jnp.arange(6)[:, None] - jnp.arange(6)) < 2
+        attention = nn.MultiHeadDotProductAttention(2)
+        return nn.Conv(4, (3,))(inputs=attention(x, mask=near))
 
 
 def test_padding_does_not_count_inside_of_other_modules(rng):

@@ -26,7 +26,12 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     resolve_flags,
 )
-from rnncells.layers.padding import Padding, padding_of, padding_of_step
+from rnncells.layers.padding import (
+    Padding,
+    check_one_step,
+    padding_of,
+    padding_of_step,
+)
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs
@@ -169,7 +174,11 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             return layer.step(carries[number], inputs, **arguments)
 
         padding = padding_of_step(inputs, mask)
-        apply = partial(_apply, type(self).__name__, padding, deterministic)
+
+        def apply(layer, inputs):
+            check_one_step(type(self).__name__, layer, inputs)
+            return _apply(type(self).__name__, padding, deterministic, layer, inputs)
+
         return self._compose(run, padding.clear(inputs), apply)
 
     @nn.nowrap
@@ -276,17 +285,7 @@ def _apply(
     if padding.valid is None:
         return layer(inputs, **options)
 
-    def with_padding(call, args, kwargs, context):
-        """Calls a module, perhaps one inside of the layer."""
-        is_inner = context.module is not layer
-        if context.method_name != "__call__" or not args:
-            return call(*args, **kwargs)
-        if is_inner and not padding.fits(args[0]):
-            return call(*args, **kwargs)
-        inputs, mask = padding.prepare(owner, context.module, args[0])
-        return call(inputs, *args[1:], **mask | kwargs)
-
-    with nn.intercept_methods(with_padding):
+    with nn.intercept_methods(partial(padding.intercept, owner, layer)):
         return layer(padding.clear(inputs), **options)
 
 

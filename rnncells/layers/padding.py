@@ -1,5 +1,6 @@
 """What padded steps mean to layers that are not recurrent, and have no lengths."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -14,6 +15,9 @@ from rnncells.recurrence import masks
 _NORMS = nn.BatchNorm, nn.GroupNorm, nn.InstanceNorm, nn.LayerNorm, nn.RMSNorm
 _CONVOLUTIONS = nn.Conv, nn.ConvLocal, nn.ConvTranspose
 _ATTENTION = (nn.MultiHeadDotProductAttention,)
+_MIXING = *_NORMS, *_CONVOLUTIONS, *_ATTENTION
+# Of their first arguments.
+_INPUTS = "inputs", "x", "inputs_q"
 
 
 class Padding(NamedTuple):
@@ -46,7 +50,7 @@ class Padding(NamedTuple):
     def fits(self, inputs: chex.ArrayTree) -> bool:
         """Says whether inputs have the batch and time axes that lengths describe."""
         sizes, leaves = self.sizes, jax.tree.leaves(inputs)
-        return sizes is None or all(x.shape[: len(sizes)] == sizes for x in leaves)
+        return sizes is None or all(jnp.shape(x)[: len(sizes)] == sizes for x in leaves)
 
     def check(self, owner: str, layer: Any, inputs: chex.ArrayTree) -> None:
         """Raises ValueError if a layer before has changed the batch or time axes.
@@ -91,11 +95,43 @@ class Padding(NamedTuple):
         counts = masks.expand_right(counts, inputs.ndim)
         return inputs, {"mask": jnp.broadcast_to(counts, inputs.shape)}
 
+    def intercept(
+        self, owner: str, layer: Any, call: Callable, args: tuple, kwargs: dict, context
+    ) -> Any:
+        """Calls a module, in or of a layer, so that padded steps do not count.
+
+        It is for `nn.intercept_methods`.
+
+        Args:
+          owner: name of the layer that composes `layer`.
+          layer: the layer.
+          call: the method that is called.
+          args: its arguments.
+          kwargs: its keyword arguments.
+          context: of the call.
+        """
+        module, first = context.module, [name for name in _INPUTS if name in kwargs]
+        is_call = context.method_name == "__call__" and (args or first)
+        if not is_call or not isinstance(module, _MIXING):
+            return call(*args, **kwargs)
+        arguments = {**dict(zip(("", "inputs_k", "inputs_v"), args)), **kwargs}
+        inputs = arguments[first[0] if first else ""]
+        keys = arguments.get("inputs_k")
+        fits = self.fits(inputs) and (keys is None or self.fits(keys))
+        if module is not layer and not fits:
+            return call(*args, **kwargs)
+        inputs, options = self.prepare(owner, module, inputs)
+        if options and kwargs.get("mask") is not None:
+            options["mask"] = jnp.logical_and(options["mask"], kwargs["mask"])
+        if first:
+            return call(*args, **kwargs | {first[0]: inputs} | options)
+        return call(inputs, *args[1:], **kwargs | options)
+
     def _depends_on_steps(self, layer: Any, inputs: Any) -> bool:
         """Says whether outputs of a layer of Flax at a step depend on other steps."""
-        if not isinstance(layer, (*_NORMS, *_CONVOLUTIONS, *_ATTENTION)):
+        if not isinstance(layer, _MIXING):
             return False
-        ndim, lead = jnp.ndim(inputs), len(self.sizes or ())
+        ndim, lead = inputs.ndim, len(self.sizes or ())
         if isinstance(layer, _NORMS):
             return any(axis < lead for axis in _reduced(layer, ndim))
         if isinstance(layer, _CONVOLUTIONS):
@@ -133,6 +169,24 @@ def padding_of_step(inputs: chex.ArrayTree, mask: Any) -> Padding:
         return Padding(None, None, None)
     sizes = jax.tree.leaves(inputs)[0].shape[: np.ndim(mask)]
     return Padding(sizes, None, _fitting(mask, sizes))
+
+
+def check_one_step(owner: str, layer: Any, inputs: Any) -> None:
+    """Raises ValueError if a layer needs more than one step, `(batch, features)`.
+
+    It would take the rows of the batch for steps.
+    """
+    if isinstance(layer, nn.BatchNorm) or getattr(inputs, "ndim", None) != 2:
+        return
+    (rows, features), dtype = inputs.shape, inputs.dtype
+    sequence = jax.ShapeDtypeStruct((rows, 1, features), dtype)
+    if Padding((rows, 1), 1, None)._depends_on_steps(layer, sequence):
+        raise ValueError(
+            f"`step` of {owner} needs layers that take one step, got "
+            f"{type(layer).__name__}, whose outputs depend on several steps. Call "
+            f"{owner} on the whole sequence. (A CausalConvCell is a convolution that "
+            "takes steps.)"
+        )
 
 
 def _as_array(value: Any) -> Any:

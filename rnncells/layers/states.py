@@ -102,8 +102,9 @@ def _by_name(layer: str, states: Any) -> Any:
     """
     if hasattr(states, "_asdict"):
         states = states._asdict()
-    elif dataclasses.is_dataclass(states):
-        states = vars(states)
+    elif dataclasses.is_dataclass(states) and not isinstance(states, type):
+        names = [field.name for field in dataclasses.fields(states)]
+        states = {name: getattr(states, name) for name in names}
     if not isinstance(states, Mapping):
         return states
     if {*states} != {"h", "c"}:
