@@ -23,7 +23,7 @@ SYNONYMS = [
         "init_state hidden hidden_state hx h0 h_0 state",
         "kernel_init kernel_initializer",
         "learn_initial_carry learn_states",
-        "mask segmentation_mask padding_mask",
+        "mask segmentation_mask",
         "merge_fn merge_mode",
         "proj_features proj_size",
         "recurrent_kernel_init recurrent_initializer",
@@ -56,6 +56,7 @@ EXPLAINED = {
         ("return_carry", "return_state", "return_states"),
         "is not needed: the results always include the final states or carry",
     ),
+    "padding_mask": "is called `mask` here, which is true at valid steps",
     "batch_first": "is not an option: time_major=False, the default of the layers, is "
     "batch_first=True",
     "return_sequences": "is not needed: a layer returns the outputs of all steps. For "
