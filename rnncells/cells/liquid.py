@@ -224,16 +224,17 @@ class LTCCell(RNNCellBase):
     def recur(self, carry, projected):
         v, (driven_x, conductance_x, delta) = carry, projected
         cm, gleak, vleak = (
-            expand_left(w.astype(driven_x.dtype), v)
+            w.astype(driven_x.dtype)
             for w in (
                 self.positive_fn(self.cm),
                 self.positive_fn(self.gleak),
                 self.vleak,
             )
         )
+        cm, gleak, leak = (expand_left(w, v) for w in (cm, gleak, gleak * vleak))
         for _ in range(self.unfolds):
             driven, conductance = self._synapses(self.h, v)
-            above = cm / delta * v + gleak * vleak + driven + driven_x
+            above = cm / delta * v + leak + driven + driven_x
             below = cm / delta + gleak + conductance + conductance_x
             v = above / (below + self.epsilon)
         return v, v
