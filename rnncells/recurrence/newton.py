@@ -94,7 +94,7 @@ class Certificate(NamedTuple):
         largest value of the same array of the carry: the larger one of the next Newton
         correction and of what the rounding errors of the steps grow to.
       residual: the largest difference of s_t and f(s_{t-1}, x_t) in each row, relative
-        to the sizes of what f adds up, |f| + |A| |s_{t-1}|, `(*batch,)`.
+        to the sizes of what f adds up: its value, and A_t s_{t-1}, `(*batch,)`.
       iterations: number of iterations.
       converged: whether error and residual are within the tolerance, `(*batch,)`. If
         they are not for some row, the results are those of the loop over time, for all
