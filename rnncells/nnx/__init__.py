@@ -79,8 +79,8 @@ from rnncells.nnx.cells import StackedCell as StackedCell
 from rnncells.nnx.cells import VariationalGRUCell as VariationalGRUCell
 from rnncells.nnx.cells import VariationalLSTMCell as VariationalLSTMCell
 from rnncells.nnx.cells import ZoneoutCell as ZoneoutCell
+from rnncells.nnx.converting import convert as convert
 from rnncells.nnx.from_linen import FromLinen as FromLinen
-from rnncells.nnx.from_linen import convert as convert
 from rnncells.nnx.from_linen import from_linen as from_linen
 from rnncells.nnx.layers import GRU as GRU
 from rnncells.nnx.layers import LSTM as LSTM

@@ -40,7 +40,6 @@ from rnncells.nnx.parameters import (
 )
 from rnncells.nnx.to_linen import (
     STATE,
-    NNXLayer,
     linen_of,
     update_module,
     variables_of,
@@ -51,7 +50,7 @@ Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
 _INNER = {"affine", "carry_shape", "cell", "gates", "options", "product", "setup"}
 _INNER |= {"scope", "streams"}
 # The NNX class of each linen class.
-_CLASSES: dict[type[nn.Module], type["FromLinen"]] = {}
+NNX_CLASSES: dict[type[nn.Module], type["FromLinen"]] = {}
 
 
 class FromLinen(nnx.Module):
@@ -105,7 +104,7 @@ class FromLinen(nnx.Module):
         if linen is None:
             return
         cls.linen_class = linen
-        _CLASSES.setdefault(linen, cls)
+        NNX_CLASSES.setdefault(linen, cls)
         cls.__signature__ = signature(linen)
         if cls.__doc__ is None:
             cls.__doc__ = _doc(linen)
@@ -383,7 +382,7 @@ class FromLinen(nnx.Module):
             own = {name: v for name, v in tree.items() if name not in children}
             set_variables(self, {collection: own})
             for name in tree.keys() & children.keys():
-                _update(children[name], {collection: tree[name]})
+                update(children[name], {collection: tree[name]})
 
 
 def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
@@ -420,89 +419,7 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
     return Converted
 
 
-def convert(
-    module: nn.Module, variables: Mapping[str, Any], rngs: nnx.Rngs | None = None
-) -> FromLinen:
-    """Returns a linen model as an NNX module with the same values.
-
-    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells, rnncells.nnx
-    >>> stack = rnncells.Stack([rnncells.GRUCell(4), nn.Dense(2)])
-    >>> x = jnp.ones((2, 5, 3))
-    >>> variables = stack.init(jax.random.key(0), x)
-    >>> model = rnncells.nnx.convert(stack, variables)
-    >>> model.layers[0].hn.kernel.shape
-    (4, 4)
-    >>> bool((model(x) == stack.apply(variables, x)).all())
-    True
-
-    Args:
-      module: a linen module whose submodules are fields, such as the cells and layers
-        of rnncells, or one without submodules.
-      variables: its variables, `{"params": ...}`.
-      rngs: random streams for dropout and zoneout.
-
-    Raises:
-      TypeError: `module` is not of flax.linen, or has a part that
-        `flax.nnx.bridge.to_linen` made; `variables` are not a dictionary.
-    """
-    if not isinstance(module, nn.Module):
-        is_class = isinstance(module, type)
-        got = module if is_class else f"{type(module).__name__}, not of flax.linen"
-        raise TypeError(
-            "`module` of convert must be a module of flax.linen such as GRU(4), got "
-            f"{got}."
-        )
-    if not isinstance(variables, Mapping):
-        raise TypeError(
-            "`variables` of convert must be those of the module, such as "
-            f'{{"params": ...}}, got {type(variables).__name__}.'
-        )
-    converted = _converted(module, rngs, {})
-    _update(converted, meta.unbox(dict(variables)))
-    return converted
-
-
-def _converted(value: Any, rngs: nnx.Rngs | None, made: dict[int, nnx.Module]) -> Any:
-    """Returns linen modules in a field as NNX modules without variables.
-
-    Args:
-      value: a linen module, a list of them, or anything else.
-      rngs: random streams of the NNX modules.
-      made: NNX modules by the identity of the linen module, so that a module that is
-        used twice shares its parameters.
-    """
-    if isinstance(value, list | tuple):
-        return type(value)(_converted(item, rngs, made) for item in value)
-    if not isinstance(value, nn.Module):
-        return value
-    if id(value) not in made:
-        made[id(value)] = (
-            # A copy, because `create` may return a module that others use.
-            nnx.clone(value.create(rngs or nnx.Rngs(0)))
-            if isinstance(value, NNXLayer)
-            else _converted_fields(value, rngs, made)
-        )
-    return made[id(value)]
-
-
-def _converted_fields(
-    module: nn.Module, rngs: nnx.Rngs | None, made: dict[int, nnx.Module]
-) -> FromLinen:
-    if isinstance(module, nnx.bridge.ToLinen):
-        raise TypeError(
-            f"convert cannot take {module.nnx_class.__name__} out of flax.nnx.bridge. "
-            "Use rnncells.nnx.to_linen to put an NNX module into a linen module."
-        )
-    kind = _CLASSES.get(type(module)) or from_linen(type(module))
-    names = [f.name for f in dataclasses.fields(module) if f.init]
-    fields = {name: _converted(getattr(module, name), rngs, made) for name in names}
-    del fields["parent"], fields["name"]
-    if not any(map(has_modules, fields.values())):
-        fields["in_features"] = None
-    return kind(**fields, rngs=rngs, _is_converted=True)
-
-
-def _update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
+def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
     if isinstance(module, FromLinen):
         module._update(variables)
     else:

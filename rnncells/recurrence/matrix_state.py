@@ -148,9 +148,9 @@ class Chunk:
         self.u = v if beta is None else self._changes(v, beta)
 
     def _finite(self, *arrays, is_finite=jnp.isfinite):
-        """Returns arrays with 0 at steps that are not finite in one of them or before.
+        """Returns arrays with 0 at steps that are not finite, and notes these steps.
 
-        Such steps are noted in `_is_finite`.
+        `_is_finite` is false at the steps of this and of earlier calls.
 
         What is not finite would reach the steps before it, multiplied by 0. The steps
         after it are marked instead, see `_with_nan`.

@@ -1,0 +1,97 @@
+"""Linen models with their variables as NNX modules."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+from flax import nnx
+from flax.core import meta
+
+from rnncells.nnx.arguments import has_modules
+from rnncells.nnx.from_linen import NNX_CLASSES, FromLinen, from_linen, update
+from rnncells.nnx.to_linen import NNXLayer
+
+
+def convert(
+    module: nn.Module, variables: Mapping[str, Any], rngs: nnx.Rngs | None = None
+) -> FromLinen:
+    """Returns a linen model as an NNX module with the same values.
+
+    >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells, rnncells.nnx
+    >>> stack = rnncells.Stack([rnncells.GRUCell(4), nn.Dense(2)])
+    >>> x = jnp.ones((2, 5, 3))
+    >>> variables = stack.init(jax.random.key(0), x)
+    >>> model = rnncells.nnx.convert(stack, variables)
+    >>> model.layers[0].hn.kernel.shape
+    (4, 4)
+    >>> bool((model(x) == stack.apply(variables, x)).all())
+    True
+
+    Args:
+      module: a linen module: a cell, a layer, or a model of your own with submodules in
+        fields, in `setup` or in a compact method.
+      variables: its variables, `{"params": ...}`.
+      rngs: random streams, for example for dropout and zoneout.
+
+    Raises:
+      TypeError: `module` is not of flax.linen, or has a part that
+        `flax.nnx.bridge.to_linen` made; `variables` are not a dictionary.
+    """
+    if not isinstance(module, nn.Module):
+        is_class = isinstance(module, type)
+        got = module if is_class else f"{type(module).__name__}, not of flax.linen"
+        raise TypeError(
+            "`module` of convert must be a module of flax.linen such as GRU(4), got "
+            f"{got}."
+        )
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            "`variables` of convert must be those of the module, such as "
+            f'{{"params": ...}}, got {type(variables).__name__}.'
+        )
+    converted = _converted(module, rngs, {})
+    update(converted, meta.unbox(dict(variables)))
+    return converted
+
+
+def _converted(
+    value: Any, rngs: nnx.Rngs | None, modules: dict[int, nnx.Module]
+) -> Any:
+    """Returns linen modules in a field as NNX modules without variables.
+
+    Args:
+      value: a linen module, a list of them, or anything else.
+      rngs: random streams of the NNX modules.
+      modules: NNX modules by the identity of the linen module, so that a module that is
+        used twice shares its parameters.
+    """
+    if isinstance(value, list | tuple):
+        return type(value)(_converted(item, rngs, modules) for item in value)
+    if not isinstance(value, nn.Module):
+        return value
+    if id(value) not in modules:
+        modules[id(value)] = (
+            # A copy, because `create` may return a module that others use.
+            nnx.clone(value.create(rngs or nnx.Rngs(0)))
+            if isinstance(value, NNXLayer)
+            else _converted_fields(value, rngs, modules)
+        )
+    return modules[id(value)]
+
+
+def _converted_fields(
+    module: nn.Module, rngs: nnx.Rngs | None, modules: dict[int, nnx.Module]
+) -> FromLinen:
+    if isinstance(module, nnx.bridge.ToLinen):
+        raise TypeError(
+            f"convert cannot take {module.nnx_class.__name__} out of flax.nnx.bridge. "
+            "Use rnncells.nnx.to_linen to put an NNX module into a linen module."
+        )
+    kind = NNX_CLASSES.get(type(module)) or from_linen(type(module))
+    names = [f.name for f in dataclasses.fields(module) if f.init]
+    fields = {name: _converted(getattr(module, name), rngs, modules) for name in names}
+    del fields["parent"], fields["name"]
+    if not any(map(has_modules, fields.values())):
+        fields["in_features"] = None
+    return kind(**fields, rngs=rngs, _is_converted=True)
