@@ -131,7 +131,7 @@ def unload(
             f"the keys {sorted(variables)}."
         )
     own = flatten(nn.meta.unbox(variables["params"]))
-    own = {linen_name(name): array for name, array in own.items()}
+    own = {without_nnx_spelling(name): array for name, array in own.items()}
     first = "/".join((*found[0].place.path, "i"))
     kernels = [name for name in own if name.startswith(first) and own[name].ndim > 1]
     width = own[kernels[0]].shape[-2] if kernels else 1
@@ -159,13 +159,13 @@ def plain(variables: Any) -> Any:
             if "Param" not in (kind.__name__ for kind in type(leaf).__mro__):
                 continue
             leaf = leaf.get_value()
-        params[linen_name("/".join(path))] = leaf
+        params[without_nnx_spelling("/".join(path))] = leaf
     nested = traverse_util.unflatten_dict(params, sep="/")
     return nested if nested.keys() == {"params"} else {"params": nested}
 
 
-def linen_name(name: str) -> str:
-    """Returns the name in linen of an array that NNX or a checkpoint names otherwise.
+def without_nnx_spelling(name: str) -> str:
+    """Returns the name in linen of an array of NNX or of a checkpoint.
 
     In NNX, `if` is `if_`. Orbax saves a variable of NNX, and an array with metadata, as
     a dictionary with the key `value`. No array of our cells has such a name.

@@ -19,9 +19,9 @@ from rnncells.cells.sample import Sample, sample_structs, sample_tuples
 from rnncells.interop.loading import (
     check_arrays,
     flatten,
-    linen_name,
     plain,
     shapes,
+    without_nnx_spelling,
 )
 from rnncells.nnx.arguments import bound, frozen, has_modules, signature
 from rnncells.nnx.initial import (
@@ -190,7 +190,9 @@ class FromLinen(nnx.Module):
         kept = {PARAMS, *variables}
         own = flatten({k: v for k, v in self.variables.items() if k in kept})
         if own:
-            given = {n if n in own else linen_name(n): a for n, a in given.items()}
+            given = {
+                n if n in own else without_nnx_spelling(n): a for n, a in given.items()
+            }
             check_arrays("`variables`", given, shapes(own))
             given = {name: jnp.asarray(given[name], own[name].dtype) for name in own}
         self._update(traverse_util.unflatten_dict(given, sep="/"))
