@@ -350,6 +350,25 @@ def test_weight_norm_of_pytorch_is_multiplied_out(names, rng):
     assert_close(loaded, variables)
     with pytest.raises(ValueError, match="`: 'a.lstm.', got ''"):
         pytorch.from_state_dict(layer, tensors)
+    for shape in [(9, 1), (FEATURES,), (1, 1, 1)]:
+        length = names.format("weight_hh_l0", "g" if names[0] == "{" else "0")
+        bad = {f"a.lstm.{length}": np.ones(shape)}
+        with pytest.raises(ValueError, match=r"size 1 or that of `a\.lstm\..*weight"):
+            pytorch.from_state_dict(layer, tensors | bad, "a.lstm.")
+
+
+@pytest.mark.parametrize("size", [1e-4, 300])
+def test_norms_of_half_precision_neither_vanish_nor_overflow(size, rng):
+    layer = make_layer("GRU", (1, False))
+    tensors = pytorch.to_state_dict(layer, draw_params(rng, layer))
+    v = np.float16(size * rng.uniform(0.5, 1, tensors["weight_hh_l0"].shape))
+    tensors |= {"weight_hh_l0_g": np.ones((len(v), 1), np.float16)}
+    del tensors["weight_hh_l0"]
+    half, single = (
+        pytorch.from_state_dict(layer, tensors | {"weight_hh_l0_v": array})
+        for array in (v, np.float32(v))
+    )
+    assert_close(half, single)
 
 
 def by_hand(kind, weights, x):
@@ -446,6 +465,10 @@ def test_what_holds_no_arrays_is_refused():
     expected = rf"got GRUCell\(features={FEATURES}, gate_fn=hard_sigmoid\)\."
     with pytest.raises(TypeError, match=expected):
         pytorch.from_state_dict(hard, {})
+    with pytest.raises(ValueError, match="such as weight_ih_l0, got epoch, state"):
+        pytorch.from_state_dict(layer, {"epoch": 3, "state": {}}, "lstm.")
+    with pytest.raises(TypeError, match=r"as layer.init returns them, got list\."):
+        pytorch.to_state_dict(layer, [])
 
 
 def test_bfloat16_of_pytorch_is_loaded(rng):
@@ -455,6 +478,11 @@ def test_bfloat16_of_pytorch_is_loaded(rng):
     wide = {name: tensor.float() for name, tensor in state_dict.items()}
     loaded = pytorch.from_state_dict(layer, state_dict)
     assert_equal(loaded, pytorch.from_state_dict(layer, wide))
+    apart = {k: torch.stack([v, v], -1)[..., 0] for k, v in state_dict.items()}
+    assert_equal(loaded, pytorch.from_state_dict(layer, apart))
+    learns = {k: v.requires_grad_() for k, v in state_dict.items()}
+    with pytest.raises(TypeError, match="got Tensor: .*requires grad"):
+        pytorch.from_state_dict(layer, learns)
 
 
 def test_dropout_does_not_change_what_is_loaded(rng):

@@ -125,6 +125,11 @@ def unload(
     """
     check_states(layer, source)
     variables = plain(variables)
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            '`variables` must be {"params": ...}, as layer.init returns them, got '
+            f"{type(variables).__name__}."
+        )
     if "params" not in variables:
         raise ValueError(
             "`variables` must have the key 'params', as layer.init returns them, got "
@@ -240,7 +245,8 @@ def as_array(name: str, value: Any) -> chex.Array:
     try:
         # NumPy cannot read PyTorch's bfloat16.
         is_torch_bfloat16 = str(getattr(value, "dtype", None)) == "torch.bfloat16"
-        array = jnp.from_dlpack(value) if is_torch_bfloat16 else np.asarray(value)
+        array = np.asarray(value.float() if is_torch_bfloat16 else value)
+        array = array.astype(jnp.bfloat16) if is_torch_bfloat16 else array
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"`{name}` must be an array that NumPy can read, got "

@@ -72,20 +72,25 @@ def from_state_dict(
             "`state_dict` must be names and tensors, as torch_module.state_dict(), got "
             f"{type(state_dict).__name__}."
         )
+    places(layer)
     state_dict = _without_weight_norm(state_dict)
+    found = (_prefix(name) for name in state_dict)
+    prefixes = sorted({one for one in found if one is not None})
+    if state_dict and not prefixes:
+        raise ValueError(
+            "`state_dict` must have the names of a recurrent layer, such as "
+            f"weight_ih_l0, got {', '.join(map(str, [*state_dict][:5]))}."
+        )
+    if prefixes and prefix not in prefixes:
+        raise ValueError(
+            "`prefix` must be the prefix of a recurrent layer in `state_dict`: "
+            f"{' or '.join(map(repr, prefixes))}, got {prefix!r}."
+        )
     given = {
         name.removeprefix(prefix): tensor
         for name, tensor in state_dict.items()
         if name.startswith(prefix)
     }
-    places(layer)
-    found = (_prefix(name) for name in state_dict)
-    prefixes = {one for one in found if one is not None}
-    if prefix not in prefixes and prefixes:
-        raise ValueError(
-            "`prefix` must be the prefix of a recurrent layer in `state_dict`: "
-            f"{' or '.join(map(repr, sorted(prefixes)))}, got {prefix!r}."
-        )
     return load(layer, parts(layer, PYTORCH, _full_name), given, "PyTorch")
 
 
@@ -117,8 +122,19 @@ def _without_weight_norm(state_dict: Mapping[str, Any]) -> dict[str, Any]:
         if match is None or (other := _direction(name)) not in found:
             continue
         g, v = (as_array(n, found.pop(n)) for n in (name, other))
+        # Squares of half precision overflow, or are 0.
+        dtype = jnp.promote_types(v.dtype, jnp.float32)
+        g, v = (jnp.asarray(array, dtype) for array in (g, v))
+        sizes = g.shape or (1,) * v.ndim
+        if len(sizes) != v.ndim or any(
+            n not in (1, m) for n, m in zip(sizes, v.shape, strict=True)
+        ):
+            raise ValueError(
+                f"`{name}` must have the size 1 or that of `{other}`, {v.shape}, along "
+                f"each axis, got {g.shape}."
+            )
         # g has the size 1 along the axes of the norm.
-        axes = tuple(k for k in range(v.ndim) if g.ndim == 0 or g.shape[k] == 1)
+        axes = tuple(k for k, n in enumerate(sizes) if n == 1)
         norm = jnp.sqrt(jnp.sum(jnp.square(v), axes, keepdims=True))
         found[match["prefix"] + match["tensor"]] = g * v / norm
     return found
