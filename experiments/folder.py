@@ -325,9 +325,14 @@ def locked(folder: Path) -> Iterator[None]:
       ConfigError: another process holds the lock, or the folder cannot be written.
     """
     path = folder / LOCK
-    with writing(path):
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = path.open("a") if fcntl else None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write in the folder `{folder}`: {error.strerror}. Choose another "
+            "folder with `--out`."
+        ) from error
     if lock is None:
         yield
         return

@@ -210,6 +210,16 @@ OLD_SPELLINGS = {
         r"for inputs of shape \(2, 3\), got \(\(4,\), \(4,\)\)\. This carry "
         r"lacks batch axes. .* one step of input with its features, such as \(2, 3\)",
     ),
+    "carry as a list": (
+        lambda: rnncells.LSTMCell(4).init(KEY, [jnp.ones((2, 4))] * 2, X[:, 0]),
+        ValueError,
+        r"got \[\(2, 4\), \(2, 4\)\]\. The carry of LSTMCell is a tuple, not a list",
+    ),
+    "layer of the base class": (
+        lambda: rnncells.MultiLayerRNN(4).init(KEY, X),
+        NotImplementedError,
+        "MultiLayerRNN must define `cell`. Use LSTM, GRU or ElmanRNN, or derive",
+    ),
     "batch dims of a convolution": (
         lambda: rnncells.ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
         ValueError,

@@ -20,6 +20,7 @@ from experiments.folder import (
     METRICS,
     RESULT,
     check,
+    locked,
     to_json,
     write,
 )
@@ -192,6 +193,15 @@ def test_file_that_cannot_be_written_is_named_and_kept(tmp_path, monkeypatch):
         write(tmp_path / CONFIG, "new")
     assert os.listdir(tmp_path) == [CONFIG]
     assert (tmp_path / CONFIG).read_text() == "old"
+
+
+def test_folder_below_a_file_is_refused_without_a_word_about_checkpoints(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    message = (
+        "cannot write in the folder `.*/file/run`: Not a directory. Choose"
+    )
+    with pytest.raises(ConfigError, match=message), locked(tmp_path / "file/run"):
+        pass
 
 
 def test_unreadable_curves_are_named(folder, config):

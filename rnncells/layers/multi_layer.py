@@ -153,7 +153,10 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
     @nn.nowrap
     def cell(self) -> RNNCellBase:
         """Returns the cell of one layer and direction."""
-        raise NotImplementedError(f"{type(self).__name__} must define `cell`.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `cell`. Use LSTM, GRU or ElmanRNN, or "
+            "derive a class from MultiLayerRNN whose method `cell` returns a cell."
+        )
 
     @property
     def options(self) -> dict[str, Any]:
