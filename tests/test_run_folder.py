@@ -197,9 +197,7 @@ def test_file_that_cannot_be_written_is_named_and_kept(tmp_path, monkeypatch):
 
 def test_folder_below_a_file_is_refused_without_a_word_about_checkpoints(tmp_path):
     (tmp_path / "file").write_text("kept")
-    message = (
-        "cannot write in the folder `.*/file/run`: Not a directory. Choose"
-    )
+    message = "cannot write in the folder `.*/file/run`: Not a directory. Choose"
     with pytest.raises(ConfigError, match=message), locked(tmp_path / "file/run"):
         pass
 
