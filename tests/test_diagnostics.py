@@ -633,22 +633,85 @@ def test_misuse_is_an_error(function, message):
 class TwelveCalls(nn.Module):
     """Calls one layer twelve times, with the inputs times 1, 2, ..."""
 
-    def setup(self):
-        self.rnn = rnncells.RNN(rnncells.SimpleCell(2))
+    label: str
 
+    @nn.compact
     def __call__(self, x):
-        return [self.rnn((k + 1) * x) for k in range(12)]
+        rnn = rnncells.RNN(rnncells.SimpleCell(2), name=self.label)
+        return [rnn((k + 1) * x) for k in range(12)]
 
 
-def test_cotangents_of_many_calls_belong_to_their_calls(rng):
+@pytest.mark.parametrize("label", ["rnn", "rnn#b", "of_layer"])
+def test_cotangents_of_many_calls_belong_to_their_calls(label, rng):
     """As text, call 10 is before call 2."""
     x = jnp.asarray(rng.standard_normal((1, 2, 3)), jnp.float32)
-    params = TwelveCalls().init(jax.random.key(0), x)
+    layer = TwelveCalls(label)
+    params = layer.init(jax.random.key(0), x)
 
     def loss(outputs):
         return sum(k * y.sum() for k, y in enumerate(outputs))
 
-    found = diagnostics.cotangents(loss, TwelveCalls(), params, x)
+    found = diagnostics.cotangents(loss, layer, params, x)
     for k in range(12):
-        by_call = found[f"rnn#{k}" if k else "rnn"].carry[:, -1]
+        by_call = found[f"{label}#{k}" if k else label].carry[:, -1]
         np.testing.assert_allclose(by_call, np.full((1, 2), k))
+
+
+class Reader(LeakyCell):
+    """A cell that reads its inputs and its carry with a recurrent layer."""
+
+    @nn.compact
+    def __call__(self, carry, inputs):
+        window = jnp.stack([inputs, jnp.cos(inputs) * carry.sum()], -2)
+        carry = rnncells.RNN(rnncells.SimpleCell(self.features))(window)[..., -1, :]
+        return carry, carry
+
+
+def test_layers_in_a_cell_are_parts_of_its_step(rng):
+    x, rnn = jnp.asarray(rng.standard_normal((BATCH, 2, 3))), rnncells.RNN(Reader(2))
+    params = rnn.init(jax.random.key(0), x)
+
+    def loss(outputs):
+        return outputs[:, -1].sum()
+
+    def after(h):
+        return rnn.apply(params, h, x[:, 1], method="step")[1].sum()
+
+    found = diagnostics.cotangents(loss, rnn, params, x)
+    assert list(found) == list(diagnostics.record(rnn, params, x)) == [""]
+    expected = jax.grad(after)(rnn.apply(params, x)[:, 0])
+    np.testing.assert_allclose(found[""].carry[:, 0], expected, 1e-6)
+
+
+@pytest.mark.parametrize("mutable", ["batch_stats", True, ["batch_stats"]])
+def test_diagnostics_take_the_filters_of_apply(mutable):
+    x = jnp.ones((BATCH, 2, 3))
+    layer = nn.Sequential([nn.BatchNorm(False), rnncells.RNN(LeakyCell(2))])
+    variables = layer.init(jax.random.key(0), x)
+    found = diagnostics.cotangents(jnp.sum, layer, variables, x, mutable=mutable)
+    assert list(found) == ["layers_1"]
+
+
+def test_carries_of_several_ranks_and_no_rows(rng):
+    cell = rnncells.MLSTMCell(FEATURES, num_heads=2)
+    rnn, x = rnncells.RNN(cell), jnp.asarray(rng.standard_normal((BATCH, 2, INPUTS)))
+    params = rnn.init(jax.random.key(0), x)
+    found = diagnostics.record(rnn, params, x)[""]
+    squares = [np.sum(np.square(v), tuple(range(2, v.ndim))) for v in found.carry]
+    np.testing.assert_allclose(diagnostics.norms(found.carry), sum(squares) ** 0.5)
+    empty = diagnostics.record(rnn, params, x[:0], jacobians=True)[""]
+    sizes = sum(v[0, 0].size for v in found.carry)
+    assert empty.jacobians.shape == (0, 2, sizes, sizes)
+    assert diagnostics.norms(empty.carry).shape == (0, 2)
+    assert diagnostics.drift(empty.carry[0], empty.mask).norm.shape == (2,)
+
+
+def test_statistics_promote_no_dtypes():
+    steps = jnp.full((BATCH, TIME, 1, 1), 2.0)
+    values = jnp.full((BATCH, TIME, FEATURES), 3 + 4j)
+    with jax.numpy_dtype_promotion("strict"):
+        exponents = diagnostics.lyapunov_exponents(steps, jnp.asarray(MASK))
+        norms = diagnostics.norms(values)
+    # The product of five steps, by the number of valid ones.
+    np.testing.assert_allclose(exponents, np.log(2) * 5 / MASK.sum(1)[:, None], 1e-6)
+    np.testing.assert_allclose(norms, np.full((BATCH, TIME), 10), 1e-6)

@@ -145,7 +145,7 @@ def lyapunov_exponents(
     (_, total), _ = jax.lax.scan(step, (start, zeros), steps, reverse=reverse)
     if mask is None:
         return total / steps.shape[0]
-    return total / jnp.sum(mask, -1)[..., None]
+    return total / jnp.sum(mask, -1, dtype=total.dtype)[..., None]
 
 
 def by_lag(
@@ -189,7 +189,7 @@ def by_lag(
 def _matrix_norm(matrix: jax.Array, norm: str) -> jax.Array:
     if norm == "spectral":
         return jnp.linalg.svd(matrix, compute_uv=False)[..., 0]
-    return euclidean(matrix.reshape(*matrix.shape[:-2], -1))
+    return euclidean(jax.lax.collapse(matrix, matrix.ndim - 2))
 
 
 def _check(jacobians: chex.Array) -> None:

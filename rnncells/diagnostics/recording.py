@@ -1,7 +1,7 @@
 """The values of all steps of all recurrent layers in a module, and their cotangents."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
@@ -11,6 +11,7 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.core.scope import CollectionFilter, union_filters
 
 from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry
@@ -32,7 +33,7 @@ def record(
     jacobians: bool = False,
     rngs: Any = None,
     method: Any = None,
-    mutable: Iterable[str] = (),
+    mutable: CollectionFilter = (),
     **kwargs: Any,
 ) -> dict[str, Recorded]:
     """Returns the values of every step of every recurrent layer in a module.
@@ -64,6 +65,7 @@ def record(
       yours, not if they are Flax's (`nn.Dense`).
     * Variables inside of functions for `jax.lax.cond` or `while_loop` do not count.
     * If several methods of a cell assign to one name, the last one to return counts.
+    * A recurrent layer inside of a cell is a part of the step, and has no entry.
 
     It can run under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
 
@@ -93,23 +95,8 @@ def record(
         such as `nn.vmap`, that does not lift `rnncells_records`.
     """
     _check_linen("record", "layer", layer)
-    with _recording(jacobians, is_tapped=False):
-        _, written = layer.apply(
-            variables,
-            *args,
-            rngs=rngs,
-            method=method,
-            mutable=[_RECORDS, *mutable],
-            **kwargs,
-        )
-    found = dict(_by_path(written.get(_RECORDS, {})))
-    if not found:
-        raise ValueError(
-            f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
-            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
-            "`step` and `decode` are not recorded.)"
-        )
-    return found
+    options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
+    return dict(_by_path(_records(layer, variables, args, options, jacobians)))
 
 
 def cotangents(
@@ -119,7 +106,7 @@ def cotangents(
     *args: Any,
     rngs: Any = None,
     method: Any = None,
-    mutable: Iterable[str] = (),
+    mutable: CollectionFilter = (),
     **kwargs: Any,
 ) -> dict[str, Recorded]:
     """Returns the derivatives of a loss by every value of every step.
@@ -155,23 +142,20 @@ def cotangents(
     """
     _check_linen("cotangents", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
-    values = record(layer, variables, *args, **options)
-    taps = {
-        path: (inexact(one.values), inexact(one.carry)) for path, one in values.items()
-    }
+    records = _records(layer, variables, args, options, jacobians=False)
+    taps = jax.tree.map(
+        lambda one: (inexact(one.values), inexact(one.carry)),
+        records,
+        is_leaf=lambda one: isinstance(one, Recorded),
+    )
     zeros = jax.tree.map(jnp.zeros_like, taps)
 
     def loss_of(taps):
-        given = {**variables, _TAPS: _nested(taps)}
         with _recording(False, is_tapped=True):
-            outputs, _ = layer.apply(
-                given,
-                *args,
-                **options | {"mutable": [_RECORDS, *mutable]},
-            )
+            outputs, _ = _apply(layer, {**variables, _TAPS: taps}, args, options)
         return loss(outputs)
 
-    gradients = jax.grad(loss_of)(zeros)
+    gradients = dict(_by_path(jax.grad(loss_of)(zeros)))
 
     def filled(gradient, value):
         return jnp.zeros_like(value) if gradient is None else gradient
@@ -186,7 +170,7 @@ def cotangents(
             with_zeros(gradients[path][1], one.carry),
             one.mask,
         )
-        for path, one in values.items()
+        for path, one in _by_path(records)
     }
 
 
@@ -247,16 +231,49 @@ def _check_linen(function: str, argument: str, module: Any) -> None:
     )
 
 
+def _apply(
+    layer: nn.Module, variables: Mapping[str, Any], args: tuple, options: dict[str, Any]
+) -> tuple[Any, Mapping[str, Any]]:
+    """Applies a module that may write records."""
+    mutable = union_filters(_RECORDS, options["mutable"])
+    return layer.apply(variables, *args, **options | {"mutable": mutable})
+
+
+def _records(
+    layer: nn.Module,
+    variables: Mapping[str, Any],
+    args: tuple,
+    options: dict[str, Any],
+    jacobians: bool,
+) -> Mapping[str, Any]:
+    """Returns the collection of records that a call of a module writes."""
+    with _recording(jacobians, is_tapped=False):
+        _, written = _apply(layer, variables, args, options)
+    if not written.get(_RECORDS):
+        raise ValueError(
+            f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
+            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
+            "`step` and `decode` are not recorded.)"
+        )
+    return written[_RECORDS]
+
+
 def _recording(jacobians: bool, is_tapped: bool) -> AbstractContextManager:
     """Makes every call of an RNN write what it computes to the collection _RECORDS."""
+
+    running: list[RNN] = []
 
     def intercept(call, args, kwargs, context):
         rnn = context.module
         is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
-        if not is_call or "_loop" in vars(rnn):
+        if not is_call or running:
             return call(*args, **kwargs)
         _check_lifted(rnn, is_tapped)
-        return _run(rnn, args, kwargs, jacobians)
+        running.append(rnn)
+        try:
+            return _run(rnn, args, kwargs, jacobians)
+        finally:
+            running.pop()
 
     return nn.intercept_methods(intercept)
 
@@ -295,21 +312,8 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
 def _by_path(tree: Mapping[str, Any], path: tuple[str, ...] = ()):
     """Yields the records of a collection, and the path of each."""
     for name, value in tree.items():
-        if name != _VARIABLE:
+        if isinstance(value, Mapping):
             yield from _by_path(value, (*path, name))
             continue
         for number, one in enumerate(value):
             yield "/".join(path) + (f"#{number}" if number else ""), one
-
-
-def _nested(taps: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns taps by path as a collection of variables."""
-    nested: dict[str, Any] = {}
-    calls = [(*path.partition("#"), tap) for path, tap in taps.items()]
-    # JAX sorts the paths as text, with call 10 before call 2.
-    for path, _, number, tap in sorted(calls, key=lambda call: int(call[2] or 0)):
-        place = nested
-        for name in filter(None, path.split("/")):
-            place = place.setdefault(name, {})
-        place[_VARIABLE] = (*place.get(_VARIABLE, ()), tap)
-    return nested

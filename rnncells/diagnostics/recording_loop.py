@@ -215,7 +215,7 @@ def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
             for part, row, leaf in parts
         ]
         _, results = jax.jvp(of_chosen, (primals,), (tangents,))
-        flat = [leaf.reshape(*leaf.shape[:batch_dims], -1) for leaf in results]
+        flat = [jax.lax.collapse(leaf, batch_dims) for leaf in results]
         return jnp.concatenate(flat, -1)
 
     identity = jnp.eye(ends[-1], dtype=jnp.result_type(*primals))

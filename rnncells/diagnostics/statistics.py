@@ -51,7 +51,8 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
     Args:
       tree: an array `(*batch, time, *features)`, or a pytree of them, such as a carry,
         which is taken as one vector.
-      num_feature_dims: number of feature axes.
+      num_feature_dims: number of feature axes, of the array with the fewest axes if
+        they differ, as in the carry of `MLSTMCell`.
 
     Raises:
       ValueError: an array has no time axis.
@@ -63,9 +64,8 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
                 f"`tree` must have arrays (*batch, time, *features) with "
                 f"{num_feature_dims} feature axes, got the shape {leaf.shape}."
             )
-    flat = [
-        leaf.reshape(*leaf.shape[: leaf.ndim - num_feature_dims], -1) for leaf in leaves
-    ]
+    lead = min(leaf.ndim for leaf in leaves) - num_feature_dims
+    flat = [jax.lax.collapse(leaf, lead) for leaf in leaves]
     return euclidean(jnp.concatenate(flat, -1))
 
 
@@ -136,7 +136,7 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     features = tuple(range(mask.ndim, states.ndim))
     where = jnp.broadcast_to(expand_right(mask, states.ndim), states.shape)
     axes = rows + features
-    norm = euclidean(states.reshape(*mask.shape, -1))
+    norm = euclidean(jax.lax.collapse(states, mask.ndim))
     # Scaled, because squares of tiny states underflow, and of huge ones overflow.
     size = jnp.abs(states).max(axes, keepdims=True, initial=0, where=where)
     size = jnp.where(size > 0, size, 1)

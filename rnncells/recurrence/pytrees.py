@@ -82,6 +82,7 @@ def add(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
 def euclidean(vectors: jax.Array) -> jax.Array:
     """Returns the norms of vectors `(..., features)`, without underflow or overflow."""
     # The square of a number below 1e-23 is 0 in float32.
-    largest = jnp.max(jnp.abs(vectors), -1, keepdims=True, initial=0)
+    sizes = jnp.abs(vectors)
+    largest = jnp.max(sizes, -1, keepdims=True, initial=0)
     scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return scale[..., 0] * jnp.sqrt(jnp.sum(jnp.abs(vectors / scale) ** 2, -1))
+    return scale[..., 0] * jnp.sqrt(jnp.sum((sizes / scale) ** 2, -1))
