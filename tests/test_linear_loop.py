@@ -13,6 +13,13 @@ from covering import covering, exhaustive_but
 import rnncells
 from rnncells.layers.linear_loop import is_linear
 from rnncells.recurrence.linear_recurrence import carries
+from rnncells.recurrence.matrix_state import (
+    Chunk,
+    MatrixState,
+    OuterUpdate,
+    read,
+    step,
+)
 
 BATCH, TIME = 3, 9
 LINEAR = [n for n, case in ALL_CELLS.items() if is_linear(case.make())]
@@ -185,6 +192,88 @@ def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation,
         ):
             assert_close(actual[:, :5], expected[:, :5], rtol=1e-5, atol=1e-6)
             assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gate", ["beta", "log_i"])
+def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
+    """Each row has one operand that is not finite at one step, the last row a state."""
+    steps, held, reset_at = 6, 3, 4
+    cases = [*itertools.product(range(5), (0, 2, held, 5), (np.nan, np.inf))]
+    # The square of a key overflows.
+    cases += [(1, t, 1e25) for t in (0, 2, held, 5) if gate == "beta"]
+    rows = len(cases) + 1
+
+    def draw(*shape):
+        return jnp.asarray(rng.normal(size=(steps, rows, 2, *shape)), jnp.float32)
+
+    clean = [draw(4), draw(4) / 2, draw(3), -abs(draw()), abs(draw())]
+    operands, is_valid = list(clean), np.full((steps, rows), True)
+    for row, (operand, t, value) in enumerate(cases):
+        operands[operand] = operands[operand].at[t, row].set(value)
+        is_read_alone = operand == 0 or t == held
+        is_valid[
+            t : t + 1 if is_read_alone else reset_at if t < reset_at else None, row
+        ] = False
+    is_valid[:reset_at, -1] = False
+    S, S_reset = jnp.asarray(rng.normal(size=(2, rows, 2, 3, 4)), jnp.float32)
+    m = None if gate == "beta" else jnp.zeros((rows, 2))
+    clean_state, state = MatrixState(S, m), MatrixState(S.at[-1].set(jnp.inf), m)
+    reset_state = MatrixState(S_reset, m)
+    reset = jnp.zeros((steps, rows), bool).at[reset_at].set(True)
+    update = jnp.ones((steps, rows), bool).at[held].set(False)
+
+    @jax.jit
+    def at_once(state, operands):
+        updates = OuterUpdate(*operands[:4], **{gate: operands[4]})
+        options = {"reset": reset, "update": update, "reset_state": reset_state}
+        chunk = Chunk(state, updates, **options)
+        return *chunk.reads(), chunk.states().S
+
+    reads, ms, states, current = [], [], [], state
+    for t in range(steps):
+        current = reset_state if t == reset_at else current
+        update_t = OuterUpdate(*(x[t] for x in operands[:4]), **{gate: operands[4][t]})
+        after = step(current, update_t)
+        current = current if t == held else after
+        reads.append(read(after.S, update_t.q))
+        ms.append(after.m)
+        states.append(current.S)
+    actual_reads, actual_m, actual_states = at_once(state, operands)
+    # The states do not read q, nor what a step that holds the state is given.
+    rtol, atol = 1e-4, 1e-4
+    np.testing.assert_allclose(
+        actual_reads[is_valid], np.stack(reads)[is_valid], rtol, atol
+    )
+    has_state = is_valid.copy()
+    for row, (operand, t, _) in enumerate(cases):
+        has_state[t, row] |= operand == 0 or t == held
+    np.testing.assert_allclose(
+        actual_states[has_state], np.stack(states)[has_state], rtol, atol
+    )
+    assert not np.isfinite(actual_reads[~is_valid]).any()
+    assert not np.isfinite(actual_states[~has_state]).all((1, 2, 3)).any()
+    if gate == "log_i":
+        np.testing.assert_allclose(
+            actual_m[is_valid], np.stack(ms)[is_valid], rtol, atol
+        )
+
+    @jax.jit
+    @partial(jax.grad, argnums=1)
+    def gradient(state, operands):
+        reads = at_once(state, operands)[0]
+        return jnp.sum(jnp.where(is_valid[..., None, None], reads, 0))
+
+    gradients = gradient(state, operands), gradient(clean_state, clean)
+    # The derivatives of the product that overflows are not finite at its own step.
+    is_finite = np.full((steps, rows), True)
+    for row, (_, t, value) in enumerate(cases):
+        is_finite[t, row] = value != 1e25
+    for actual, expected in zip(*gradients, strict=True):
+        actual, expected = (
+            np.asarray(actual)[is_finite],
+            np.asarray(expected)[is_finite],
+        )
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 # In test_cells.py, every run takes the steps of all kinds of cells.

@@ -113,8 +113,18 @@ class Chunk:
         """
         gate, vector = _time_last, _time_last_but_one
         self._reset_state: Any = reset_state
-        self._given = OuterUpdate(*map(vector, updates[:3]), *map(gate, updates[3:]))
-        self._q, k, v, log_alpha, beta, log_i = self._given
+        q, *others = *map(vector, updates[:3]), *map(gate, updates[3:])
+        # A value that is not finite would reach other steps, and their gradients,
+        # multiplied by 0. -inf is the logarithm of 0, and is valid.
+        self._is_finite = jnp.ones(others[2].shape, bool)
+        self._finite(*others[:2])
+        gates = self._finite(*others[2:], is_finite=_is_below_infinity)
+        k, v, log_alpha, beta, log_i = *self._finite(*others[:2]), *gates
+        # Without the query, which only its own step reads.
+        is_finite = self._is_finite
+        (self._q,) = self._finite(q)
+        self._can_read, self._is_finite = self._is_finite, is_finite
+        self._given = OuterUpdate(self._q, k, v, log_alpha, beta, log_i)
         self._update = None
         if update is not None:
             # Steps that hold the state have no decay and add nothing.
@@ -122,6 +132,7 @@ class Chunk:
             k, v = (jnp.where(moves[..., None], x, 0) for x in (k, v))
             log_alpha = jnp.where(moves, log_alpha, 0)
             log_i = None if log_i is None else jnp.where(moves, log_i, -jnp.inf)
+            self._is_finite |= ~moves
         steps = log_alpha.shape[-1]
         # The number of resets up to each step says to which sequence it belongs.
         self._sequence = None
@@ -133,13 +144,6 @@ class Chunk:
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
             self._mask = self._mask & same
-        self._is_finite = jnp.ones(log_alpha.shape, bool)
-        k, v = self._finite(k, v)
-        # -inf is the logarithm of 0, so that only +inf and NaN are not finite.
-        gates = self._finite(log_alpha, beta, log_i, is_finite=_is_below_infinity)
-        log_alpha, beta, log_i = gates
-        if log_i is not None:
-            log_i = jnp.where(self._is_finite, log_i, -jnp.inf)
         S = state.S
         self._was_finite = jnp.isfinite(S).all((-1, -2))[..., None]
         S = jnp.where(self._was_finite[..., None], S, 0)
@@ -225,10 +229,11 @@ class Chunk:
 
     def _changes(self, v, beta):
         """Returns u_t, by a triangular system."""
-        w, W = self._decay
+        (w, W), k = self._decay, self.k
         # Below a diagonal of 1, which is not written.
-        L = beta[..., None] * jnp.tril(W * self._products(self.k), -1)
-        right = v - (beta * w)[..., None] * self._read_before(self.k)
+        products, reads = self._finite(self._products(k), self._read_before(k))
+        L = beta[..., None] * jnp.tril(W * products, -1)
+        right = v - (beta * w)[..., None] * reads
         L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
         L, right = self._finite(L, right)
         u = solve_triangular(L, right, lower=True, unit_diagonal=True)
@@ -250,7 +255,7 @@ class Chunk:
             moves = self._update
             found = jnp.where(moves[..., None], found, changed[0])
             m = None if m is None else jnp.where(moves, m, changed[1])
-        found = self._with_nan(found, 1)
+        found = jnp.where(self._can_read[..., None], self._with_nan(found, 1), jnp.nan)
         return jnp.moveaxis(found, -2, 0), None if m is None else _time_first(m)
 
     def _with_nan(self, values, axes, take=lambda leaf, axis: leaf):
