@@ -209,7 +209,7 @@ def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
     "name",
     exhaustive_but(
         [("SLSTMCell",), ("LTCCell",), ("LRUCell",), ("SimpleCell-heads",)],
-        [("LRUCell",), ("SimpleCell-heads",)],
+        [("LRUCell",), ("LTCCell",), ("SimpleCell-heads",)],
     ),
 )
 def test_newton_runs_cells_of_the_shared_table(name, rng, float64):

@@ -119,16 +119,16 @@ def _of_custom(equation, operands):
         values |= dict(zip(from_results, d_results, strict=True))
         _evaluate(equations.equations, values)
         return [
-            jnp.zeros(primals[k].shape) if d is None else d
+            jnp.zeros(primals[k].shape, jnp.float32) if d is None else d
             for k, d in zip(varied, _read(values, equations.results), strict=True)
         ]
 
-    _, transpose = jax.vjp(paths, d_results)
-    given = [operands[k] for k in varied]
+    d_operands, transpose = jax.vjp(paths, d_results)
     (results,) = transpose(
         [
-            jnp.zeros(primals[k].shape) if operand is None else operand
-            for k, operand in zip(varied, given, strict=True)
+            # With x64, operands can be float64.
+            jnp.zeros_like(d) if operands[k] is None else operands[k].astype(d.dtype)
+            for k, d in zip(varied, d_operands, strict=True)
         ]
     )
     found = iter(results)
