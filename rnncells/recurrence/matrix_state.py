@@ -117,7 +117,6 @@ class Chunk:
         # A value that is not finite would reach other steps, and their gradients,
         # multiplied by 0. -inf is the logarithm of 0, and is valid.
         self._is_finite = jnp.ones(others[2].shape, bool)
-        self._finite(*others[:2])
         gates = self._finite(*others[2:], is_finite=_is_below_infinity)
         k, v, log_alpha, beta, log_i = *self._finite(*others[:2]), *gates
         # Without the query, which only its own step reads.
