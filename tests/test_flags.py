@@ -61,7 +61,9 @@ CHOSEN = [
     ("rank promotion", "XLSTMBlock"),
     ("rank promotion", "GriffinBlock"),
     ("rank promotion", "GatedDeltaNetCell"),
+    ("rank promotion", "associative"),
     ("leaks", "GRU"),
+    ("leaks", "forward"),
 ]
 
 

@@ -122,29 +122,31 @@ def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
 
 def _run(rnn, batch, pure, carry):
     """Returns the last carry and the outputs, `(time, *batch, ...)`."""
-    rows = by_rows(batch, pure, carry)
-    own_rows = structs(batch.to_rows(pure.given[1]))
+    step, operands, others = by_rows(batch, pure, carry)
+    like = structs((pure.given[0], batch.to_rows(pure.given[1])))
+    steps, block = jax.tree.leaves(pure.now)[0].shape[0], rnn.gradient.block()
+    # JAX keeps `values`: arrays of this trace would leak.
+    bare, (options, _) = pure._replace(given=None, now=None), rnn.unbind()
 
     def values(operands, others):
-        shared = join(operands.shared, structs(pure.given[0]), others.shared)
-        own = batch.from_rows(join(operands.own, own_rows, others.own))
+        shared = join(operands.shared, like[0], others.shared)
+        own = batch.from_rows(join(operands.own, like[1], others.own))
         rest = Rest(None, others.carry)
-        carry = batch.from_rows(jax.vmap(rows.step.carry)(operands.s, rest))
+        carry = batch.from_rows(jax.vmap(step.carry)(operands.s, rest))
         xs, keys = combine(operands.x, others.now)
         keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
         now = batch.from_rows(xs, 1), keys
-        again = pure._replace(given=(shared, own), now=now)
-        last, outputs = run_fast(rnn, again, carry)
+        again = bare._replace(given=(shared, own), now=now)
+        last, outputs = run_fast(options, again, carry)
         return batch.to_rows(last), batch.to_rows(outputs, 1)
 
-    steps, block = jax.tree.leaves(pure.now)[0].shape[0], rnn.gradient.block()
     last, outputs = forward.run(
         values,
-        rows.step,
+        step,
         rnn.gradient.method,
         cut(steps, block) if block > 1 else (Segment(0, steps, 1),),
-        rows.operands,
-        rows.others,
+        operands,
+        others,
         random_keys(rnn, batch),
     )
     return batch.from_rows(last), batch.from_rows(outputs, 1)

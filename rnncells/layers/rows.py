@@ -88,10 +88,11 @@ def by_rows(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowsOf:
     shared, own = pure.given[0], batch.to_rows(pure.given[1])
     xs, keys = pure.now
     now = batch.to_rows(xs, 1), batch.repeated(keys, 1)
-    carry = batch.to_rows(carry)
+    carry, whole = batch.to_rows(carry), pure.function
 
+    # JAX keeps it: with arrays of this trace, they would leak.
     def function(shared, own, carry, now):
-        return pure.function((shared, own), carry, now)
+        return whole((shared, own), carry, now)
 
     def of_row(tree: Tree) -> StructTree:
         return structs(tree, drop_axis=0)
