@@ -113,12 +113,15 @@ class Chunk:
         """
         gate, vector = _time_last, _time_last_but_one
         self._reset_state: Any = reset_state
-        q, *others = *map(vector, updates[:3]), *map(gate, updates[3:])
+        q, k, v = map(vector, updates[:3])
+        gates: Any = map(gate, updates[3:])
+        log_alpha, beta, log_i = gates
         # A value that is not finite would reach other steps, and their gradients,
         # multiplied by 0. -inf is the logarithm of 0, and is valid.
-        self._is_finite = jnp.ones(others[2].shape, bool)
-        gates = self._finite(*others[2:], is_finite=_is_below_infinity)
-        k, v, log_alpha, beta, log_i = *self._finite(*others[:2]), *gates
+        self._is_finite = jnp.ones(log_alpha.shape, bool)
+        gates = self._finite(log_alpha, beta, log_i, is_finite=_is_below_infinity)
+        log_alpha, beta, log_i = gates
+        k, v = self._finite(k, v)
         # Without the query, which only its own step reads.
         is_finite = self._is_finite
         (self._q,) = self._finite(q)
