@@ -331,7 +331,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(
             f"cannot write in the folder `{folder}`: {error.strerror}. Choose another "
-            "folder with `--out`."
+            "folder with `--out`, or repeat the command when this one can be written."
         ) from error
     if lock is None:
         yield

@@ -215,6 +215,11 @@ OLD_SPELLINGS = {
         ValueError,
         r"got \[\(2, 4\), \(2, 4\)\]\. The carry of LSTMCell is a tuple, not a list",
     ),
+    "carry of one array as a list": (
+        lambda: rnncells.GRUCell(4).init(KEY, [jnp.ones((2, 4))], X[:, 0]),
+        ValueError,
+        r"must have shapes \(2, 4\) .* got \[\(2, 4\)\]\. A step takes the carry",
+    ),
     "layer of the base class": (
         lambda: rnncells.MultiLayerRNN(4).init(KEY, X),
         NotImplementedError,

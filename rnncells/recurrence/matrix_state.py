@@ -122,15 +122,17 @@ class Chunk:
         gates = self._finite(log_alpha, beta, log_i, is_finite=_is_below_infinity)
         log_alpha, beta, log_i = gates
         k, v = self._finite(k, v)
-        # Without the query, which only its own step reads.
-        is_finite = self._is_finite
-        (self._q,) = self._finite(q)
-        self._can_read, self._is_finite = self._is_finite, is_finite
-        self._given = OuterUpdate(self._q, k, v, log_alpha, beta, log_i)
+        # A query is read at its own step alone, so it does not count in `_is_finite`.
+        is_finite = jnp.isfinite(q).all(-1)
+        self._q = jnp.where(is_finite[..., None], q, 0)
+        self._can_read = self._is_finite & is_finite
         self._update = None
         if update is not None:
             # Steps that hold the state have no decay and add nothing.
             moves = self._update = gate(update[..., None])
+            # With a key of 0 at other steps, whose products could overflow.
+            held_k = jnp.where(moves[..., None], 0, k)
+            self._held = OuterUpdate(self._q, held_k, v, log_alpha, beta, log_i)
             k, v = (jnp.where(moves[..., None], x, 0) for x in (k, v))
             log_alpha = jnp.where(moves, log_alpha, 0)
             log_i = None if log_i is None else jnp.where(moves, log_i, -jnp.inf)
@@ -280,8 +282,8 @@ class Chunk:
         return found + jnp.einsum("...tj,...jv->...tv", weights, self.u)
 
     def _as_if_changed(self, found, m):
-        """Returns what a step of the given updates reads from the state after it."""
-        _, k, v, log_alpha, beta, log_i = self._given
+        """Returns what the held steps would read if they changed the state."""
+        _, k, v, log_alpha, beta, log_i = self._held
         if log_i is not None:
             m, log_alpha, v = _stabilized(m, log_alpha, v, log_i)
         alpha = jnp.exp(log_alpha)[..., None]
