@@ -201,13 +201,20 @@ def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
     cases = [*itertools.product(range(5), (0, 2, held, 5), (np.nan, np.inf))]
     # The square of a key overflows.
     cases += [(1, t, 1e25) for t in (0, 2, held, 5) if gate == "beta"]
-    rows = len(cases) + 1
+    rows = len(cases) + 3
 
     def draw(*shape):
         return jnp.asarray(rng.normal(size=(steps, rows, 2, *shape)), jnp.float32)
 
     clean = [draw(4), draw(4) / 2, draw(3), -abs(draw()), abs(draw())]
+    if gate == "beta":  # Large values at step 4 are harmless until another one follows.
+        clean[1] = clean[1].at[4, -3:-1].set(1e18)
+        clean[0] = clean[0].at[2, -3].set(1e20)
     operands, is_valid = list(clean), np.full((steps, rows), True)
+    if gate == "beta":  # k k k and q k overflow in one row, beta k k in the other.
+        operands[1] = operands[1].at[5, -3].set(1e18)
+        operands[4] = operands[4].at[5, -2].set(1e30)
+        is_valid[5, -3:-1] = False
     for row, (operand, t, value) in enumerate(cases):
         operands[operand] = operands[operand].at[t, row].set(value)
         keeps_state = operand == 0 or t == held
