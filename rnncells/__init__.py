@@ -112,8 +112,6 @@ from typing import TYPE_CHECKING, Any
 from rnncells import _lazy
 
 __version__ = "0.2.0"
-# In rnncells/deprecated.py.
-_OLD_NAMES = ("DeepRNN", "Diagonal")
 # Submodules for users, in addition to those in rnncells/public.py.
 _SUBMODULES = (
     "cells",
@@ -142,8 +140,6 @@ else:
             globals().update({**_public_names(), **globals()})
             if name in globals():
                 return globals()[name]
-            if name in _OLD_NAMES:
-                return getattr(importlib.import_module("rnncells.deprecated"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
-from rnncells._user_warning import warn
 from rnncells.cells.checks import check_count
 from rnncells.recurrence.pytrees import sum_dtype
 
@@ -144,14 +143,6 @@ class PerGateInit:
     ) -> jax.Array:
         """Draws with `default`."""
         return self.default(key, shape, dtype)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "ByGate":
-        message = "`ByGate` is deprecated: it is now `PerGateInit`."
-        warn(message, DeprecationWarning)
-        return PerGateInit
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def forget_gate(value: float = 1.0) -> PerGateInit:

@@ -343,34 +343,3 @@ def test_cells_of_flax_are_saved_and_streamed_as_before(rng, float64):
     for t in range(STEPS):
         carry, y_t = step(params, carry, x[:, t])
     np.testing.assert_allclose(y_t, expected[:, -1], rtol=1e-12)
-
-
-def test_deprecated_ways_to_add_to_a_product_warn_and_are_right(rng, float64):
-    """Up to version 0.1 products had to be marked, with what they are added to."""
-
-    class OldCell(rnncells.SimpleCell):
-        def setup(self):
-            super().setup()
-            self.dense = dense(use_bias=False)
-
-        def recur(self, carry, projected):
-            a = self.affine(carry, "h", onto=projected)
-            h = nn.tanh(self.product(self.dense, carry, onto=a))
-            return h, h
-
-    class NewCell(OldCell):
-        def recur(self, carry, projected):
-            h = nn.tanh(self.dense(carry) + self.affine(carry, "h") + projected)
-            return h, h
-
-    inputs = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)))
-    new = rnncells.RNN(NewCell(FEATURES, param_dtype=jnp.float64))
-    params = random_params(rng, new, inputs)
-    expected = new.apply(params, inputs)
-    old = rnncells.RNN(OldCell(FEATURES, param_dtype=jnp.float64))
-    with (
-        pytest.warns(DeprecationWarning, match=r"`onto \+ self.affine"),
-        pytest.warns(DeprecationWarning, match="write `self.dense"),
-    ):
-        actual = old.apply(params, inputs)
-    assert_close(actual, expected, rtol=1e-14, atol=1e-14)

@@ -131,7 +131,6 @@ ALLOWED = {
     "rnncells/plots.py": ["matplotlib", "numpy"],
     "rnncells/diagnostics/graph": ["chex", "flax.linen", "jax", "numpy"]
     + ["rnncells.diagnostics.graph", "rnncells.recurrence"],
-    "rnncells/conformance.py": ["rnncells.testing"],
     # NNX's face of linen modules; nothing imports it.
     "rnncells/nnx/cells.py": ["rnncells", "rnncells.nnx.from_linen"],
     "rnncells/nnx/layers.py": ["rnncells", "rnncells.nnx.from_linen"],
@@ -144,11 +143,6 @@ ALLOWED = {
         "rnncells.layers.states",
         "rnncells.nnx",
         "rnncells.testing",
-    ],
-    "rnncells/deprecated.py": [
-        "rnncells.cells.gates",
-        "rnncells.layers.multi_layer",
-        "rnncells._user_warning",
     ],
     "rnncells/layers": [
         *FLAX,

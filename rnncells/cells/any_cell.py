@@ -146,12 +146,4 @@ def sample_of(
 
 def declared_streams(cell: nn.Module) -> dict[str, bool]:
     """Returns the random streams that a cell declares, and whether time splits them."""
-    if has_attribute(cell, "rng_streams"):
-        return cell.rng_streams
-    if has_attribute(cell, "streams"):
-        warn(
-            f"Rename `streams` of {type(cell).__name__} to `rng_streams`.",
-            DeprecationWarning,
-        )
-        return cell.streams
-    return {}
+    return cell.rng_streams if has_attribute(cell, "rng_streams") else {}

@@ -22,7 +22,6 @@ from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
 from rnncells._arguments import ChecksArguments
-from rnncells._user_warning import warn
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
 from rnncells.cells.checks import (
@@ -404,9 +403,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
 
     @nn.nowrap
-    def affine(
-        self, inputs: jax.Array, *names: str, onto: jax.Array | None = None
-    ) -> jax.Array:
+    def affine(self, inputs: jax.Array, *names: str) -> jax.Array:
         """Returns `inputs @ kernel + bias` of several gates, side by side.
 
         All gates are computed in one product.
@@ -414,7 +411,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         Args:
           inputs: `(*leading, features_in)`, with any leading axes.
           *names: names of gates declared with `gates`.
-          onto: deprecated. Add the result to it: `onto + self.affine(inputs, ...)`.
 
         Returns:
           `(*leading, sum of the widths of the gates)`.
@@ -436,16 +432,8 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             )
         dtype = getattr(self, "dtype", None)
         if heads == {1}:
-            result = Affine(dtype)(inputs, side_by_side(weights))
-        else:
-            result = block_affine(inputs, weights, dtype)
-        if onto is None:
-            return result
-        warn(
-            "`onto` of `affine` is deprecated: write `onto + self.affine(...)`.",
-            DeprecationWarning,
-        )
-        return onto + result
+            return Affine(dtype)(inputs, side_by_side(weights))
+        return block_affine(inputs, weights, dtype)
 
     @nn.nowrap
     def _gate(self, name: str) -> Any:
@@ -458,32 +446,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             f"`affine` of {type(self).__name__} takes names of gates that `setup` "
             f"declares with self.gates(...): {declared}, got {name!r}."
         )
-
-    @nn.nowrap
-    def product(
-        self, layer: nn.Module, inputs: jax.Array, onto: jax.Array | None = None
-    ) -> jax.Array:
-        """Deprecated: call the layer, as in `onto + self.dense(inputs)`.
-
-        Returns `layer(inputs)`, added to `onto` if that is given.
-
-        Args:
-          layer: a submodule.
-          inputs: the inputs of the layer.
-          onto: array of the result's shape that the result is added to.
-
-        Raises:
-          TypeError: `layer` is not a layer.
-        """
-        if not isinstance(layer, nn.Module) or isinstance(layer, DenseParams):
-            got = type(layer).__name__ if isinstance(layer, nn.Module) else repr(layer)
-            raise TypeError(
-                f"`product` of {type(self).__name__} takes a layer such as "
-                f"`self.dense`, got {got}. For gates use `affine`."
-            )
-        warn("`product` is deprecated: write `self.dense(inputs)`.", DeprecationWarning)
-        result = layer(inputs)
-        return result if onto is None else onto + result
 
 
 def _after_setup(method: Callable) -> Callable:

@@ -109,10 +109,10 @@ class VariationalDropout(RNNCellBase):
         return dropout(ones, deterministic=self.deterministic)
 
     @nn.nowrap
-    def affine(self, inputs, *names, onto=None):
+    def affine(self, inputs, *names):
         if names and names[0].startswith("h"):
             inputs = inputs * self.z_h
-        return super().affine(inputs, *names, onto=onto)
+        return super().affine(inputs, *names)
 
 
 class VariationalLSTMCell(VariationalDropout, LSTMCell):

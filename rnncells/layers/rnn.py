@@ -13,7 +13,6 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
 from rnncells._arguments import ChecksArguments
-from rnncells._user_warning import warn
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
@@ -551,13 +550,6 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         if flags["return_all_carries"]:
             return carries, outputs
         return (carry, outputs) if flags["return_carry"] else outputs
-
-    @property
-    def streams(self) -> dict[PRNGSequenceFilter, bool]:
-        """Deprecated: `rng_streams`."""
-        message = "`streams` of RNN is deprecated: it is now `rng_streams`."
-        warn(message, DeprecationWarning)
-        return self.rng_streams
 
     @property
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:

@@ -46,9 +46,8 @@ from rnncells.nnx.to_linen import (
 )
 
 Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
-# What the methods of linen modules use among themselves, and a deprecated name.
-_INNER = {"affine", "carry_shape", "cell", "gates", "options", "product", "setup"}
-_INNER |= {"scope", "streams"}
+# What the methods of linen modules use among themselves.
+_INNER = {"affine", "carry_shape", "cell", "gates", "options", "scope", "setup"}
 # The NNX class of each linen class.
 NNX_CLASSES: dict[type[nn.Module], type["FromLinen"]] = {}
 
@@ -469,9 +468,8 @@ def _linen_of_fields(module: FromLinen, made: dict[int, nn.Module]) -> nn.Module
 def _declares_no_streams(module: FromLinen) -> bool:
     """Says whether a linen class is a user's, and does not name its random streams."""
     kind = module.linen_class
-    # `streams` is the old name of `rng_streams`.
-    declares = any(hasattr(kind, name) for name in ("rng_streams", "streams"))
-    return not (declares or kind.__module__.startswith("rnncells."))
+    is_ours = kind.__module__.startswith("rnncells.")
+    return not (is_ours or hasattr(kind, "rng_streams"))
 
 
 @cache
