@@ -132,8 +132,7 @@ ALLOWED = {
     "rnncells/diagnostics/graph": ["chex", "flax.linen", "jax", "numpy"]
     + ["rnncells.diagnostics.graph", "rnncells.recurrence"],
     # NNX's face of linen modules; nothing imports it.
-    "rnncells/nnx/cells.py": ["rnncells", "rnncells.nnx.from_linen"],
-    "rnncells/nnx/layers.py": ["rnncells", "rnncells.nnx.from_linen"],
+    "rnncells/nnx/__init__.py": [*FLAX, "flax", "rnncells.nnx", "rnncells.public"],
     "rnncells/nnx": [
         *FLAX,
         "flax",

@@ -54,7 +54,7 @@ def names_in(package):
 
 def test_package_contains_only_the_library(package):
     names = names_in(package)
-    assert "rnncells/py.typed" in names and "rnncells/nnx/cells.py" in names
+    assert "rnncells/py.typed" in names and "rnncells/nnx/__init__.pyi" in names
     tops = {name.split("/")[0] for name in names}
     others = {".gitignore", "CHANGELOG.md", "CITATION.cff", "LICENSE", "PKG-INFO"}
     others |= {"README.md", "pyproject.toml", f"{NAME}.dist-info"}

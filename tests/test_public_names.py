@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import rnncells
+from docs import generate
 from rnncells import public
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,11 @@ def test_star_import_binds_all_public_names():
 def test_help_shows_the_public_classes():
     text = pydoc.plain(pydoc.render_doc(rnncells))
     assert "class LSTMCell(" in text and f"VERSION\n    {rnncells.__version__}" in text
+
+
+def test_generated_files_are_current():
+    for path, text in generate.files().items():
+        assert path.read_text() == text, f"{path}: run `python docs/generate.py`"
 
 
 def test_docstring_lists_every_public_name_and_submodule():

@@ -46,50 +46,23 @@ except (AttributeError, ImportError) as error:
         f"{jax.__version__}. Install a newer flax."
     ) from error
 
-from rnncells.nnx.cells import CausalConvCell as CausalConvCell
-from rnncells.nnx.cells import CfCCell as CfCCell
-from rnncells.nnx.cells import ConvGRUCell as ConvGRUCell
-from rnncells.nnx.cells import ConvLSTMCell as ConvLSTMCell
-from rnncells.nnx.cells import CoupledLSTMCell as CoupledLSTMCell
-from rnncells.nnx.cells import DeltaNetCell as DeltaNetCell
-from rnncells.nnx.cells import DropConnectCell as DropConnectCell
-from rnncells.nnx.cells import GatedDeltaNetCell as GatedDeltaNetCell
-from rnncells.nnx.cells import GRUCell as GRUCell
-from rnncells.nnx.cells import IndRNNCell as IndRNNCell
-from rnncells.nnx.cells import LayerNormGRUCell as LayerNormGRUCell
-from rnncells.nnx.cells import LayerNormLSTMCell as LayerNormLSTMCell
-from rnncells.nnx.cells import LRUCell as LRUCell
-from rnncells.nnx.cells import LSTM1997Cell as LSTM1997Cell
-from rnncells.nnx.cells import LSTM2000Cell as LSTM2000Cell
-from rnncells.nnx.cells import LSTMCell as LSTMCell
-from rnncells.nnx.cells import LTCCell as LTCCell
-from rnncells.nnx.cells import MGUCell as MGUCell
-from rnncells.nnx.cells import MinGRUCell as MinGRUCell
-from rnncells.nnx.cells import MinLSTMCell as MinLSTMCell
-from rnncells.nnx.cells import MLSTMCell as MLSTMCell
-from rnncells.nnx.cells import OptimizedLSTMCell as OptimizedLSTMCell
-from rnncells.nnx.cells import PeepholeLSTMCell as PeepholeLSTMCell
-from rnncells.nnx.cells import ProjectedLSTMCell as ProjectedLSTMCell
-from rnncells.nnx.cells import QRNNCell as QRNNCell
-from rnncells.nnx.cells import RGLRUCell as RGLRUCell
-from rnncells.nnx.cells import SimpleCell as SimpleCell
-from rnncells.nnx.cells import SLSTMCell as SLSTMCell
-from rnncells.nnx.cells import SRUCell as SRUCell
-from rnncells.nnx.cells import StackedCell as StackedCell
-from rnncells.nnx.cells import VariationalGRUCell as VariationalGRUCell
-from rnncells.nnx.cells import VariationalLSTMCell as VariationalLSTMCell
-from rnncells.nnx.cells import ZoneoutCell as ZoneoutCell
+from flax import linen as _linen
+
+from rnncells import public as _public
 from rnncells.nnx.converting import convert as convert
 from rnncells.nnx.from_linen import FromLinen as FromLinen
 from rnncells.nnx.from_linen import from_linen as from_linen
-from rnncells.nnx.layers import GRU as GRU
-from rnncells.nnx.layers import LSTM as LSTM
-from rnncells.nnx.layers import RNN as RNN
-from rnncells.nnx.layers import Bidirectional as Bidirectional
-from rnncells.nnx.layers import ElmanRNN as ElmanRNN
-from rnncells.nnx.layers import GriffinBlock as GriffinBlock
-from rnncells.nnx.layers import MultiLayerRNN as MultiLayerRNN
-from rnncells.nnx.layers import Stack as Stack
-from rnncells.nnx.layers import XLSTMBlock as XLSTMBlock
 from rnncells.nnx.testing import check_cell as check_cell
 from rnncells.nnx.to_linen import to_linen as to_linen
+
+# Classes to derive from, which are no cells or layers themselves.
+_BASES = {
+    *("RNNCellBase", "LinearRNNCellBase", "MatrixRNNCellBase", "ElementwiseAffine"),
+    *("VariationalDropout", "SequenceLayer"),
+}
+# Type checkers read the names of these classes in `__init__.pyi`.
+for _name, _class in vars(_public).items():
+    if isinstance(_class, type) and issubclass(_class, _linen.Module):
+        if _name not in _BASES:
+            globals()[_name] = from_linen(_class)
+            globals()[_name].__module__ = __name__
