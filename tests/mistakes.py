@@ -493,16 +493,6 @@ OWN_CELLS = {
         TypeError,
         "`gates` takes names as separate arguments",
     ),
-    "gate in place of a layer": (
-        lambda: outputs(own(recur=recur(lambda cell, h: cell.product(cell.h, h)))),
-        TypeError,
-        "`product` of MyCell takes a layer.*For gates use `affine`",
-    ),
-    "name in place of a layer": (
-        lambda: outputs(own(recur=recur(lambda cell, h: cell.product("dense", h)))),
-        TypeError,
-        "takes a layer.*got 'dense'",
-    ),
     "memory without the fast loop": (
         lambda: outputs(own(recur=recur(called_back)), memory="sqrt"),
         ValueError,
@@ -1385,6 +1375,11 @@ FIELDS = {
         lambda: rnncells.GRUCell(4, bias_init=nn.initializers.zeros_init),
         TypeError,
         r"`bias_init` of GRUCell .* got zeros_init. Call it: zeros_init\(\)",
+    ),
+    "initializer of peepholes not called": (
+        lambda: rnncells.PeepholeLSTMCell(4, peephole_init=nn.initializers.zeros_init),
+        TypeError,
+        r"`peephole_init` of PeepholeLSTMCell .* Call it: zeros_init\(\)",
     ),
     "initializer of rnncells not called": (
         lambda: rnncells.LSTMCell(4, bias_init=rnncells.initializers.forget_gate),

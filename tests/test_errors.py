@@ -1,6 +1,7 @@
 """The mistakes of mistakes.py, each with its error or warning."""
 
 import pytest
+from flax.typing import Initializer
 from mistakes import KEY, MISTAKES, X, gru, outputs
 from user_cells import USER_CELLS
 
@@ -58,3 +59,13 @@ def test_constructors_of_users_keep_their_arguments():
     assert OwnArguments(hidden_size=4, depth=3).num_layers == 3
     with pytest.raises(TypeError, match="batch_first"):
         OwnArguments(4, 2, batch_first=True)
+
+
+def test_fields_of_a_users_class_are_not_checked():
+    class Cell(rnncells.SimpleCell):
+        is_fast: bool = 1
+        head_init: Initializer = None
+
+    assert Cell(4).is_fast == 1
+    with pytest.raises(TypeError, match="`residual` of Cell must be a bool, got 1"):
+        Cell(4, residual=1)

@@ -55,7 +55,7 @@ ALLOWED = {
     + ["rnncells.recurrence.pytrees"],
     "rnncells/cells/sample.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.pytrees"],
-    "rnncells/cells/checks.py": ["chex", "flax.errors", "jax", "numpy"]
+    "rnncells/cells/checks.py": ["chex", "flax.errors", "flax.typing", "jax", "numpy"]
     + ["rnncells.cells.carry", "rnncells.cells.sample"],
     "rnncells/cells/gates.py": [*FLAX, "rnncells.cells.checks"],
     "rnncells/cells/any_cell.py": [

@@ -1,6 +1,6 @@
 """Checks of the arguments and results of cells."""
 
-import dataclasses
+import functools
 import inspect
 import operator
 from collections.abc import Sequence
@@ -11,22 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
+from flax.typing import Initializer
 
 from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike
 from rnncells.cells.sample import is_shape
-
-# The fields of cells and layers that are initializers, and those that are bools.
-_INITIALIZERS = {
-    *("kernel_init", "recurrent_kernel_init", "bias_init", "carry_init"),
-    *("projection_init", "forget_bias_init", "activation_bias_init"),
-    *("gate_kernel_init", "input_gate_bias_init", "forget_gate_bias_init"),
-    *("decay_init", "decay_bias_init", "recurrent_init"),
-}
-_BOOLS = {
-    *("use_bias", "reset_after", "reset_gate", "residual", "peepholes"),
-    *("gate_feedback", "truncate_gradient", "deterministic"),
-    *("output_gate", "negative_eigenvalues", "skip"),
-}
 
 
 def check_fields(cell: Any) -> None:
@@ -42,11 +30,7 @@ def check_fields(cell: Any) -> None:
     check_heads(cell)
     check_dtypes(cell)
     check_initializers(cell)
-    for field in _own(_BOOLS, cell):
-        value = getattr(cell, field)
-        is_undecided = field == "deterministic" and value is None
-        if not (isinstance(value, bool | np.bool_) or is_undecided):
-            raise TypeError(f"`{field}` of {name} must be a bool, got {value!r}.")
+    check_bool_fields(cell)
     for field in ("gate_fn", "activation_fn"):
         function = getattr(cell, field, len)
         if not callable(function):
@@ -56,9 +40,45 @@ def check_fields(cell: Any) -> None:
             )
 
 
-def _own(names: set[str], module: Any) -> list[str]:
-    """Returns those of some names that are fields of a module, in a fixed order."""
-    return sorted(names & {field.name for field in dataclasses.fields(module)})
+def check_bool_fields(module: Any) -> None:
+    """Raises TypeError unless the fields that are annotated as bools are bools."""
+    cls: Any = type(module)
+    flags = {name: getattr(module, name) for name in fields_of(cls, bool)}
+    for name in fields_of(cls, bool | None):
+        if getattr(module, name) is not None:
+            flags[name] = getattr(module, name)
+    check_bools(cls.__name__, **flags)
+
+
+def check_bools(owner: str, **flags: Any) -> None:
+    """Raises TypeError unless every flag is a bool.
+
+    Args:
+      owner: name of the cell or layer.
+      **flags: its fields or arguments.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            hint = ""
+            if name == "time_major" and owner == "RNN":
+                hint = (
+                    " (Up to Flax 0.6.11, the second argument was `cell_size`. Pass "
+                    "the size to the cell: RNN(LSTMCell(features)).)"
+                )
+            raise TypeError(f"`{name}` of {owner} must be a bool, got {value!r}.{hint}")
+
+
+@functools.cache
+def fields_of(cls: type, annotation: Any) -> list[str]:
+    """Returns the fields that classes of rnncells declare with a type, in order.
+
+    Fields that a user's subclass declares are the user's to check.
+    """
+    types: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("rnncells."):
+            types |= inspect.get_annotations(base)
+    return [name for name, kind in types.items() if kind == annotation]
 
 
 def check_dtypes(module: Any) -> None:
@@ -81,7 +101,8 @@ def check_dtypes(module: Any) -> None:
 
 def check_initializers(module: Any) -> None:
     """Raises TypeError unless the fields of initializers are initializers."""
-    for name in _own(_INITIALIZERS, module):
+    cls: Any = type(module)
+    for name in fields_of(cls, Initializer):
         init = getattr(module, name)
         start = f"`{name}` of {type(module).__name__} must be an initializer"
         if not callable(init):

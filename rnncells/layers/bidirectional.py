@@ -13,10 +13,9 @@ from rnncells._arguments import ChecksArguments
 from rnncells._user_warning import warn
 from rnncells.cells.any_step import takes_any_keyword
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_instance
+from rnncells.cells.checks import check_bool_fields, check_instance
 from rnncells.cells.sample import Sample
 from rnncells.layers.checks import (
-    check_bools,
     check_call,
     check_pair,
     resolve_flags,
@@ -85,12 +84,7 @@ class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
                 "`merge_fn` of Bidirectional must be a function of two arrays, got "
                 f"{self.merge_fn!r}."
             )
-        check_bools(
-            "Bidirectional",
-            time_major=self.time_major,
-            return_carry=self.return_carry,
-            return_all_carries=self.return_all_carries,
-        )
+        check_bool_fields(self)
         super().__post_init__()
 
     def __call__(

@@ -13,23 +13,10 @@ from flax.errors import CallCompactUnboundModuleError
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import has_attribute
 from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
-from rnncells.cells.checks import check_instance, check_not_nnx
+from rnncells.cells.checks import check_bools, check_instance, check_not_nnx
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
-
-
-def check_bools(layer: str, **flags: Any) -> None:
-    """Raises TypeError unless every flag is a bool."""
-    for name, value in flags.items():
-        if not isinstance(value, bool | np.bool_):
-            hint = ""
-            if name == "time_major" and layer == "RNN":
-                hint = (
-                    " (Up to Flax 0.6.11, the second argument was `cell_size`. Pass "
-                    "the size to the cell: RNN(LSTMCell(features)).)"
-                )
-            raise TypeError(f"`{name}` of {layer} must be a bool, got {value!r}.{hint}")
 
 
 def check_cell_instance(owner: str, cell: Any) -> None:

@@ -10,7 +10,6 @@ from flax.typing import Dtype, Initializer
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.checks import check_count, check_features
 from rnncells.cells.lru import RGLRUCell
-from rnncells.layers.checks import check_bools
 from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
@@ -77,9 +76,6 @@ class GriffinBlock(ResidualBlock):
         for field in ("recurrent_features", "inner_features"):
             if getattr(self, field) is not None:
                 check_count("GriffinBlock", field, getattr(self, field))
-        check_bools(
-            "GriffinBlock", time_major=self.time_major, return_carry=self.return_carry
-        )
         super().__post_init__()
 
     def setup(self):

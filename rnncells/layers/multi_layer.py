@@ -22,6 +22,7 @@ from rnncells.cells.any_cell import (
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, describe
 from rnncells.cells.checks import (
+    check_bool_fields,
     check_count,
     check_deterministic,
     check_dtypes,
@@ -35,7 +36,6 @@ from rnncells.cells.sample import Sample, sample_structs
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
-    check_bools,
     check_call,
     check_inputs,
     check_layout,
@@ -139,10 +139,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
         check_features(name, self.features)
         check_count(name, "num_layers", self.num_layers)
         check_rate(name, "dropout", self.dropout)
-        flags = ("bidirectional", "use_bias", "time_major", "learn_states")
-        check_bools(name, **{flag: getattr(self, flag) for flag in flags})
-        if self.deterministic is not None:
-            check_bools(name, deterministic=self.deterministic)
+        check_bool_fields(self)
         check_dtypes(self)
         check_initializers(self)
         check_gradient(self)

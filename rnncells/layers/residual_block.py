@@ -5,7 +5,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_dtypes, check_initializers
+from rnncells.cells.checks import check_bool_fields, check_dtypes, check_initializers
 from rnncells.cells.sample import Sample, is_shape
 from rnncells.layers.composed import ComposedLayer
 
@@ -18,6 +18,7 @@ class ResidualBlock(ComposedLayer):
     """
 
     def __post_init__(self):
+        check_bool_fields(self)
         check_dtypes(self)
         check_initializers(self)
         super().__post_init__()

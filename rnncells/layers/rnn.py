@@ -22,11 +22,15 @@ from rnncells.cells.any_cell import (
 )
 from rnncells.cells.any_step import step_of
 from rnncells.cells.carry import Carry, cast_like, with_own_dtype
-from rnncells.cells.checks import check_count, check_key, check_not_states
+from rnncells.cells.checks import (
+    check_bool_fields,
+    check_count,
+    check_key,
+    check_not_states,
+)
 from rnncells.cells.sample import Sample
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.checks import (
-    check_bools,
     check_call,
     check_cell_instance,
     check_inputs,
@@ -204,16 +208,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
 
     def __post_init__(self):
         check_cell_instance("RNN", self.cell)
-        check_bools(
-            "RNN",
-            time_major=self.time_major,
-            return_carry=self.return_carry,
-            reverse=self.reverse,
-            keep_order=self.keep_order,
-            return_all_carries=self.return_all_carries,
-            learn_initial_carry=self.learn_initial_carry,
-            return_certificate=self.return_certificate,
-        )
+        check_bool_fields(self)
         if self.unroll is not None:
             check_count("RNN", "unroll", self.unroll)
         check_padded_outputs(self.padded_outputs)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_cell import is_cell, warn_of_shared
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_list, check_not_separate
-from rnncells.layers.checks import check_bools
+from rnncells.cells.checks import check_bool_fields, check_list, check_not_separate
 from rnncells.layers.composed import ComposedLayer
 from rnncells.layers.gradient_checks import check_depth
 from rnncells.layers.rnn import RNN
@@ -69,12 +68,7 @@ class Stack(ComposedLayer):
         check_not_separate("Stack", args)
 
     def __post_init__(self):
-        check_bools(
-            "Stack",
-            skip_connections=self.skip_connections,
-            time_major=self.time_major,
-            return_carry=self.return_carry,
-        )
+        check_bool_fields(self)
         check_list("Stack", self.layers)
         for layer in list(filter(_is_recurrent, self.layers))[1:]:
             check_depth("Stack", layer)

@@ -13,7 +13,6 @@ from rnncells.cells.checks import check_choice, check_count, check_features
 from rnncells.cells.gates import ElementwiseAffine
 from rnncells.cells.mlstm import MLSTMCell
 from rnncells.cells.slstm import SLSTMCell
-from rnncells.layers.checks import check_bools
 from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
@@ -100,9 +99,6 @@ class XLSTMBlock(ResidualBlock):
         self._check_divides("num_heads", self._cell_features)
         if self.kind == "mlstm":
             self._check_divides("block_size", self._cell_features)
-        check_bools(
-            "XLSTMBlock", time_major=self.time_major, return_carry=self.return_carry
-        )
         super().__post_init__()
 
     @nn.nowrap

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnncells.cells.carry import Carry, cast_like, describe, is_alike
-from rnncells.cells.checks import check_count
-from rnncells.layers.checks import check_bools
+from rnncells.cells.checks import check_bools, check_count
 from rnncells.recurrence.masks import select
 
 
