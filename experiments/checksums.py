@@ -1,7 +1,7 @@
 """Checksums: they say whether a folder of files is as it was written.
 
-`checksums.json` in the folder has the SHA-256 of every other file, and notes on the
-contents. It is written last: a folder without it is incomplete.
+`checksums.json` in the folder has the folder's name, the SHA-256 of every other file,
+and notes on the contents. It is written last: a folder without it is incomplete.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ def seal(folder: Path, notes: Any) -> None:
       folder: the folder; its files do not change any more.
       notes: what else to store: a JSON value, covered by a checksum of its own.
     """
-    contents = {"files": _hashes(folder), "notes": notes}
+    contents = {"name": folder.name, "files": _hashes(folder), "notes": notes}
     text = json.dumps(contents | {"sha256": _hash(contents)}, indent=1)
     beside = folder / f"{MANIFEST}.new"
     with beside.open("w", encoding="utf-8") as file:
@@ -43,16 +43,19 @@ def verified(folder: Path) -> Any:
     """Compares all files of a sealed folder with their checksums; returns the notes.
 
     Raises:
-      Damaged: a file is missing or differs.
+      Damaged: a file is missing or differs, or the folder has another name.
     """
     path = folder / MANIFEST
     try:
         contents = json.loads(path.read_bytes())
         is_whole = contents.pop("sha256") == _hash(contents)
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         is_whole = False
     if not is_whole:
         raise Damaged(f"{path} is damaged: it is not as it was written")
+    name = contents.get("name", folder.name)
+    if name != folder.name:
+        raise Damaged(f"{folder} has been renamed: it was written as {name}")
     for name, (size, expected) in contents["files"].items():
         path = folder / name
         if not path.is_file():

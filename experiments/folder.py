@@ -240,7 +240,7 @@ def read_metrics(
     """
     try:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged: {error}.") from error
     if not lines or any(_at(x, name) is _NOTHING for x in lines for name in names):
         raise ConfigError(f"{path} is damaged: it has no learning curves.")
@@ -304,10 +304,12 @@ def clear(folder: Path) -> None:
 def remove(folder: Path, *names: str) -> None:
     """Removes files and folders of a run, if they exist."""
     for name in names:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
+        path = folder / name
+        # Of a symbolic link, only the link is the run's.
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
         else:
-            (folder / name).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def is_of(result: dict[str, Any], experiment: Experiment | Supervised) -> bool:

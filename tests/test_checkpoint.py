@@ -180,6 +180,21 @@ def test_damaged_file_is_named_and_the_checkpoint_before_is_used(damage, folder,
         shutil.copy(original / path.relative_to(folder), path)
 
 
+def test_checkpoint_whose_checksums_are_nested_too_deeply_is_damaged(folder, capfd):
+    path = folder / "7/checksums.json"
+    path.write_text("[" * 100_000)
+    assert_equal(newest(folder), (3, state_at(3)))
+    assert f"{path} is damaged" in capfd.readouterr().err
+
+
+def test_renamed_checkpoint_is_not_one_of_another_step(folder, capfd):
+    (folder / "7").rename(folder / "9")
+    assert_equal(newest(folder), (3, state_at(3)))
+    assert f"{folder / '9'} has been renamed: it was written as 7" in (
+        capfd.readouterr().err
+    )
+
+
 def test_damaged_checkpoints_are_replaced(folder, capfd):
     flip(folder / "7" / "default" / "_METADATA")
     shutil.copytree(folder / "7", folder / "9")

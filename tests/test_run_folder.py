@@ -173,6 +173,15 @@ def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, co
     assert result_in(folder)["presented"] == 6
 
 
+def test_linked_checkpoints_are_used_and_only_the_link_is_removed(folder, config):
+    elsewhere = folder.with_name("elsewhere")
+    (folder / CHECKPOINTS).rename(elsewhere)
+    (folder / CHECKPOINTS).symlink_to(elsewhere)
+    run(config, folder, NAME, None)
+    assert result_in(folder)["presented"] == 6
+    assert not (folder / CHECKPOINTS).is_symlink() and elsewhere.is_dir()
+
+
 def test_half_a_file_of_a_killed_process_is_no_other_content(tmp_path, config):
     for name in (CONFIG, ENVIRONMENT):
         (tmp_path / f"{name}.new").write_text("{")
