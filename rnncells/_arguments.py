@@ -14,19 +14,21 @@ SYNONYMS = [
         "features hidden_size hidden_features hidden_dim num_units units filters "
         "out_channels output_channels",
         "activation_fn nonlinearity activation",
+        "backward_rnn backward_layer",
         "batch_shape batch_dims batch_size",
-        "bias_init bias_initializer",
+        "bias_init bias_initializer b_init",
         "dropout rate dropout_rate dropout_prob",
         "gate_fn recurrent_activation",
         "init_key key rng",
         "initial_carry states carry carries initial_state initial_states init_carry "
         "init_state hidden hidden_state hx h0 h_0 state",
-        "kernel_init kernel_initializer",
+        "kernel_init kernel_initializer w_init w_i_init",
+        "layers cells cores",
         "learn_initial_carry learn_states",
         "mask segmentation_mask",
         "merge_fn merge_mode",
         "proj_features proj_size",
-        "recurrent_kernel_init recurrent_initializer",
+        "recurrent_kernel_init recurrent_initializer w_h_init",
         "return_all_carries return_all_states",
         "return_carry return_state return_states",
         "reverse go_backwards",
@@ -56,6 +58,10 @@ EXPLAINED = {
         ("return_carry", "return_state", "return_states"),
         "is not needed: the results always include the final states or carry",
     ),
+    "cell_size": "is an argument of the cell: RNN(LSTMCell(features))",
+    "data_format": "is not an option: channels are the last axis of the inputs",
+    "device": "is not an option: JAX computes where the parameters and inputs are; see "
+    "jax.device_put",
     "padding_mask": "is called `mask` here, which is true at valid steps",
     "batch_first": "is not an option: time_major=False, the default of the layers, is "
     "batch_first=True",
@@ -67,10 +73,42 @@ EXPLAINED = {
     "stateful": "is not an option, because modules keep no states: pass the final "
     "states or carry of a call to the next call",
 }
-# Methods that only some classes have.
+# Methods that only some classes have, or that modules of other libraries have.
 METHODS = {
     "decode": "is a method of RNN, because each step needs the outputs of all layers. "
     "Make one cell of the layers: RNN(StackedCell([LSTMCell(features), nn.Dense(n)]))",
+    **dict.fromkeys(
+        ("state_dict", "parameters", "named_parameters", "get_weights", "weights"),
+        "does not exist, because modules of flax.linen keep no parameters: "
+        "params = layer.init(key, inputs) returns them",
+    ),
+    **dict.fromkeys(
+        ("load_state_dict", "set_weights"),
+        "does not exist, because modules of flax.linen keep no parameters: "
+        "`rnncells.interop` makes them of another library's weights, for `apply`",
+    ),
+    **dict.fromkeys(
+        ("forward", "predict"),
+        "does not exist: call layer.apply(params, inputs)",
+    ),
+    **dict.fromkeys(
+        ("eval", "train"),
+        "does not exist: pass deterministic=True or deterministic=False to the call",
+    ),
+    **dict.fromkeys(
+        ("to", "cuda", "cpu"),
+        "does not exist: JAX computes where the parameters and inputs are; see "
+        "jax.device_put",
+    ),
+    **dict.fromkeys(
+        ("reset_states", "reset_state", "flatten_parameters", "build"),
+        "is not needed: modules of flax.linen keep neither states nor parameters",
+    ),
+    **dict.fromkeys(
+        ("initial_state", "zero_state", "get_initial_state", "init_hidden"),
+        "does not exist: the first carry is made by each call, or by "
+        "cell.initialize_carry(key, sample_input)",
+    ),
 }
 
 
@@ -122,9 +160,21 @@ class ChecksArguments:
         """
 
     def __getattr__(self, name: str) -> Any:
-        if name in METHODS:
-            raise AttributeError(f"`{name}` of {type(self).__name__} {METHODS[name]}.")
-        return super().__getattr__(name)  # type: ignore[misc]  # flax.linen has it
+        try:
+            return super().__getattr__(name)  # type: ignore[misc]  # flax.linen has it
+        except AttributeError as error:
+            # Flax names the attribute first; other errors come from `setup`.
+            if f'object has no attribute "{name}"' not in str(error):
+                raise
+            owner = type(self).__name__
+            fields = self.__dataclass_fields__
+            if name in METHODS:
+                explained = f"`{name}` of {owner} {METHODS[name]}."
+            elif any(here in fields for here in _synonyms(name)):
+                explained = _explanation(owner, name, fields)
+            else:
+                raise
+            raise AttributeError(explained) from None
 
 
 def _explaining(name: str, method: Callable) -> Callable:

@@ -1129,6 +1129,13 @@ OTHER_LIBRARIES = {
         (rnncells.GRUCell, "memory", "is an option of .*RNN"),
         (rnncells.LSTMCell, "proj_features", "is an option of ProjectedLSTMCell, LSTM"),
         (rnncells.GRU, "proj_size", "is an option of .*, called `proj_features` here"),
+        (rnncells.ElmanRNN, "device", "is not an option: JAX computes where"),
+        (rnncells.ConvGRUCell, "data_format", "is not an option: channels are the"),
+        (rnncells.Bidirectional, "backward_layer", "is called `backward_rnn` here"),
+        (rnncells.StackedCell, "cells", "is called `layers` here"),
+        (rnncells.RNN, "cell_size", r"is an argument of the cell: RNN\(LSTMCell\("),
+        (rnncells.SimpleCell, "w_i_init", "is called `kernel_init` here"),
+        (rnncells.LSTMCell, "w_h_init", "is called `recurrent_kernel_init` here"),
     ]
 } | {
     "unknown argument of a call": (
@@ -1177,6 +1184,48 @@ OTHER_LIBRARIES = {
         lambda: rnncells.Stack([gru()]).decode,
         AttributeError,
         "`decode` of Stack is a method of RNN",
+    ),
+    **{
+        f"{name} of a layer": (
+            partial(getattr, rnncells.GRU(4), name),
+            AttributeError,
+            f"`{name}` of GRU {explained}",
+        )
+        for name, explained in (
+            ("hidden_size", "is called `features` here"),
+            ("load_state_dict", "does not exist, .* `rnncells.interop` makes them"),
+            ("weights", r"does not exist, .*layer.init\(key, inputs\) returns them"),
+            ("forward", r"does not exist: call layer.apply\(params, inputs\)"),
+            ("train", "does not exist: pass deterministic=True or"),
+            ("cuda", "does not exist: JAX computes where"),
+            ("reset_states", "is not needed: modules .* keep neither"),
+            ("zero_state", r"does not exist: .* cell.initialize_carry\(key, "),
+        )
+    },
+    "cells in a list": (
+        lambda: rnncells.RNN([rnncells.GRUCell(4), rnncells.GRUCell(5)]),
+        TypeError,
+        r"`cell` of RNN .* got a list. Make one cell of several: StackedCell\(\[",
+    ),
+    "words as inputs": (
+        lambda: gru().init(KEY, np.array([[["a", "b"]]])),
+        TypeError,
+        "`inputs` must be an array of numbers, got an array of dtype <U1",
+    ),
+    "padding of Keras": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 3), padding="full"),
+        ValueError,
+        r"`padding` of ConvLSTMCell must be one of \['SAME', .*or numbers, got 'full'",
+    ),
+    "strides of 0": (
+        lambda: rnncells.ConvGRUCell(4, (3,), strides=0),
+        ValueError,
+        "`strides` of ConvGRUCell must be at least 1, got 0",
+    ),
+    "kernel of 0": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 0)),
+        ValueError,
+        r"`kernel_size` of ConvLSTMCell must be at least 1, got \(3, 0\)",
     ),
     "cell in place of a width": (
         lambda: rnncells.MultiLayerRNN(rnncells.GRUCell(4), num_layers=2),

@@ -12,6 +12,9 @@ from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.gates import ElementwiseAffine
 
+# Names of paddings of `flax.linen.Conv`.
+PADDINGS = "SAME", "SAME_LOWER", "VALID", "CIRCULAR", "REFLECT", "CAUSAL"
+
 
 class ConvCell(RNNCellBase):
     """Base of the cells whose inputs and states are convolved.
@@ -61,6 +64,18 @@ class ConvCell(RNNCellBase):
             raise ValueError(
                 f"`strides` must have one number for each axis of `kernel_size` "
                 f"{tuple(self.kernel_size)}, got {self.strides!r}."
+            )
+        strides = self.strides if isinstance(self.strides, Sequence) else [self.strides]
+        for field, sizes in (("kernel_size", self.kernel_size), ("strides", strides)):
+            if any(size is not None and size < 1 for size in sizes):
+                raise ValueError(
+                    f"`{field}` of {type(self).__name__} must be at least 1, got "
+                    f"{getattr(self, field)!r}."
+                )
+        if isinstance(self.padding, str) and self.padding.upper() not in PADDINGS:
+            raise ValueError(
+                f"`padding` of {type(self).__name__} must be one of {list(PADDINGS)}, "
+                f"or numbers, got {self.padding!r}."
             )
         super().__post_init__()
 

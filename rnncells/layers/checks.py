@@ -1,5 +1,6 @@
 """Checks of the arguments of layers over sequences."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,9 +30,13 @@ def check_cell_instance(owner: str, cell: Any) -> None:
     check_instance(owner, "cell", cell)
     check_not_nnx(owner, "cell", cell)
     if not isinstance(cell, nn.Module):
+        given = repr(cell)
+        if isinstance(cell, Sequence) and not isinstance(cell, str):
+            given = f"a {type(cell).__name__}. Make one cell of several: "
+            given += "StackedCell([LSTMCell(features), LSTMCell(features)])"
         raise TypeError(
             f"`cell` of {owner} must be a flax.linen module such as "
-            f"LSTMCell(features), got {cell!r}."
+            f"LSTMCell(features), got {given}."
         )
 
 
@@ -84,6 +89,12 @@ def check_inputs(inputs: Any) -> None:
             "`inputs` must be an array, got a Packed batch. Pass packed.inputs with "
             "resets=packed.resets and mask=packed.mask."
         )
+    for leaf in jax.tree.leaves(inputs):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
+            raise TypeError(
+                "`inputs` must be an array of numbers, got an array of dtype "
+                f"{leaf.dtype}."
+            )
 
 
 def check_padded_outputs(value: Any) -> None:
