@@ -247,6 +247,26 @@ def read_metrics(
     return lines
 
 
+def check_kept(path: Path, size: int) -> None:
+    """Checks the first bytes of a `metrics.jsonl`, which a resumed run keeps.
+
+    Raises:
+      ConfigError: there are fewer bytes, or they are not lines with JSON objects.
+    """
+    kept = path.read_bytes()[:size] if path.is_file() else b""
+    fault = f"it must have at least {size} bytes, got {len(kept)}"
+    if len(kept) == size:
+        try:
+            lines = [json.loads(line) for line in kept.splitlines()]
+        except (ValueError, RecursionError) as error:
+            fault = str(error)
+        else:
+            if all(isinstance(line, dict) for line in lines):
+                return
+            fault = "each line must be a JSON object"
+    raise ConfigError(f"{path} is damaged: {fault}. Pass --overwrite to start again.")
+
+
 def check(
     folder: Path, experiment: Experiment | Supervised, overwrite: bool = False
 ) -> bool:

@@ -159,6 +159,8 @@ def test_run_without_recorded_settings_resumes(folder):
     [
         (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
         (METRICS, lambda path: path.unlink()),
+        (METRICS, lambda path: path.write_text("[" * 100_000)),
+        (METRICS, lambda path: path.write_text("9" * 6_000)),
         (ENVIRONMENT, lambda path: path.write_text("[]")),
         (ENVIRONMENT, lambda path: path.write_text('[{"commit": "abc"}]')),
         (ENVIRONMENT, lambda path: path.unlink()),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.folder import writing
+from experiments.folder import check_kept, writing
 from experiments.settings.rules import ConfigError
 
 
@@ -49,16 +49,11 @@ class Metrics:
           update: number of updates before.
 
         Raises:
-          ConfigError: the file is shorter, or cannot be written.
+          ConfigError: these bytes are missing or damaged, or cannot be written.
         """
         if self.path is None:
             return
-        found = self.path.stat().st_size if self.path.is_file() else 0
-        if found < size:
-            raise ConfigError(
-                f"{self.path} is damaged: it must have at least {size} bytes, got "
-                f"{found}. Pass --overwrite to start again."
-            )
+        check_kept(self.path, size)
         with writing(self.path):
             self.path.touch()
             os.truncate(self.path, size)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.checkpoint import Checkpoints
-from experiments.folder import CHECKPOINTS, METRICS, writing
+from experiments.folder import CHECKPOINTS, METRICS, check_kept, writing
 from experiments.interruption import Interrupted, Interruption
 from experiments.paper1997.training.hopeless import Watched, watch_of
 from experiments.paper1997.training.trainer import (
@@ -27,7 +27,6 @@ from experiments.paper1997.training.trainer import (
 )
 from experiments.progress import Progress
 from experiments.settings.config import CHUNK
-from experiments.settings.rules import ConfigError
 
 # A test first tries this many sequences; most networks already fail on them.
 FIRST = 64
@@ -91,11 +90,7 @@ class Run:
         self.saved_at, state = found
         self.numbers = np.flatnonzero(state.pop("in_batch"))
         vars(self).update(state)
-        if not metrics.is_file() or metrics.stat().st_size < self.size:
-            raise ConfigError(
-                f"{metrics} is damaged: it must have at least {self.size} bytes. Pass "
-                "--overwrite to start again."
-            )
+        check_kept(metrics, self.size)
         # Lines after the checkpoint will be written again.
         os.truncate(metrics, self.size)
 
