@@ -41,7 +41,7 @@ SYNONYMS = [
 # Names that have no counterpart here.
 EXPLAINED = {
     **dict.fromkeys(
-        ("input_size", "in_features", "input_shape"),
+        ("input_size", "in_features", "in_channels", "input_shape"),
         "is not needed: the width is read from the inputs",
     ),
     **dict.fromkeys(

@@ -1227,6 +1227,26 @@ OTHER_LIBRARIES = {
         ValueError,
         r"`kernel_size` of ConvLSTMCell must be at least 1, got \(3, 0\)",
     ),
+    "kernel of floats": (
+        lambda: rnncells.ConvLSTMCell(4, (3.0, 3)),
+        TypeError,
+        r"`kernel_size` of ConvLSTMCell must have ints, .* got \(3.0, 3\)",
+    ),
+    "kernel as text": (
+        lambda: rnncells.ConvGRUCell(4, "3"),
+        TypeError,
+        "`kernel_size` of ConvGRUCell must have ints, .* got '3'",
+    ),
+    "strides of half a step": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 3), strides=1.5),
+        TypeError,
+        "`strides` of ConvLSTMCell must have ints, .* got 1.5",
+    ),
+    "no padding": (
+        lambda: rnncells.ConvLSTMCell(4, (3, 3), padding=None),
+        ValueError,
+        "`padding` of ConvLSTMCell must be one of .* got None",
+    ),
     "cell in place of a width": (
         lambda: rnncells.MultiLayerRNN(rnncells.GRUCell(4), num_layers=2),
         TypeError,

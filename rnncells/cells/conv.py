@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.typing import Dtype, Initializer, PaddingLike
 
 from rnncells import initializers
@@ -67,12 +68,19 @@ class ConvCell(RNNCellBase):
             )
         strides = self.strides if isinstance(self.strides, Sequence) else [self.strides]
         for field, sizes in (("kernel_size", self.kernel_size), ("strides", strides)):
-            if any(size is not None and size < 1 for size in sizes):
+            given = [size for size in sizes if (size, field) != (None, "strides")]
+            if not all(isinstance(size, int | np.integer) for size in given):
+                raise TypeError(
+                    f"`{field}` of {type(self).__name__} must have ints, for example "
+                    f"(3, 3), got {getattr(self, field)!r}."
+                )
+            if min(given, default=1) < 1:
                 raise ValueError(
                     f"`{field}` of {type(self).__name__} must be at least 1, got "
                     f"{getattr(self, field)!r}."
                 )
-        if isinstance(self.padding, str) and self.padding.upper() not in PADDINGS:
+        is_named = isinstance(self.padding, str) and self.padding.upper() in PADDINGS
+        if self.padding is None or (isinstance(self.padding, str) and not is_named):
             raise ValueError(
                 f"`padding` of {type(self).__name__} must be one of {list(PADDINGS)}, "
                 f"or numbers, got {self.padding!r}."

@@ -90,7 +90,7 @@ def check_inputs(inputs: Any) -> None:
             "resets=packed.resets and mask=packed.mask."
         )
     for leaf in jax.tree.leaves(inputs):
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSUMm":
             raise TypeError(
                 "`inputs` must be an array of numbers, got an array of dtype "
                 f"{leaf.dtype}."
