@@ -145,3 +145,16 @@ def test_convolution_by_patches_or_transposed_equals_lax(form, options, rng, flo
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     gradient = random_like(rng, expected)
     assert_close(other_pull(gradient), pull(gradient), rtol=1e-12, atol=1e-12)
+
+
+def test_paddings_have_names_in_either_case():
+    """As in `flax.linen.Conv`."""
+    shapes = [
+        jax.eval_shape(
+            rnncells.RNN(rnncells.ConvLSTMCell(2, (3, 3), padding=padding)).init,
+            jax.random.key(0),
+            jnp.ones((1, 2, 5, 4, 1)),
+        )
+        for padding in ("valid", "VALID")
+    ]
+    assert shapes[0] == shapes[1]

@@ -134,7 +134,7 @@ class ConvCell(RNNCellBase):
     def _keeps_size(self, padding: PaddingLike) -> bool:
         """Returns whether a convolution of stride 1 keeps the spatial sizes."""
         if isinstance(padding, str):
-            return padding != "VALID"
+            return padding.upper() != "VALID"
         pads: Any = (
             padding
             if isinstance(padding, Sequence)
