@@ -132,6 +132,23 @@ def test_flags_that_check_numbers_do_not_change_values(flag, name, rng):
 
 
 @pytest.mark.parametrize(
+    "flag, name",
+    exhaustive_but(
+        [(flag, name) for flag in ("nans", "infs") for name in ALL_CELLS],
+        [("infs", "SLSTMCell"), ("infs", "GatedDeltaNetCell")],
+    ),
+)
+def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
+    """Outside of `jit`, JAX checks the result of every operation."""
+    layer, inputs, options = setting(name, rng)
+    params = random_params(rng, layer, inputs)
+    step = partial(layer.apply, params, None, inputs[:, 0], method="step")
+    expected = layer.apply(params, inputs, **options), step()
+    with SAME_VALUES[flag]():
+        assert_close((layer.apply(params, inputs, **options), step()), expected)
+
+
+@pytest.mark.parametrize(
     "generator, name",
     exhaustive_but(
         [(g, n) for g in ("rbg", "unsafe_rbg") for n in ("zoneout", "variational")],

@@ -12,6 +12,7 @@ from covering import exhaustive_but
 from equations import affine, in_blocks
 
 import rnncells
+from rnncells.cells.quotient import quotient
 
 
 def sigmoid(np, x):
@@ -163,6 +164,33 @@ def test_mlstm_is_finite_where_its_gates_overflow(rng):
     params["params"]["cell"]["f"]["bias"] = jnp.array([3.0, -90.0])
     loss = lambda params: jnp.sum(rnn.apply(params, x) ** 2)  # noqa: E731
     gradient = jax.jit(jax.grad(loss))(params)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("implementation", ["auto", "scan"])
+def test_mlstm_reads_0_with_a_query_of_0(implementation):
+    """Also where exp(-m), the least denominator, is 0 in the dtype of the values."""
+    rnn = rnncells.RNN(rnncells.MLSTMCell(2), implementation=implementation)
+    x = jnp.array([[1.0, 2.0], [0.0, 0.0], [3.0, 1.0]])
+    params = rnn.init(jax.random.key(0), x)
+    params["params"]["cell"]["i"]["bias"] = jnp.array([120.0])
+    y = jax.jit(rnn.apply)(params, x)
+    assert (y[1] == 0).all() and np.isfinite(y).all() and (y[2] != 0).all()
+
+
+def test_divisions_of_half_precision_have_derivatives():
+    """Squares of these denominators are infinite, or 0, in float16."""
+    for below in (1000, 1 / 1000):
+        slope = jax.grad(quotient, 1)(jnp.float16(below), jnp.float16(below))
+        np.testing.assert_allclose(slope, -1 / below, rtol=1e-3)
+
+
+def test_gated_delta_net_has_a_gradient_where_its_decay_is_0_in_float16():
+    rnn = rnncells.RNN(rnncells.GatedDeltaNetCell(2, dtype=jnp.float16))
+    x = jnp.ones((3, 2), jnp.float16)
+    params = rnn.init(jax.random.key(0), x)
+    params["params"]["cell"]["a"] = jnp.array([15.0])
+    gradient = jax.jit(jax.grad(lambda params: rnn.apply(params, x).sum()))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 

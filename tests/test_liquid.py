@@ -108,3 +108,25 @@ def test_elapsed_times_differ_from_step_to_step(name, rng, float64):
     assert (
         different == (jnp.arange(TIME) >= 2) & (jnp.arange(BATCH)[:, None] == 1)
     ).all()
+
+
+def test_ltc_takes_steps_of_any_duration(rng):
+    """Of 0, where nothing changes, and of any, with float16's gradient."""
+    x, v = (jnp.asarray(rng.standard_normal((3, 2)), jnp.float16) for _ in range(2))
+    elapsed = jnp.array([0, 1e-4, 1000], jnp.float16)
+    cells = [rnncells.LTCCell(2, unfolds=2, param_dtype=d) for d in ("f2", "f4")]
+    params = cells[0].init(jax.random.key(0), v, (x, elapsed))
+
+    def gradient(cell, dtype):
+        at = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, v, x, elapsed))
+
+        def loss(params, v, x, elapsed):
+            return jnp.sum(cell.apply(params, v, (x, elapsed))[1])
+
+        return jax.jit(jax.grad(loss, (0, 1, 2)))(*at)
+
+    expected = gradient(cells[1], jnp.float32)
+    found = jax.tree.map(lambda leaf: leaf.astype("f4"), gradient(cells[0], "f2"))
+    assert_close(found, expected, rtol=0.1, atol=0.05)
+    after, _ = cells[0].apply(params, v, (x, elapsed))
+    np.testing.assert_allclose(after[0], v[0], rtol=1e-3)

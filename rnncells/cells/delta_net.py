@@ -163,7 +163,8 @@ class GatedDeltaNetCell(DeltaNetCell):
     def update(self, projected):
         update = super().update(projected)
         alpha = projected[4]
-        log_alpha = -expand_left(
-            jnp.exp(self.a.astype(alpha.dtype)), alpha
-        ) * nn.softplus(alpha)
-        return update._replace(log_alpha=log_alpha)
+        # In float16, exp(a) is infinite from a = 12 on.
+        wide = jnp.promote_types(alpha.dtype, jnp.float32)
+        rate = expand_left(jnp.exp(self.a.astype(wide)), alpha)
+        log_alpha = -rate * nn.softplus(alpha.astype(wide))
+        return update._replace(log_alpha=log_alpha.astype(alpha.dtype))

@@ -223,20 +223,22 @@ class LTCCell(RNNCellBase):
 
     def recur(self, carry, projected):
         v, (driven_x, conductance_x, delta) = carry, projected
-        cm, gleak, vleak = (
-            w.astype(driven_x.dtype)
-            for w in (
-                self.positive_fn(self.cm),
-                self.positive_fn(self.gleak),
-                self.vleak,
-            )
+        cm, gleak = self.positive_fn(self.cm), self.positive_fn(self.gleak)
+        # In float16, the square of a denominator would overflow in derivatives.
+        dtype = jnp.result_type(driven_x, v)
+        wide = jnp.promote_types(dtype, jnp.float32)
+        cm, gleak, vleak, driven_x, conductance_x, delta = (
+            w.astype(wide)
+            for w in (cm, gleak, self.vleak, driven_x, conductance_x, delta)
         )
         cm, gleak, leak = (expand_left(w, v) for w in (cm, gleak, gleak * vleak))
         for _ in range(self.unfolds):
-            driven, conductance = self._synapses(self.h, v)
-            above = cm / delta * v + leak + driven + driven_x
-            below = cm / delta + gleak + conductance + conductance_x
-            v = above / (below + self.epsilon)
+            sums = self._synapses(self.h, v)
+            driven, conductance = (s.astype(wide) for s in sums)
+            # Both are multiplied by δ, which can be 0.
+            above = cm * v.astype(wide) + delta * (leak + driven + driven_x)
+            below = gleak + conductance + conductance_x + self.epsilon
+            v = (above / (cm + delta * below)).astype(dtype)
         return v, v
 
     def _synapses(self, synapses: "Synapses", v: jax.Array) -> tuple[Any, Any]:

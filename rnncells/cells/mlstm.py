@@ -1,5 +1,6 @@
 """The LSTM with a matrix memory of the extended LSTM (xLSTM)."""
 
+import math
 from typing import Literal
 
 import flax.linen as nn
@@ -136,11 +137,17 @@ class MLSTMCell(MatrixRNNCellBase):
 
     def output(self, read, m, projected):
         *_, o = projected
+        dtype = jnp.result_type(read, m)
+        wide = jnp.promote_types(dtype, jnp.float32)
+        read, m = read.astype(wide), m.astype(wide)
         Cq, nq = read[..., :-1], read[..., -1:]
-        # Cq / max(|nq|, exp(-m)), where exp(-m) can overflow.
+        # Cq / max(|nq|, exp(-m)), where exp(-m) can overflow. It can also underflow,
+        # and be 0, and the derivative has the square of the denominator.
+        most = -math.log(jnp.finfo(wide).tiny) / 2
         scale = jnp.exp(jnp.minimum(m, 0))[..., None]
-        least = jnp.exp(-jnp.maximum(m, 0))[..., None]
+        least = jnp.exp(-jnp.clip(m, 0, most))[..., None]
         h = scale * Cq / jnp.maximum(scale * jnp.abs(nq), least)
+        h = h.astype(dtype)
         h = h.reshape(*h.shape[:-2], self.features)
         return h if o is None else o * h
 

@@ -8,6 +8,8 @@ from rnncells import initializers
 from rnncells.cells.checks import check_choice
 from rnncells.cells.dense import DenseCell
 from rnncells.cells.mlstm import ForgetGate
+from rnncells.cells.quotient import quotient
+from rnncells.recurrence.matrix_state import lowest
 
 
 class SLSTMCell(DenseCell):
@@ -94,12 +96,12 @@ class SLSTMCell(DenseCell):
         z = self.activation_fn(z)
         log_f = nn.log_sigmoid(f) if self.forget_gate == "sigmoid" else f
         o = nn.sigmoid(o)
-        # An empty memory has no scale.
-        m_before = log_f + jnp.where(n == 0, -jnp.inf, m)
+        # An empty memory has no scale. (`jax_debug_infs` refuses -inf.)
+        m_before = log_f + jnp.where(n == 0, lowest(m.dtype), m)
         m = jnp.maximum(m_before, i)
         f = jnp.exp(m_before - m)
         i = jnp.exp(i - m)
         c = f * c + i * z
         n = f * n + i
-        h = o * (c / n)
+        h = o * quotient(c, n)
         return (c, n, m, h), h

@@ -61,6 +61,14 @@ class MatrixState(NamedTuple):
     m: Any = None
 
 
+def lowest(dtype: Any) -> float:
+    """Returns a number that is below all logarithms of gates.
+
+    Unlike -inf, it passes JAX's debug flags. A sum of two is finite.
+    """
+    return float(jnp.finfo(dtype).min) / 4
+
+
 def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
     """Returns the state after one step."""
     S, m = state
@@ -135,7 +143,8 @@ class Chunk:
             self._held = OuterUpdate(self._q, held_k, v, log_alpha, beta, log_i)
             k, v = (jnp.where(moves[..., None], x, 0) for x in (k, v))
             log_alpha = jnp.where(moves, log_alpha, 0)
-            log_i = None if log_i is None else jnp.where(moves, log_i, -jnp.inf)
+            if log_i is not None:
+                log_i = jnp.where(moves, log_i, lowest(log_i.dtype))
             self._is_finite |= ~moves
         steps = log_alpha.shape[-1]
         # The number of resets up to each step says to which sequence it belongs.
@@ -188,7 +197,9 @@ class Chunk:
         # where α is 0.
         before = jnp.tril(jnp.ones((steps, steps), bool), -1)
         terms = jnp.where(before, log_alpha[..., :, None], 0)
-        between = jnp.where(self._mask, jnp.cumsum(terms, -2), -jnp.inf)
+        between = jnp.where(
+            self._mask, jnp.cumsum(terms, -2), lowest(log_alpha.dtype)
+        )
         whole = jnp.where(self._mask, log_alpha[..., None, :], 0).sum(-1)
         return whole, between
 
@@ -332,7 +343,7 @@ class Chunk:
 
 
 def _is_below_infinity(gate):
-    return gate < jnp.inf
+    return gate <= jnp.finfo(gate.dtype).max
 
 
 def _time_last(gate):
