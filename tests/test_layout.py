@@ -101,7 +101,7 @@ ALLOWED = {
     "rnncells/cells/mlstm.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
     + ["rnncells.recurrence"],
     "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.dense"]
-    + ["rnncells.cells.mlstm"],
+    + ["rnncells.cells.mlstm", "rnncells.cells.quotient", "rnncells.recurrence"],
     "rnncells/layers/window_loop.py": [
         *FLAX,
         *CONTRACT,

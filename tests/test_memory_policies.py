@@ -127,11 +127,13 @@ def temporaries(cell, rows, steps, features_in, **options):
 
 
 CHOICES = ("recompute", "sqrt", rnncells.Chunk(5), POLICIES.dots_saveable)
+CHOICES += (POLICIES.everything_saveable,)
 # Rows, steps, inputs and units: few and many of each.
 SIZES = [(1, 1, 64, 16), (2, 5, 1, 16), (1, 17, 64, 128), (8, 200, 3, 4)]
 SIZES += [(2, 700, 16, 32), (32, 700, 64, 1), (64, 128, 32, 64), (3, 16, 2, 2)]
 CELLS = [rnncells.LSTMCell, rnncells.SimpleCell, rnncells.LayerNormGRUCell]
 CELLS += [rnncells.MinGRUCell, rnncells.LRUCell, rnncells.GatedDeltaNetCell]
+CELLS += [rnncells.SRUCell]  # without products, it takes the plain loop
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,8 @@ CELLS += [rnncells.MinGRUCell, rnncells.LRUCell, rnncells.GatedDeltaNetCell]
     exhaustive_but(
         [(cell, size) for cell in CELLS for size in SIZES],
         [(rnncells.LSTMCell, SIZES[k]) for k in (2, 3, 5)]
-        + [(rnncells.GatedDeltaNetCell, SIZES[1]), (rnncells.LRUCell, SIZES[0])],
+        + [(rnncells.GatedDeltaNetCell, SIZES[1]), (rnncells.LRUCell, SIZES[0])]
+        + [(rnncells.SRUCell, SIZES[0])],
     ),
 )
 def test_no_choice_of_memory_keeps_more_than_full(cell, size, monkeypatch):

@@ -259,10 +259,16 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         pure, reason = take_apart(rnn, carry, by_time, body, reset_carry, step)
         if reason is not None:
             check_default_options(rnn, f"which {reason}")
-        if pure is None or (not pure.step.products and _has_default_options(rnn)):
+        if pure is None:
             return plain(body, reset_carry, carry, xs)
+        full = _without_policy(rnn, pure, carry)
+        plan = _plan(rnn, pure, carry, rnn.memory, full)
+        if plan.saves_all:  # then the program is that of memory='full'
+            if not pure.step.products and rnn.projection == "auto":
+                return plain(body, reset_carry, carry, xs)
+            pure, plan = full, _plan(rnn, full, carry, "full", full)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
-        carry, (ys, _) = run_fast(rnn, pure, carry)
+        carry, (ys, _) = _run(rnn, pure, carry, plan)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -272,13 +278,53 @@ def run_fast(
     rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Runs the fast loop; returns the last carry and the outputs, time first."""
-    step, weights = pure.step, pure.step.weights(pure.given)
-    z = engine.projected_structs(step, weights, pure.now)
+    return _run(rnn, pure, carry, _plan(rnn, pure, carry, rnn.memory, pure))
+
+
+def _run(rnn, pure, carry, plan):
+    steps = jax.tree.leaves(pure.now)[0].shape[0]
+    recurrence = engine.Recurrence(pure.step, plan, _unroll(rnn, steps))
+    weights = pure.step.weights(pure.given)
+    return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
+
+
+def _plan(
+    rnn: nn.Module,
+    pure: "PureStep",
+    carry: chex.ArrayTree,
+    choice: memory.Memory,
+    full: "PureStep",
+) -> memory.Plan:
+    """Returns how the fast loop cuts time, and what it saves for a choice of memory.
+
+    Args:
+      rnn: the layer, bound.
+      pure: the step.
+      carry: before the first step.
+      choice: of `memory`.
+      full: the step without the values that a policy chooses to save.
+    """
+    weights = jax.eval_shape(pure.step.weights, pure.given)
+    z = engine.projected_structs(pure.step, weights, pure.now)
     steps = jax.tree.leaves(pure.now)[0].shape[0]
     operands = memory.Operands(inexact(pure.given), carry, pure.now)
-    plan = memory.plan(steps, z, rnn.memory, rnn.projection, operands)
-    recurrence = engine.Recurrence(step, plan, _unroll(rnn, steps))
-    return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
+    if pure is not full:
+        pairs = zip(weights.products, pure.step.chosen, strict=True)
+        chosen = [product.result for product, is_chosen in pairs if is_chosen]
+        at = jax.eval_shape(full.step.weights, full.given), carry, full.now
+        saved = engine.saved_by_full(full.step, engine.Operands(*at))
+        operands = operands._replace(chosen=chosen, full=saved)
+    return memory.plan(steps, z, choice, rnn.projection, operands)
+
+
+def _without_policy(
+    rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree
+) -> "PureStep":
+    """Returns the step without the values that a policy chooses to save."""
+    if memory.policy_of(rnn.memory) is None:
+        return pure
+    now = structs(pure.now, drop_axis=0)
+    return pure._replace(step=Step(pure.function, pure.given, carry, now))
 
 
 def _unroll(rnn: nn.Module, steps: Any) -> int:
@@ -288,12 +334,6 @@ def _unroll(rnn: nn.Module, steps: Any) -> int:
     if rnn.unroll is not None:
         return rnn.unroll
     return _STEPS_ON_GPU if jax.default_backend() == "gpu" else 1
-
-
-def _has_default_options(rnn: nn.Module) -> bool:
-    """Says whether no option of the fast loop is set."""
-    options = FAST_LOOP_OPTIONS.items()
-    return all(getattr(rnn, name) == default for name, default in options)
 
 
 def check_default_options(rnn: nn.Module, why: str) -> None:

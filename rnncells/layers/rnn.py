@@ -157,11 +157,12 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
         other cells, the fast loop if the cell depends only on its variables, carry,
         inputs and random streams, it changes none of its variables, its step can be
         mapped over time by `jax.vmap`, and it multiplies something that depends on the
-        carry by weights (or `memory` or `projection` is set); otherwise the plain loop,
-        which calls the cell at every step. `'scan'`: always the plain loop, which JAX
-        differentiates. `'associative'`: for linear cells, an associative scan also on
-        CPU. `'newton'` or `Newton(...)`: for contractive cells, all carries by
-        Newton's method, within its tolerance; where it does not converge, a loop.
+        carry by weights (or `projection` is set, or `memory` keeps less than `'full'`);
+        otherwise the plain loop, which calls the cell at every step. `'scan'`: always
+        the plain loop, which JAX differentiates. `'associative'`: for linear cells, an
+        associative scan also on CPU. `'newton'` or `Newton(...)`: for contractive
+        cells, all carries by Newton's method, within its tolerance; where it does not
+        converge, a loop.
         Default: `'auto'`.
       gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,
         `Truncated1997()`, or a method that carries it forward in time, with memory that

@@ -109,6 +109,13 @@ def _run_jvp(recurrence, primals, tangents):
     return result, combine(moved, still)
 
 
+def saved_by_full(step: Step, operands: Operands) -> Residuals:
+    """Returns shapes and dtypes of what memory='full' saves of a step."""
+    residuals = _buffer(step, operands).residuals
+    reads = StepVJP(step, operands.weights, residuals).reads
+    return select_leaves(residuals, reads)
+
+
 def projected_structs(
     step: Step, weights: Weights, inputs: chex.ArrayTree
 ) -> StructTree:

@@ -197,9 +197,7 @@ class Chunk:
         # where α is 0.
         before = jnp.tril(jnp.ones((steps, steps), bool), -1)
         terms = jnp.where(before, log_alpha[..., :, None], 0)
-        between = jnp.where(
-            self._mask, jnp.cumsum(terms, -2), lowest(log_alpha.dtype)
-        )
+        between = jnp.where(self._mask, jnp.cumsum(terms, -2), lowest(log_alpha.dtype))
         whole = jnp.where(self._mask, log_alpha[..., None, :], 0).sum(-1)
         return whole, between
 

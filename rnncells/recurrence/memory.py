@@ -132,11 +132,15 @@ class Operands(NamedTuple):
       weights: of the floating parameters of the cell.
       carry: before the first step.
       inputs: what differs from step to step, `(time, ...)`.
+      chosen: what a policy saves of a step, beside the carry.
+      full: with a policy, what memory='full' would save of a step.
     """
 
     weights: StructTree
     carry: StructTree
     inputs: StructTree
+    chosen: StructTree = ()
+    full: Any = None
 
 
 # Steps of a matrix state that are taken at once. Measured on CPU and on an H200
@@ -204,6 +208,11 @@ class Plan(NamedTuple):
     policy: Full
     for_inference: tuple[Segment, ...]
 
+    @property
+    def saves_all(self) -> bool:
+        """Whether all residuals are saved."""
+        return type(self.policy) is Full
+
 
 def plan(
     steps: int,
@@ -252,8 +261,14 @@ def _pays(steps: int, at_once: int, z: StructTree, operands: Operands) -> bool:
     if not isinstance(size, int):  # a batch of jax.export
         return True
     sums = jax.eval_shape(upcast, operands.weights)
-    twice = _bytes(sums) + _bytes(operands.carry) * math.ceil(steps / at_once)
-    return 2 * size * (steps - at_once) > (_bytes(operands.inputs) + 2 * twice) * steps
+    carry = _bytes(operands.carry)
+    added = _bytes(operands.inputs) + 2 * _bytes(sums)
+    added += 2 * carry * math.ceil(steps / at_once)
+    kept = 2 * size * (steps - at_once)
+    if operands.full is not None:
+        less = _bytes(operands.full) - _bytes(operands.chosen) - carry
+        kept = min(kept, less * steps**2 + size * (steps - 2 * at_once))
+    return kept > added * steps
 
 
 def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> int:
