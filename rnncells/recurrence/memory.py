@@ -32,6 +32,8 @@ Projection = _ProjectionName | Chunk
 _PROJECTED_BYTES = 2**21
 _PROJECTED_STEPS, _MOST_BYTES = 8, 2**22
 _SMALL_BYTES = 5 * 2**20
+# What XLA adds for a loop over chunks, at most.
+_LOOP_BYTES = 2**12
 
 
 class Full:
@@ -262,7 +264,7 @@ def _pays(steps: int, at_once: int, z: StructTree, operands: Operands) -> bool:
         return True
     sums = jax.eval_shape(upcast, operands.weights)
     carry = _bytes(operands.carry)
-    added = _bytes(operands.inputs) + 2 * _bytes(sums)
+    added = _LOOP_BYTES + _bytes(operands.inputs) + 2 * _bytes(sums)
     added += 2 * carry * math.ceil(steps / at_once)
     kept = 2 * size * (steps - at_once)
     if operands.full is not None:
