@@ -134,8 +134,8 @@ def test_flags_that_check_numbers_do_not_change_values(flag, name, rng):
 @pytest.mark.parametrize(
     "flag, name",
     exhaustive_but(
-        [(flag, name) for flag in ("nans", "infs") for name in ALL_CELLS],
-        [("infs", "SLSTMCell"), ("infs", "GatedDeltaNetCell")],
+        [(flag, name) for flag in ("nans", "infs") for name in ("newton", *ALL_CELLS)],
+        [("infs", "SLSTMCell"), ("infs", "GatedDeltaNetCell"), ("infs", "newton")],
     ),
 )
 def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):

@@ -336,7 +336,8 @@ def _iterations(problem, operands, others, guess):
         is_open = ~_is_within(problem, error, residual)
         return (i < problem.newton.iterations) & is_open.any()
 
-    unknown = jnp.full(guess.shape[1], jnp.inf, guess.dtype)
+    # Not infinite, which `jax_debug_infs` refuses.
+    unknown = jnp.full(guess.shape[1], jnp.finfo(guess.dtype).max, guess.dtype)
     start = guess, jnp.array(0), unknown, unknown
     return jax.lax.while_loop(goes_on, correct, start)
 
@@ -370,7 +371,7 @@ def _largest(sizes, carries):
 
 def _relative(change, size):
     """Returns a quotient of sizes: 0 / 0 is 0, and NaN is infinite."""
-    found = jnp.where(change == 0, 0, change / size)
+    found = change / jnp.where(change == 0, 1, size)
     return jnp.where(jnp.isnan(found), jnp.inf, found)
 
 
