@@ -215,6 +215,13 @@ OLD_SPELLINGS = {
         ValueError,
         r"got \[\(2, 4\), \(2, 4\)\]\. The carry of LSTMCell is a tuple, not a list",
     ),
+    "carry as a named tuple": (
+        lambda: rnncells.LSTMCell(4).init(
+            KEY, HaikuState(*[jnp.ones((2, 4))] * 2), X[:, 0]
+        ),
+        ValueError,
+        r"\. The carry of LSTMCell is a tuple, not a HaikuState",
+    ),
     "carry of one array as a list": (
         lambda: rnncells.GRUCell(4).init(KEY, [jnp.ones((2, 4))], X[:, 0]),
         ValueError,

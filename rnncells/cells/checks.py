@@ -419,8 +419,10 @@ def check_shapes_of_carry(
     name, features = type(cell).__name__, getattr(cell, "features", None)
     shape = jax.tree.leaves(inputs)[0].shape
     hint = " A step takes the carry, and then the inputs of one time step."
-    if isinstance(carry, list | dict) and not is_shape(expected):
-        hint = f" The carry of {name} is a tuple, not a {type(carry).__name__}."
+    own, other = type(expected), type(carry)
+    is_container = isinstance(carry, list | dict | tuple) and not is_shape(expected)
+    if is_container and own is not other:
+        hint = f" The carry of {name} is a {own.__name__}, not a {other.__name__}."
     elif has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, others)):
         hint = (
             " flax.linen ignores `features` and takes the width of the carry. For this "
