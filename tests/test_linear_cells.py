@@ -185,6 +185,13 @@ def test_divisions_of_half_precision_have_derivatives():
         np.testing.assert_allclose(slope, -1 / below, rtol=1e-3)
 
 
+def test_keys_of_delta_nets_have_a_gradient_near_0_in_float16():
+    """The slope of the norm is 1000 there, and that of silu is 0."""
+    x = jnp.full(2, -60, jnp.float16)
+    _, vjp = jax.vjp(rnncells.DeltaNetCell(2)._normed, x)
+    assert (vjp(jnp.full(2, 1000, jnp.float16))[0] == 0).all()
+
+
 def test_gated_delta_net_has_a_gradient_where_its_decay_is_0_in_float16():
     rnn = rnncells.RNN(rnncells.GatedDeltaNetCell(2, dtype=jnp.float16))
     x = jnp.ones((3, 2), jnp.float16)

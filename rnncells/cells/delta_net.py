@@ -87,13 +87,13 @@ class DeltaNetCell(MatrixRNNCellBase):
         self.gates("beta", features=self.num_heads, **options)
 
     def project(self, inputs):
-        qkv = nn.silu(self.affine(inputs, "q", "k", "v"))
+        qkv = self.affine(inputs, "q", "k", "v")
         return *jnp.split(qkv, 3, axis=-1), self.affine(inputs, "beta")
 
     def update(self, projected):
         q, k, v, beta = projected[:4]
         q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
-        q, k = (self._normed(x) for x in (q, k))
+        q, k, v = self._normed(q), self._normed(k), nn.silu(v)
         beta = nn.sigmoid(beta) * (2 if self.negative_eigenvalues else 1)
         return OuterUpdate(q, k, beta[..., None] * v, jnp.zeros_like(beta), beta)
 
@@ -101,8 +101,10 @@ class DeltaNetCell(MatrixRNNCellBase):
         return read.reshape(*read.shape[:-2], self.features)
 
     def _normed(self, x: jax.Array) -> jax.Array:
-        # Squares of half-precision numbers overflow.
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        """Returns norm(silu(x))."""
+        # Squares of half-precision numbers overflow, and so can the cotangent of a
+        # vector near 0, before it is multiplied by the slope of silu.
+        wide = nn.silu(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
         square = (wide * wide).sum(-1, keepdims=True)
         return (wide * jax.lax.rsqrt(square + self.epsilon)).astype(x.dtype)
 
