@@ -1,13 +1,12 @@
 """Measures the tests: breaks the library in many ways, one at a time, and runs them.
 
-    python -m tests.mutants --suite short --jobs 2
-    python -m tests.mutants --suite short --only gru    # some mutants
-    python -m tests.mutants --suite full --exhaustive   # every test, however slow
-    python -m tests.mutants --write                     # the table in tests/README.md
+    python -m tests.mutants --jobs 2
+    python -m tests.mutants --only gru      # some mutants
+    python -m tests.mutants --exhaustive    # every test, however slow
 
 `mutants.toml` holds the mutants, and the tests of each file of the library. A mutant is
 caught if one of these tests fails that passes in the library as it is. Results are kept
-in a file, by suite, so that a run that was broken off goes on.
+in a file, so that a run that was broken off goes on.
 """
 
 import argparse
@@ -29,7 +28,6 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
-BEGIN, END = "<!-- mutants: begin -->", "<!-- mutants: end -->"
 # More than the tests of any file take: a mutant may make a loop without an end.
 SECONDS = 1800
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--tb=no", "-rfE")
@@ -145,31 +143,27 @@ def run_tests(tree: Path, tests: list[str], *options: str) -> dict:
 
 
 class Results:
-    """What one suite found: a line of JSON for each mutant, in a file of all suites."""
+    """The outcome of each mutant, a line of JSON for each in a file."""
 
-    def __init__(self, path: Path, suite: str):
-        self.path, self.suite = path, suite
+    def __init__(self, path: Path):
+        self.path = path
         lines = path.read_text().splitlines() if path.exists() else []
-        found = [json.loads(line) for line in lines]
-        self.of = {r["mutant"]: r for r in found if r["suite"] == suite}
-        # By any suite: these tests are run ahead of the others.
-        self.caught_by = {r["mutant"]: r["by"] for r in found if r["by"]}
+        self.of = {r["mutant"]: r for r in map(json.loads, lines)}
 
     def add(self, mutant: Mutant, result: dict) -> None:
-        result = {"suite": self.suite, "mutant": mutant.key, **result}
-        self.of[mutant.key] = result
+        self.of[mutant.key] = {"mutant": mutant.key, **result}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+            file.write(json.dumps(self.of[mutant.key]) + "\n")
 
     def summary(self, mutants: list[Mutant]) -> str:
         """Returns how many mutants of each kind were run, and what came of it."""
-        ran = [mutant for mutant in mutants if mutant.key in self.of]
-        results = [self.of[mutant.key] for mutant in ran]
+        results = [self.of[mutant.key] for mutant in mutants]
         outcomes = collections.Counter(result["outcome"] for result in results)
-        counts = collections.Counter(mutant.kind for mutant in ran)
+        kinds = collections.Counter(mutant.kind for mutant in mutants)
         return (
-            f"{self.suite} suite: {len(ran)} mutants in {len({m.at for m in ran})} "
-            f"functions ({', '.join(f'{n} {kind}' for kind, n in counts.items())}); "
+            f"{len(mutants)} mutants in {len({m.at for m in mutants})} functions "
+            f"({', '.join(f'{n} {kind}' for kind, n in kinds.items())}); "
             f"{', '.join(f'{n} {outcome}' for outcome, n in outcomes.items())}; "
             f"{sum(result['seconds'] for result in results)} s."
         )
@@ -187,10 +181,7 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             source = (tree / mutant.file).read_text()
             (tree / mutant.file).write_text(mutant.applied(source))
             paths = [f"tests/{name}" for name in tests[mutant.file]]
-            first = results.caught_by.get(mutant.key)
-            result = run_tests(tree, [first], *options) if first else {"outcome": ""}
-            if result["outcome"] != "caught":
-                result = run_tests(tree, paths, *options)
+            result = run_tests(tree, paths, *options)
             (tree / mutant.file).write_text(source)
             trees.put(tree)
             results.add(mutant, result)
@@ -206,53 +197,23 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             print(f"{len(caught_by)} tests that caught {passed} in the whole library.")
 
 
-def write_table(mutants: list[Mutant], path: Path) -> None:
-    """Writes what the short suite and the old one found between the README's marks."""
-    suites = [Results(path, suite) for suite in ("short", "old")]
-
-    def found(results, mutant):
-        result = results.of.get(mutant.key, {"outcome": "not run", "by": ""})
-        test = result["by"].removeprefix("tests/").partition("[")[0]
-        return f"`{test}`" if test else result["outcome"]
-
-    rows = [("Kind", "Function", "Fault", "Short suite", "Old suite"), ("---",) * 5]
-    for mutant in sorted(mutants, key=lambda mutant: (mutant.kind, mutant.at)):
-        fault = mutant.fault + (f" ({mutant.reason})" if mutant.reason else "")
-        caught_by = [found(results, mutant) for results in suites]
-        rows.append((mutant.kind, f"`{mutant.at}`", fault, *caught_by))
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    summaries = [f"\n{results.summary(mutants)}" for results in suites]
-    before, _, rest = (TESTS / "README.md").read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    text = "\n".join([BEGIN, "", *lines, *summaries, "", END])
-    (TESTS / "README.md").write_text(before + text + after)
-
-
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--suite", default="short", help="name of the tests as they are"
-    )
     parser.add_argument("--only", default="", help="run mutants with this text in them")
     parser.add_argument("--kind", help="run mutants of this kind")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--exhaustive", action="store_true", help="run all tests")
-    parser.add_argument("--results", type=Path, default=TESTS / "mutants.jsonl")
-    parser.add_argument(
-        "--write", action="store_true", help="write the table, run none"
-    )
+    parser.add_argument("--results", type=Path, default=ROOT / "runs/mutants.jsonl")
     args = parser.parse_args()
     mutants, tests = read_table()
-    if args.write:
-        return write_table(mutants, args.results)
     chosen = [m for m in mutants if args.only in m.key and args.kind in (None, m.kind)]
-    results = Results(args.results, args.suite)
+    results = Results(args.results)
     options = ["-m", ""] if args.exhaustive else []
     run_mutants(chosen, tests, results, args.jobs, *options)
     for mutant in chosen:
         if not results.of[mutant.key]["outcome"].startswith("caught"):
-            print(f"not caught: {mutant.key}")
+            print(f"not caught: {mutant.key}. {mutant.reason}")
     print(results.summary(chosen))
 
 

