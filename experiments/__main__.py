@@ -2,7 +2,7 @@
 
 import sys
 
-from experiments.interruption import Interruption
+from experiments.runs.interruption import Interruption
 
 if __name__ == "__main__":
     # Signals can already come while the command line is imported.

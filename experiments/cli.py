@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import (
+from experiments.runs.folder import (
     CHECKPOINTS,
     ENVIRONMENT,
     RESULT,
@@ -20,7 +20,7 @@ from experiments.folder import (
     read_result,
     remove,
 )
-from experiments.interruption import Interrupted, Interruption
+from experiments.runs.interruption import Interrupted, Interruption
 from experiments.settings.options import (
     HELP,
     Run,
@@ -283,7 +283,7 @@ def inspect_run(arguments: list[str]) -> None:
 def run_rows(arguments: list[str]) -> None:
     """Runs many rows, each in its own process."""
     # Imported here because no other verb needs it.
-    from experiments.sweep import chosen, run_all
+    from experiments.runs.sweep import chosen, run_all
 
     at = next((k for k, word in enumerate(arguments) if word.startswith("-")), None)
     words, options = arguments[:at], arguments[len(arguments) if at is None else at :]

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.folder import METRICS
-from experiments.interruption import Interruption
+from experiments.runs.folder import METRICS
+from experiments.runs.interruption import Interruption
 from experiments.settings.reading import config_path, read_config
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics

@@ -14,8 +14,8 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import checkpoint
-from experiments.checkpoint import Checkpoints, saved_steps
+from experiments.runs import checkpoint
+from experiments.runs.checkpoint import Checkpoints, saved_steps
 from experiments.settings.rules import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -267,7 +267,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from experiments.checkpoint import Checkpoints
+from experiments.runs.checkpoint import Checkpoints
 from experiments.settings.rules import ConfigError
 
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -299,8 +299,9 @@ import jax
 import numpy as np
 from pathlib import Path
 from jax.sharding import NamedSharding, PartitionSpec
-from experiments import checkpoint, processes
-from experiments.checkpoint import Checkpoints
+from experiments.runs import checkpoint
+from experiments.runs import processes
+from experiments.runs.checkpoint import Checkpoints
 
 folder, address, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 jax.distributed.initialize(address, 2, number)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.folder import to_json
-from experiments.interruption import Interrupted
+from experiments.runs.folder import to_json
+from experiments.runs.interruption import Interrupted
 from experiments.settings.options import option_types
 from experiments.settings.reading import (
     CONFIGS,

@@ -15,10 +15,6 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
-from experiments import checkpoint
-from experiments.checkpoint import Checkpoints
-from experiments.environment import usual_promotion
-from experiments.folder import CHECKPOINTS, METRICS
 from experiments.paper1997.learners import online
 from experiments.paper1997.learners.baseline import CELLS
 from experiments.paper1997.run import run
@@ -30,6 +26,10 @@ from experiments.paper1997.training.trainer import Trainer, learner_of
 from experiments.reports.learning_curve import draw_learning_curve
 from experiments.reports.runs import markdown_tables
 from experiments.reports.tables import changes, summary, title_of
+from experiments.runs import checkpoint
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.environment import usual_promotion
+from experiments.runs.folder import CHECKPOINTS, METRICS
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     baselines,

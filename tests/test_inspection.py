@@ -13,8 +13,8 @@ from data_configs import changed, language_model, write_text
 from flax import traverse_util
 
 from experiments import cli
-from experiments.folder import CONFIG, DATA, INSPECT, WEIGHTS, to_json
 from experiments.reports.svg import save
+from experiments.runs.folder import CONFIG, DATA, INSPECT, WEIGHTS, to_json
 from experiments.settings.reading import config_path, read_config, to_dict
 from experiments.supervised.identity import note_identity
 from experiments.supervised.inspection import layers_of

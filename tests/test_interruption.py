@@ -20,8 +20,8 @@ import pytest
 from covering import exhaustive_but
 
 from experiments import cli
-from experiments.checkpoint import saved_steps
-from experiments.folder import CHECKPOINTS, METRICS, RESULT, WEIGHTS
+from experiments.runs.checkpoint import saved_steps
+from experiments.runs.folder import CHECKPOINTS, METRICS, RESULT, WEIGHTS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
@@ -39,7 +39,7 @@ VOLATILE = {"seconds"}
 # The command line, with a checkpoint after every chunk.
 PROGRAM = """
 import sys
-from experiments import checkpoint
+from experiments.runs import checkpoint
 from experiments.cli import main
 
 checkpoint.SECONDS_BETWEEN_CHECKPOINTS = 0.0
@@ -293,7 +293,7 @@ def test_folder_without_write_permission_is_one_line(is_new, command, tmp_path):
 
 LOOP = """
 import hashlib, sys, time
-from experiments.interruption import Interrupted, Interruption
+from experiments.runs.interruption import Interrupted, Interruption
 
 try:
     with Interruption(at_once="at once" in sys.argv) as interruption:

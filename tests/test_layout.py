@@ -245,27 +245,27 @@ ALLOWED = {
         "optax",
         "rnncells",
     ],
-    "experiments/folder.py": ["experiments.settings"],
+    "experiments/runs/folder.py": ["experiments.settings"],
     # The only file that knows Orbax.
-    "experiments/checkpoint.py": [
-        "experiments.checksums",
-        "experiments.leaves",
-        "experiments.processes",
+    "experiments/runs/checkpoint.py": [
+        "experiments.runs.checksums",
+        "experiments.runs.checkpoint_arrays",
+        "experiments.runs.processes",
         "experiments.settings",
         "jax",
         "numpy",
         "orbax.checkpoint",
     ],
-    "experiments/checksums.py": [],
-    "experiments/leaves.py": ["jax", "numpy"],
-    "experiments/interruption.py": [],
-    "experiments/processes.py": ["experiments.settings", "jax", "numpy"],
-    "experiments/progress.py": ["rich"],
+    "experiments/runs/checksums.py": [],
+    "experiments/runs/checkpoint_arrays.py": ["jax", "numpy"],
+    "experiments/runs/interruption.py": [],
+    "experiments/runs/processes.py": ["experiments.settings", "jax", "numpy"],
+    "experiments/runs/progress.py": ["rich"],
     "experiments/paper1997/training": [
-        "experiments.checkpoint",
-        "experiments.folder",
-        "experiments.interruption",
-        "experiments.progress",
+        "experiments.runs.checkpoint",
+        "experiments.runs.folder",
+        "experiments.runs.interruption",
+        "experiments.runs.progress",
         "experiments.paper1997.learners",
         "experiments.settings",
         "experiments.paper1997.tasks",
@@ -281,9 +281,9 @@ ALLOWED = {
         *("jax", "matplotlib", "numpy"),
     ],
     "experiments/reports/figures.py": ["experiments", "matplotlib", "numpy"],
-    "experiments/reports/film.py": ["PIL", "experiments.folder", "matplotlib"]
+    "experiments/reports/film.py": ["PIL", "experiments.runs.folder", "matplotlib"]
     + ["numpy"],
-    "experiments/reports/learning_curve.py": ["experiments.folder", "matplotlib"]
+    "experiments/reports/learning_curve.py": ["experiments.runs.folder", "matplotlib"]
     + ["experiments.reports.tables", "numpy"],
     "experiments/reports/svg.py": ["matplotlib"],
     "experiments/reports/pages.py": [],
@@ -298,12 +298,12 @@ ALLOWED = {
     "experiments/reports/league_figures.py": ["experiments.reports", "matplotlib"],
     "experiments/reports/gradient_figure.py": ["matplotlib", "numpy"],
     "experiments/reports": [
-        "experiments.folder",
+        "experiments.runs.folder",
         "experiments.reports",
         "experiments.settings",
         "numpy",
     ],
-    "experiments/supervised/metrics.py": ["experiments.folder"]
+    "experiments/supervised/metrics.py": ["experiments.runs.folder"]
     + ["experiments.settings", "numpy", "tensorboardX"],
     "experiments/supervised/optimizer.py": ["experiments.settings", "optax"],
     "experiments/supervised/tasks": [
@@ -333,8 +333,8 @@ ALLOWED = {
         "optax",
         "rnncells",
     ],
-    "experiments/sweep.py": ["experiments.folder", "experiments.settings"]
-    + ["experiments.interruption"],
+    "experiments/runs/sweep.py": ["experiments.runs.folder", "experiments.settings"]
+    + ["experiments.runs.interruption"],
     "experiments": ["experiments", "jax", "numpy"],
 }
 FILES = sorted(

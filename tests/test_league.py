@@ -15,8 +15,8 @@ from covering import exhaustive_but
 from data_configs import Stop
 
 from experiments import cli
-from experiments.folder import CONFIG, FAILURE, RESULT
 from experiments.reports import league_figures, league_kept, league_page, pages
+from experiments.runs.folder import CONFIG, FAILURE, RESULT
 from experiments.settings import reading
 from experiments.settings.reading import league_names, read_league
 from experiments.settings.rules import ConfigError

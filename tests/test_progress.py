@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from experiments import progress
+from experiments.runs import progress
 
 
 @pytest.fixture

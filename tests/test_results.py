@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import environment, sweep
 from experiments.cli import main
-from experiments.folder import read_result
 from experiments.reports import data_figures, data_kept, data_page, pages
 from experiments.reports.data_kept import curve, results_of
 from experiments.reports.tables import changes
+from experiments.runs import environment, sweep
+from experiments.runs.folder import read_result
 from experiments.settings.reading import (
     config_path,
     data_names,

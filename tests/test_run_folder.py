@@ -9,11 +9,15 @@ import shutil
 import jax
 import pytest
 
-from experiments import checkpoint, environment
-from experiments.checkpoint import Checkpoints, saved_steps
 from experiments.cli import main
-from experiments.environment import describe_environment
-from experiments.folder import (
+from experiments.paper1997.run import run
+from experiments.paper1997.training import loop
+from experiments.paper1997.training.loop import Run
+from experiments.paper1997.training.trainer import Trainer
+from experiments.runs import checkpoint, environment
+from experiments.runs.checkpoint import Checkpoints, saved_steps
+from experiments.runs.environment import describe_environment
+from experiments.runs.folder import (
     CHECKPOINTS,
     CONFIG,
     ENVIRONMENT,
@@ -24,10 +28,6 @@ from experiments.folder import (
     to_json,
     write,
 )
-from experiments.paper1997.run import run
-from experiments.paper1997.training import loop
-from experiments.paper1997.training.loop import Run
-from experiments.paper1997.training.trainer import Trainer
 from experiments.settings.reading import config_path, read_config, to_dict, toml_lines
 from experiments.settings.rules import ConfigError
 

@@ -18,9 +18,9 @@ from PIL import Image
 
 from experiments import cli
 from experiments.datasets.digits import Digits, Images
-from experiments.folder import METRICS, RESULT
-from experiments.interruption import Interrupted
 from experiments.reports.film import draw_film, save_film, side_by_side
+from experiments.runs.folder import METRICS, RESULT
+from experiments.runs.interruption import Interrupted
 from experiments.settings.reading import config_path, data_names, read_config
 from experiments.settings.rules import ConfigError
 from experiments.supervised import sampling

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from data_configs import language_model, run_in, write_text
 
-from experiments.checkpoint import Checkpoints
-from experiments.folder import CHECKPOINTS, METRICS
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.folder import CHECKPOINTS, METRICS
 from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.trainer import Trainer

@@ -16,9 +16,9 @@ from data_configs import language_model, write_text
 from flax import traverse_util
 
 from experiments import cli
-from experiments.checkpoint import Checkpoints
 from experiments.datasets.text import SHORTEST
-from experiments.folder import (
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.folder import (
     CHECKPOINTS,
     CONFIG,
     DATA,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import main
-from experiments.folder import begin, check, locked
+from experiments.runs.folder import begin, check, locked
+from experiments.runs.sweep import CLONE, chosen
 from experiments.settings.reading import config_names, config_path, read_config
 from experiments.settings.rules import ConfigError
-from experiments.sweep import CLONE, chosen
 
 SIX_A = "temporal-order-6a"
 SHORT = ["--trials", "2", "--learning.max-sequences", "20", "--test-sequences", "4"]
@@ -152,7 +152,7 @@ def test_lock_of_a_removed_file_is_not_held(tmp_path, monkeypatch):
     def flock(lock, how):
         Path(lock.name).unlink()
 
-    monkeypatch.setattr("experiments.folder.fcntl.flock", flock)
+    monkeypatch.setattr("experiments.runs.folder.fcntl.flock", flock)
     with pytest.raises(ConfigError, match="another process is using"):
         with locked(tmp_path):
             pass

@@ -16,8 +16,8 @@ import pytest
 from data_configs import Stop, changed
 from tensorboardX.proto import event_pb2
 
-from experiments.folder import METRICS
-from experiments.interruption import Interrupted
+from experiments.runs.folder import METRICS
+from experiments.runs.interruption import Interrupted
 from experiments.settings.reading import config_path, read_config
 from experiments.supervised import loop
 from experiments.supervised.loop import Run

@@ -1,4 +1,4 @@
-"""Runs an experiment and writes its folder; see `experiments/folder.py`."""
+"""Runs an experiment and writes its folder; see `experiments/runs/folder.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.checkpoint import Checkpoints
-from experiments.environment import note_environment, usual_promotion
-from experiments.folder import (
+from experiments.paper1997.learners.network import Weights
+from experiments.paper1997.learners.without_cells import WithoutCells
+from experiments.paper1997.training.loop import Run
+from experiments.paper1997.training.trainer import Trainer, Trials
+from experiments.reports.learning_curve import save_learning_curve
+from experiments.reports.runs import print_finished
+from experiments.reports.tables import print_table
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.environment import note_environment, usual_promotion
+from experiments.runs.folder import (
     CHECKPOINTS,
     CURVE,
     ENVIRONMENT,
@@ -24,14 +31,7 @@ from experiments.folder import (
     writing,
     written,
 )
-from experiments.interruption import Interruption
-from experiments.paper1997.learners.network import Weights
-from experiments.paper1997.learners.without_cells import WithoutCells
-from experiments.paper1997.training.loop import Run
-from experiments.paper1997.training.trainer import Trainer, Trials
-from experiments.reports.learning_curve import save_learning_curve
-from experiments.reports.runs import print_finished
-from experiments.reports.tables import print_table
+from experiments.runs.interruption import Interruption
 from experiments.settings.config import Experiment
 from experiments.settings.reading import to_dict
 

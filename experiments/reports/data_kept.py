@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.folder import (
+from experiments.reports import kept
+from experiments.reports.kept import check_origin, kept_path, read_results
+from experiments.runs.folder import (
     FILM_ANIMATION,
     FILM_STRIP,
     LINE_OF_DATA,
@@ -21,8 +23,6 @@ from experiments.folder import (
     to_json,
     write,
 )
-from experiments.reports import kept
-from experiments.reports.kept import check_origin, kept_path, read_results
 from experiments.settings.reading import config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from experiments.folder import FILM_ANIMATION, FILM_STRIP
+from experiments.runs.folder import FILM_ANIMATION, FILM_STRIP
 
 # Pixels of the animation for each pixel of a frame, and milliseconds for each frame.
 SCALE, DURATION = 4, 200

@@ -12,7 +12,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from experiments.folder import (
+from experiments.reports.tables import changes, commits, reached
+from experiments.runs.folder import (
     METRICS,
     RESULT,
     WEIGHTS,
@@ -20,7 +21,6 @@ from experiments.folder import (
     read_result,
     to_json,
 )
-from experiments.reports.tables import changes, commits, reached
 from experiments.settings.reading import config_path, read_config, readings
 from experiments.settings.rules import ConfigError
 

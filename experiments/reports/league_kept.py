@@ -4,7 +4,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import (
+from experiments.reports import kept
+from experiments.reports.tables import commits
+from experiments.runs.folder import (
     FAILURE,
     RESULT,
     read_failure,
@@ -13,8 +15,6 @@ from experiments.folder import (
     to_json,
     write,
 )
-from experiments.reports import kept
-from experiments.reports.tables import commits
 from experiments.settings.league import LeagueTask
 from experiments.settings.reading import league_names, read_league
 from experiments.settings.rules import ConfigError

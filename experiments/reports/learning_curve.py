@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.folder import read_metrics
 from experiments.reports.tables import title_of
+from experiments.runs.folder import read_metrics
 
 
 def save_learning_curve(metrics: Path, result: dict[str, Any], path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from experiments.folder import RESULT, is_of_data, read_result
 from experiments.reports.data_tables import data_table, print_data_table
 from experiments.reports.tables import paper_table, print_table
+from experiments.runs.folder import RESULT, is_of_data, read_result
 
 
 def markdown_tables(folders: list[Path]) -> str:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from experiments.checkpoint import saved_steps
-from experiments.folder import CHECKPOINTS, DATA, read_json, to_json, write
+from experiments.runs.checkpoint import saved_steps
+from experiments.runs.folder import CHECKPOINTS, DATA, read_json, to_json, write
 from experiments.settings.rules import ConfigError
 from experiments.supervised.task import Task
 

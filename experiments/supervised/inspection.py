@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from experiments.folder import CONFIG, DATA, INSPECT, WEIGHTS, read_json, writing
 from experiments.reports.svg import save
 from experiments.reports.tables import markdown
+from experiments.runs.folder import CONFIG, DATA, INSPECT, WEIGHTS, read_json, writing
 from experiments.settings.options import Inspect
 from experiments.settings.reading import from_dict
 from experiments.settings.rules import ConfigError

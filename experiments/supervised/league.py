@@ -2,7 +2,7 @@
 
 Each cell of a task gets the largest width whose network has at most the parameters of
 the budget. All other settings of a task are equal for all cells. The folder of a run is
-`OUT/TASK/CELL`, see `experiments/folder.py`; a cell that cannot be trained has
+`OUT/TASK/CELL`, see `experiments/runs/folder.py`; a cell that cannot be trained has
 `failure.json` there in place of a result.
 """
 
@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.environment import describe_environment
-from experiments.folder import (
+from experiments.reports.data_tables import spread
+from experiments.runs.environment import describe_environment
+from experiments.runs.folder import (
     FAILURE,
     RESULT,
     clear,
@@ -26,7 +27,6 @@ from experiments.folder import (
     write,
     writing,
 )
-from experiments.reports.data_tables import spread
 from experiments.settings.league import LeagueTask
 from experiments.settings.reading import to_dict
 from experiments.settings.rules import require

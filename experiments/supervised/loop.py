@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.checkpoint import Checkpoints
-from experiments.folder import CHECKPOINTS
-from experiments.interruption import Interrupted, Interruption
-from experiments.processes import ending_together, largest
-from experiments.progress import Progress
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.folder import CHECKPOINTS
+from experiments.runs.interruption import Interrupted, Interruption
+from experiments.runs.processes import ending_together, largest
+from experiments.runs.progress import Progress
 from experiments.settings.rules import ConfigError
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.trainer import NO_LOSS, State, Trainer

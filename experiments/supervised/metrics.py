@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.folder import check_kept, writing
+from experiments.runs.folder import check_kept, writing
 from experiments.settings.rules import ConfigError
 
 

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from experiments.environment import note_environment, usual_promotion
-from experiments.folder import (
+from experiments.reports.data_tables import print_data_table
+from experiments.runs.environment import note_environment, usual_promotion
+from experiments.runs.folder import (
     CHECKPOINTS,
     CONFIG,
     ENVIRONMENT,
@@ -29,8 +30,7 @@ from experiments.folder import (
     writing,
     written,
 )
-from experiments.processes import check_same, ending_together, is_first, of_first
-from experiments.reports.data_tables import print_data_table
+from experiments.runs.processes import check_same, ending_together, is_first, of_first
 from experiments.settings.options import DataFlags
 from experiments.settings.reading import to_dict
 from experiments.settings.rules import ConfigError

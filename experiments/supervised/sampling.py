@@ -16,7 +16,7 @@ import numpy as np
 from flax import traverse_util
 
 from experiments.datasets.text import decode, encode
-from experiments.folder import CONFIG, DATA, WEIGHTS, read_json
+from experiments.runs.folder import CONFIG, DATA, WEIGHTS, read_json
 from experiments.settings.data_tasks import CharLM
 from experiments.settings.options import Sample
 from experiments.settings.reading import from_dict

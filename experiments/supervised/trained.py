@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from experiments.folder import CONFIG, WEIGHTS
+from experiments.runs.folder import CONFIG, WEIGHTS
 from experiments.settings.rules import ConfigError
 
 

@@ -15,9 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.checkpoint import Checkpoints
-from experiments.folder import CHECKPOINTS, METRICS, check_kept, writing
-from experiments.interruption import Interrupted, Interruption
 from experiments.paper1997.training.hopeless import Watched, watch_of
 from experiments.paper1997.training.trainer import (
     Trainer,
@@ -25,7 +22,10 @@ from experiments.paper1997.training.trainer import (
     first_reached,
     trials_at,
 )
-from experiments.progress import Progress
+from experiments.runs.checkpoint import Checkpoints
+from experiments.runs.folder import CHECKPOINTS, METRICS, check_kept, writing
+from experiments.runs.interruption import Interrupted, Interruption
+from experiments.runs.progress import Progress
 from experiments.settings.config import CHUNK
 
 # A test first tries this many sequences; most networks already fail on them.

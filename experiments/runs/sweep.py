@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from experiments.folder import RESULT, is_of, is_of_data, locked, read_result
-from experiments.interruption import SIGNALS, Interrupted
+from experiments.runs.folder import RESULT, is_of, is_of_data, locked, read_result
+from experiments.runs.interruption import SIGNALS, Interrupted
 from experiments.settings.options import parse_run
 from experiments.settings.reading import (
     config_names,
@@ -27,7 +27,7 @@ from experiments.settings.rules import ConfigError
 from experiments.settings.wording import nearest
 
 # `experiments` is not installed: Python finds it only from this folder.
-CLONE = Path(__file__).resolve().parent.parent
+CLONE = Path(__file__).resolve().parents[2]
 
 Row = tuple[str, str | None]
 

@@ -18,9 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.checksums import MANIFEST, Damaged, is_sealed, seal, verified
-from experiments.leaves import PyTree, described, restored, stored, template
-from experiments.processes import is_first, meet, of_first, raise_together
+from experiments.runs.checkpoint_arrays import (
+    PyTree,
+    described,
+    restored,
+    stored,
+    template,
+)
+from experiments.runs.checksums import MANIFEST, Damaged, is_sealed, seal, verified
+from experiments.runs.processes import is_first, meet, of_first, raise_together
 from experiments.settings.rules import ConfigError
 
 SECONDS_BETWEEN_CHECKPOINTS = 20.0

@@ -12,8 +12,8 @@ from typing import Any
 
 import jax
 
-from experiments.checkpoint import saved_steps
-from experiments.folder import CHECKPOINTS, ENVIRONMENT, read_json, to_json, write
+from experiments.runs.checkpoint import saved_steps
+from experiments.runs.folder import CHECKPOINTS, ENVIRONMENT, read_json, to_json, write
 from experiments.settings.rules import ConfigError
 
 # Differences that do not stop a run from resuming. The Python version does not affect
@@ -127,7 +127,7 @@ def _processor() -> str:
 
 def _commit() -> str | None:
     """Returns this clone's commit, with `-dirty` if files differ; None outside git."""
-    root = Path(__file__).resolve().parent
+    root = Path(__file__).resolve().parents[1]
     try:
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"],
