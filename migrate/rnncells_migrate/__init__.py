@@ -1,0 +1,1 @@
+"""Rewrites code for recurrent cells of Flax <= 0.6.11."""
