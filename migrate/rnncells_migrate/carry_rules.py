@@ -4,226 +4,173 @@ import re
 
 import libcst as cst
 
-from rnncells_migrate.carries import NAME, CarryCall, carry_call, is_pure
-from rnncells_migrate.cells import CellClass, Cells, argument
+from rnncells_migrate.carries import NAME, CarryCall, is_pure
+from rnncells_migrate.cells import CellClass, argument
 from rnncells_migrate.changes import Changes
 from rnncells_migrate.constructors import CLASS
-from rnncells_migrate.edits import constructed, copy, has_comment, keyword, with_shape
-from rnncells_migrate.names import FLAX, Names, last_name
-from rnncells_migrate.tree import Tree
+from rnncells_migrate.edits import comments, constructed, copy, keyword, with_shape
+from rnncells_migrate.names import last_name, names_in
+from rnncells_migrate.tree import walk
 from rnncells_migrate.widths import Widths
 
-# Names of variables that hold a cell.
+# Names of variables that hold a cell, and arguments that can only be `batch_dims`.
 CELL = re.compile(r"(cell|rnn|lstm|gru|core)_?\d*$")
-SHAPE = "(*batch_dims, size)"
+BATCH = re.compile(r"^\(|\.shape(\[.*:.*\])?$|dims$|batch_shape$")
+LINEN = re.compile(r"\bflax\.linen\b|\bflax import .*\blinen\b|\brnncells\b")
 X64 = re.compile(r"x64|float64")
-PASSED_ON = (
-    "`initialize_carry` is passed on as a function: its arguments are now a key and one "
-    f"shape, {SHAPE}"
+SHAPE = "(*batch_dims, size)"
+CALL = f"{NAME}(key, {SHAPE})`"
+PASSED_ON = f"`{NAME}` now takes a key and one shape, {SHAPE}: call it with both"
+INITIALIZER = (
+    "`carry_init` is called with a key, a shape and a dtype: if `init_fn` takes all "
+    "three, pass it to the cell as `carry_init`"
 )
+AXES = f"the number of axes is not known: write `ConvLSTMCell(...).{CALL}"
+OTHER_DTYPE = "the carry now has the `param_dtype` of its cell: write the dtype there"
+OTHER_SIZE = f"make `features` of the cell and the size equal, and write `cell.{CALL}"
 
 
-class CarryRules:
-    """Rewrites the old calls of `initialize_carry` in a module."""
-
-    def __init__(
-        self, tree: Tree, names: Names, cells: Cells, widths: Widths, changes: Changes
-    ):
-        self.tree, self.names, self.cells = tree, names, cells
-        self.widths, self.changes = widths, changes
-        self.has_x64 = bool(X64.search(tree.text))
-
-    def rewrite(self) -> None:
-        for carry in self.widths.carries:
-            cell = self.cells.class_of(carry.receiver)
-            if cell is not None:
-                self._of_class(carry, cell)
-                continue
-            made = self.cells.cells_in(carry.receiver)
-            if made or not self._is_of_other(carry.receiver):
-                self._of_instance(carry, made)
-        self._mark_references()
-
-    def _of_class(self, carry: CarryCall, cell: CellClass) -> None:
-        """Rewrites `Class.initialize_carry(...)`, by an instance without a parent."""
-        why = self._why_not(carry) or self._why_not_of_class(carry, cell)
-        if why:
-            self.changes.mark("RC02", carry.call, why)
-            return
-        args = self._instance_arguments(carry, cell)
-
-        def edit(call: cst.Call) -> cst.Call:
-            func = call.func.with_changes(value=constructed(call.func.value, args))
-            return with_new_shape(carry, call.with_changes(func=func))
-
-        self.changes.edit("RC02", carry.call, edit)
-
-    def _of_instance(self, carry: CarryCall, made: list[cst.Call]) -> None:
-        """Rewrites `cell.initialize_carry(...)` if the cell is known, or by its name."""
-        name = self.tree.code(carry.receiver)
-        is_cell = CELL.search(last_name(carry.receiver).lower()) is not None
-        is_class = CLASS.search(last_name(carry.receiver)) or name[:1].isupper()
-        if made or (is_cell and not is_class and carry.is_sure and self._has_flax()):
-            why = self._why_not(carry) or self._why_not_of_cells(carry, made)
-        elif not carry.is_sure or not self._has_flax():
-            return
-        elif is_class:
-            why = f"`{name}` may be one of several classes of cells: write "
-            why += f"`{name}(size, parent=None).{NAME}(key, {SHAPE})`"
+def rewrite_carries(program: Widths, changes: Changes) -> None:
+    """Rewrites the old calls of `initialize_carry`."""
+    for carry in program.carries:
+        cell = program.cell_class(carry.receiver)
+        if cell is None:
+            _rewrite_of_instance(program, changes, carry)
+        elif why := _why_not(carry) or _why_not_of_class(program, carry, cell):
+            changes.mark("RC02", carry.call, why)
         else:
-            why = f"`{name}` may be a cell or something else: if it is a cell, write "
-            why += f"`{name}.{NAME}(key, {SHAPE})`"
-        if why:
-            self.changes.mark("RC03", carry.call, why)
-        else:
-            edit = lambda call: with_new_shape(carry, call)  # noqa: E731
-            self.changes.edit("RC03", carry.call, edit)
+            args = _cell_arguments(program, carry, cell)
+            changes.edit("RC02", carry.call, _of_new_cell, args, carry.indices)
 
-    def _is_of_other(self, receiver: cst.BaseExpression) -> bool:
-        """Returns whether a receiver is, or is constructed by, a class of another kind."""
-        value = self.names.value(receiver) or receiver
-        if isinstance(value, cst.Call):
-            func = value.func
-            if isinstance(func, cst.Name) and func.value in {"super", "type"}:
-                return True
-            value = func
-        known = self.names.qualified(value)
-        if self.names.local_class(value) is not None:
-            return True
-        is_library = known.split(".")[0] in {"flax", "jax", "equinox", "haiku", "torch"}
-        return is_library or last_name(receiver) in {"self", "cls"}
 
-    def _has_flax(self) -> bool:
-        """Returns whether the module imports `flax.linen` or the shim."""
-        return any(
-            isinstance(node, cst.Import | cst.ImportFrom)
-            and re.search(r"\blinen\b|\blegacy\b", self.tree.code(node))
-            for node in self.tree.nodes
-        )
+def _of_new_cell(call: cst.Call, args: list[cst.Arg], indices: dict) -> cst.Call:
+    func = call.func.with_changes(value=constructed(call.func.value, args))
+    return with_shape(call.with_changes(func=func), indices)
 
-    def _why_not(self, carry: CarryCall) -> str:
-        """Returns why the arguments cannot be rewritten; "" if they can."""
-        if carry.batch is None or carry.size is None:
-            name = self.tree.code(carry.receiver)
-            return f"not all arguments are known: write `{name}.{NAME}(key, {SHAPE})`"
-        if any(isinstance(node, cst.NamedExpr) for node in self._nodes(carry)):
-            return "`:=` binds a name in the arguments: do it before"
-        if not is_pure(carry.size):
-            return "`size` is a call, which would run twice: assign it to a variable first"
-        if self._loses_comments(carry):
-            return "comments stand between the arguments: move them first"
-        return ""
 
-    def _nodes(self, carry: CarryCall) -> list[cst.CSTNode]:
-        stack, nodes = list(carry.call.args), []
-        while stack:
-            nodes.append(stack.pop())
-            stack.extend(nodes[-1].children)
-        return nodes
+def _rewrite_of_instance(program: Widths, changes: Changes, carry: CarryCall) -> None:
+    """Rewrites `cell.initialize_carry(...)` if the cell is known, or by its name."""
+    cells = program.cells_in(carry.receiver)
+    name, last = program.code(carry.receiver), last_name(carry.receiver)
+    if not cells and not _is_of_cell(program, carry):
+        return
+    why = _why_not(carry) or _why_not_of_cells(program, carry, cells)
+    if not cells and (CLASS.search(last) or last[:1].isupper()):
+        why = f"`{name}` may be one of several classes of cells: write "
+        why += f"`{name}(size, parent=None).{CALL}"
+    elif not cells and not CELL.search(last.lower()):
+        why = f"`{name}` may be a cell or something else: if it is a cell, write "
+        why += f"`{name}.{CALL}"
+    if why:
+        changes.mark("RC03", carry.call, why)
+    else:
+        changes.edit("RC03", carry.call, with_shape, carry.indices)
 
-    def _loses_comments(self, carry: CarryCall) -> bool:
-        if not has_comment(carry.call):
-            return False
-        new = with_new_shape(carry, carry.call)
-        before, after = (
-            re.findall("#.*", cst.Module([]).code_for_node(call))
-            for call in (carry.call, new)
-        )
-        return len(before) != len(after)
 
-    def _why_not_of_class(self, carry: CarryCall, cell: CellClass) -> str:
-        if carry.init_fn is not None and not self._is_initializer(carry.init_fn):
-            return (
-                "`carry_init` is called with a key, a shape and a dtype: if `init_fn` "
-                "takes all three, pass it to the cell as `carry_init`"
-            )
-        is_tuple = isinstance(carry.size, cst.Tuple)
-        if cell.is_convolutional and not (is_tuple and len(carry.size.elements) > 1):
-            return (
-                "the number of axes of `size` is not known: write `ConvLSTMCell("
-                "features, kernel_size, parent=None)."
-                f"{NAME}(key, (*batch_dims, *size))`"
-            )
-        if is_tuple and not cell.is_convolutional:
-            return "`size` is a tuple, but this cell has one number of `features`"
-        return ""
+def _is_of_cell(program: Widths, carry: CarryCall) -> bool:
+    """Returns whether the arguments can only be those of a cell of Flax."""
+    batch, value = carry.argument("batch_dims"), program.value(carry.receiver)
+    if batch is None or carry.size is None or not LINEN.search(program.text):
+        return False
+    creator = value.func if isinstance(value, cst.Call) else carry.receiver
+    library = program.qualified(creator).split(".")[0]
+    is_other = library in ("flax", "jax", "equinox", "haiku", "torch")
+    is_other = is_other or program.local_class(creator) is not None
+    is_other = is_other or last_name(creator) in ("self", "cls")
+    is_super = isinstance(carry.receiver, cst.Call)
+    is_named = carry.call.args[carry.indices["batch_dims"]].keyword is not None
+    is_shape = is_named or BATCH.search(program.code(batch)) is not None
+    return is_shape and is_pure(carry.size) and not is_other and not is_super
 
-    def _is_initializer(self, node: cst.BaseExpression) -> bool:
-        """Returns whether an initializer of JAX also takes a dtype."""
-        if isinstance(node, cst.Call):
-            if len(node.args) > 1 or argument(node, "dtype") is not None:
-                return False
-            node = node.func
-        return ".initializers." in self.names.qualified(node)
 
-    def _instance_arguments(self, carry: CarryCall, cell: CellClass) -> list[cst.Arg]:
-        size = carry.size
-        if cell.is_convolutional:
-            kernel = self._kernel(len(size.elements) - 1)
-            args = [cst.Arg(copy(size.elements[-1].value)), keyword("kernel_size", kernel)]
-        elif cell.own is not None:
-            args = [keyword("features", copy(size))]
-        else:
-            args = [cst.Arg(copy(size))]
-        if carry.init_fn is not None:
-            args.append(keyword("carry_init", copy(carry.init_fn)))
-        if self.has_x64 and cell.own is None:
-            # JAX's default float, the dtype of carries before Flax 0.7.
-            args.append(keyword("param_dtype", cst.Name("float")))
-        return args
+def _why_not(carry: CarryCall) -> str:
+    """Returns why the arguments cannot be rewritten; "" if they can."""
+    if carry.argument("batch_dims") is None or carry.size is None:
+        return f"not all arguments are known: write `cell.{CALL}"
+    if any(isinstance(n, cst.NamedExpr) for arg in carry.call.args for n in walk(arg)):
+        return "`:=` binds a name in the arguments: do it before"
+    if not is_pure(carry.size):
+        return "`size` would be computed twice: assign it to a variable first"
+    new = with_shape(carry.call, carry.indices)
+    if len(comments(new)) < len(comments(carry.call)):
+        return "comments stand between the arguments: move them first"
+    return ""
 
-    def _kernel(self, axes: int) -> cst.BaseExpression:
-        """Returns a kernel of some axes, like one of the file if there is one."""
-        for call, cell in self.cells.constructed.items():
-            kernel = argument(call, "kernel_size", 1)
-            if cell.is_convolutional and isinstance(kernel, cst.Tuple):
-                if len(kernel.elements) == axes and not names_any(kernel):
-                    return copy(kernel)
-        ones = ", ".join("1" * axes)
-        return cst.parse_expression(f"({ones},)" if axes == 1 else f"({ones})")
 
-    def _why_not_of_cells(self, carry: CarryCall, made: list[cst.Call]) -> str:
-        """Returns why the cells would not give the same carry; "" if they do."""
-        if carry.init_fn is not None:
-            return "`init_fn` is now `carry_init`, an argument of the cell: move it there"
-        for call in made:
-            cell = self.cells.constructed[call]
-            if self.has_x64 or argument(call, "param_dtype") is not None:
-                return (
-                    "the carry now has the `param_dtype` of its cell: pass the dtype "
-                    f"there, and write `{NAME}(key, {SHAPE})`"
-                )
-            if cell.is_convolutional:
-                continue
-            features = self.cells.features(call)
-            width = self.widths.of(call) if features is None else features
-            if not isinstance(width, cst.CSTNode) or self._differ(width, carry.size):
-                return (
-                    "the size is not known to be the `features` of the cell: make both "
-                    f"equal, and write `{NAME}(key, {SHAPE})`"
-                )
-        return ""
+def _why_not_of_class(program: Widths, carry: CarryCall, cell: CellClass) -> str:
+    init_fn, is_tuple = carry.argument("init_fn"), isinstance(carry.size, cst.Tuple)
+    if init_fn is not None:
+        function = init_fn.func if isinstance(init_fn, cst.Call) else init_fn
+        has_dtype = function is not init_fn and len(init_fn.args) > 1
+        is_known = ".initializers." in program.qualified(function)
+        if has_dtype or "dtype" in program.code(init_fn) or not is_known:
+            return INITIALIZER
+    if cell.is_convolutional:
+        return "" if is_tuple and len(carry.size.elements) > 1 else AXES
+    return "`size` is a tuple, but `features` is one number" if is_tuple else ""
 
-    def _differ(self, width: cst.BaseExpression, size: cst.BaseExpression) -> bool:
-        return self.tree.code(width) != self.tree.code(size)
 
-    def _mark_references(self) -> None:
-        """Marks `initialize_carry` that is passed on as a function."""
-        for node in self.tree.nodes:
-            if not isinstance(node, cst.Attribute) or node.attr.value != NAME:
-                continue
-            parent = self.tree.parent(node)
+def _cell_arguments(program: Widths, carry: CarryCall, cell: CellClass) -> list:
+    """Returns the arguments of the cell that creates a carry."""
+    size, init_fn = carry.size, carry.argument("init_fn")
+    if cell.is_convolutional:
+        *axes, last = size.elements
+        kernel = _kernel(program, len(axes))
+        args = [cst.Arg(copy(last.value)), keyword("kernel_size", kernel)]
+    elif cell.is_own:
+        args = [keyword("features", copy(size))]
+    else:
+        args = [cst.Arg(copy(size))]
+    if init_fn is not None:
+        args.append(keyword("carry_init", copy(init_fn)))
+    if X64.search(program.text) and not cell.is_own:
+        # JAX's default float, the dtype of carries before Flax 0.7.
+        args.append(keyword("param_dtype", cst.Name("float")))
+    return args
+
+
+def _kernel(program: Widths, axes: int) -> cst.BaseExpression:
+    """Returns a kernel of some axes, like one of the file if there is one."""
+    for call, cell in program.constructed.items():
+        kernel = argument(call, "kernel_size", 1)
+        is_literal = isinstance(kernel, cst.Tuple) and not names_in(kernel)
+        if cell.is_convolutional and is_literal and len(kernel.elements) == axes:
+            return copy(kernel)
+    return cst.parse_expression(repr((1,) * axes))
+
+
+def _why_not_of_cells(program: Widths, carry: CarryCall, cells: list[cst.Call]) -> str:
+    """Returns why the cells would not give the same carry; "" if they do."""
+    if carry.argument("init_fn") is not None:
+        return "`init_fn` is now `carry_init`, an argument of the cell: move it there"
+    for call in cells:
+        if changes_dtype(program, call):
+            return OTHER_DTYPE
+        is_image = program.constructed[call].is_convolutional
+        if not is_image and not has_width(program, call, carry.size):
+            return OTHER_SIZE
+    return ""
+
+
+def has_width(program: Widths, cell: cst.Call, size: cst.BaseExpression) -> bool:
+    """Returns whether a cell has, or gets, a size as its `features`."""
+    width = program.features(cell) or program.width(cell)
+    return width is not None and program.code(width) == program.code(size)
+
+
+def changes_dtype(program: Widths, cell: cst.Call) -> bool:
+    """Returns whether a cell may create a carry of another dtype than before."""
+    has_dtype = argument(cell, "param_dtype") is not None
+    is_own = program.constructed[cell].is_own
+    return not is_own and (has_dtype or X64.search(program.text) is not None)
+
+
+def mark_references(program: Widths, changes: Changes) -> None:
+    """Marks `initialize_carry` of a class that is passed on as a function."""
+    for node in program.nodes:
+        if isinstance(node, cst.Attribute) and node.attr.value == NAME:
+            parent = program.parent(node)
             is_called = isinstance(parent, cst.Call) and parent.func is node
-            if not is_called and self.cells.class_of(node.value) is not None:
-                if not self.tree.is_left(node):
-                    self.changes.mark("RC02", node, PASSED_ON)
-
-
-def with_new_shape(carry: CarryCall, call: cst.Call) -> cst.Call:
-    """Returns a call with the shape in place of the old arguments."""
-    index = carry.indices
-    return with_shape(call, index["batch_dims"], index["size"], index.get("init_fn"))
-
-
-def names_any(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) or any(names_any(c) for c in node.children)
+            is_of_class = program.cell_class(node.value) is not None
+            if is_of_class and not is_called and not program.is_left(node):
+                changes.mark("RC02", node, PASSED_ON)

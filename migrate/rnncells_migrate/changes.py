@@ -20,15 +20,10 @@ RULES = {
     "RC13": "pass `parent=None` to a cell that only creates a carry",
     "RC14": "let `RNN` run a cell over time",
 }
-# Rules that only print a note: the code runs on today's Flax.
-NOTED = ("RC12", "RC13", "RC14")
-IN_STRING = "the code is inside an f-string: move it out of the string"
-
-Edit = Callable[[Any], Any]
 
 
 class Note(NamedTuple):
-    """Something about one line that is printed, and not written into the file."""
+    """A mark in a file, or something about a line that is only printed."""
 
     line: int
     rule: str
@@ -40,26 +35,28 @@ class Changes:
 
     Attributes:
       edits: functions that change a node, in their order.
-      marks: the marks above each statement.
-      unmarked: statements that lose the mark of an earlier run.
-      notes: the notes.
+      marks: the texts above each statement.
+      unmarked: whether the marks of RC09 of an earlier run go.
+      notes: what is printed, and not written into the file.
       counts: the number of rewritten places of each rule.
     """
 
     def __init__(self, tree: Tree):
         self.tree = tree
-        self.edits: dict[cst.CSTNode, list[Edit]] = {}
+        self.edits: dict[cst.CSTNode, list[Callable[[Any], Any]]] = {}
         self.marks: dict[cst.CSTNode, dict[str, None]] = {}
-        self.unmarked: set[cst.CSTNode] = set()
+        self.unmarked = False
         self.notes: list[Note] = []
         self.counts: Counter[str] = Counter()
 
-    def edit(self, rule: str, node: cst.CSTNode, function: Edit) -> None:
-        """Changes a node, or marks its statement if it stands in an f-string."""
-        if self.tree.is_in_string(node):
-            self.mark(rule, node, IN_STRING)
+    def edit(
+        self, rule: str, node: cst.CSTNode, function: Callable, *args: Any
+    ) -> None:
+        """Replaces a node by `function(node, *args)`; marks it in an f-string."""
+        if self.tree.nearest(node, cst.FormattedString):
+            self.mark(rule, node, "the code is inside an f-string: move it out of it")
             return
-        self.edits.setdefault(node, []).append(function)
+        self.edits.setdefault(node, []).append(lambda node: function(node, *args))
         self.counts[rule] += 1
 
     def mark(self, rule: str, node: cst.CSTNode, text: str) -> None:
@@ -69,30 +66,22 @@ class Changes:
     def note(self, rule: str, node: cst.CSTNode, text: str) -> None:
         self.notes.append(Note(self.tree.start(node)[0], rule, text))
 
-    def changed(self, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
+    def changed(self, original: cst.CSTNode, updated: Any) -> Any:
         """Returns what a node becomes after its children were changed."""
         for function in self.edits.get(original, ()):
             updated = function(updated)
+        # Comments above the first statement are those of the module.
+        field = "header" if isinstance(original, cst.Module) else "leading_lines"
+        if self.unmarked and hasattr(updated, field):
+            kept = [line for line in getattr(updated, field) if not _is_rc09(line)]
+            updated = updated.with_changes(**{field: kept})
         if original in self.marks:
-            comments = [
-                cst.EmptyLine(comment=cst.Comment(MARK + text))
-                for text in self.marks[original]
-            ]
-            lines = [*updated.leading_lines, *comments]
+            comments = [cst.Comment(MARK + text) for text in self.marks[original]]
+            lines = [cst.EmptyLine(comment=comment) for comment in comments]
+            lines = [*updated.leading_lines, *lines]
             updated = updated.with_changes(leading_lines=lines)
-        if original in self.unmarked:
-            updated = without_marks(updated, "leading_lines")
-        if self.unmarked and isinstance(updated, cst.Module):
-            # Comments above the first statement are those of the module.
-            updated = without_marks(updated, "header")
         return updated
 
 
-def without_marks(node: cst.CSTNode, field: str) -> cst.CSTNode:
-    """Returns a node without the marks of RC09 in some of its lines."""
-    lines = [
-        line
-        for line in getattr(node, field)
-        if line.comment is None or not line.comment.value.startswith(f"{MARK}RC09")
-    ]
-    return node.with_changes(**{field: lines})
+def _is_rc09(line: cst.EmptyLine) -> bool:
+    return line.comment is not None and line.comment.value.startswith(f"{MARK}RC09")

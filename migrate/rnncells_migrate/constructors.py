@@ -5,100 +5,94 @@ import re
 import libcst as cst
 
 from rnncells_migrate.carries import NAME
-from rnncells_migrate.cells import Cells, argument
+from rnncells_migrate.cells import argument
 from rnncells_migrate.changes import Changes
 from rnncells_migrate.edits import copy, with_features
 from rnncells_migrate.names import last_name, self_attribute, targets
-from rnncells_migrate.tree import Tree
 from rnncells_migrate.widths import Widths
 
 # Names of variables that hold a class of cells.
-CLASS = re.compile(r"cell_?(cls|class|classes|type|types)$|^(cell_)?cls$", re.IGNORECASE)
-BY_KEYWORD = "; pass the functions by keyword (`gate_fn=...`)"
+CLASS = re.compile(r"cell_?(cls|class|type)(es|s)?$|^cls$", re.IGNORECASE)
+AUTOMATIC = (
+    "old checkpoints contain the automatic name of this cell: write "
+    '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number there'
+)
 
 
-def rewrite_constructors(
-    tree: Tree, cells: Cells, widths: Widths, changes: Changes
-) -> None:
+def rewrite_constructors(program: Widths, changes: Changes) -> None:
     """Gives cells their width, the size of their carry."""
-    for call, cell in cells.constructed.items():
-        features = cells.features(call)
-        if tree.is_left(call) or cell.is_convolutional or features is not None:
+    for call, cell in program.constructed.items():
+        has_features = cell.is_convolutional or program.features(call) is not None
+        if has_features or program.is_left(call):
             continue
-        width = widths.of(call)
+        width = program.width(call)
         if width is not None:
-            by_keyword = cell.own is not None
-            changes.edit("RC01", call, _features_edit(width, by_keyword))
-        elif cell.own is None or _is_passed_on(tree, widths, call):
-            changes.mark("RC01", call, _unknown_width(call, widths, cell.name))
+            changes.edit("RC01", call, with_features, copy(width), cell.is_own)
+        elif not (cell.is_own and _is_only_called(program, call)):
+            name = last_name(call.func) or cell.name
+            changes.mark("RC01", call, _unknown_width(program, call, name))
 
 
-def _features_edit(width: cst.BaseExpression, by_keyword: bool):
-    return lambda call: with_features(call, copy(width), by_keyword)
+def _is_only_called(program: Widths, call: cst.Call) -> bool:
+    """Returns whether a cell needs no width, because it creates no carry."""
+    places = program.uses(call) or [call]
+    return all(program.called(place) is not None for place in places)
 
 
-def _is_passed_on(tree: Tree, widths: Widths, call: cst.Call) -> bool:
-    """Returns whether a cell does more than to be called."""
-    places = [call] if widths.use(call) else widths.places(call)
-    return not places or any(widths.use(place) is None for place in places)
-
-
-def _unknown_width(call: cst.Call, widths: Widths, name: str) -> str:
-    name = last_name(call.func) or name
+def _unknown_width(program: Widths, call: cst.Call, name: str) -> str:
     seen = "the width of this cell is not given beside it"
-    if widths.use(call) is not None:
+    if program.called(call) is not None:
         seen = "the width cannot be read from the carry of this call"
-    end = BY_KEYWORD if call.args and call.args[0].keyword is None else ""
-    return f"{seen}: write `{name}(features=...)` with the width of its carry{end}"
+    text = f"{seen}: write `{name}(features=...)` with the width of its carry"
+    has_function = call.args and call.args[0].keyword is None
+    return f"{text}; pass `gate_fn` as a keyword" if has_function else text
 
 
-def mark_doubtful(tree: Tree, cells: Cells, changes: Changes) -> None:
+def mark_doubtful(program: Widths, changes: Changes) -> None:
     """Marks calls that may construct a cell without `features`.
 
     They may also be current code, so they are marked only beside old code.
     """
-    for call in tree.calls:
-        if tree.is_left(call):
+    for call in program.calls:
+        if program.is_left(call):
             continue
-        if call in cells.constructed:
-            features = cells.features(call)
-            if isinstance(features, str):
-                text = f"`{features}` may hold `features`: if not, add it there or here"
+        stars = [arg.value for arg in call.args if arg.star]
+        if call in program.constructed:
+            if program.features(call) in stars:
+                name = program.code(program.features(call))
+                text = f"`{name}` may hold `features`: if not, add it there or here"
                 changes.mark("RC01", call, text)
-        elif CLASS.search(last_name(call.func)) and argument(call, "features", 0) is None:
-            name = tree.code(call.func)
-            text = f"`{name}` may be one of several classes of cells: pass `features=...`"
+        elif CLASS.search(last_name(call.func)) and not argument(call, "features", 0):
+            name = program.code(call.func)
+            text = f"`{name}` may be one of several classes of cells: pass `features`"
             changes.mark("RC01", call, text)
 
 
-def rename_conv_lstm(tree: Tree, cells: Cells, changes: Changes) -> None:
+def rename_conv_lstm(program: Widths, changes: Changes) -> None:
     """Renames `nn.ConvLSTM` where no parameter is named after the class."""
-    for node in tree.nodes:
-        if not isinstance(node, cst.Attribute | cst.Name) or tree.is_left(node):
+    for node in program.nodes:
+        if last_name(node) != "ConvLSTM" or isinstance(node, cst.Subscript):
             continue
-        if last_name(node) != "ConvLSTM" or cells.class_of(node) is None:
+        if program.cell_class(node) is None or program.is_left(node):
             continue
-        if isinstance(node, cst.Name):
-            text = "import `ConvLSTMCell` in place of `ConvLSTM`, and give the cell a name"
-            changes.mark("RC05", node, f'{text}: `name="ConvLSTM_0"`')
-        elif _has_own_name(tree, node):
-            name = cst.Name("ConvLSTMCell")
-            changes.edit("RC05", node, lambda node: node.with_changes(attr=name))
+        if isinstance(node, cst.Attribute) and _has_own_name(program, node):
+            changes.edit("RC05", node, _renamed)
         else:
-            text = "old checkpoints contain the automatic name of this cell: write "
-            text += '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number there'
-            changes.mark("RC05", node, text)
+            changes.mark("RC05", node, AUTOMATIC)
 
 
-def _has_own_name(tree: Tree, node: cst.Attribute) -> bool:
+def _renamed(node: cst.Attribute) -> cst.Attribute:
+    return node.with_changes(attr=cst.Name("ConvLSTMCell"))
+
+
+def _has_own_name(program: Widths, node: cst.Attribute) -> bool:
     """Returns whether the class that a node names does not name parameters."""
-    parent = tree.parent(node)
+    parent = program.parent(node)
     if isinstance(parent, cst.Attribute):
         return parent.attr.value == NAME
     if not isinstance(parent, cst.Call) or parent.func is not node:
         return False
-    assigned = tree.parent(parent)
+    assigned = program.parent(parent)
     if isinstance(assigned, cst.Assign) and self_attribute(targets(assigned)[0]):
         return True
-    is_named = argument(parent, "name") is not None
-    return is_named or tree.function_of(node) is None
+    return argument(parent, "name") is not None or not program.function_around(node)

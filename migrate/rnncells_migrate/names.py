@@ -1,54 +1,45 @@
 """What names stand for: imports of Flax, aliases, and the values of variables."""
 
+from typing import Any
+
 import libcst as cst
-from libcst.metadata import Assignment, BaseAssignment, ImportAssignment
+from libcst.helpers import get_full_name_for_node
+from libcst.metadata import ImportAssignment
 
 from rnncells_migrate.tree import Tree
 
 FLAX = "flax.linen"
 SHIM = "rnncells.legacy"
-# Names that `from flax.linen import *` brings.
-STARRED = {
-    *("LSTMCell", "OptimizedLSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM"),
-    *("RNN", "Bidirectional", "RNNCellBase", "scan", "remat", "vmap", "jit"),
-}
 
 
-class Names:
-    """The meaning of the names in a module, without following the flow of data."""
+class Names(Tree):
+    """A module whose names are resolved, without following the flow of data."""
 
-    def __init__(self, tree: Tree):
-        self.tree = tree
+    def __init__(self, *args: Any):
+        super().__init__(*args)
         self._pending: set[cst.CSTNode] = set()
-        self.has_star = self._imports_star()
-        self.attributes = self._assigned_attributes()
-
-    def _imports_star(self) -> bool:
-        """Returns whether all names of Flax are imported, and of no other module."""
-        modules = [
-            cst.helpers.get_full_name_for_node(node.module)
-            for node in self.tree.nodes
-            if isinstance(node, cst.ImportFrom)
-            and isinstance(node.names, cst.ImportStar)
-            and node.module is not None
-        ]
-        return len(modules) == 1 and f"{plain(modules[0])}." == f"{FLAX}."
-
-    def _assigned_attributes(self) -> dict[tuple, list[cst.BaseExpression]]:
-        """The values of `self.name = value`, by the class and the name."""
-        values: dict[tuple, list] = {}
-        for node in self.tree.nodes:
+        self.places: dict[str, list[cst.Name]] = {}
+        self.attributes: dict[tuple, list[Any]] = {}
+        stars = []
+        for node in self.nodes:
+            if isinstance(node, cst.Name) and self.scope(node) is not None:
+                self.places.setdefault(node.value, []).append(node)
             if isinstance(node, cst.Assign | cst.AnnAssign):
                 for target in targets(node):
-                    name = self_attribute(target)
-                    if name:
-                        key = (self.tree.class_of(node), name)
-                        values.setdefault(key, []).append(node.value)
-        return values
+                    key = self.class_around(node), self_attribute(target)
+                    self.attributes.setdefault(key, []).append(node.value)
+            if isinstance(node, cst.ImportFrom):
+                if isinstance(node.names, cst.ImportStar):
+                    stars.append(plain(get_full_name_for_node(node.module) or ""))
+        # Names of other modules could replace those of Flax.
+        self.has_star = stars == [FLAX]
 
-    def assignments(self, name: cst.Name) -> set[BaseAssignment]:
-        scope = self.tree.scope(name)
-        return set(scope[name.value]) if scope is not None else set()
+    def bound(self, node: cst.CSTNode, place: cst.CSTNode | None = None) -> set[Any]:
+        """Returns the nodes that bind a name, as it is seen from a place."""
+        scope = self.scope(place or node)
+        is_name = isinstance(node, cst.Name) and scope is not None
+        nodes = {getattr(a, "node", None) for a in scope[node.value]} if is_name else ()
+        return set(nodes) - {None}
 
     def qualified(self, node: cst.CSTNode) -> str:
         """Returns the full name of what an expression stands for, or "".
@@ -64,120 +55,86 @@ class Names:
             self._pending.discard(node)
 
     def _qualified(self, node: cst.CSTNode) -> str:
+        if isinstance(node, cst.Call) and last_name(node.func) == "getattr":
+            name = node.args[1].value if len(node.args) == 2 else None
+            base = self.qualified(node.args[0].value) if node.args else ""
+            is_known = base and isinstance(name, cst.SimpleString)
+            return f"{base}.{name.evaluated_value}" if is_known else ""
         if isinstance(node, cst.Attribute):
             base = self.qualified(node.value)
             if base:
                 return f"{base}.{node.attr.value}"
-        if isinstance(node, cst.Call):
-            return self._of_getattr(node)
-        if isinstance(node, cst.Name):
-            assigned = self.assignments(node)
-            if not assigned and self.has_star and node.value in STARRED:
-                return f"{FLAX}.{node.value}"
-            imported = self._imported(node, assigned)
+        elif isinstance(node, cst.Name):
+            imported = self._imported(node)
             if imported:
                 return imported
         value = self.value(node)
         return self.qualified(value) if value is not None else ""
 
-    def _of_getattr(self, call: cst.Call) -> str:
-        """Returns the full name of `getattr(nn, "LSTMCell")`, or ""."""
-        is_getattr = isinstance(call.func, cst.Name) and call.func.value == "getattr"
-        if not is_getattr or len(call.args) != 2:
-            return ""
-        name = call.args[1].value
-        base = self.qualified(call.args[0].value)
-        if not base or not isinstance(name, cst.SimpleString):
-            return ""
-        return f"{base}.{name.evaluated_value}"
-
-    def _imported(self, name: cst.Name, assigned: set[BaseAssignment]) -> str:
+    def _imported(self, name: cst.Name) -> str:
         """Returns what a name is imported as; it may also be None, without Flax."""
-        full = {
-            qualified.name
-            for assignment in assigned
-            if isinstance(assignment, ImportAssignment)
-            for qualified in assignment.get_qualified_names_for(name.value)
-        }
-        rest = [a for a in assigned if not isinstance(a, ImportAssignment)]
-        if len(full) == 1 and all(self._is_none(a) for a in rest):
-            return full.pop()
-        return ""
+        scope = self.scope(name)
+        assigned = scope[name.value] if scope is not None else ()
+        if scope is not None and not assigned and self.has_star:
+            return f"{FLAX}.{name.value}"
+        imports = [a for a in assigned if isinstance(a, ImportAssignment)]
+        full = {q.name for a in imports for q in a.get_qualified_names_for(name.value)}
+        values = [v for v in self.values(name) if v is None or self.code(v) != "None"]
+        return full.pop() if len(full) == 1 and len(values) <= len(imports) else ""
 
-    def _is_none(self, assignment: BaseAssignment) -> bool:
-        value = self.assigned_value(assignment)
-        return isinstance(value, cst.Name) and value.value == "None"
-
-    def assigned_value(self, assignment: BaseAssignment) -> cst.BaseExpression | None:
+    def _assigned(self, node: cst.CSTNode) -> Any:
         """Returns the value of `name = value` and `name := value`; else None."""
-        if not isinstance(assignment, Assignment):
-            return None
-        node = assignment.node
-        parent = self.tree.parent(node)
+        parent = self.parent(node)
         if isinstance(parent, cst.AssignTarget):
-            parent = self.tree.parent(parent)
+            parent = self.parent(parent)
         if isinstance(parent, cst.Assign | cst.AnnAssign | cst.NamedExpr):
-            if any(target is node for target in targets(parent)):
-                return parent.value
+            return parent.value if node in targets(parent) else None
         return None
 
-    def values(self, node: cst.CSTNode) -> list[cst.BaseExpression | None]:
+    def values(self, node: cst.CSTNode) -> list[Any]:
         """Returns the values of a variable or of `self.name`; None is not known."""
         if isinstance(node, cst.Name):
-            return [self.assigned_value(a) for a in self.assignments(node)]
-        name = self_attribute(node)
-        if name:
-            return list(self.attributes.get((self.tree.class_of(node), name), []))
-        return []
+            return [self._assigned(bound) for bound in self.bound(node)]
+        key = self.class_around(node), self_attribute(node)
+        return self.attributes.get(key, []) if key[1] else []
 
-    def value(self, node: cst.CSTNode) -> cst.BaseExpression | None:
+    def value(self, node: cst.CSTNode) -> Any:
         """Returns the one value of a variable, or None."""
         values = self.values(node)
         return values[0] if len(values) == 1 else None
 
-    def iterated(self, node: cst.Name) -> list[cst.BaseExpression]:
+    def iterated(self, node: cst.CSTNode) -> list[Any]:
         """Returns what the loops iterate over whose variable a name is."""
-        loops = []
-        for assignment in self.assignments(node):
-            target = getattr(assignment, "node", None)
-            loop = target and self.tree.nearest(target, cst.For, cst.CompFor)
-            if loop is not None and any(n is target for n in loop_names(loop)):
-                loops.append(loop.iter)
-        return loops
+        bound = self.bound(node)
+        loops = [(n, self.nearest(n, cst.For, cst.CompFor)) for n in bound]
+        return [loop.iter for n, loop in loops if loop and n in names_in(loop.target)]
 
     def local_class(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Returns the class of this module that an expression stands for."""
-        if isinstance(node, cst.Name):
-            nodes = [getattr(a, "node", None) for a in self.assignments(node)]
-            if len(nodes) == 1 and isinstance(nodes[0], cst.ClassDef):
-                return nodes[0]
-        return None
+        bound = [*self.bound(node)]
+        is_class = len(bound) == 1 and isinstance(bound[0], cst.ClassDef)
+        return bound[0] if is_class else None
 
 
 def targets(node: cst.Assign | cst.AnnAssign | cst.NamedExpr) -> list[cst.CSTNode]:
+    """Returns the targets of an assignment."""
     if isinstance(node, cst.Assign):
         return [target.target for target in node.targets]
     return [node.target]
 
 
-def loop_names(loop: cst.For | cst.CompFor) -> list[cst.CSTNode]:
-    """Returns the names that a loop binds, also in tuples."""
-    stack, names = [loop.target], []
-    while stack:
-        node = stack.pop()
-        if isinstance(node, cst.Tuple | cst.List):
-            stack.extend(element.value for element in node.elements)
-        else:
-            names.append(node)
-    return names
+def names_in(node: cst.CSTNode) -> list[cst.Name]:
+    """Returns the names in an expression that are not those of attributes."""
+    if isinstance(node, cst.Name):
+        return [node]
+    children = [node.value] if isinstance(node, cst.Attribute) else node.children
+    return [name for child in children for name in names_in(child)]
 
 
 def self_attribute(node: cst.CSTNode) -> str:
     """Returns the name of `self.name`, else ""."""
-    if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-        if node.value.value == "self":
-            return node.attr.value
-    return ""
+    is_self = isinstance(node, cst.Attribute) and last_name(node.value) == "self"
+    return last_name(node) if is_self and isinstance(node.value, cst.Name) else ""
 
 
 def last_name(node: cst.CSTNode) -> str:
@@ -191,9 +148,7 @@ def last_name(node: cst.CSTNode) -> str:
 
 def plain(name: str) -> str:
     """Returns a full name with the shim and submodules taken for `flax.linen`."""
-    if name == SHIM or name.startswith(f"{SHIM}."):
-        name = FLAX + name.removeprefix(SHIM)
-    for module in ("recurrent", "transforms"):
-        if name == f"{FLAX}.{module}" or name.startswith(f"{FLAX}.{module}."):
-            name = FLAX + name.removeprefix(f"{FLAX}.{module}")
+    for module in (SHIM, f"{FLAX}.recurrent", f"{FLAX}.transforms"):
+        if f"{name}.".startswith(f"{module}."):
+            name = FLAX + name.removeprefix(module)
     return name

@@ -3,13 +3,15 @@
 The class also gets the fields `features` and `carry_init`, and `num_feature_axes`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import libcst as cst
 
 from rnncells_migrate.carries import NAME, OLD_ARGUMENTS
-from rnncells_migrate.cells import defined_names
 from rnncells_migrate.changes import Changes
 from rnncells_migrate.names import FLAX, Names, last_name
-from rnncells_migrate.tree import Tree, walk
+from rnncells_migrate.tree import walk
 
 BY_HAND = (
     "a static `initialize_carry` has no place in today's Flax: write "
@@ -17,168 +19,119 @@ BY_HAND = (
     "`carry_init`, and the property `num_feature_axes`"
 )
 ADDED = {"features", "carry_init", "num_feature_axes"}
-AXES = "@property\ndef num_feature_axes(self):\n{indent}return 1\n"
+AXES = "\n@property\ndef num_feature_axes(self):\n    return 1\n"
+METHOD = "@{}.nowrap\ndef initialize_carry(self, rng, input_shape):\n    pass\n"
 
 
-class OwnCells:
-    """The own cells of a module that have a static `initialize_carry`."""
+def rewrite_own_cells(names: Names, changes: Changes) -> None:
+    """Rewrites the own cells of the form that is known, and marks the others."""
+    for node in names.nodes:
+        carry = old_carry(names, node)
+        if carry is None or names.is_left(carry) or names.is_left(node):
+            continue
+        if is_plain(names, node):
+            changes.edit("RC06", node, _edit(names, node, carry))
+        else:
+            changes.mark("RC06", carry, BY_HAND)
 
-    def __init__(self, tree: Tree, names: Names):
-        self.tree, self.names = tree, names
-        self.old = [
-            node
-            for node in tree.nodes
-            if isinstance(node, cst.ClassDef) and self._carry_of(node) is not None
-        ]
-        self.plain = [node for node in self.old if self._is_plain(node)]
 
-    def rewrite(self, changes: Changes) -> None:
-        """Rewrites the plain classes, and marks the others."""
-        for node in self.old:
-            carry = self._carry_of(node)
-            if self.tree.is_left(carry) or self.tree.is_left(node):
-                continue
-            if node in self.plain:
-                changes.edit("RC06", node, self._edit(node))
-            else:
-                changes.mark("RC06", carry, BY_HAND)
-
-    def _carry_of(self, node: cst.ClassDef) -> cst.FunctionDef | None:
-        """Returns the static method that creates the carry of an own cell."""
-        bases = [self.names.qualified(base.value) for base in node.bases]
-        if f"{FLAX}.RNNCellBase" not in bases:
-            return None
-        for method in node.body.body:
-            if isinstance(method, cst.FunctionDef) and method.name.value == NAME:
-                decorators = [last_name(d.decorator) for d in method.decorators]
-                params = [param.name.value for param in method.params.params]
-                is_old = params[:1] != ["self"] and len(params) > 2
-                return method if decorators == ["staticmethod"] and is_old else None
+def old_carry(names: Names, node: cst.CSTNode) -> Any:
+    """Returns the static `initialize_carry` of a class of cells, or None."""
+    if not isinstance(node, cst.ClassDef):
         return None
-
-    def _is_plain(self, node: cst.ClassDef) -> bool:
-        """Returns whether a class has the form that the rewrite knows."""
-        carry = self._carry_of(node)
-        params = [param.name.value for param in carry.params.params]
-        text = self.tree.code(carry.body)
-        is_tuple = "batch_dims + (size,)" in text or "(*batch_dims, size)" in text
-        is_known = tuple(params) in (OLD_ARGUMENTS[:3], OLD_ARGUMENTS)
-        base = node.bases[0].value if len(node.bases) == 1 else None
-        defaults = [param.default is not None for param in carry.params.params]
-        return (
-            is_tuple
-            and is_known
-            and defaults in ([False] * 3, [False] * 3 + [True])
-            and (isinstance(base, cst.Attribute) or self._module() != "")
-            and not ADDED & defined_names(node)
-            and not has_required_field(node)
-            and not self._is_extended(node)
-            and not self.tree.is_left(carry)
-            and not self.tree.is_left(node)
-        )
-
-    def _is_extended(self, node: cst.ClassDef) -> bool:
-        """Returns whether others derive from a class, or it calls its own method."""
-        name = node.name.value
-        for other in self.tree.nodes:
-            if isinstance(other, cst.ClassDef):
-                if name in {last_name(base.value) for base in other.bases}:
-                    return True
-        return any(
-            isinstance(part, cst.Attribute)
-            and part.attr.value == NAME
-            and last_name(part.value) in {"self", "cls", name}
-            for part in walk(node)
-        )
-
-    def _module(self) -> str:
-        """Returns the name by which the file imports `flax.linen`, or ""."""
-        for name, places in self.tree.names.items():
-            if self.names.qualified(places[0]) == FLAX:
-                return name
-        return ""
-
-    def _edit(self, node: cst.ClassDef):
-        carry, base = self._carry_of(node), node.bases[0].value
-        is_attribute = isinstance(base, cst.Attribute)
-        module = self.tree.code(base.value) if is_attribute else self._module()
-        has_init_fn = len(carry.params.params) > 3
-        indent = node.body.indent or self.tree.module.default_indent
-        config = self.tree.module.config_for_parsing
-
-        def edit(node: cst.ClassDef) -> cst.ClassDef:
-            body = list(node.body.body)
-            at = next(k for k, part in enumerate(body) if is_carry(part))
-            init_fn = body[at].params.params[-1].default if has_init_fn else None
-            body[at] = as_method(body[at], module, has_init_fn, config)
-            axes = cst.parse_statement(AXES.format(indent=indent), config)
-            axes = axes.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-            body.insert(at + 1, axes)
-            first = first_method(body)
-            if first == 0:
-                body[0] = below_empty_line(body[0])
-            body[first:first] = new_fields(init_fn, config)
-            return node.with_changes(body=node.body.with_changes(body=body))
-
-        return edit
+    bases = [names.qualified(base.value) for base in node.bases]
+    for method in node.body.body if f"{FLAX}.RNNCellBase" in bases else ():
+        if isinstance(method, cst.FunctionDef) and method.name.value == NAME:
+            decorators = [last_name(d.decorator) for d in method.decorators]
+            has_sizes = len(method.params.params) > 2
+            return method if decorators == ["staticmethod"] and has_sizes else None
+    return None
 
 
-def has_required_field(node: cst.ClassDef) -> bool:
-    """Returns whether a class cannot be constructed without arguments."""
-    fields = (getattr(line, "body", ()) for line in node.body.body)
-    parts = (part for line in fields if isinstance(line, tuple | list) for part in line)
-    return any(isinstance(p, cst.AnnAssign) and p.value is None for p in parts)
+def is_plain(names: Names, node: cst.ClassDef) -> bool:
+    """Returns whether an own cell has the form that the rewrite knows.
 
-
-def is_carry(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.FunctionDef) and node.name.value == NAME
-
-
-def as_method(
-    carry: cst.FunctionDef,
-    module: str,
-    has_init_fn: bool,
-    config: cst.PartialParserConfig,
-) -> cst.FunctionDef:
-    """Returns the method of an instance for a static `initialize_carry`."""
-    lines = ["batch_dims, size = input_shape[:-1], self.features"]
-    lines += ["init_fn = self.carry_init"] if has_init_fn else []
-    body = list(carry.body.body)
-    at = 1 if carry.get_docstring() is not None else 0
-    body[at:at] = [cst.parse_statement(line, config) for line in lines]
-    decorator = carry.decorators[0].with_changes(
-        decorator=cst.parse_expression(f"{module}.nowrap")
+    Its batch is a tuple, no other class derives from it, and it can be constructed
+    without arguments.
+    """
+    carry = old_carry(names, node)
+    if carry is None or names.is_left(carry) or names.is_left(node):
+        return False
+    params = carry.params.params
+    known = [(name, name == "init_fn") for name in OLD_ARGUMENTS][: len(params)]
+    has_form = [(p.name.value, p.default is not None) for p in params] == known
+    body = names.code(carry.body)
+    is_tuple = "batch_dims + (size,)" in body or "(*batch_dims, size)" in body
+    text = names.code(node)
+    is_called = any(f"{word}.{NAME}" in text for word in ("self", "cls", "super()"))
+    is_base = any(
+        node.name.value == last_name(base.value)
+        for other in names.nodes
+        if isinstance(other, cst.ClassDef)
+        for base in other.bases
     )
-    names = ("self", "rng", "input_shape")
-    params = cst.Parameters([cst.Param(cst.Name(name)) for name in names])
-    return carry.with_changes(
-        decorators=[decorator],
-        params=params,
-        body=carry.body.with_changes(body=body),
-    )
+    fields = [n for n in walk(node) if isinstance(n, cst.AnnAssign)]
+    is_complete = all(field.value is not None for field in fields)
+    is_alone = not ADDED & defined_names(node) and not is_called and not is_base
+    has_module = _module(names, node) != ""
+    return has_form and is_tuple and is_complete and is_alone and has_module
 
 
-def first_method(body: list[cst.BaseStatement]) -> int:
-    """Returns the index behind the docstring and the fields at the start of a class."""
-    lines = (isinstance(part, cst.SimpleStatementLine) for part in body)
-    return next(index for index, is_line in enumerate(lines) if not is_line)
+def _module(names: Names, node: cst.ClassDef) -> str:
+    """Returns the name of `flax.linen` in the file, or ""."""
+    base = node.bases[0].value
+    if isinstance(base, cst.Attribute):
+        return names.code(base.value)
+    modules = (n for n, (p, *_) in names.places.items() if names.qualified(p) == FLAX)
+    return next(modules, "")
 
 
-def below_empty_line(statement: cst.FunctionDef) -> cst.FunctionDef:
-    lines = [cst.EmptyLine(indent=False), *statement.leading_lines]
-    return statement.with_changes(leading_lines=lines)
-
-
-def new_fields(
-    init_fn: cst.BaseExpression | None, config: cst.PartialParserConfig
-) -> list[cst.BaseStatement]:
-    """Returns the fields `features` and `carry_init`, for the default of `init_fn`."""
+def _edit(names: Names, node: cst.ClassDef, carry: cst.FunctionDef) -> Callable:
+    """Returns the function that rewrites a class with an old `initialize_carry`."""
+    module = _module(names, node)
+    config = names.module.config_for_parsing
+    init_fns = [param.default for param in carry.params.params[3:]]
+    axes = cst.parse_statement(AXES, config)
+    new = cst.parse_statement(METHOD.format(module), config)
     fields = [cst.parse_statement("features: int = None", config)]
-    if init_fn is not None:
-        field = cst.AnnAssign(
-            cst.Name("carry_init"),
-            cst.Annotation(cst.Name("object")),
-            value=init_fn.deep_clone(),
-        )
-        fields.append(cst.SimpleStatementLine([field]))
-    return fields
+    lines = ["batch_dims, size = input_shape[:-1], self.features"]
+    for init_fn in init_fns:
+        text = f"carry_init: object = {names.code(init_fn)}"
+        fields.append(cst.parse_statement(text, config))
+        lines.append("init_fn = self.carry_init")
+    added = [cst.parse_statement(line, config) for line in lines]
+
+    def edit(node: cst.ClassDef) -> cst.ClassDef:
+        body = list(node.body.body)
+        names = [getattr(getattr(part, "name", None), "value", "") for part in body]
+        at = names.index(NAME)
+        inner = list(body[at].body.body)
+        first = 1 if body[at].get_docstring() is not None else 0
+        inner[first:first] = added
+        suite = body[at].body.with_changes(body=inner)
+        method = {"decorators": new.decorators, "params": new.params, "body": suite}
+        body[at : at + 1] = [body[at].with_changes(**method), axes]
+        lines = [isinstance(part, cst.SimpleStatementLine) for part in body]
+        first = lines.index(False)
+        if first == 0:
+            space = [cst.EmptyLine(indent=False), *body[0].leading_lines]
+            body[0] = body[0].with_changes(leading_lines=space)
+        body[first:first] = fields
+        return node.with_changes(body=node.body.with_changes(body=body))
+
+    return edit
+
+
+def defined_names(definition: cst.ClassDef) -> set[str]:
+    """Returns the names of the fields and methods in the body of a class."""
+    names = set()
+    for statement in definition.body.body:
+        is_line = isinstance(statement, cst.SimpleStatementLine)
+        for node in statement.body if is_line else [statement]:
+            if isinstance(node, cst.AnnAssign):
+                names.add(last_name(node.target))
+            elif isinstance(node, cst.Assign):
+                names |= {last_name(target.target) for target in node.targets}
+            elif isinstance(node, cst.FunctionDef):
+                names.add(node.name.value)
+    return names

@@ -1,0 +1,162 @@
+"""Jupyter notebooks: the Python code of the cells as one module, and back.
+
+Names carry over from cell to cell, so the code cells of a notebook are rewritten as one
+module. Lines in IPython's own syntax (`%magic`, `!command`, `name?`, `%%bash` cells)
+become `pass` in that module, with the original line in a comment. In the file, only the
+text of cells that change is replaced.
+"""
+
+import ast
+import json
+import re
+from itertools import accumulate
+from typing import Any
+
+# A character for private use, which no program contains.
+PRIVATE = "\ue000"
+# The line above the code of each cell.
+CELL = f"pass#{PRIVATE}code cell "
+CELLS = re.compile(rf"^{CELL}\d+\n", re.MULTILINE)
+STAND_IN = re.compile(rf"^[^\n]*#{PRIVATE}:", re.MULTILINE)
+# Also the commands that IPython accepts without `%`.
+MAGIC = re.compile(r"\s*[%!?]|(?:cd|conda|ls|pip)\b|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
+# Cells that are not Python; other cell magics have Python below them.
+OTHER_CELL = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")
+
+
+class Notebook:
+    """A notebook file of nbformat 4.
+
+    Args:
+      data: the bytes of the file.
+
+    Attributes:
+      code: the code cells as one Python module; empty for other languages.
+      errors: messages about cells that are not Python: they stay as they are.
+
+    Raises:
+      ValueError: the file is not a notebook, or its nbformat is older than 4.
+    """
+
+    def __init__(self, data: bytes):
+        self.data, self.code, self.errors = data, "", []
+        try:
+            notebook = json.loads(data)
+            language = notebook["metadata"].get("language_info", {}).get("name")
+            cells = notebook["cells"] if language in (None, "python") else []
+            sources = [c["source"] for c in cells if c["cell_type"] == "code"]
+            self.cells = ["".join(source) for source in sources]
+            is_current = notebook["nbformat"] >= 4
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a notebook of nbformat 4: {error!r}") from error
+        if not is_current:
+            raise ValueError("nbformat is older than 4: convert the notebook first")
+        for number, cell in enumerate(self.cells, 1):
+            self.code += f"{CELL}{number}\n{self._python(number, cell)}\n"
+
+    def _python(self, number: int, cell: str) -> str:
+        try:
+            return as_python(cell)
+        except SyntaxError as error:
+            place = f"code cell {number}, line {error.lineno}"
+            self.errors.append(f"{place}: not Python: {error.msg}")
+            return "\n".join(_stand_in(line) for line in cell.split("\n"))
+
+    def with_code(self, code: str) -> bytes:
+        """Returns the file with the cells of another module in place of `code`."""
+        _, *cells = CELLS.split(code)
+        parts, at = [], 0
+        sources = self._sources() if code != self.code else []
+        for source, old, new in zip(sources, self.cells, cells):
+            new = STAND_IN.sub("", new.removesuffix("\n"))
+            if new != old:
+                start, end = self._span(source)
+                parts += [self.data[at:start], self._encoded(source, new)]
+                at = end
+        return b"".join([*parts, self.data[at:]])
+
+    def _sources(self) -> list[Any]:
+        """Returns the nodes of the text of all code cells.
+
+        JSON is Python, but for the names `true`, `false` and `null`.
+        """
+        root = ast.parse(b"(" + self.data + b"\n)", mode="eval").body
+        cells = [_entries(cell) for cell in _entries(root)["cells"].elts]
+        return [c["source"] for c in cells if c["cell_type"].value == "code"]
+
+    def _span(self, node: Any) -> tuple[int, int]:
+        """Returns where a node starts and ends in the file."""
+        lines = re.split(rb"(?<=\n)", self.data)
+        starts = [-1, *accumulate(map(len, lines))]
+        starts[0] = -1
+        ends = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
+        first, last = (starts[line - 1] + column for line, column in ends)
+        return first, last
+
+    def _encoded(self, source: Any, new: str) -> bytes:
+        """Returns the JSON of a cell's new text, laid out as that of the old one."""
+        start, end = self._span(source)
+        text = self.data[start:end]
+        if isinstance(source, ast.Constant):
+            return json.dumps(new, ensure_ascii=text.isascii()).encode()
+        spans = [self._span(line) for line in source.elts]
+        # Lines that stay keep their bytes: JSON has several ways to write a string.
+        known = {json.loads(self.data[a:b]): self.data[a:b] for a, b in spans}
+        lines = [
+            known.get(line) or json.dumps(line, ensure_ascii=text.isascii()).encode()
+            for line in new.splitlines(keepends=True)
+        ]
+        head, tail = self.data[start : spans[0][0]], self.data[spans[-1][1] : end]
+        return head + (b"," + (head[1:] or b" ")).join(lines) + tail
+
+
+def _entries(node: ast.Dict) -> dict[str, Any]:
+    return {k.value: v for k, v in zip(node.keys, node.values)}
+
+
+def is_notebook(data: bytes) -> bool:
+    """Returns whether the contents of a file are a notebook, and no Python code."""
+    try:
+        return "nbformat" in json.loads(data)
+    except (ValueError, TypeError):
+        return False
+
+
+def as_python(cell: str) -> str:
+    """Returns the text of a cell with stand-ins for the lines in IPython's syntax.
+
+    Raises:
+      SyntaxError: a line is neither Python nor IPython's syntax.
+    """
+    lines = cell.split("\n")
+    if OTHER_CELL.match(cell):
+        return "\n".join(_stand_in(line) for line in lines)
+    while True:
+        try:
+            ast.parse("\n".join(lines))
+            return "\n".join(lines)
+        except SyntaxError as error:
+            # Only where Python fails: `% b` can also continue an expression.
+            at = (error.lineno or 1) - 1
+            while at > 0 and lines[at - 1].endswith("\\"):
+                at -= 1
+            # A line that was replaced can fail again, as a body without indent does.
+            if at >= len(lines) or PRIVATE in lines[at] or not MAGIC.match(lines[at]):
+                raise
+        is_joined = True
+        while is_joined and at < len(lines):
+            is_joined = lines[at].endswith("\\")
+            lines[at] = _stand_in(lines[at])
+            at += 1
+
+
+def _stand_in(line: str) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return f"{indent}pass#{PRIVATE}:{line}"
+
+
+def place(code: str, line: int) -> str:
+    """Returns where a line of `Notebook.code` stands, as `code cell 3, line 2`."""
+    lines = code.split("\n")[:line]
+    start = max(k for k, text in enumerate(lines, 1) if text.startswith(CELL))
+    return f"{lines[start - 1].partition(PRIVATE)[2]}, line {line - start}"
