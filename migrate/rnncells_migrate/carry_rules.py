@@ -17,14 +17,12 @@ from rnncells_migrate.widths import Widths
 CELL = re.compile(r"(cell|rnn|lstm|gru|core)_?\d*$")
 BATCH = re.compile(r"^\(|\.shape(\[.*:.*\])?$|dims$|batch_shape$")
 LINEN = re.compile(r"\bflax\.linen\b|\bflax import .*\blinen\b|\brnncells\b")
+OTHER = re.compile(r"(flax|jax|equinox|haiku|torch)\.|(self|cls)$")
 X64 = re.compile(r"x64|float64")
 SHAPE = "(*batch_dims, size)"
 CALL = f"{NAME}(key, {SHAPE})`"
 PASSED_ON = f"`{NAME}` now takes a key and one shape, {SHAPE}: call it with both"
-INITIALIZER = (
-    "`carry_init` is called with a key, a shape and a dtype: if `init_fn` takes all "
-    "three, pass it to the cell as `carry_init`"
-)
+INITIALIZER = "`init_fn` is now `carry_init` of the cell, which also takes a dtype"
 AXES = f"the number of axes is not known: write `ConvLSTMCell(...).{CALL}"
 OTHER_DTYPE = "the carry now has the `param_dtype` of its cell: write the dtype there"
 OTHER_SIZE = f"make `features` of the cell and the size equal, and write `cell.{CALL}"
@@ -73,14 +71,12 @@ def _is_of_cell(program: Widths, carry: CarryCall) -> bool:
     if batch is None or carry.size is None or not LINEN.search(program.text):
         return False
     creator = value.func if isinstance(value, cst.Call) else carry.receiver
-    library = program.qualified(creator).split(".")[0]
-    is_other = library in ("flax", "jax", "equinox", "haiku", "torch")
-    is_other = is_other or program.local_class(creator) is not None
-    is_other = is_other or last_name(creator) in ("self", "cls")
-    is_super = isinstance(carry.receiver, cst.Call)
+    name = program.qualified(creator) or last_name(creator)
+    if OTHER.match(name) or program.local_class(creator) or name == "":
+        return False
     is_named = carry.call.args[carry.indices["batch_dims"]].keyword is not None
     is_shape = is_named or BATCH.search(program.code(batch)) is not None
-    return is_shape and is_pure(carry.size) and not is_other and not is_super
+    return is_shape and is_pure(carry.size)
 
 
 def _why_not(carry: CarryCall) -> str:
@@ -100,10 +96,10 @@ def _why_not(carry: CarryCall) -> str:
 def _why_not_of_class(program: Widths, carry: CarryCall, cell: CellClass) -> str:
     init_fn, is_tuple = carry.argument("init_fn"), isinstance(carry.size, cst.Tuple)
     if init_fn is not None:
-        function = init_fn.func if isinstance(init_fn, cst.Call) else init_fn
-        has_dtype = function is not init_fn and len(init_fn.args) > 1
-        is_known = ".initializers." in program.qualified(function)
-        if has_dtype or "dtype" in program.code(init_fn) or not is_known:
+        # A second argument of `normal(...)` and the like is a dtype.
+        has_dtype = re.search(r"dtype|,", program.code(init_fn)) is not None
+        function = getattr(init_fn, "func", init_fn)
+        if has_dtype or ".initializers." not in program.qualified(function):
             return INITIALIZER
     if cell.is_convolutional:
         return "" if is_tuple and len(carry.size.elements) > 1 else AXES
@@ -115,12 +111,10 @@ def _cell_arguments(program: Widths, carry: CarryCall, cell: CellClass) -> list:
     size, init_fn = carry.size, carry.argument("init_fn")
     if cell.is_convolutional:
         *axes, last = size.elements
-        kernel = _kernel(program, len(axes))
-        args = [cst.Arg(copy(last.value)), keyword("kernel_size", kernel)]
-    elif cell.is_own:
-        args = [keyword("features", copy(size))]
+        kernel = keyword("kernel_size", _kernel(program, len(axes)))
+        args = [cst.Arg(copy(last.value)), kernel]
     else:
-        args = [cst.Arg(copy(size))]
+        args = [keyword("features", copy(size)) if cell.is_own else cst.Arg(copy(size))]
     if init_fn is not None:
         args.append(keyword("carry_init", copy(init_fn)))
     if X64.search(program.text) and not cell.is_own:
@@ -133,16 +127,16 @@ def _kernel(program: Widths, axes: int) -> cst.BaseExpression:
     """Returns a kernel of some axes, like one of the file if there is one."""
     for call, cell in program.constructed.items():
         kernel = argument(call, "kernel_size", 1)
-        is_literal = isinstance(kernel, cst.Tuple) and not names_in(kernel)
-        if cell.is_convolutional and is_literal and len(kernel.elements) == axes:
-            return copy(kernel)
+        if cell.is_convolutional and isinstance(kernel, cst.Tuple):
+            if len(kernel.elements) == axes and not names_in(kernel):
+                return copy(kernel)
     return cst.parse_expression(repr((1,) * axes))
 
 
 def _why_not_of_cells(program: Widths, carry: CarryCall, cells: list[cst.Call]) -> str:
     """Returns why the cells would not give the same carry; "" if they do."""
     if carry.argument("init_fn") is not None:
-        return "`init_fn` is now `carry_init`, an argument of the cell: move it there"
+        return INITIALIZER
     for call in cells:
         if changes_dtype(program, call):
             return OTHER_DTYPE

@@ -8,29 +8,26 @@ from typing import Any
 import libcst as cst
 
 from rnncells_migrate.names import FLAX, Names, last_name, self_attribute
-from rnncells_migrate.own_cells import defined_names, is_plain
+from rnncells_migrate.own_cells import is_plain
 
 # The number of arrays in the carry of each cell of Flax <= 0.6.11.
 PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = ("ConvLSTMCell", "ConvLSTM")
 LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
 FUNCTION = re.compile(r"(_fn|func|function|activation|sigmoid|tanh|relu)$")
+# What a class derived from a cell may define, so that it is another cell.
+CHANGED = re.compile(r"\bdef initialize_carry\b|\bfeatures *[:=]")
 # Functions and methods whose results hold the items of their arguments.
 OF_ITEMS = ("enumerate", "zip", "reversed", "list", "tuple", "items", "values")
 
 
 @dataclass(frozen=True)
 class CellClass:
-    """A class of cells.
-
-    Attributes:
-      name: of the class in Flax, or of the own class.
-      is_own: whether it is an own cell, which gets the field `features`.
-      may_move_axes: whether `nn.vmap` may have put its axis behind the features.
-    """
+    """A class of cells of Flax, or an own class, which gets the field `features`."""
 
     name: str
     is_own: bool = False
+    # Whether `nn.vmap` may have put its axis behind the features.
     may_move_axes: bool = False
 
     @property
@@ -67,8 +64,8 @@ class Cells(Names):
         if definition is not None:
             if is_plain(self, definition):
                 return CellClass(definition.name.value, is_own=True)
-            changes = defined_names(definition) & {"initialize_carry", "features"}
-            is_derived = len(definition.bases) == 1 and not changes
+            is_changed = CHANGED.search(self.code(definition)) is not None
+            is_derived = len(definition.bases) == 1 and not is_changed
             return self.cell_class(definition.bases[0].value) if is_derived else None
         if isinstance(node, cst.Call):
             return self._lifted(node)
@@ -95,21 +92,21 @@ class Cells(Names):
         return CellClass(cell.name, cell.is_own, may_move_axes=True)
 
     def cells_in(self, node: cst.CSTNode, depth: int = 0) -> list[cst.Call]:
-        """Returns the calls that construct what an expression may hold.
-
-        It looks into containers, and at the values of names and of loop variables.
-        """
+        """Returns the calls that construct what a name or a container may hold."""
         if node in self.constructed:
             return [node]
+        parts: list[Any] = []
         if isinstance(node, cst.Name) or self_attribute(node):
-            parts = [value for value in self.values(node) if value is not None]
-            parts += self.iterated(node)
-        else:
-            parts = contents(node)
-        if depth > 4:
-            return []
-        found = [cell for part in parts for cell in self.cells_in(part, depth + 1)]
-        return list(dict.fromkeys(found))
+            parts = [*filter(None, self.values(node)), *self.iterated(node)]
+        elif isinstance(node, cst.Call):
+            if last_name(node.func) in OF_ITEMS:
+                parts = [arg.value for arg in node.args]
+                parts += [getattr(node.func, "value", None)]
+        elif not isinstance(node, cst.Attribute | cst.Lambda):
+            parts = list(node.children)
+        nodes = [part for part in parts if isinstance(part, cst.CSTNode)]
+        cells = [self.cells_in(part, depth + 1) for part in nodes if depth < 9]
+        return list(dict.fromkeys(cell for found in cells for cell in found))
 
     def features(self, call: cst.Call) -> Any:
         """Returns the argument `features` of a cell, or None.
@@ -156,22 +153,3 @@ def argument(call: cst.Call, name: str, position: int | None = None) -> Any:
         if index == position and arg.keyword is None and not arg.star:
             return arg.value
     return None
-
-
-def contents(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """Returns the expressions of which a container, or a choice, may hold the value."""
-    match node:
-        case cst.List() | cst.Tuple() | cst.Set() | cst.Dict():
-            return [element.value for element in node.elements]
-        case cst.ListComp() | cst.SetComp() | cst.GeneratorExp():
-            return [node.elt]
-        case cst.DictComp() | cst.Subscript():
-            return [node.value]
-        case cst.IfExp():
-            return [node.body, node.orelse]
-        case cst.BinaryOperation() | cst.BooleanOperation():
-            return [node.left, node.right]
-        case cst.Call() if last_name(node.func) in OF_ITEMS:
-            base = [node.func.value] if isinstance(node.func, cst.Attribute) else []
-            return [*base, *(arg.value for arg in node.args)]
-    return []

@@ -17,9 +17,9 @@ RULES = {
     "RC06": "make the `initialize_carry` of your own cell an instance method",
     "RC09": "import `flax.linen` in place of the shim",
     "RC12": "pass no size to `RNN` if its cell has `features`",
-    "RC13": "pass `parent=None` to a cell that only creates a carry",
     "RC14": "let `RNN` run a cell over time",
 }
+RC09 = f"{MARK}RC09"
 
 
 class Note(NamedTuple):
@@ -31,21 +31,16 @@ class Note(NamedTuple):
 
 
 class Changes:
-    """The changes of one module.
-
-    Attributes:
-      edits: functions that change a node, in their order.
-      marks: the texts above each statement.
-      unmarked: whether the marks of RC09 of an earlier run go.
-      notes: what is printed, and not written into the file.
-      counts: the number of rewritten places of each rule.
-    """
+    """The changes of one module."""
 
     def __init__(self, tree: Tree):
         self.tree = tree
+        # Functions that change a node, in their order, and texts above statements.
         self.edits: dict[cst.CSTNode, list[Callable[[Any], Any]]] = {}
         self.marks: dict[cst.CSTNode, dict[str, None]] = {}
+        # Whether the marks of RC09 of an earlier run go.
         self.unmarked = False
+        # What is only printed, and the number of rewritten places of each rule.
         self.notes: list[Note] = []
         self.counts: Counter[str] = Counter()
 
@@ -73,7 +68,8 @@ class Changes:
         # Comments above the first statement are those of the module.
         field = "header" if isinstance(original, cst.Module) else "leading_lines"
         if self.unmarked and hasattr(updated, field):
-            kept = [line for line in getattr(updated, field) if not _is_rc09(line)]
+            lines = [(line, line.comment) for line in getattr(updated, field)]
+            kept = [n for n, c in lines if not (c and c.value.startswith(RC09))]
             updated = updated.with_changes(**{field: kept})
         if original in self.marks:
             comments = [cst.Comment(MARK + text) for text in self.marks[original]]
@@ -81,7 +77,3 @@ class Changes:
             lines = [*updated.leading_lines, *lines]
             updated = updated.with_changes(leading_lines=lines)
         return updated
-
-
-def _is_rc09(line: cst.EmptyLine) -> bool:
-    return line.comment is not None and line.comment.value.startswith(f"{MARK}RC09")

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import io
 import os
 import sys
 from collections import Counter
@@ -12,12 +13,15 @@ from rnncells_migrate.changes import RULES
 from rnncells_migrate.documents import STDIN, Document, document
 from rnncells_migrate.files import source_files, write
 
-NAME = "rnncells-migrate"
 DESCRIPTION = """\
 Rewrite Python files and Jupyter notebooks written for Flax <= 0.6.11: update the
 recurrent cells to today's API. Print a diff for `git apply` or `patch -p1`.
 """
-STATUS = """\
+PATHS = """\
+files, and folders of *.py and *.ipynb files; `-` alone reads standard input and prints
+the new code
+"""
+STATUS = """
 A statement with the comment `# rnncells: skip` is not rewritten.
 
 exit status:
@@ -27,13 +31,11 @@ exit status:
      files are done)
 """
 OPTIONS = {
-    "--fail-on-marks": "exit with status 1 if a line is marked",
-    "--backup": "with --write, keep the old file as FILE.orig; replaces no other file",
-}
-MODES = {
     "--diff": "print a diff (the default)",
     "--check": "list the files that would change",
     "--write": "change the files",
+    "--backup": "with --write, keep the old file as FILE.orig; replaces no other file",
+    "--fail-on-marks": "exit with status 1 if a line is marked",
 }
 
 
@@ -52,26 +54,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    rules = "".join(f"  {name}  {what}\n" for name, what in RULES.items())
+    rules = [f"  {name}  {text}" for name, text in RULES.items()]
     parser = argparse.ArgumentParser(
-        prog=NAME,
+        prog="rnncells-migrate",
         description=DESCRIPTION,
-        epilog=f"rules:\n{rules}\n{STATUS}",
+        epilog="\n".join(["rules:", *rules, STATUS]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=version(NAME))
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        type=Path,
-        help="files, and folders of *.py and *.ipynb files; `-` alone reads standard "
-        "input and prints the new code",
-    )
+    number = version("rnncells-migrate")
+    parser.add_argument("--version", action="version", version=number)
+    parser.add_argument("paths", nargs="+", type=Path, help=PATHS)
     mode = parser.add_mutually_exclusive_group()
-    for name, text in MODES.items():
-        mode.add_argument(name, action="store_true", help=text)
-    for name, text in OPTIONS.items():
-        parser.add_argument(name, action="store_true", help=text)
+    for index, (name, text) in enumerate(OPTIONS.items()):
+        group = mode if index < 3 else parser
+        group.add_argument(name, action="store_true", help=text)
     return parser
 
 
@@ -80,18 +76,16 @@ def run(options: argparse.Namespace) -> int:
     is_stdin = options.paths == [STDIN] and not options.write
     if STDIN in options.paths and not is_stdin:
         raise ValueError("`-` reads standard input: remove other paths, and --write.")
-    paths = options.paths if is_stdin else source_files(options.paths)
     results = []
-    for path in paths:
+    for path in options.paths if is_stdin else source_files(options.paths):
         data = sys.stdin.buffer.read() if is_stdin else path.read_bytes()
         result = document(path, data)
         results.append(result)
         if options.write and result.is_changed:
             write(path, result.before, result.after, options.backup)
-        elif is_stdin and not (options.diff or options.check):
-            sys.stdout.buffer.write(result.after)
         elif not (options.write or options.check):
-            sys.stdout.buffer.write(diff(result))
+            is_code = is_stdin and not options.diff
+            sys.stdout.buffer.write(result.after if is_code else diff(result))
     sys.stdout.flush()
     print(_summary(results, options), file=sys.stderr)
     if any(result.error for result in results):
@@ -102,20 +96,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def diff(result: Document) -> bytes:
-    """Returns a unified diff of one file, with its path from the working folder.
-
-    The path of a file elsewhere starts at the root folder.
-    """
+    """Returns a unified diff, with the path from the working folder, or the root."""
     # Tools refuse symbolic links, and paths with `..`.
     path, here = result.path.resolve(), Path.cwd()
     name = path.relative_to(here if path.is_relative_to(here) else path.anchor)
     # A tab ends the name: what follows a space would be read as a date.
     label = os.fsencode(name.as_posix()) + (b"\t" if " " in str(name) else b"")
     # Bytes are split at "\n" alone, as those tools do.
-    texts = [text.splitlines(keepends=True) for text in (result.before, result.after)]
-    lines = difflib.diff_bytes(
-        difflib.unified_diff, *texts, fromfile=b"a/" + label, tofile=b"b/" + label
-    )
+    old, new = (io.BytesIO(text).readlines() for text in (result.before, result.after))
+    names = b"a/" + label, b"b/" + label
+    lines = difflib.diff_bytes(difflib.unified_diff, old, new, *names)
     end = b"\n\\ No newline at end of file\n"
     return b"".join(s if s.endswith(b"\n") else s + end for s in lines)
 
@@ -123,18 +113,17 @@ def diff(result: Document) -> bytes:
 def _summary(results: list[Document], options: argparse.Namespace) -> str:
     """Returns the messages about all files, and the counts of each rule."""
     lines: list[str] = []
-    done: Counter[str] = Counter()
     for result in results:
         if result.error:
             lines.append(f"{result.path}: not rewritten: {result.error}")
-        elif options.check and result.is_changed:
+        if options.check and result.is_changed:
             lines.append(f"{result.path}: would change")
         lines += result.messages
-        done.update(result.counts)
-    left = Counter(mark.rule for result in results for mark in result.marks)
     changed = sum(result.is_changed for result in results)
     verb = "changed" if options.write else "would change"
     lines.append(f"{changed} of {len(results)} files {verb}")
+    done = sum((result.counts for result in results), Counter())
+    left = Counter(mark.rule for result in results for mark in result.marks)
     for rule in sorted({*done, *left}):
         counts = f"{done[rule]:5} rewritten, {left[rule]:5} marked"
         lines.append(f"  {rule}  {counts}  {RULES[rule]}")

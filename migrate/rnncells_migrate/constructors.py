@@ -13,9 +13,10 @@ from rnncells_migrate.widths import Widths
 
 # Names of variables that hold a class of cells.
 CLASS = re.compile(r"cell_?(cls|class|type)(es|s)?$|^cls$", re.IGNORECASE)
+NEW_NAME = cst.Name("ConvLSTMCell")
 AUTOMATIC = (
-    "old checkpoints contain the automatic name of this cell: write "
-    '`ConvLSTMCell(..., name="ConvLSTM_0")`, with its number there'
+    "old checkpoints have the automatic name of this cell, with its number: write "
+    '`ConvLSTMCell(..., name="ConvLSTM_0")`'
 )
 
 
@@ -28,24 +29,15 @@ def rewrite_constructors(program: Widths, changes: Changes) -> None:
         width = program.width(call)
         if width is not None:
             changes.edit("RC01", call, with_features, copy(width), cell.is_own)
-        elif not (cell.is_own and _is_only_called(program, call)):
+            continue
+        # An own cell that is only called creates no carry.
+        uses = [program.called(place) for place in program.uses(call) or [call]]
+        if not cell.is_own or None in uses:
             name = last_name(call.func) or cell.name
-            changes.mark("RC01", call, _unknown_width(program, call, name))
-
-
-def _is_only_called(program: Widths, call: cst.Call) -> bool:
-    """Returns whether a cell needs no width, because it creates no carry."""
-    places = program.uses(call) or [call]
-    return all(program.called(place) is not None for place in places)
-
-
-def _unknown_width(program: Widths, call: cst.Call, name: str) -> str:
-    seen = "the width of this cell is not given beside it"
-    if program.called(call) is not None:
-        seen = "the width cannot be read from the carry of this call"
-    text = f"{seen}: write `{name}(features=...)` with the width of its carry"
-    has_function = call.args and call.args[0].keyword is None
-    return f"{text}; pass `gate_fn` as a keyword" if has_function else text
+            where = "in its call" if None not in uses else "beside it"
+            text = f"the width is not known {where}: write `{name}(features=...)` with "
+            text += "the last axis of its carry, and functions as keywords"
+            changes.mark("RC01", call, text)
 
 
 def mark_doubtful(program: Widths, changes: Changes) -> None:
@@ -53,7 +45,8 @@ def mark_doubtful(program: Widths, changes: Changes) -> None:
 
     They may also be current code, so they are marked only beside old code.
     """
-    for call in program.calls:
+    is_old = changes.edits or changes.marks
+    for call in program.calls if is_old else ():
         if program.is_left(call):
             continue
         stars = [arg.value for arg in call.args if arg.star]
@@ -76,13 +69,9 @@ def rename_conv_lstm(program: Widths, changes: Changes) -> None:
         if program.cell_class(node) is None or program.is_left(node):
             continue
         if isinstance(node, cst.Attribute) and _has_own_name(program, node):
-            changes.edit("RC05", node, _renamed)
+            changes.edit("RC05", node, lambda n: n.with_changes(attr=NEW_NAME))
         else:
             changes.mark("RC05", node, AUTOMATIC)
-
-
-def _renamed(node: cst.Attribute) -> cst.Attribute:
-    return node.with_changes(attr=cst.Name("ConvLSTMCell"))
 
 
 def _has_own_name(program: Widths, node: cst.Attribute) -> bool:
@@ -92,7 +81,7 @@ def _has_own_name(program: Widths, node: cst.Attribute) -> bool:
         return parent.attr.value == NAME
     if not isinstance(parent, cst.Call) or parent.func is not node:
         return False
-    assigned = program.parent(parent)
-    if isinstance(assigned, cst.Assign) and self_attribute(targets(assigned)[0]):
-        return True
-    return argument(parent, "name") is not None or not program.function_around(node)
+    assigned = targets(program.parent(parent))
+    is_attribute = any(self_attribute(target) for target in assigned)
+    is_named = is_attribute or argument(parent, "name") is not None
+    return is_named or program.nearest(node, cst.FunctionDef) is None

@@ -1,7 +1,8 @@
 """The rewrite of a file's bytes: Python files, and notebooks."""
 
+import codecs
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from rnncells_migrate.changes import Note
 from rnncells_migrate.notebooks import Notebook, is_notebook, place
 from rnncells_migrate.rewrite import marks, rewrite
 
-BOM = "\ufeff"
 STDIN = Path("-")
 FLAX_NN = re.compile(r"^\s*(import|from) flax(\.nn\b| import \(?nn\b)", re.MULTILINE)
 OLDER = "`flax.nn`, which is older than `flax.linen`, is not supported: port it by hand"
@@ -19,25 +19,16 @@ OLDER = "`flax.nn`, which is older than `flax.linen`, is not supported: port it 
 
 @dataclass
 class Document:
-    """What a file becomes.
-
-    Attributes:
-      path: the file; `-` is standard input.
-      before: its bytes.
-      after: its new bytes.
-      error: why the file stays as it is, or "".
-      messages: what is printed about its lines.
-      marks: the marks in the new file.
-      counts: the number of rewritten places of each rule.
-    """
+    """What a file becomes; with an error, it stays as it is."""
 
     path: Path
     before: bytes
     after: bytes
     error: str = ""
+    # What is printed about it, the marks in the new file, and the rewrites by rule.
     messages: list[str] = field(default_factory=list)
     marks: list[Note] = field(default_factory=list)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_changed(self) -> bool:
@@ -48,22 +39,7 @@ def document(path: Path, data: bytes) -> Document:
     """Returns what a file becomes; its code is never run."""
     result = Document(path, data, data)
     try:
-        if path.suffix == ".ipynb" or (path == STDIN and is_notebook(data)):
-            notebook = Notebook(data)
-            result.messages += [f"{path}: {error}" for error in notebook.errors]
-            code = _rewritten(
-                result, notebook.code, lambda code, line: f": {place(code, line)}"
-            )
-            result.after = notebook.with_code(code)
-        else:
-            text = data.decode()
-            start = BOM if text.startswith(BOM) else ""
-            if FLAX_NN.search(text):
-                result.messages.append(f"{path}: {OLDER}")
-            code = _rewritten(
-                result, text.removeprefix(BOM), lambda code, line: f":{line}"
-            )
-            result.after = (start + code).encode()
+        _rewrite(result)
     except UnicodeError:
         result.error = "not UTF-8"
     except cst.ParserSyntaxError as error:
@@ -74,13 +50,22 @@ def document(path: Path, data: bytes) -> Document:
     return result
 
 
-def _rewritten(result: Document, code: str, locate: Callable[[str, int], str]) -> str:
-    """Returns the new code, and adds what is printed about it to the result."""
-    new = rewrite(code)
-    result.counts, result.marks = new.counts, marks(new.code)
+def _rewrite(result: Document) -> None:
+    path, data, notebook = result.path, result.before, None
+    if path.suffix == ".ipynb" or (path == STDIN and is_notebook(data)):
+        notebook = Notebook(data)
+    code = notebook.code if notebook else data.decode("utf-8-sig")
+    errors = notebook.errors if notebook else [OLDER] if FLAX_NN.search(code) else []
+    result.messages += [f"{path}: {error}" for error in errors]
+    new, notes, result.counts = rewrite(code)
+    result.marks = marks(new)
     # The lines moved: a second run changes nothing, and has the new lines.
-    notes = new.notes if new.code == code else rewrite(new.code).notes
-    for note in [*result.marks, *notes]:
-        where = locate(new.code, note.line)
-        result.messages.append(f"{result.path}{where}: {note.rule}: {note.text}")
-    return new.code
+    notes = notes if new == code else rewrite(new)[1]
+    for line, rule, text in [*result.marks, *notes]:
+        where = f" {place(new, line)}" if notebook else line
+        result.messages.append(f"{path}:{where}: {rule}: {text}")
+    if notebook:
+        result.after = notebook.with_code(new)
+    else:
+        start = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
+        result.after = start + new.encode()

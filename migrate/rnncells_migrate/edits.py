@@ -82,20 +82,16 @@ def with_shape(call: cst.Call, indices: dict[str, int]) -> cst.Call:
 
 
 def _joined(batch: Any, size: Any, comma: cst.Comma) -> cst.Tuple:
-    """Returns the tuple of the axes of a batch and a size.
+    """Returns the tuple of `batch_dims` and one or several sizes.
 
-    Args:
-      batch: `batch_dims`.
-      size: one number, or a tuple of several.
-      comma: that behind `batch`, which may have a comment.
+    The comma stood behind `batch_dims`, and may have a comment.
     """
     if isinstance(batch, cst.Tuple) and batch.lpar:
         shape, first = batch, list(batch.elements)
     else:
         shape = cst.parse_expression("()")
         if isinstance(batch, LOOSE) and not batch.lpar:
-            parens = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}
-            batch = batch.with_changes(**parens)
+            batch = batch.with_changes(lpar=shape.lpar, rpar=shape.rpar)
         first = [cst.StarredElement(batch)]
     if first:
         comma = comma if comments(comma) else COMMA

@@ -11,13 +11,7 @@ SUFFIXES = {".py", ".ipynb"}
 
 
 def source_files(paths: list[Path]) -> list[Path]:
-    """Returns the given files, and the Python files and notebooks in folders.
-
-    Each file is listed once, also if links lead to it.
-
-    Raises:
-      FileNotFoundError: a path does not exist.
-    """
+    """Returns the given files, and the Python files and notebooks in folders, once."""
     files: dict[Path, Path] = {}
     for path in paths:
         if not path.exists():
@@ -43,12 +37,8 @@ def _raise(error: OSError) -> None:
 def write(path: Path, before: bytes, after: bytes, backup: bool) -> None:
     """Replaces the contents of a file in one step; its permissions stay.
 
-    Args:
-      path: the file.
-      before: its present contents.
-      after: its new contents.
-      backup: whether `before` is kept as `FILE.orig`, or `FILE.orig1` and so on if
-        that exists.
+    With `backup`, its contents before are kept as `FILE.orig`, or `FILE.orig1` and so
+    on if that exists.
     """
     path = path.resolve()
     for number in itertools.count() if backup else ():

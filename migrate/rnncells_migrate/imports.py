@@ -12,10 +12,7 @@ from rnncells_migrate.tree import MARK
 # Names that only the shim has.
 ONLY_SHIM = re.compile(r"^(ConvLSTM|strict|set_strict|REMOVAL_DATE|REMOVAL_VERSION)$")
 MODULE = re.compile(r"^from rnncells import legacy( as (\w+))?$")
-STILL_OLD = (
-    "old forms are left in the file, which only the shim runs: resolve the other "
-    "marks, then run the command again"
-)
+STILL_OLD = "old forms are left, which only the shim runs: resolve the other marks"
 MASKS = "only the shim has `segmentation_mask`: write `seq_lengths=mask.sum(-1)`"
 ONLY_THERE = "`{}` is only in the shim: take it out"
 BY_HAND = "import `flax.linen` here: this form of the import is not rewritten"
@@ -72,8 +69,7 @@ def _why_not(names: Names, changes: Changes, imports: list[cst.CSTNode]) -> str:
         is_plain = isinstance(node, cst.Import) and "as" not in words
         uses = [names.parent(use) for use in names.places.get("rnncells", [])]
         is_used = any(get_full_name_for_node(use) != SHIM for use in uses)
-        if "," in _text(node) and SHIM not in _text(node) or is_plain and is_used:
-            return BY_HAND
-        if SHIM not in _text(node) and not MODULE.match(_text(node)):
+        is_known = SHIM in _text(node) or MODULE.match(_text(node))
+        if not is_known or (is_plain and is_used):
             return BY_HAND
     return ""

@@ -18,21 +18,19 @@ class Names(Tree):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._pending: set[cst.CSTNode] = set()
-        self.places: dict[str, list[cst.Name]] = {}
+        # The names and `self.name` in the module, by their text.
+        self.places: dict[str, list[Any]] = {}
         self.attributes: dict[tuple, list[Any]] = {}
-        stars = []
+        self.stars: list[str] = []
         for node in self.nodes:
-            if isinstance(node, cst.Name) and self.scope(node) is not None:
-                self.places.setdefault(node.value, []).append(node)
-            if isinstance(node, cst.Assign | cst.AnnAssign):
-                for target in targets(node):
-                    key = self.class_around(node), self_attribute(target)
+            if self.variable(node) is not None:
+                self.places.setdefault(self.code(node), []).append(node)
+            for target in targets(node):
+                if self_attribute(target):
+                    key = self.nearest(node, cst.ClassDef), self_attribute(target)
                     self.attributes.setdefault(key, []).append(node.value)
-            if isinstance(node, cst.ImportFrom):
-                if isinstance(node.names, cst.ImportStar):
-                    stars.append(plain(get_full_name_for_node(node.module) or ""))
-        # Names of other modules could replace those of Flax.
-        self.has_star = stars == [FLAX]
+            if isinstance(getattr(node, "names", None), cst.ImportStar):
+                self.stars.append(plain(get_full_name_for_node(node.module) or ""))
 
     def bound(self, node: cst.CSTNode, place: cst.CSTNode | None = None) -> set[Any]:
         """Returns the nodes that bind a name, as it is seen from a place."""
@@ -40,6 +38,12 @@ class Names(Tree):
         is_name = isinstance(node, cst.Name) and scope is not None
         nodes = {getattr(a, "node", None) for a in scope[node.value]} if is_name else ()
         return set(nodes) - {None}
+
+    def variable(self, node: cst.CSTNode) -> Any:
+        """Returns what identifies the variable of a name or of `self.name`, or None."""
+        if self_attribute(node):
+            return self.nearest(node, cst.ClassDef), self_attribute(node)
+        return self.bound(node) or None
 
     def qualified(self, node: cst.CSTNode) -> str:
         """Returns the full name of what an expression stands for, or "".
@@ -58,8 +62,8 @@ class Names(Tree):
         if isinstance(node, cst.Call) and last_name(node.func) == "getattr":
             name = node.args[1].value if len(node.args) == 2 else None
             base = self.qualified(node.args[0].value) if node.args else ""
-            is_known = base and isinstance(name, cst.SimpleString)
-            return f"{base}.{name.evaluated_value}" if is_known else ""
+            is_text = isinstance(name, cst.SimpleString)
+            return f"{base}.{name.evaluated_value}" if base and is_text else ""
         if isinstance(node, cst.Attribute):
             base = self.qualified(node.value)
             if base:
@@ -75,7 +79,8 @@ class Names(Tree):
         """Returns what a name is imported as; it may also be None, without Flax."""
         scope = self.scope(name)
         assigned = scope[name.value] if scope is not None else ()
-        if scope is not None and not assigned and self.has_star:
+        # Another `import *` could replace the names of Flax.
+        if scope is not None and not assigned and self.stars == [FLAX]:
             return f"{FLAX}.{name.value}"
         imports = [a for a in assigned if isinstance(a, ImportAssignment)]
         full = {q.name for a in imports for q in a.get_qualified_names_for(name.value)}
@@ -87,16 +92,14 @@ class Names(Tree):
         parent = self.parent(node)
         if isinstance(parent, cst.AssignTarget):
             parent = self.parent(parent)
-        if isinstance(parent, cst.Assign | cst.AnnAssign | cst.NamedExpr):
-            return parent.value if node in targets(parent) else None
-        return None
+        return parent.value if node in targets(parent) else None
 
     def values(self, node: cst.CSTNode) -> list[Any]:
         """Returns the values of a variable or of `self.name`; None is not known."""
         if isinstance(node, cst.Name):
             return [self._assigned(bound) for bound in self.bound(node)]
-        key = self.class_around(node), self_attribute(node)
-        return self.attributes.get(key, []) if key[1] else []
+        is_known = self_attribute(node) != ""
+        return self.attributes.get(self.variable(node), []) if is_known else []
 
     def value(self, node: cst.CSTNode) -> Any:
         """Returns the one value of a variable, or None."""
@@ -116,11 +119,11 @@ class Names(Tree):
         return bound[0] if is_class else None
 
 
-def targets(node: cst.Assign | cst.AnnAssign | cst.NamedExpr) -> list[cst.CSTNode]:
-    """Returns the targets of an assignment."""
+def targets(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Returns the targets of `target = value` and `target := value`."""
     if isinstance(node, cst.Assign):
         return [target.target for target in node.targets]
-    return [node.target]
+    return [node.target] if isinstance(node, cst.AnnAssign | cst.NamedExpr) else []
 
 
 def names_in(node: cst.CSTNode) -> list[cst.Name]:

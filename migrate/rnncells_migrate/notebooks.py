@@ -18,24 +18,20 @@ PRIVATE = "\ue000"
 CELL = f"pass#{PRIVATE}code cell "
 CELLS = re.compile(rf"^{CELL}\d+\n", re.MULTILINE)
 STAND_IN = re.compile(rf"^[^\n]*#{PRIVATE}:", re.MULTILINE)
-# Also the commands that IPython accepts without `%`.
-MAGIC = re.compile(r"\s*[%!?]|(?:cd|conda|ls|pip)\b|\s*[\w.,* ]+=\s*[%!]|.*\?\s*$")
+# Also the commands that IPython accepts without `%`; with continuation lines.
+MAGIC = re.compile(
+    r"^([ \t]*)(?:(?:[%!?]|(?:cd|conda|ls|pip)\b|[\w.,* ]+=[ \t]*[%!])"
+    r".*(?:(?<=\\)\n.*)*|.*\?[ \t]*$)",
+    re.MULTILINE,
+)
 # Cells that are not Python; other cell magics have Python below them.
 OTHER_CELL = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")
 
 
 class Notebook:
-    """A notebook file of nbformat 4.
+    """A notebook file of nbformat 4, and its code cells as one Python module, `code`.
 
-    Args:
-      data: the bytes of the file.
-
-    Attributes:
-      code: the code cells as one Python module; empty for other languages.
-      errors: messages about cells that are not Python: they stay as they are.
-
-    Raises:
-      ValueError: the file is not a notebook, or its nbformat is older than 4.
+    Cells that are not Python stay as they are, with messages in `errors`.
     """
 
     def __init__(self, data: bytes):
@@ -46,11 +42,8 @@ class Notebook:
             cells = notebook["cells"] if language in (None, "python") else []
             sources = [c["source"] for c in cells if c["cell_type"] == "code"]
             self.cells = ["".join(source) for source in sources]
-            is_current = notebook["nbformat"] >= 4
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a notebook of nbformat 4: {error!r}") from error
-        if not is_current:
-            raise ValueError("nbformat is older than 4: convert the notebook first")
         for number, cell in enumerate(self.cells, 1):
             self.code += f"{CELL}{number}\n{self._python(number, cell)}\n"
 
@@ -60,50 +53,47 @@ class Notebook:
         except SyntaxError as error:
             place = f"code cell {number}, line {error.lineno}"
             self.errors.append(f"{place}: not Python: {error.msg}")
-            return "\n".join(_stand_in(line) for line in cell.split("\n"))
+            return _stand_in(cell)
 
     def with_code(self, code: str) -> bytes:
         """Returns the file with the cells of another module in place of `code`."""
         _, *cells = CELLS.split(code)
-        parts, at = [], 0
-        sources = self._sources() if code != self.code else []
-        for source, old, new in zip(sources, self.cells, cells):
+        data, sources = self.data, self._sources() if code != self.code else []
+        # From the last cell to the first, so that the places before stay valid.
+        for source, old, new in reversed([*zip(sources, self.cells, cells)]):
             new = STAND_IN.sub("", new.removesuffix("\n"))
             if new != old:
                 start, end = self._span(source)
-                parts += [self.data[at:start], self._encoded(source, new)]
-                at = end
-        return b"".join([*parts, self.data[at:]])
+                data = data[:start] + self._encoded(source, new) + data[end:]
+        return data
 
     def _sources(self) -> list[Any]:
         """Returns the nodes of the text of all code cells.
 
         JSON is Python, but for the names `true`, `false` and `null`.
         """
+        lengths = map(len, re.split(rb"(?<=\n)", self.data))
+        self._starts = [-1, *accumulate(lengths)]
         root = ast.parse(b"(" + self.data + b"\n)", mode="eval").body
         cells = [_entries(cell) for cell in _entries(root)["cells"].elts]
         return [c["source"] for c in cells if c["cell_type"].value == "code"]
 
     def _span(self, node: Any) -> tuple[int, int]:
         """Returns where a node starts and ends in the file."""
-        lines = re.split(rb"(?<=\n)", self.data)
-        starts = [-1, *accumulate(map(len, lines))]
-        starts[0] = -1
-        ends = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
-        first, last = (starts[line - 1] + column for line, column in ends)
-        return first, last
+        start = self._starts[node.lineno - 1] + node.col_offset
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
 
     def _encoded(self, source: Any, new: str) -> bytes:
         """Returns the JSON of a cell's new text, laid out as that of the old one."""
         start, end = self._span(source)
-        text = self.data[start:end]
+        is_ascii = self.data[start:end].isascii()
         if isinstance(source, ast.Constant):
-            return json.dumps(new, ensure_ascii=text.isascii()).encode()
+            return json.dumps(new, ensure_ascii=is_ascii).encode()
         spans = [self._span(line) for line in source.elts]
         # Lines that stay keep their bytes: JSON has several ways to write a string.
         known = {json.loads(self.data[a:b]): self.data[a:b] for a, b in spans}
         lines = [
-            known.get(line) or json.dumps(line, ensure_ascii=text.isascii()).encode()
+            known.get(line) or json.dumps(line, ensure_ascii=is_ascii).encode()
             for line in new.splitlines(keepends=True)
         ]
         head, tail = self.data[start : spans[0][0]], self.data[spans[-1][1] : end]
@@ -123,36 +113,22 @@ def is_notebook(data: bytes) -> bool:
 
 
 def as_python(cell: str) -> str:
-    """Returns the text of a cell with stand-ins for the lines in IPython's syntax.
-
-    Raises:
-      SyntaxError: a line is neither Python nor IPython's syntax.
-    """
-    lines = cell.split("\n")
+    """Returns the text of a cell with stand-ins for the lines in IPython's syntax."""
     if OTHER_CELL.match(cell):
-        return "\n".join(_stand_in(line) for line in lines)
-    while True:
-        try:
-            ast.parse("\n".join(lines))
-            return "\n".join(lines)
-        except SyntaxError as error:
-            # Only where Python fails: `% b` can also continue an expression.
-            at = (error.lineno or 1) - 1
-            while at > 0 and lines[at - 1].endswith("\\"):
-                at -= 1
-            # A line that was replaced can fail again, as a body without indent does.
-            if at >= len(lines) or PRIVATE in lines[at] or not MAGIC.match(lines[at]):
-                raise
-        is_joined = True
-        while is_joined and at < len(lines):
-            is_joined = lines[at].endswith("\\")
-            lines[at] = _stand_in(lines[at])
-            at += 1
+        return _stand_in(cell)
+    try:
+        ast.parse(cell)
+    except SyntaxError:
+        # Only where Python fails: `% b` can also continue an expression.
+        cell = MAGIC.sub(lambda match: _stand_in(match[0], match[1]), cell)
+        ast.parse(cell)
+    return cell
 
 
-def _stand_in(line: str) -> str:
-    indent = line[: len(line) - len(line.lstrip())]
-    return f"{indent}pass#{PRIVATE}:{line}"
+def _stand_in(text: str, indent: str = "") -> str:
+    """Returns `pass` for each line, with the line in a comment."""
+    lines = text.split("\n")
+    return "\n".join(f"{indent}pass#{PRIVATE}:{line}" for line in lines)
 
 
 def place(code: str, line: int) -> str:

@@ -1,8 +1,8 @@
 """The rewrite of one module: a survey by all rules, then one pass that applies it."""
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections import Counter
+from typing import Any
 
 import libcst as cst
 from libcst.codemod import CodemodContext, VisitorBasedCodemodCommand
@@ -25,6 +25,11 @@ from rnncells_migrate.widths import Widths
 CELLS = re.compile(r"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNN|rnncells")
 LIBRARY = re.compile(r"flax|rnncells")
 MARKS = re.compile(rf"\s*{re.escape(MARK)}(RC\d\d): (.*)")
+RULES = (
+    *(rewrite_constructors, rename_conv_lstm, rewrite_carries, mark_references),
+    *(rewrite_layers, rewrite_own_cells, mark_doubtful, rewrite_imports),
+    note_hand_written,
+)
 
 
 class Command(VisitorBasedCodemodCommand):
@@ -35,52 +40,27 @@ class Command(VisitorBasedCodemodCommand):
     changes: Changes
 
     def visit_Module(self, node: cst.Module) -> None:
-        self.changes = survey(Widths(node, self.get_metadata))
+        program = Widths(node, self.get_metadata)
+        self.changes = Changes(program)
+        for rule in RULES:
+            rule(program, self.changes)
 
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode):
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> Any:
         updated = super().on_leave(original_node, updated_node)
         return self.changes.changed(original_node, updated)
 
 
-def survey(program: Widths) -> Changes:
-    """Returns the changes of a module by all rules."""
-    changes = Changes(program)
-    rewrite_constructors(program, changes)
-    rename_conv_lstm(program, changes)
-    rewrite_carries(program, changes)
-    mark_references(program, changes)
-    rewrite_layers(program, changes)
-    rewrite_own_cells(program, changes)
-    if changes.edits or changes.marks:
-        mark_doubtful(program, changes)
-    rewrite_imports(program, changes)
-    note_hand_written(program, changes)
-    return changes
-
-
-class Rewritten(NamedTuple):
-    """New code, notes about the old code, and the rewritten places of each rule."""
-
-    code: str
-    notes: list[Note] = []
-    counts: Mapping[str, int] = {}
-
-
-def rewrite(code: str) -> Rewritten:
-    """Returns code for today's Flax.
-
-    Raises:
-      libcst.ParserSyntaxError: the code is not Python.
-    """
+def rewrite(code: str) -> tuple[str, list[Note], Counter[str]]:
+    """Returns code for today's Flax, notes about the old lines, and counts of rules."""
     if not (CELLS.search(code) and LIBRARY.search(code)):
-        return Rewritten(code)
+        return code, [], Counter()
     command = Command(CodemodContext())
     new = command.transform_module(cst.parse_module(code)).code
-    return Rewritten(new, command.changes.notes, command.changes.counts)
+    return new, command.changes.notes, command.changes.counts
 
 
 def marks(code: str) -> list[Note]:
     """Returns the marks in code."""
     lines = enumerate(code.splitlines(), 1)
-    found = ((number, MARKS.match(line)) for number, line in lines)
-    return [Note(number, match[1], match[2]) for number, match in found if match]
+    matches = ((number, MARKS.match(line)) for number, line in lines)
+    return [Note(number, match[1], match[2]) for number, match in matches if match]

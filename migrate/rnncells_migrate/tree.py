@@ -13,12 +13,7 @@ MARK = "# TODO(rnncells): "
 
 
 class Tree:
-    """The nodes of a module, and where they stand.
-
-    Args:
-      module: the root of the tree.
-      metadata: returns what a provider of LibCST knows about a node, or a default.
-    """
+    """The nodes of a module, and what providers of LibCST know about them."""
 
     def __init__(self, module: cst.Module, metadata: Callable[..., Any]):
         self.module, self._metadata = module, metadata
@@ -38,20 +33,11 @@ class Tree:
         position = self._metadata(PositionProvider, node).start
         return position.line, position.column
 
-    def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """Yields the nodes that hold a node, the nearest first."""
-        while (node := self.parent(node)) is not None:
-            yield node
-
-    def nearest(self, node: cst.CSTNode, *types: type) -> Any:
+    def nearest(self, node: cst.CSTNode | None, *types: type) -> Any:
         """Returns the nearest node of these types that holds a node, or None."""
-        return next((a for a in self.ancestors(node) if isinstance(a, types)), None)
-
-    def class_around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        return self.nearest(node, cst.ClassDef)
-
-    def function_around(self, node: cst.CSTNode) -> cst.FunctionDef | None:
-        return self.nearest(node, cst.FunctionDef)
+        while (node := self.parent(node)) is not None and not isinstance(node, types):
+            pass
+        return node
 
     def statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """Returns the statement above which the comments about a node stand."""
@@ -63,7 +49,7 @@ class Tree:
         """Returns whether the statement of a node has a mark or a skip comment."""
         first, last = self._lines_of(node)
         lines = self.lines[first - 1 : last]
-        return any(SKIP in line for line in lines) or self.is_marked(node)
+        return SKIP in "".join(lines) or self.is_marked(node)
 
     def is_marked(self, node: cst.CSTNode) -> bool:
         """Returns whether the comments directly above a statement contain a mark."""

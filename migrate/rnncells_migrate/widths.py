@@ -11,8 +11,7 @@ import libcst as cst
 
 from rnncells_migrate.carries import CarryCall, carry_call, is_pure
 from rnncells_migrate.cells import PARTS, CellClass, Cells, argument
-from rnncells_migrate.names import FLAX, last_name, names_in, self_attribute, targets
-from rnncells_migrate.own_cells import defined_names
+from rnncells_migrate.names import FLAX, last_name, names_in, targets
 
 # Methods of modules that take the arguments of the call behind the first argument.
 APPLY = ("apply", "init", "init_with_output")
@@ -52,16 +51,17 @@ class Widths(Cells):
         call = self.called(cell)
         if call is not None:
             return self._of_carry(carry_given(call), self.constructed[cell])
-        width = self._one_of(self._own_sizes(cell), cell)
-        if width is not None:
-            return width
-        carry = self._of_first_call(cell)
-        if carry is not None:
-            bound = self.bound(names_in(carry)[0])
-            # A caller may give a carry of another width.
-            if any(isinstance(node, cst.Param) for node in bound):
-                return carry
-        return self._one_of(self._sizes_beside(cell), cell) or carry
+        return (
+            self._one_of(self._own_sizes(cell), cell)
+            or self._of_first_call(cell)
+            or self._one_of(self._sizes_beside(cell), cell)
+        )
+
+    def _one_of(self, sizes: list[Any], cell: cst.Call) -> Any:
+        """Returns the size if there is one, and it is known where the cell is."""
+        texts = {self.code(size) for size in sizes}
+        is_one = len(texts) == 1 and is_pure(sizes[0])
+        return sizes[0] if is_one and self._is_known(sizes[0], cell) else None
 
     def called(self, node: cst.CSTNode) -> cst.Call | None:
         """Returns the call of a cell by an expression, if it is called there."""
@@ -79,6 +79,7 @@ class Widths(Cells):
             return None
         if PARTS.get(cell.name) == 2:
             is_pair = isinstance(carry, cst.Tuple) and len(carry.elements) == 2
+            is_pair = is_pair and isinstance(carry.elements[1], cst.Element)
             carry = carry.elements[1].value if is_pair else item(carry, "1")
         if not is_variable(carry):
             return None
@@ -86,25 +87,11 @@ class Widths(Cells):
 
     def uses(self, cell: cst.Call) -> list[cst.CSTNode]:
         """Returns the places of the variable or `self.name` that holds a cell."""
-        parent = self.parent(cell)
-        if not isinstance(parent, cst.Assign | cst.AnnAssign | cst.NamedExpr):
-            return []
-        target = targets(parent)[0]
-        name = self_attribute(target)
-        if name:
-            within = self.class_around(cell)
-            places = [n for n in self.nodes if self_attribute(n) == name]
-            places = [n for n in places if self.class_around(n) is within]
-        else:
-            places = self.places.get(last_name(target), [])
-            places = [n for n in places if self.bound(n) & self.bound(target)]
-        return [place for place in places if place is not target]
-
-    def _one_of(self, sizes: list[Any], cell: cst.Call) -> Any:
-        """Returns the size if there is one, and it is known where the cell is."""
-        texts = {self.code(size) for size in sizes}
-        is_one = len(texts) == 1 and is_pure(sizes[0])
-        return sizes[0] if is_one and self._is_known(sizes[0], cell) else None
+        target = next(iter(targets(self.parent(cell))), cell)
+        variable = self.variable(target)
+        places = self.places.get(self.code(target), []) if variable else []
+        places = [place for place in places if place is not target]
+        return [place for place in places if self.variable(place) == variable]
 
     def _own_sizes(self, cell: cst.Call) -> list[Any]:
         """Returns the sizes that carries and layers give to this very cell."""
@@ -116,18 +103,16 @@ class Widths(Cells):
         return [size for size in sizes if size is not None]
 
     def _sizes_beside(self, cell: cst.Call) -> list[Any]:
-        """Returns the sizes of all carries that may be those of a cell.
-
-        They are created in the same class, or outside of classes in the same function.
-        """
-        name, sizes = self.constructed[cell].name, []
+        """Returns the sizes of carries of the same class or function, if they fit."""
+        sizes = []
         for carry in self.carries:
-            held = [self.cell_class(carry.receiver)]
-            names = [cell_class.name for cell_class in held if cell_class is not None]
+            cell_class = self.cell_class(carry.receiver)
             cells = self.cells_in(carry.receiver)
-            is_own = name in names or cell in cells or not (names or cells)
+            is_own = cell_class is None and (not cells or cell in cells)
+            if cell_class is not None:
+                is_own = cell_class.name == self.constructed[cell].name
             around = [
-                self.class_around(node) or self.function_around(node)
+                self.nearest(node, cst.ClassDef) or self.nearest(node, cst.FunctionDef)
                 for node in (carry.call, cell)
             ]
             if is_own and around[0] is around[1] and carry.size is not None:
@@ -136,9 +121,9 @@ class Widths(Cells):
 
     def _of_first_call(self, cell: cst.Call) -> Any:
         """Returns the width of the carry of the first call, if it is bound before."""
-        function = self.function_around(cell)
+        function = self.nearest(cell, cst.FunctionDef)
         calls = [self.called(place) for place in self.uses(cell)]
-        calls = [c for c in calls if c and self.function_around(c) is function]
+        calls = [c for c in calls if c and self.nearest(c, cst.FunctionDef) is function]
         first = min(calls, key=self.start, default=None)
         if first is None:
             return None
@@ -153,26 +138,19 @@ class Widths(Cells):
     def _is_known(self, size: cst.BaseExpression, cell: cst.Call) -> bool:
         """Returns whether a size has its value already where a cell is constructed."""
         for name in names_in(size):
-            bound = [*self.bound(name)]
+            bound = self.bound(name)
             if name.value == "self":
-                is_known = self._is_field(self.parent(name), cell)
+                # A field without an assignment has its value from the constructor.
+                variable = self.variable(self.parent(name))
+                values = self.attributes.get(variable, [])
+                within = self.nearest(cell, cst.ClassDef)
+                is_here = bool(within) and within is self.nearest(name, cst.ClassDef)
             else:
-                is_known = {*bound} == self.bound(name, cell) and len(bound) == 1
-                is_known = is_known and self.start(bound[0]) < self.start(cell)
-            if not is_known:
+                values, is_here = [*bound], bound == self.bound(name, cell) != set()
+            is_before = all(self.start(v) < self.start(cell) for v in values if v)
+            if not is_here or len(values) > 1 or not is_before:
                 return False
         return True
-
-    def _is_field(self, field: cst.CSTNode, cell: cst.Call) -> bool:
-        """Returns whether `self.name` is a field, or is assigned before the cell."""
-        within, name = self.class_around(cell), self_attribute(field)
-        if within is None or self.class_around(field) is not within:
-            return False
-        values = self.attributes.get((within, name), [])
-        if not values:
-            return name in defined_names(within)
-        is_one = len(values) == 1 and values[0] is not None
-        return is_one and self.start(values[0]) < self.start(cell)
 
 
 def carry_given(call: cst.Call) -> Any:
@@ -181,13 +159,11 @@ def carry_given(call: cst.Call) -> Any:
 
 
 def size_index(layer: cst.Call) -> int | None:
-    """Returns the index of the size among the arguments of an `RNN`, or None.
-
-    Today's second argument, `time_major`, is a bool.
-    """
+    """Returns the index of the size among the arguments of an `RNN`, or None."""
     for index, arg in enumerate(layer.args):
         if arg.keyword is not None and arg.keyword.value == "cell_size":
             return index
+    # Today's second argument, `time_major`, is a bool.
     second = argument(layer, "", 1)
     is_bool = last_name(second) in ("True", "False", "time_major") if second else True
     return None if is_bool or isinstance(second, cst.Comparison) else 1
