@@ -60,7 +60,7 @@ def _rewrite(result: Document) -> None:
     new, notes, result.counts = rewrite(code)
     result.marks = marks(new)
     # The lines moved: a second run changes nothing, and has the new lines.
-    notes = notes if new == code else rewrite(new)[1]
+    notes = rewrite(new)[1] if notes and new != code else notes
     for line, rule, text in [*result.marks, *notes]:
         where = f" {place(new, line)}" if notebook else line
         result.messages.append(f"{path}:{where}: {rule}: {text}")

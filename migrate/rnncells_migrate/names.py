@@ -18,13 +18,13 @@ class Names(Tree):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._pending: set[cst.CSTNode] = set()
-        # The names and `self.name` in the module, by their text.
+        # The places of names and attributes in the module.
         self.places: dict[str, list[Any]] = {}
         self.attributes: dict[tuple, list[Any]] = {}
         self.stars: list[str] = []
         for node in self.nodes:
-            if self.variable(node) is not None:
-                self.places.setdefault(self.code(node), []).append(node)
+            if self_attribute(node) or self.scope(node) and last_name(node):
+                self.places.setdefault(last_name(node), []).append(node)
             for target in targets(node):
                 if self_attribute(target):
                     key = self.nearest(node, cst.ClassDef), self_attribute(target)

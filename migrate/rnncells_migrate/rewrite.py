@@ -22,8 +22,8 @@ from rnncells_migrate.tree import MARK, PROVIDERS
 from rnncells_migrate.widths import Widths
 
 # A file without these words uses no recurrent cell of Flax, and is not parsed.
-CELLS = re.compile(r"initialize_carry|LSTMCell|GRUCell|ConvLSTM|RNN|rnncells")
-LIBRARY = re.compile(r"flax|rnncells")
+CELLS = re.compile(r"initialize_carry|LSTMCell|GRUCell|ConvLSTM|\bRNN|legacy")
+LIBRARY = re.compile(r"flax|legacy")
 MARKS = re.compile(rf"\s*{re.escape(MARK)}(RC\d\d): (.*)")
 RULES = (
     *(rewrite_constructors, rename_conv_lstm, rewrite_carries, mark_references),

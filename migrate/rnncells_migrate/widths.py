@@ -89,7 +89,7 @@ class Widths(Cells):
         """Returns the places of the variable or `self.name` that holds a cell."""
         target = next(iter(targets(self.parent(cell))), cell)
         variable = self.variable(target)
-        places = self.places.get(self.code(target), []) if variable else []
+        places = self.places.get(last_name(target), []) if variable else []
         places = [place for place in places if place is not target]
         return [place for place in places if self.variable(place) == variable]
 
