@@ -72,7 +72,8 @@ def _is_of_cell(program: Widths, carry: CarryCall) -> bool:
         return False
     creator = value.func if isinstance(value, cst.Call) else carry.receiver
     name = program.qualified(creator) or last_name(creator)
-    if OTHER.match(name) or program.local_class(creator) or name == "":
+    is_imported = creator is carry.receiver and program.qualified(creator)
+    if is_imported or OTHER.match(name) or program.local_class(creator) or not name:
         return False
     is_named = carry.call.args[carry.indices["batch_dims"]].keyword is not None
     is_shape = is_named or BATCH.search(program.code(batch)) is not None
@@ -154,7 +155,10 @@ def has_width(program: Widths, cell: cst.Call, size: cst.BaseExpression) -> bool
 
 def changes_dtype(program: Widths, cell: cst.Call) -> bool:
     """Returns whether a cell may create a carry of another dtype than before."""
-    has_dtype = argument(cell, "param_dtype") is not None
+    # Old cells took it as the seventh argument.
+    is_positional = sum(arg.keyword is None for arg in cell.args) > 5
+    has_dtype = is_positional or argument(cell, "param_dtype") is not None
+    has_dtype = has_dtype or any(arg.star for arg in cell.args)
     is_own = program.constructed[cell].is_own
     return not is_own and (has_dtype or X64.search(program.text) is not None)
 

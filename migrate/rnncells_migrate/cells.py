@@ -15,8 +15,11 @@ PARTS = {"LSTMCell": 2, "OptimizedLSTMCell": 2, "GRUCell": 1}
 CONVOLUTIONAL = ("ConvLSTMCell", "ConvLSTM")
 LIFTS = ("scan", "remat", "checkpoint", "jit", "vmap")
 FUNCTION = re.compile(r"(_fn|func|function|activation|sigmoid|tanh|relu)$")
+PASSED_OR_SET = (cst.Arg, cst.AssignTarget)
 # What a class derived from a cell may define, so that it is another cell.
-CHANGED = re.compile(r"\bdef initialize_carry\b|\bfeatures *[:=]")
+CHANGED = re.compile(
+    r"\bdef initialize_carry\b|(features|param_dtype|carry_init) *[:=]"
+)
 # Functions and methods whose results hold the items of their arguments.
 OF_ITEMS = ("enumerate", "zip", "reversed", "list", "tuple", "items", "values")
 
@@ -132,8 +135,11 @@ class Cells(Names):
         value = node if isinstance(node, cst.Dict | cst.Call) else self.value(node)
         is_call = isinstance(value, cst.Call) and last_name(value.func) == "dict"
         if is_call or isinstance(value, cst.Dict):
-            text = self.code(value)
-            return "**" in text or re.search(r"\bfeatures\b", text) is not None
+            # Changes of the dictionary are not followed.
+            same = [n for n in self.places.get(last_name(node), []) if n is not node]
+            is_plain = all(isinstance(self.parent(n), PASSED_OR_SET) for n in same)
+            is_unknown = re.search(r"\*\*|\bfeatures\b", self.code(value))
+            return not is_plain or is_unknown is not None
         return True
 
     def _is_function(self, node: cst.BaseExpression) -> bool:

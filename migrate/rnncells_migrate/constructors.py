@@ -66,7 +66,8 @@ def rename_conv_lstm(program: Widths, changes: Changes) -> None:
     for node in program.nodes:
         if last_name(node) != "ConvLSTM" or isinstance(node, cst.Subscript):
             continue
-        if program.cell_class(node) is None or program.is_left(node):
+        cell = program.cell_class(node)
+        if cell is None or cell.name != "ConvLSTM" or program.is_left(node):
             continue
         if isinstance(node, cst.Attribute) and _has_own_name(program, node):
             changes.edit("RC05", node, lambda n: n.with_changes(attr=NEW_NAME))
@@ -83,5 +84,6 @@ def _has_own_name(program: Widths, node: cst.Attribute) -> bool:
         return False
     assigned = targets(program.parent(parent))
     is_attribute = any(self_attribute(target) for target in assigned)
-    is_named = is_attribute or argument(parent, "name") is not None
+    name = argument(parent, "name")
+    is_named = is_attribute or (name is not None and program.code(name) != "None")
     return is_named or program.nearest(node, cst.FunctionDef) is None

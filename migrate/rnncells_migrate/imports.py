@@ -7,7 +7,7 @@ from libcst.helpers import get_full_name_for_node
 
 from rnncells_migrate.changes import Changes
 from rnncells_migrate.names import FLAX, SHIM, Names
-from rnncells_migrate.tree import MARK
+from rnncells_migrate.tree import MARK, SKIP
 
 # Names that only the shim has.
 ONLY_SHIM = re.compile(r"^(ConvLSTM|strict|set_strict|REMOVAL_DATE|REMOVAL_VERSION)$")
@@ -52,7 +52,7 @@ def _of_flax(node: cst.Import | cst.ImportFrom) -> cst.Import | cst.ImportFrom:
 
 def _why_not(names: Names, changes: Changes, imports: list[cst.CSTNode]) -> str:
     """Returns why the shim has to stay; "" if it can go."""
-    left = [line for line in names.lines if MARK in line and "RC09" not in line]
+    left = [s for s in names.lines if SKIP in s or (MARK in s and "RC09" not in s)]
     if changes.marks or left:
         return STILL_OLD
     if "segmentation_mask" in names.text:
@@ -69,6 +69,7 @@ def _why_not(names: Names, changes: Changes, imports: list[cst.CSTNode]) -> str:
         is_plain = isinstance(node, cst.Import) and "as" not in words
         uses = [names.parent(use) for use in names.places.get("rnncells", [])]
         is_used = any(get_full_name_for_node(use) != SHIM for use in uses)
+        is_used = is_used or names.nearest(node, cst.FunctionDef) is not None
         is_known = SHIM in _text(node) or MODULE.match(_text(node))
         if not is_known or (is_plain and is_used):
             return BY_HAND

@@ -5,7 +5,7 @@ import libcst as cst
 from rnncells_migrate.carry_rules import OTHER_DTYPE, changes_dtype, has_width
 from rnncells_migrate.cells import argument
 from rnncells_migrate.changes import Changes
-from rnncells_migrate.edits import without_argument
+from rnncells_migrate.edits import comments, without_argument
 from rnncells_migrate.widths import Widths, size_index
 
 NOT_MOVED = "pass the size to the cell, whose `features` are not known here"
@@ -38,6 +38,8 @@ def rewrite_layers(program: Widths, changes: Changes) -> None:
 
 def _why_not(program: Widths, layer: cst.Call, cells: list[cst.Call], size) -> str:
     """Returns why the size cannot move to the cells; "" if it can."""
+    if comments(size):
+        return "a comment stands in the size, which is deleted: move it"
     if sum(arg.keyword is None for arg in layer.args) > 4:
         return SHIFTED
     is_shape = isinstance(size, cst.Tuple) and len(size.elements) > 0

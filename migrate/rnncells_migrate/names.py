@@ -25,10 +25,11 @@ class Names(Tree):
         for node in self.nodes:
             if self_attribute(node) or self.scope(node) and last_name(node):
                 self.places.setdefault(last_name(node), []).append(node)
-            for target in targets(node):
+            is_changed = isinstance(node, cst.AugAssign)
+            for target in [node.target] if is_changed else targets(node):
                 if self_attribute(target):
-                    key = self.nearest(node, cst.ClassDef), self_attribute(target)
-                    self.attributes.setdefault(key, []).append(node.value)
+                    values = self.attributes.setdefault(self.variable(target), [])
+                    values.append(None if is_changed else node.value)
             if isinstance(getattr(node, "names", None), cst.ImportStar):
                 self.stars.append(plain(get_full_name_for_node(node.module) or ""))
 
@@ -83,7 +84,8 @@ class Names(Tree):
         if scope is not None and not assigned and self.stars == [FLAX]:
             return f"{FLAX}.{name.value}"
         imports = [a for a in assigned if isinstance(a, ImportAssignment)]
-        full = {q.name for a in imports for q in a.get_qualified_names_for(name.value)}
+        names = {q for a in imports for q in a.get_qualified_names_for(name.value)}
+        full = {plain(qualified.name) for qualified in names}
         values = [v for v in self.values(name) if v is None or self.code(v) != "None"]
         return full.pop() if len(full) == 1 and len(values) <= len(imports) else ""
 

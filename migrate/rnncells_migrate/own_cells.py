@@ -17,7 +17,7 @@ ARGUMENTS = re.compile(r"rng, batch_dims, size(, init_fn=[^,]*)?$")
 # What shows that the batch is a tuple, and what the new class adds or must not use.
 SHAPE = re.compile(r"batch_dims \+ \(size,\)|\(\*batch_dims, size\)")
 OTHER = re.compile(
-    r"\b(features|carry_init|num_feature_axes)\b|(self|cls|\))\.initialize_carry\b"
+    r"\b(features|carry_init|num_feature_axes)\b|initialize_carry.*initialize_carry"
 )
 AXES = "\n@property\ndef num_feature_axes(self):\n    return 1\n"
 METHOD = "@{}.nowrap\ndef initialize_carry(self, rng, input_shape): pass\n"
@@ -53,7 +53,7 @@ def old_carry(names: Names, node: cst.CSTNode) -> Any:
 def is_plain(names: Names, node: cst.ClassDef) -> bool:
     """Returns whether an own cell has the form that the rewrite knows."""
     carry = old_carry(names, node)
-    if carry is None or not isinstance(node.bases[0].value, cst.Attribute):
+    if carry is None or not isinstance(carry.body, cst.IndentedBlock):
         return False
     fields = [part for part in walk(node) if isinstance(part, cst.AnnAssign)]
     derived = re.search(rf"class \w+\([^)]*\b{node.name.value}\b", names.text)
@@ -63,6 +63,7 @@ def is_plain(names: Names, node: cst.ClassDef) -> bool:
         and SHAPE.search(names.code(carry.body)) is not None
         and OTHER.search(names.code(node)) is None
         and derived is None
+        and [type(base.value) for base in node.bases] == [cst.Attribute]
         and all(field.value is not None for field in fields)
     )
 

@@ -143,14 +143,26 @@ class Widths(Cells):
                 # A field without an assignment has its value from the constructor.
                 variable = self.variable(self.parent(name))
                 values = self.attributes.get(variable, [])
-                within = self.nearest(cell, cst.ClassDef)
-                is_here = bool(within) and within is self.nearest(name, cst.ClassDef)
+                is_here = self._is_in_method(cell, name, values)
             else:
                 values, is_here = [*bound], bound == self.bound(name, cell) != set()
             is_before = all(self.start(v) < self.start(cell) for v in values if v)
             if not is_here or len(values) > 1 or not is_before:
                 return False
         return True
+
+    def _is_in_method(self, cell: cst.Call, name: cst.Name, values: list[Any]) -> bool:
+        """Returns whether `self.name` is that of a cell's method, and not changed."""
+        method = self.nearest(cell, cst.FunctionDef, cst.ClassDef)
+        if not isinstance(method, cst.FunctionDef):
+            return False
+        setters = [self.nearest(value, cst.FunctionDef) for value in values if value]
+        is_set_before = all(
+            setter is method or setter and setter.name.value in ("__init__", "setup")
+            for setter in setters
+        )
+        same = {self.nearest(node, cst.ClassDef) for node in (cell, name)}
+        return is_set_before and len(same) == 1
 
 
 def carry_given(call: cst.Call) -> Any:
