@@ -11,20 +11,18 @@ from rnncells_migrate.constructors import CLASS
 from rnncells_migrate.edits import comments, constructed, copy, keyword, with_shape
 from rnncells_migrate.names import last_name, names_in
 from rnncells_migrate.tree import walk
-from rnncells_migrate.widths import Widths
+from rnncells_migrate.widths import OTHER_DTYPE, Widths
 
 # Names of variables that hold a cell, and arguments that can only be `batch_dims`.
 CELL = re.compile(r"(cell|rnn|lstm|gru|core)_?\d*$")
 BATCH = re.compile(r"^\(|\.shape(\[.*:.*\])?$|dims$|batch_shape$")
 LINEN = re.compile(r"\bflax\.linen\b|\bflax import .*\blinen\b|\brnncells\b")
 OTHER = re.compile(r"(flax|jax|equinox|haiku|torch)\.|(self|cls)$")
-X64 = re.compile(r"x64|float64")
 SHAPE = "(*batch_dims, size)"
 CALL = f"{NAME}(key, {SHAPE})`"
 PASSED_ON = f"`{NAME}` now takes a key and one shape, {SHAPE}: call it with both"
-INITIALIZER = "`init_fn` is now `carry_init` of the cell, which also takes a dtype"
+INITIALIZER = "pass `init_fn` to the cell as `carry_init`, which also takes a dtype"
 AXES = f"the number of axes is not known: write `ConvLSTMCell(...).{CALL}"
-OTHER_DTYPE = "the carry now has the `param_dtype` of its cell: write the dtype there"
 OTHER_SIZE = f"make `features` of the cell and the size equal, and write `cell.{CALL}"
 
 
@@ -118,7 +116,7 @@ def _cell_arguments(program: Widths, carry: CarryCall, cell: CellClass) -> list:
         args = [keyword("features", copy(size)) if cell.is_own else cst.Arg(copy(size))]
     if init_fn is not None:
         args.append(keyword("carry_init", copy(init_fn)))
-    if X64.search(program.text) and not cell.is_own:
+    if program.has_x64 and not cell.is_own:
         # JAX's default float, the dtype of carries before Flax 0.7.
         args.append(keyword("param_dtype", cst.Name("float")))
     return args
@@ -139,7 +137,7 @@ def _why_not_of_cells(program: Widths, carry: CarryCall, cells: list[cst.Call]) 
     if carry.argument("init_fn") is not None:
         return INITIALIZER
     for call in cells:
-        if changes_dtype(program, call):
+        if program.changes_dtype(call):
             return OTHER_DTYPE
         is_image = program.constructed[call].is_convolutional
         if not is_image and not has_width(program, call, carry.size):
@@ -151,16 +149,6 @@ def has_width(program: Widths, cell: cst.Call, size: cst.BaseExpression) -> bool
     """Returns whether a cell has, or gets, a size as its `features`."""
     width = program.features(cell) or program.width(cell)
     return width is not None and program.code(width) == program.code(size)
-
-
-def changes_dtype(program: Widths, cell: cst.Call) -> bool:
-    """Returns whether a cell may create a carry of another dtype than before."""
-    # Old cells took it as the seventh argument.
-    is_positional = sum(arg.keyword is None for arg in cell.args) > 5
-    has_dtype = is_positional or argument(cell, "param_dtype") is not None
-    has_dtype = has_dtype or any(arg.star for arg in cell.args)
-    is_own = program.constructed[cell].is_own
-    return not is_own and (has_dtype or X64.search(program.text) is not None)
 
 
 def mark_references(program: Widths, changes: Changes) -> None:

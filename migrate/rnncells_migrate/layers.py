@@ -2,14 +2,13 @@
 
 import libcst as cst
 
-from rnncells_migrate.carry_rules import OTHER_DTYPE, changes_dtype, has_width
+from rnncells_migrate.carry_rules import has_width
 from rnncells_migrate.cells import argument
 from rnncells_migrate.changes import Changes
-from rnncells_migrate.edits import comments, without_argument
+from rnncells_migrate.edits import without_argument
 from rnncells_migrate.widths import Widths, size_index
 
 NOT_MOVED = "pass the size to the cell, whose `features` are not known here"
-SHIFTED = "pass the size to the cell, and the arguments behind it as keywords"
 SILENT = "the cell has `features`, so the second argument sets `time_major`: delete it"
 
 
@@ -38,16 +37,12 @@ def rewrite_layers(program: Widths, changes: Changes) -> None:
 
 def _why_not(program: Widths, layer: cst.Call, cells: list[cst.Call], size) -> str:
     """Returns why the size cannot move to the cells; "" if it can."""
-    if comments(size):
-        return "a comment stands in the size, which is deleted: move it"
-    if sum(arg.keyword is None for arg in layer.args) > 4:
-        return SHIFTED
     is_shape = isinstance(size, cst.Tuple) and len(size.elements) > 0
     last = size.elements[-1].value if is_shape else size
     for call in cells:
+        if why := program.obstacle(layer, call):
+            return why
         is_image = program.constructed[call].is_convolutional
         if is_shape != is_image or not has_width(program, call, last):
             return NOT_MOVED
-        if changes_dtype(program, call):
-            return OTHER_DTYPE
     return ""

@@ -11,8 +11,10 @@ import libcst as cst
 
 from rnncells_migrate.carries import CarryCall, carry_call, is_pure
 from rnncells_migrate.cells import PARTS, CellClass, Cells, argument
+from rnncells_migrate.edits import comments
 from rnncells_migrate.names import FLAX, last_name, names_in, targets
 
+OTHER_DTYPE = "the carry now has the `param_dtype` of its cell: write the dtype there"
 # Methods of modules that take the arguments of the call behind the first argument.
 APPLY = ("apply", "init", "init_with_output")
 
@@ -23,6 +25,7 @@ class Widths(Cells):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._widths: dict[cst.Call, Any] = {}
+        self.has_x64 = "x64" in self.text or "float64" in self.text
 
     @cached_property
     def carries(self) -> list[CarryCall]:
@@ -51,11 +54,32 @@ class Widths(Cells):
         call = self.called(cell)
         if call is not None:
             return self._of_carry(carry_given(call), self.constructed[cell])
-        return (
-            self._one_of(self._own_sizes(cell), cell)
-            or self._of_first_call(cell)
-            or self._one_of(self._sizes_beside(cell), cell)
-        )
+        sizes = self._own_sizes(cell)
+        if sizes or self.layers_of(cell):
+            is_stuck = any(self.obstacle(layer, cell) for layer in self.layers_of(cell))
+            return None if is_stuck else self._one_of(sizes, cell)
+        beside = self._sizes_beside(cell)
+        return self._of_first_call(cell) or self._one_of(beside, cell)
+
+    def layers_of(self, cell: cst.Call) -> list[cst.Call]:
+        places = {cell, *self.uses(cell)}
+        return [n for n in self.layers if argument(n, "cell", 0) in places]
+
+    def obstacle(self, layer: cst.Call, cell: cst.Call) -> str:
+        """Returns why the size of a layer cannot move to its cell; "" if it can."""
+        if comments(layer.args[size_index(layer)].value):
+            return "a comment stands in the size, which is deleted: move it"
+        if sum(arg.keyword is None for arg in layer.args) > 4:
+            return "write the arguments behind the size as keywords"
+        return OTHER_DTYPE if self.changes_dtype(cell) else ""
+
+    def changes_dtype(self, cell: cst.Call) -> bool:
+        """Returns whether a cell may create a carry of another dtype than before."""
+        # Old cells took it as the seventh argument.
+        is_positional = sum(arg.keyword is None for arg in cell.args) > 5
+        has_dtype = is_positional or argument(cell, "param_dtype") is not None
+        has_dtype = has_dtype or any(arg.star for arg in cell.args)
+        return not self.constructed[cell].is_own and (has_dtype or self.has_x64)
 
     def _one_of(self, sizes: list[Any], cell: cst.Call) -> Any:
         """Returns the size if there is one, and it is known where the cell is."""
@@ -97,9 +121,7 @@ class Widths(Cells):
         """Returns the sizes that carries and layers give to this very cell."""
         places = {cell, *self.uses(cell)}
         sizes = [carry.size for carry in self.carries if carry.receiver in places]
-        for layer in self.layers:
-            if argument(layer, "cell", 0) in places:
-                sizes.append(layer.args[size_index(layer)].value)
+        sizes += [n.args[size_index(n)].value for n in self.layers_of(cell)]
         return [size for size in sizes if size is not None]
 
     def _sizes_beside(self, cell: cst.Call) -> list[Any]:
@@ -145,7 +167,7 @@ class Widths(Cells):
                 values = self.attributes.get(variable, [])
                 is_here = self._is_in_method(cell, name, values)
             else:
-                values, is_here = [*bound], bound == self.bound(name, cell) != set()
+                values, is_here = [*bound], bound == self.bound(name, cell)
             is_before = all(self.start(v) < self.start(cell) for v in values if v)
             if not is_here or len(values) > 1 or not is_before:
                 return False
