@@ -13,12 +13,7 @@ IMPURE = (cst.Call, cst.Await, cst.Yield, cst.NamedExpr)
 
 
 class CarryCall(NamedTuple):
-    """A call of `initialize_carry` with old arguments.
-
-    Attributes:
-      call: the call.
-      indices: of the old arguments among the arguments; none if they are unpacked.
-    """
+    """A call of `initialize_carry`, and where its old arguments stand."""
 
     call: cst.Call
     indices: dict[str, int]

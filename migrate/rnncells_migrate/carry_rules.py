@@ -154,9 +154,7 @@ def has_width(program: Widths, cell: cst.Call, size: cst.BaseExpression) -> bool
 def mark_references(program: Widths, changes: Changes) -> None:
     """Marks `initialize_carry` of a class that is passed on as a function."""
     for node in program.nodes:
-        if isinstance(node, cst.Attribute) and node.attr.value == NAME:
-            parent = program.parent(node)
-            is_called = isinstance(parent, cst.Call) and parent.func is node
-            is_of_class = program.cell_class(node.value) is not None
-            if is_of_class and not is_called and not program.is_left(node):
+        is_method = isinstance(node, cst.Attribute) and node.attr.value == NAME
+        if is_method and getattr(program.parent(node), "func", None) is not node:
+            if program.cell_class(node.value) and not program.is_left(node):
                 changes.mark("RC02", node, PASSED_ON)

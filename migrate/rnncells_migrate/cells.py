@@ -112,10 +112,7 @@ class Cells(Names):
         return list(dict.fromkeys(cell for found in cells for cell in found))
 
     def features(self, call: cst.Call) -> Any:
-        """Returns the argument `features` of a cell, or None.
-
-        Unpacked arguments are returned if they are not known to lack `features`.
-        """
+        """Returns `features` of a cell, or unpacked arguments that may hold it."""
         is_own = self.constructed[call].is_own
         for index, arg in enumerate(call.args):
             if arg.star:

@@ -6,9 +6,9 @@ import io
 import os
 import sys
 from collections import Counter
-from importlib.metadata import version
 from pathlib import Path
 
+from rnncells_migrate import __version__
 from rnncells_migrate.changes import RULES
 from rnncells_migrate.documents import STDIN, Document, document
 from rnncells_migrate.files import source_files, write
@@ -17,18 +17,14 @@ DESCRIPTION = """\
 Rewrite Python files and Jupyter notebooks written for Flax <= 0.6.11: update the
 recurrent cells to today's API. Print a diff for `git apply` or `patch -p1`.
 """
-PATHS = """\
-files, and folders of *.py and *.ipynb files; `-` alone reads standard input and prints
-the new code
-"""
+PATHS = "files, and folders of *.py and *.ipynb files; `-` alone reads standard input"
 STATUS = """
 A statement with the comment `# rnncells: skip` is not rewritten.
 
 exit status:
   0  no errors; with --check, no file would change
   1  with --check, a file would change; with --fail-on-marks, a line is marked
-  2  an error on the command line, or a file that cannot be read or parsed (all other
-     files are done)
+  2  an error, such as a file that cannot be parsed (all others are done)
 """
 OPTIONS = {
     "--diff": "print a diff (the default)",
@@ -61,8 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n".join(["rules:", *rules, STATUS]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    number = version("rnncells-migrate")
-    parser.add_argument("--version", action="version", version=number)
+    parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("paths", nargs="+", type=Path, help=PATHS)
     mode = parser.add_mutually_exclusive_group()
     for index, (name, text) in enumerate(OPTIONS.items()):

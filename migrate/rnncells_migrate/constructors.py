@@ -12,7 +12,9 @@ from rnncells_migrate.names import last_name, self_attribute, targets
 from rnncells_migrate.widths import Widths
 
 # Names of variables that hold a class of cells.
-CLASS = re.compile(r"cell_?(cls|class|type)(es|s)?$|^cls$", re.IGNORECASE)
+CLASS = re.compile(
+    r"cell_?(cls|class|type)(es|s)?(\[.*)?$|^cls$|^getattr.*Cell", re.IGNORECASE
+)
 NEW_NAME = cst.Name("ConvLSTMCell")
 AUTOMATIC = (
     "old checkpoints have the automatic name of this cell, with its number: write "
@@ -55,7 +57,9 @@ def mark_doubtful(program: Widths, changes: Changes) -> None:
                 name = program.code(program.features(call))
                 text = f"`{name}` may hold `features`: if not, add it there or here"
                 changes.mark("RC01", call, text)
-        elif CLASS.search(last_name(call.func)) and not argument(call, "features", 0):
+        elif CLASS.search(program.code(call.func)) and not argument(
+            call, "features", 0
+        ):
             name = program.code(call.func)
             text = f"`{name}` may be one of several classes of cells: pass `features`"
             changes.mark("RC01", call, text)

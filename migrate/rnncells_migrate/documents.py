@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from rnncells_migrate.changes import Note
-from rnncells_migrate.notebooks import Notebook, is_notebook, place
+from rnncells_migrate.notebooks import Notebook, place
 from rnncells_migrate.rewrite import marks, rewrite
 
 STDIN = Path("-")
@@ -52,7 +52,7 @@ def document(path: Path, data: bytes) -> Document:
 
 def _rewrite(result: Document) -> None:
     path, data, notebook = result.path, result.before, None
-    if path.suffix == ".ipynb" or (path == STDIN and is_notebook(data)):
+    if path.suffix == ".ipynb" or (path == STDIN and data[:1] == b"{"):
         notebook = Notebook(data)
     code = notebook.code if notebook else data.decode("utf-8-sig")
     errors = notebook.errors if notebook else [OLDER] if FLAX_NN.search(code) else []

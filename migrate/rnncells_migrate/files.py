@@ -35,11 +35,8 @@ def _raise(error: OSError) -> None:
 
 
 def write(path: Path, before: bytes, after: bytes, backup: bool) -> None:
-    """Replaces the contents of a file in one step; its permissions stay.
-
-    With `backup`, its contents before are kept as `FILE.orig`, or `FILE.orig1` and so
-    on if that exists.
-    """
+    """Replaces the contents of a file in one step; its permissions stay."""
+    # A backup replaces no file: it is `FILE.orig`, or `FILE.orig1` and so on.
     path = path.resolve()
     for number in itertools.count() if backup else ():
         try:

@@ -20,16 +20,15 @@ def rewrite_layers(program: Widths, changes: Changes) -> None:
         cells = program.cells_in(cell) if cell is not None else []
         features = [program.features(call) for call in cells]
         is_literal = isinstance(size, cst.Integer | cst.Tuple)
-        is_shape = isinstance(size, cst.Tuple)
-        why = _why_not(program, layer, cells, size)
+        is_flag = None not in features and not is_named
         if not cells:
             if is_named or is_literal:
                 changes.mark("RC04", layer, NOT_MOVED)
-        elif None not in features and not is_named and not is_shape:
+        elif is_flag and not isinstance(size, cst.Tuple):
             # It runs today: the size is taken for a bool.
             if is_literal or program.code(size) in map(program.code, features):
                 changes.note("RC12", layer, SILENT)
-        elif why:
+        elif why := _why_not(program, layer, cells, size):
             changes.mark("RC04", layer, why)
         else:
             changes.edit("RC04", layer, without_argument, index)

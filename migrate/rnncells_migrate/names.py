@@ -60,11 +60,6 @@ class Names(Tree):
             self._pending.discard(node)
 
     def _qualified(self, node: cst.CSTNode) -> str:
-        if isinstance(node, cst.Call) and last_name(node.func) == "getattr":
-            name = node.args[1].value if len(node.args) == 2 else None
-            base = self.qualified(node.args[0].value) if node.args else ""
-            is_text = isinstance(name, cst.SimpleString)
-            return f"{base}.{name.evaluated_value}" if base and is_text else ""
         if isinstance(node, cst.Attribute):
             base = self.qualified(node.value)
             if base:

@@ -1,9 +1,8 @@
 """Jupyter notebooks: the Python code of the cells as one module, and back.
 
-Names carry over from cell to cell, so the code cells of a notebook are rewritten as one
-module. Lines in IPython's own syntax (`%magic`, `!command`, `name?`, `%%bash` cells)
-become `pass` in that module, with the original line in a comment. In the file, only the
-text of cells that change is replaced.
+Lines in IPython's own syntax (`%magic`, `!command`, `name?`, `%%bash` cells) become
+`pass` in that module, with the original line in a comment. In the file, only the text
+of cells that change is replaced.
 """
 
 import ast
@@ -68,10 +67,7 @@ class Notebook:
         return data
 
     def _sources(self) -> list[Any]:
-        """Returns the nodes of the text of all code cells.
-
-        JSON is Python, but for the names `true`, `false` and `null`.
-        """
+        """Returns the nodes of the text of all code cells: JSON is nearly Python."""
         lengths = map(len, re.split(rb"(?<=\n)", self.data))
         self._starts = [-1, *accumulate(lengths)]
         root = ast.parse(b"(" + self.data + b"\n)", mode="eval").body
@@ -102,14 +98,6 @@ class Notebook:
 
 def _entries(node: ast.Dict) -> dict[str, Any]:
     return {k.value: v for k, v in zip(node.keys, node.values)}
-
-
-def is_notebook(data: bytes) -> bool:
-    """Returns whether the contents of a file are a notebook, and no Python code."""
-    try:
-        return "nbformat" in json.loads(data)
-    except (ValueError, TypeError):
-        return False
 
 
 def as_python(cell: str) -> str:

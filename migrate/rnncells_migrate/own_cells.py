@@ -1,7 +1,4 @@
-"""RC06: own cells whose static `initialize_carry` becomes an instance method.
-
-The class also gets the fields `features` and `carry_init`, and `num_feature_axes`.
-"""
+"""RC06: own cells whose static `initialize_carry` becomes an instance method."""
 
 import re
 from typing import Any

@@ -36,13 +36,8 @@ class Widths(Cells):
     @cached_property
     def layers(self) -> list[cst.Call]:
         """The calls that construct an `RNN` with a size."""
-        return [
-            call
-            for call in self.calls
-            if self.qualified(call.func) == f"{FLAX}.RNN"
-            and size_index(call) is not None
-            and not self.is_left(call)
-        ]
+        calls = [c for c in self.calls if self.qualified(c.func) == f"{FLAX}.RNN"]
+        return [c for c in calls if size_index(c) is not None and not self.is_left(c)]
 
     def width(self, cell: cst.Call) -> Any:
         """Returns the width of a cell without `features`; None if it is not known."""
@@ -176,15 +171,11 @@ class Widths(Cells):
     def _is_in_method(self, cell: cst.Call, name: cst.Name, values: list[Any]) -> bool:
         """Returns whether `self.name` is that of a cell's method, and not changed."""
         method = self.nearest(cell, cst.FunctionDef, cst.ClassDef)
-        if not isinstance(method, cst.FunctionDef):
-            return False
         setters = [self.nearest(value, cst.FunctionDef) for value in values if value]
-        is_set_before = all(
-            setter is method or setter and setter.name.value in ("__init__", "setup")
-            for setter in setters
-        )
-        same = {self.nearest(node, cst.ClassDef) for node in (cell, name)}
-        return is_set_before and len(same) == 1
+        others = {s.name.value for s in setters if s not in (method, None)}
+        classes = {self.nearest(node, cst.ClassDef) for node in (cell, name)}
+        is_fixed = others <= {"__init__", "setup"} and len(classes) == 1
+        return isinstance(method, cst.FunctionDef) and is_fixed
 
 
 def carry_given(call: cst.Call) -> Any:

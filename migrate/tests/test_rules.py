@@ -4,7 +4,6 @@ import ast
 import re
 
 import pytest
-
 from rnncells_migrate.rewrite import marks, rewrite
 
 HEAD = "import flax.linen as nn\n"
