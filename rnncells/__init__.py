@@ -158,7 +158,6 @@ More submodules:
   interop               weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
   legacy                runs code for Flax <= 0.6.11 unchanged
-  migrate               rewrites such code: command `rnncells migrate`
   cells, layers         files of the cells and layers above
 """
 
@@ -175,14 +174,13 @@ _SUBMODULES = (
     "interop",
     "layers",
     "legacy",
-    "migrate",
     "nnx",
     "plots",
     "testing",
 )
 
 # rnncells/public.py lists the public names. They are imported when one of them is first
-# used (PEP 562), so that `rnncells migrate` runs without JAX and Flax.
+# used (PEP 562), so that `rnncells --help` does not import JAX and Flax.
 if TYPE_CHECKING:
     from rnncells.public import *
 else:

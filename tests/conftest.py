@@ -41,9 +41,8 @@ MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 50_000
 TESTS_BETWEEN_READS = 10
 finished_tests = itertools.count(1)
 
-# Tests of code that does not depend on the version of JAX: files, runs, reports, the
-# codemod, and examples of what other tests run. (`test_migrate.py` is not here: the
-# codemod depends on Python's version.)
+# Tests of code that does not depend on the version of JAX: files, runs, reports,
+# and examples of what other tests run.
 ANY_JAX = [
     *("test_benchmarks", "test_chunks", "test_cli", "test_competitors", "test_config"),
     "test_datasets",
@@ -57,7 +56,7 @@ ANY_JAX = [
     *("test_mutants", "test_old_programs", "test_paper1997", "test_progress"),
     *("test_packages", "test_project_files"),
     *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
-    *("test_run_folder", "test_scaling"),
+    *("test_renamed_files", "test_run_folder", "test_scaling"),
     *("test_network", "test_supervised"),
     *("test_supervised_devices", "test_supervised_run"),
     *("test_sweep", "test_tasks"),
@@ -91,7 +90,7 @@ def pytest_collection_modifyitems(items):
         if is_example and "make_mesh" in item.dtest.docstring:
             item.add_marker("several_devices")
         name = item.path.stem
-        if name in ANY_JAX or name.startswith("test_migrate_") or is_example:
+        if name in ANY_JAX or is_example:
             item.add_marker("any_jax")
         markers = {marker.name for marker in item.iter_markers()}
         if not markers & {"any_jax", "exhaustive", "several_devices"}:

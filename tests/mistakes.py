@@ -199,7 +199,7 @@ OLD_SPELLINGS = {
     "batch dims and size": (
         lambda: rnncells.LSTMCell(4).initialize_carry(KEY, (2,), 4),
         TypeError,
-        r"with \(key, batch_dims, size\).*`import rnncells.legacy`.*`rnncells migrate`",
+        r"with \(key, batch_dims, size\).*`import rnncells.legacy`.*`rnncells-migrate`",
     ),
     "batch dims alone": (
         lambda: rnncells.LSTMCell(4).init(
@@ -1307,7 +1307,7 @@ CARRIES = {
         lambda: rnncells.GRUCell(4).initialize_carry(KEY, batch_dims=(2,), size=4),
         TypeError,
         "as up to Flax 0.6.11. `import rnncells.legacy` runs such code, and the "
-        "command `rnncells migrate` rewrites it",
+        "command `rnncells-migrate` rewrites it",
     ),
     "key and rng": (
         lambda: rnncells.GRUCell(4).initialize_carry(KEY, (2, 3), rng=KEY),

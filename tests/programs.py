@@ -12,14 +12,11 @@ import jax
 import numpy as np
 
 import rnncells
-from rnncells.migrate.migration import migrate
 
 PROGRAMS = {
     path.stem: path.read_text()
     for path in sorted((Path(__file__).parent / "old_programs").glob("*.py"))
 }
-# The start of the comments that the command adds above lines.
-MARK = "# TODO(rnncells): "
 # Parts of programs with an own cell: imports, and one step.
 HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
 CALL = """\
@@ -55,24 +52,6 @@ def assert_same(actual: Any, expected: Any) -> None:
         is_exact = "params" in keys and not any(key.startswith("Jit") for key in keys)
         tolerance = 0 if is_exact else 1e-6
         np.testing.assert_allclose(new, old, rtol=0, atol=tolerance, err_msg=str(path))
-
-
-def assert_marked(code: str, rules: list[str]) -> None:
-    """Fails unless migration only adds marks of these rules, and only once."""
-    once = migrate(code.encode()).data
-    lines = once.decode().splitlines(keepends=True)
-    marks = [line.strip() for line in lines if line.strip().startswith(MARK)]
-    assert [mark.removeprefix(MARK)[:4] for mark in marks] == rules
-    assert "".join(line for line in lines if line.strip() not in marks) == code
-    assert migrate(once).data is once
-
-
-def without_reasons(code: str) -> str:
-    """Returns code with marks that name their rule alone, as `# TODO(rnncells): RC01`.
-
-    The texts of marks have a test of their own.
-    """
-    return re.sub(rf"({re.escape(MARK)}RC\d\d): [^\r\n]*", r"\1", code)
 
 
 def with_imports_of(module: str, source: str) -> str:

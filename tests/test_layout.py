@@ -175,20 +175,12 @@ ALLOWED = {
         "rnncells.legacy",
         "rnncells.recurrence.pytrees",
     ],
-    "rnncells/__main__.py": ["rnncells.migrate"],
-    "rnncells/migrate/params.py": [
+    "rnncells/__main__.py": ["rnncells.__version__", "rnncells.interop"],
+    "rnncells/interop/renamed_files.py": [
         "flax.serialization",
         "flax.traverse_util",
         "rnncells.interop",
-        "rnncells.migrate.files",
-        "rnncells.migrate.options",
     ],
-    "rnncells/migrate/options.py": ["rnncells.__version__", "rnncells.migrate"],
-    # A file knows nothing of rules, and a rule nothing of the command.
-    "rnncells/migrate/code": ["rnncells.migrate.code"],
-    "rnncells/migrate/rules": ["rnncells.migrate.code", "rnncells.migrate.rules"],
-    # It reads files as text: no library is needed, nor the rest of this one.
-    "rnncells/migrate": ["rnncells.migrate"],
     "rnncells/interop/files.py": [
         "flax.traverse_util",
         "numpy",

@@ -70,7 +70,7 @@ def test_warnings_end_with_the_version_of_the_removal():
     assert end.startswith(f"{advice} (") and len(end) - len(advice) < 60
     assert f"rnncells {legacy.REMOVAL_VERSION}" in end
     assert eval(re.search(r"help\((.*?)\)", end)[1], {"rnncells": rnncells}) is legacy
-    assert "`rnncells migrate` rewrites" in legacy.__doc__
+    assert "`rnncells-migrate` rewrites" in legacy.__doc__
 
 
 def test_strict_blocks_affect_their_own_thread_only():

@@ -24,7 +24,7 @@ import rnncells
 folder = pathlib.Path(rnncells.__file__).parent
 assert folder.parent == pathlib.Path(sys.argv[1]), folder
 assert (folder / "py.typed").is_file()
-from rnncells.migrate.cli import main
+from rnncells.__main__ import main
 assert "jax" not in sys.modules
 import jax, jax.numpy as jnp
 from flax import nnx
@@ -74,7 +74,7 @@ def test_installed_package_works(package, tmp_path):
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
     script = tmp_path / "bin" / "rnncells"
     subprocess.run(
-        [sys.executable, str(script), "migrate", "--help"],
+        [sys.executable, str(script), "migrate-params", "--help"],
         cwd=tmp_path,
         env=environment,
         check=True,

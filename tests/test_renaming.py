@@ -16,9 +16,9 @@ from flax.core import freeze
 from flax.training.train_state import TrainState
 
 import rnncells
+from rnncells.__main__ import main
 from rnncells.interop import renaming
-from rnncells.migrate.cli import main
-from rnncells.migrate.params import read, write
+from rnncells.interop.renamed_files import read, write
 
 KEY, X = jax.random.key(0), jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
 SCAN = {"variable_broadcast": "params", "split_rngs": {"params": False}}

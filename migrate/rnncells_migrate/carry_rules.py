@@ -71,7 +71,8 @@ def _is_of_cell(program: Widths, carry: CarryCall) -> bool:
     creator = value.func if isinstance(value, cst.Call) else carry.receiver
     name = program.qualified(creator) or last_name(creator)
     is_imported = creator is carry.receiver and program.qualified(creator)
-    if is_imported or OTHER.match(name) or program.local_class(creator) or not name:
+    is_other = is_imported or OTHER.match(name) or program.local_class(creator)
+    if is_other or isinstance(carry.receiver, cst.Call):
         return False
     is_named = carry.call.args[carry.indices["batch_dims"]].keyword is not None
     is_shape = is_named or BATCH.search(program.code(batch)) is not None

@@ -36,7 +36,7 @@ def rewrite_constructors(program: Widths, changes: Changes) -> None:
         uses = [program.called(place) for place in program.uses(call) or [call]]
         if not cell.is_own or None in uses:
             name = last_name(call.func) or cell.name
-            where = "in its call" if None not in uses else "beside it"
+            where = "in its call" if program.called(call) else "beside it"
             text = f"the width is not known {where}: write `{name}(features=...)` with "
             text += "the last axis of its carry, and functions as keywords"
             changes.mark("RC01", call, text)

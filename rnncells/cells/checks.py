@@ -367,7 +367,7 @@ def check_carry_arguments(
         "cell.initialize_carry(key, sample_input), where sample_input is one step of "
         f"input or its shape (*batch_dims, features_in). It was called {got}, as up to "
         "Flax 0.6.11. `import rnncells.legacy` runs such code, and the command "
-        "`rnncells migrate` rewrites it."
+        "`rnncells-migrate` rewrites it."
     )
 
 

@@ -35,7 +35,7 @@ raises a `TypeError`. With `capture_intermediates`, gates give their parameters 
 of their pre-activations.
 
 Version 2.0 of rnncells (`REMOVAL_VERSION`) will remove this module, and not before
-2028-01-01 (`REMOVAL_DATE`). The command `rnncells migrate` rewrites files.
+2028-01-01 (`REMOVAL_DATE`). The command `rnncells-migrate` rewrites files.
 """
 
 # `import *` gives all public names of this module, so the shim's own files are private.

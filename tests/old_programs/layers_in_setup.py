@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 KEY = jax.random.PRNGKey(0)
+LEFT = 3  # Cells whose widths are in other methods.
 
 
 class TwoLayers(nn.Module):

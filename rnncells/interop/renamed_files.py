@@ -1,17 +1,20 @@
 """`rnncells migrate-params`: renames the parameters in a checkpoint."""
 
 import argparse
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flax import serialization, traverse_util
 
 from rnncells.interop import files, renaming
-from rnncells.migrate.files import replacing
-from rnncells.migrate.options import SAFETENSORS
+
+SAFETENSORS = ".safetensors"
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Prints the old and new names, and writes the checkpoint with `--write`.
 
     Raises:
@@ -37,7 +40,6 @@ def run(options: argparse.Namespace) -> int:
     if options.write is not None:
         write(options.write, renaming.rename(params, like, names))
         print(f"wrote {options.write}")
-    return 0
 
 
 def read(path: Path) -> Any:
@@ -74,7 +76,7 @@ def write(path: Path, params: Any) -> None:
     Raises:
       ValueError: safetensors for a tree with leaves that are not arrays.
     """
-    with replacing(path) as beside:
+    with _replacing(path) as beside:
         if path.suffix != SAFETENSORS:
             beside.write_bytes(serialization.msgpack_serialize(params))
             return
@@ -86,3 +88,14 @@ def write(path: Path, params: Any) -> None:
                 "array. Write Flax's bytes to a file named *.msgpack instead."
             )
         files.save(beside, params)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside a file, which it replaces at the end."""
+    beside = path.with_name(f".{path.name}.rnncells")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flax import serialization
-from test_migrate_cli import contents
 
-from rnncells.migrate.cli import main
+from rnncells.__main__ import main
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def saved(path, **modules):
@@ -90,3 +93,9 @@ def test_errors_name_the_wrong_file_or_module(words, message, checkpoints, capsy
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error
     assert contents(Path()) == before
+
+
+def test_the_command_that_rewrites_code_is_named(capsys):
+    assert main(["migrate", "src/", "--write"]) == 2
+    error = capsys.readouterr().err
+    assert "`rnncells-migrate`" in error and error.count("\n") == 1

@@ -1,1 +1,0 @@
-"""The rules of the codemod: what each looks for and how it edits the code."""
