@@ -175,7 +175,8 @@ ALLOWED = {
         "rnncells.legacy",
         "rnncells.recurrence.pytrees",
     ],
-    "rnncells/__main__.py": ["rnncells.__version__", "rnncells.interop"],
+    "rnncells/__main__.py": ["rnncells._command"],
+    "rnncells/_command.py": ["rnncells.__version__", "rnncells.interop"],
     "rnncells/interop/renamed_files.py": [
         "flax.serialization",
         "flax.traverse_util",

@@ -19,7 +19,6 @@ from programs import assert_same, run, with_imports_of
 from rnncells_migrate.rewrite import rewrite
 
 from rnncells import legacy
-from rnncells.interop import renaming
 
 GUIDE = (Path(__file__).resolve().parent.parent / "docs" / "migration.md").read_text()
 HEAD = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]

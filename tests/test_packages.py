@@ -24,7 +24,7 @@ import rnncells
 folder = pathlib.Path(rnncells.__file__).parent
 assert folder.parent == pathlib.Path(sys.argv[1]), folder
 assert (folder / "py.typed").is_file()
-from rnncells.__main__ import main
+from rnncells._command import main
 assert "jax" not in sys.modules
 import jax, jax.numpy as jnp
 from flax import nnx

@@ -84,7 +84,7 @@ import operator
 import sys
 import rnncells
 assert rnncells.__version__ and not hasattr(rnncells, "__wrapped__")
-import rnncells.__main__
+import rnncells._command
 assert "jax" not in sys.modules and "rnncells.public" not in sys.modules
 # A module imported by its own path, before the public names.
 from rnncells.layers.rnn import RNN

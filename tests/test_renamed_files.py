@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import serialization
 
-from rnncells.__main__ import main
+from rnncells._command import main
 
 
 def contents(folder):

@@ -16,7 +16,7 @@ from flax.core import freeze
 from flax.training.train_state import TrainState
 
 import rnncells
-from rnncells.__main__ import main
+from rnncells._command import main
 from rnncells.interop import renaming
 from rnncells.interop.renamed_files import read, write
 
