@@ -43,10 +43,10 @@ def carry_call(node: cst.CSTNode | None) -> CarryCall | None:
         for index, arg in enumerate(node.args)
     ]
     keywords = {arg.keyword.value for arg in node.args if arg.keyword}
-    if len(names) < 3 and not ONLY_OLD & keywords:
-        return None
     if any(arg.star for arg in node.args):
         return CarryCall(node, {})
+    if len(names) < 3 and not ONLY_OLD & keywords:
+        return None
     is_old = len(set(names)) == len(names) and set(names) <= set(OLD_ARGUMENTS)
     return CarryCall(node, {n: i for i, n in enumerate(names)}) if is_old else None
 

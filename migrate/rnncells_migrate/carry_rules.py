@@ -48,7 +48,8 @@ def _rewrite_of_instance(program: Widths, changes: Changes, carry: CarryCall) ->
     """Rewrites `cell.initialize_carry(...)` if the cell is known, or by its name."""
     cells = program.cells_in(carry.receiver)
     name, last = program.code(carry.receiver), last_name(carry.receiver)
-    if not cells and not _is_of_cell(program, carry):
+    # Unpacked arguments may be today's.
+    if not carry.indices or not (cells or _is_of_cell(program, carry)):
         return
     why = _why_not(carry) or _why_not_of_cells(program, carry, cells)
     if not cells and (CLASS.search(last) or last[:1].isupper()):

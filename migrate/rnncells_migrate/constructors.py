@@ -43,10 +43,7 @@ def rewrite_constructors(program: Widths, changes: Changes) -> None:
 
 
 def mark_doubtful(program: Widths, changes: Changes) -> None:
-    """Marks calls that may construct a cell without `features`.
-
-    They may also be current code, so they are marked only beside old code.
-    """
+    """Marks calls that may construct a cell without `features`, beside old code."""
     is_old = changes.edits or changes.marks
     for call in program.calls if is_old else ():
         if program.is_left(call):
@@ -57,12 +54,19 @@ def mark_doubtful(program: Widths, changes: Changes) -> None:
                 name = program.code(program.features(call))
                 text = f"`{name}` may hold `features`: if not, add it there or here"
                 changes.mark("RC01", call, text)
-        elif CLASS.search(program.code(call.func)) and not argument(
-            call, "features", 0
-        ):
+        elif _may_be_class(program, call.func) and not argument(call, "features", 0):
             name = program.code(call.func)
             text = f"`{name}` may be one of several classes of cells: pass `features`"
             changes.mark("RC01", call, text)
+
+
+def _may_be_class(program: Widths, node: cst.BaseExpression) -> bool:
+    """Returns whether an expression may stand for several classes of cells."""
+    values = [value for value in program.values(node) if value is not None]
+    choices = [value for value in values if isinstance(value, cst.IfExp)]
+    values += [part for choice in choices for part in (choice.body, choice.orelse)]
+    is_class = any(program.cell_class(value) is not None for value in values)
+    return is_class or CLASS.search(program.code(node)) is not None
 
 
 def rename_conv_lstm(program: Widths, changes: Changes) -> None:

@@ -1,7 +1,4 @@
-"""RC14: notes about hand-written loops over cells, which `RNN` can run.
-
-The notes are only printed: code for today's Flax is never changed.
-"""
+"""RC14: notes, only printed, about hand-written loops over cells: `RNN` runs them."""
 
 import libcst as cst
 

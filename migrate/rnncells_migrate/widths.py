@@ -1,7 +1,5 @@
-"""The width of a cell that is constructed without `features`.
-
-It is the size that a carry or an `RNN` gets for this cell, or the last axis of the
-carry that the cell is called with. Values are not followed through variables.
+"""The width of a cell without `features`: the size that its carry or `RNN` gets, or
+the last axis of the carry that it is called with. No value is followed further.
 """
 
 from functools import cached_property
@@ -11,7 +9,7 @@ import libcst as cst
 
 from rnncells_migrate.carries import CarryCall, carry_call, is_pure
 from rnncells_migrate.cells import PARTS, CellClass, Cells, argument
-from rnncells_migrate.edits import comments
+from rnncells_migrate.edits import comments, without_argument
 from rnncells_migrate.names import FLAX, last_name, names_in, targets
 
 OTHER_DTYPE = "the carry now has the `param_dtype` of its cell: write the dtype there"
@@ -62,8 +60,9 @@ class Widths(Cells):
 
     def obstacle(self, layer: cst.Call, cell: cst.Call) -> str:
         """Returns why the size of a layer cannot move to its cell; "" if it can."""
-        if comments(layer.args[size_index(layer)].value):
-            return "a comment stands in the size, which is deleted: move it"
+        new = without_argument(layer, size_index(layer))
+        if len(comments(new)) < len(comments(layer)):
+            return "a comment stands at the size, which is deleted: move it"
         if sum(arg.keyword is None for arg in layer.args) > 4:
             return "write the arguments behind the size as keywords"
         return OTHER_DTYPE if self.changes_dtype(cell) else ""

@@ -263,6 +263,41 @@ MARKED = {
         method("c = self.cell_cls.initialize_carry(k, (2,), 4)", "self.cell_cls()"),
         "RC03 RC01",
     ),
+    "arguments that are all unpacked": (f"c = {CARRY}(*arguments)\n", "RC02"),
+    "one of two classes": (
+        "Cell = nn.LSTMCell if a else nn.GRUCell\n"
+        "c = Cell.initialize_carry(k, (2,), 4)\ny = Cell()(c, x)\n",
+        "RC03 RC01",
+    ),
+    "a class that is bound twice": (
+        "Cell = nn.LSTMCell\nCell = nn.GRUCell\nc = Cell(), nn.GRUCell()\n",
+        "RC01 RC01",
+    ),
+    "a comment at the size of a layer": (
+        "r = nn.RNN(\n    nn.GRUCell(),\n    4,  # wide\n    return_carry=True,\n)\n",
+        "RC01 RC04",
+    ),
+    "a size from another method": (
+        "class A:\n    def __init__(self):\n        self.cell = nn.GRUCell()\n\n"
+        "    def f(self, n):\n"
+        "        return self.cell.initialize_carry(k, (2,), n)\n",
+        "RC01 RC03",
+    ),
+    "a field that changes": (
+        "class A:\n    def __init__(self, n):\n        self.n = n\n"
+        "        self.cell = nn.GRUCell()\n        self.n += 1\n\n"
+        "    def f(self):\n"
+        "        return self.cell.initialize_carry(k, (2,), self.n)\n",
+        "RC01 RC03",
+    ),
+    "two layers of two sizes": (
+        "cell = nn.GRUCell()\na = nn.RNN(cell, 4), nn.RNN(cell, 5)\n",
+        "RC01 RC04",
+    ),
+    "a layer of many positions": (
+        "r = nn.RNN(nn.GRUCell(), 4, True, False, True)\n",
+        "RC01 RC04",
+    ),
     "unknown keywords beside old code": (
         "a = nn.GRUCell(**kw)\nb = nn.GRUCell()\n",
         "RC01 RC01",
@@ -314,6 +349,7 @@ CURRENT = [
     "kw = dict(features=4)\ncell = nn.GRUCell(**kw), nn.GRUCell(**options)\n",
     "kw = {}\nkw['features'] = 4\ncell = nn.GRUCell(**kw)\n",
     "cell = self.cell_cls(), cells[kind]()\n",
+    "cell = nn.GRUCell(4)\nc = cell.initialize_carry(*args)\n",
     f"{OTHER}c = Own().initialize_carry(k, (2,), 4)\n",
     "from mine import ScannedRNN\nc = ScannedRNN.initialize_carry(k, (2,), 4)\n",
     "from flax import nnx\nc = cell.initialize_carry(x.shape, rngs, nnx.zeros)\n",
