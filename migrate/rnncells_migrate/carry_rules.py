@@ -138,6 +138,8 @@ def _why_not_of_cells(program: Widths, carry: CarryCall, cells: list[cst.Call]) 
     """Returns why the cells would not give the same carry; "" if they do."""
     if carry.argument("init_fn") is not None:
         return INITIALIZER
+    if program.has_x64 and not cells:
+        return OTHER_DTYPE
     for call in cells:
         if program.changes_dtype(call):
             return OTHER_DTYPE

@@ -18,7 +18,6 @@ class Names(Tree):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._pending: set[cst.CSTNode] = set()
-        # The places of names and attributes in the module.
         self.places: dict[str, list[Any]] = {}
         self.attributes: dict[tuple, list[Any]] = {}
         self.stars: list[str] = []

@@ -33,8 +33,6 @@ RULES = (
 
 
 class Command(VisitorBasedCodemodCommand):
-    """Rewrites recurrent cells of Flax <= 0.6.11 for today's Flax."""
-
     DESCRIPTION = "Rewrite recurrent cells of Flax <= 0.6.11 for today's Flax."
     METADATA_DEPENDENCIES = PROVIDERS
     changes: Changes

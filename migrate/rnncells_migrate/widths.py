@@ -55,6 +55,7 @@ class Widths(Cells):
         return self._of_first_call(cell) or self._one_of(beside, cell)
 
     def layers_of(self, cell: cst.Call) -> list[cst.Call]:
+        """Returns the layers with a size that run a cell."""
         places = {cell, *self.uses(cell)}
         return [n for n in self.layers if argument(n, "cell", 0) in places]
 

@@ -254,6 +254,10 @@ MARKED = {
         "cell = nn.GRUCell(4, param_dtype=d)\nc = cell.initialize_carry(k, (2,), 4)\n",
         "RC03",
     ),
+    "another cell in float64": (
+        "x = jnp.float64(1)\nc = cell.initialize_carry(k, (2,), 4)\n",
+        "RC03",
+    ),
     "an initializer of an instance": (
         "cell = nn.GRUCell(4)\nc = cell.initialize_carry(k, (2,), 4, zeros)\n",
         "RC03",
