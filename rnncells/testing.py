@@ -24,7 +24,7 @@ from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.constants import changed
 from rnncells.layers.linear_loop import is_linear
-from rnncells.layers.loops import take_apart
+from rnncells.layers.loops import pure_step
 from rnncells.layers.rnn import RNN
 from rnncells.layers.window_loop import has_window
 from rnncells.recurrence.pytrees import structs, zeros
@@ -399,12 +399,12 @@ def _weights(at: _Setting) -> Iterator[Finding]:
         return
     args = (at.carry, None), (at.inputs,)
     step = partial(step_of, deterministic=at.deterministic)
-    pure, reason = RNN(at.cell).apply(at.in_layer, *args, step=step, method=take_apart)
+    pure, reason = RNN(at.cell).apply(at.in_layer, *args, step=step, method=pure_step)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
         yield Finding("slow", text)
         return
-    leaves = jax.tree_util.tree_leaves_with_path(pure.given)
+    leaves = jax.tree_util.tree_leaves_with_path(pure.consts)
     outside = [
         jax.tree_util.keystr(path[3:])
         for (path, leaf), is_used in zip(leaves, pure.step.used_outside(), strict=True)

@@ -12,7 +12,7 @@ from covering import exhaustive_but
 from sequences import ROWS, STEPS, WAYS
 
 import rnncells
-from rnncells.layers.loops import take_apart
+from rnncells.layers.loops import pure_step
 
 FEATURES_IN, FEATURES, HEADS = 3, 4, 2
 dense = partial(nn.Dense, FEATURES, param_dtype=jnp.float64)
@@ -269,7 +269,7 @@ def test_products_with_weights_are_found(name, rng, float64):
     rnn, params, x = setting(name, rng)
     carry = rnn.initialize_carry(None, x[:, 0])
     steps = jnp.moveaxis(x, 1, 0)
-    pure, reason = rnn.apply(params, (carry, None), (steps,), method=take_apart)
+    pure, reason = rnn.apply(params, (carry, None), (steps,), method=pure_step)
     assert reason is None
     assert len(pure.step.products) == CELLS[name][1]
 

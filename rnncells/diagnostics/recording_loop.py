@@ -134,12 +134,12 @@ class RecordingLoop:
             raise ValueError(f"Recording an RNN {reason}")
         named = NamedStep(
             lambda given, now, carry: pure.function(given, carry, now),
-            *(pure.given, structs(pure.now, drop_axis=0), carry),
+            *(pure.consts, structs(pure.xs, drop_axis=0), carry),
         )
         self._check_unchanged(named.result)
         treedef = jax.tree.structure(carry[0])
-        one_step = partial(self._one_step, partial(named, pure.given))
-        carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.now, self.taps))
+        one_step = partial(self._one_step, partial(named, pure.consts))
+        carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
         count_from(pure.counters, self.rnn.cell.scope.rng_counters)
         self.recorded = self._recorded(treedef, *found)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,11 @@ from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import (
     PureStep,
     plain_loop,
+    pure_step,
     run_fast,
-    take_apart,
 )
 from rnncells.layers.rng_streams import count_from
-from rnncells.layers.rows import Batch, by_rows
+from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence.chunks import Segment, cut
 from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import Rest, join, mark_carry
@@ -41,7 +42,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         if not first.shape[0] * sum(map(jnp.size, jax.tree.leaves(carry))):
             # There is no influence to carry.
             return plain(body, reset_carry, carry, xs)
-        pure = pure_step(
+        pure = require_pure_step(
             rnn, by_gradient(rnn), carry, by_time, body, reset_carry, marked(step)
         )
         count_from(pure.counters, rnn.cell.scope.rng_counters)
@@ -58,19 +59,19 @@ def by_gradient(rnn: nn.Module) -> tuple[str, str]:
     return f"gradient={rnn.gradient}", "gradient=Bptt()"
 
 
-def pure_step(
+def require_pure_step(
     rnn: nn.Module, option: tuple[str, str], carry: tuple, xs: tuple, *how: Any
 ) -> PureStep:
-    """Returns the step of a layer's cell, or raises an error; see `take_apart`.
+    """Returns the step of a layer's cell, or raises an error; see `pure_step`.
 
     Args:
       rnn: the layer, bound.
       option: what needs the step, and what to use instead.
-      carry: as for `take_apart`.
-      xs: as for `take_apart`.
-      *how: as for `take_apart`.
+      carry: as for `pure_step`.
+      xs: as for `pure_step`.
+      *how: as for `pure_step`.
     """
-    pure, reason = take_apart(rnn, carry, xs, *how)
+    pure, reason = pure_step(rnn, carry, xs, *how)
     needs, instead = option
     names = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
     draws = reason is not None and reason.startswith("needs each random stream")
@@ -120,24 +121,29 @@ def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
     return (jax.random.bits(rnn.make_rng(stream), (batch.count, 2), jnp.uint32),)
 
 
-def _run(rnn, batch, pure, carry):
+def _run(
+    rnn: nn.Module, batch: Batch, pure: PureStep, carry: chex.ArrayTree
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Returns the last carry and the outputs, `(time, *batch, ...)`."""
-    step, operands, others = by_rows(batch, pure, carry)
-    like = structs((pure.given[0], batch.to_rows(pure.given[1])))
-    steps, block = jax.tree.leaves(pure.now)[0].shape[0], rnn.gradient.block()
+    step, operands, constants = row_problem(batch, pure, carry)
+    shapes = structs((pure.consts[0], batch.to_rows(pure.consts[1])))
+    steps, block = jax.tree.leaves(pure.xs)[0].shape[0], rnn.gradient.block()
     # JAX keeps `values`: arrays of this trace would leak.
-    bare, (options, _) = pure._replace(given=None, now=None), rnn.unbind()
+    without_arrays, (layer, _) = pure._replace(consts=None, xs=None), rnn.unbind()
 
-    def values(operands, others):
-        shared = join(operands.shared, like[0], others.shared)
-        own = batch.from_rows(join(operands.own, like[1], others.own))
-        rest = Rest(None, others.carry)
+    def values(
+        operands: forward.Operands, constants: forward.Others
+    ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+        shared = join(operands.shared, shapes[0], constants.shared)
+        reset_rows = join(operands.own, shapes[1], constants.own)
+        consts = shared, batch.from_rows(reset_rows)
+        rest = Rest(None, constants.carry)
         carry = batch.from_rows(jax.vmap(step.carry)(operands.s, rest))
-        xs, keys = combine(operands.x, others.now)
+        inputs, keys = combine(operands.x, constants.now)
         keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
-        now = batch.from_rows(xs, 1), keys
-        again = bare._replace(given=(shared, own), now=now)
-        last, outputs = run_fast(options, again, carry)
+        xs = batch.from_rows(inputs, 1), keys
+        pure = without_arrays._replace(consts=consts, xs=xs)
+        last, outputs = run_fast(layer, pure, carry)
         return batch.to_rows(last), batch.to_rows(outputs, 1)
 
     last, outputs = forward.run(
@@ -146,7 +152,7 @@ def _run(rnn, batch, pure, carry):
         rnn.gradient.method,
         cut(steps, block) if block > 1 else (Segment(0, steps, 1),),
         operands,
-        others,
+        constants,
         random_keys(rnn, batch),
     )
     return batch.from_rows(last), batch.from_rows(outputs, 1)

@@ -27,45 +27,45 @@ def check_independent_rows(
         return
     small, count = Batch((2,) * len(batch.sizes)), 2 ** len(batch.sizes)
 
-    def few(tree, lead=0):
+    def small_structs(tree, lead=0):
         def struct(leaf):
             shape = leaf.shape[lead + len(batch.sizes) :]
             return jax.ShapeDtypeStruct((*small.sizes, *shape), leaf.dtype)
 
         return jax.tree.map(struct, tree)
 
-    shared, keys = structs(pure.given[0]), structs(pure.now[1], drop_axis=0)
-    (x, reset, *masks), numbers = few(pure.now[0], 1), np.random.default_rng(0)
-    shared, keys, own, before, x = jax.tree.map(
-        lambda leaf: _like(leaf, numbers),
-        (shared, keys, few(pure.given[1]), few(carry), x),
+    shared, keys = structs(pure.consts[0]), structs(pure.xs[1], drop_axis=0)
+    (x, reset, *masks), rng = small_structs(pure.xs[0], 1), np.random.default_rng(0)
+    shared, keys, reset_carry, before, x = jax.tree.map(
+        lambda leaf: _random_like(leaf, rng),
+        (shared, keys, small_structs(pure.consts[1]), small_structs(carry), x),
     )
     # No row is reset, and every row is updated.
     reset = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), reset)
     masks = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), masks)
-    rows = own, before, (x, reset, *masks)
-    others = partition(rows)[1]
+    rows = reset_carry, before, (x, reset, *masks)
+    constants = partition(rows)[1]
 
     @jax.jit
     @jax.jacrev
     def derivatives(varied):
-        own, carry, xs = combine(varied, others)
-        found = pure.function((shared, own), carry, (xs, keys))
-        leaves = jax.tree.leaves(inexact(found))
+        reset_carry, carry, xs = combine(varied, constants)
+        outputs = pure.function((shared, reset_carry), carry, (xs, keys))
+        leaves = jax.tree.leaves(inexact(outputs))
         return sum(jnp.abs(leaf).reshape(count, -1).sum(1) for leaf in leaves)
 
     try:
         # A compiled program runs on concrete arrays even while JAX traces the layer.
         with jax.disable_jit(False):
             compiled = derivatives.lower(inexact(rows)).compile()
-            found = jax.tree.leaves(compiled(inexact(rows)))
+            jacobians = jax.tree.leaves(compiled(inexact(rows)))
     except (TypeError, ValueError) as error:
         raise ValueError(
             "Forward methods of `gradient` and implementation='newton' need a cell "
             "that runs with any batch axes, and every array of its carry must begin "
             f"with them, got {name}, which fails with the axes {small.sizes}: {error}"
         ) from error
-    for derivative in map(np.asarray, found):
+    for derivative in map(np.asarray, jacobians):
         depends = np.isfinite(derivative) & (derivative != 0)
         by_row = depends.reshape(count, count, -1).any(-1)
         if (by_row & ~np.eye(count, dtype=bool)).any():
@@ -76,8 +76,8 @@ def check_independent_rows(
             )
 
 
-def _like(struct, numbers):
+def _random_like(struct: jax.ShapeDtypeStruct, rng: np.random.Generator) -> np.ndarray:
     """Returns random numbers of a shape and dtype; zeros of other dtypes."""
     if not is_inexact(struct):
         return np.zeros(struct.shape, struct.dtype)
-    return numbers.standard_normal(struct.shape).astype(struct.dtype)
+    return rng.standard_normal(struct.shape).astype(struct.dtype)

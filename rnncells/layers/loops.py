@@ -85,10 +85,10 @@ def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             constants |= set() if rnn.is_mutable_collection(name) else {name}
         shared = {c for c in cell.variables if is_shared(rnn, c)}
         if constants | shared:
-            written = _as_function(rnn, axis, step, operands).changed
-            if shared & written and not rnn.is_initializing():
-                raise change_error(rnn, shared & written)
-            constants -= written
+            mutated = _as_function(rnn, axis, step, operands).changed
+            if shared & mutated and not rnn.is_initializing():
+                raise change_error(rnn, shared & mutated)
+            constants -= mutated
         return _plain(rnn, axis, step, constants, operands)
 
     return loop
@@ -109,7 +109,7 @@ def _plain(
             raise
         failure: Exception = error
     rewind(counters, before)
-    written: set[str] = set()
+    mutated: set[str] = set()
     if rnn.is_initializing():
         created = _created(rnn, axis, step, operands)
         new = not_lifted(rnn, created.constants) - constants
@@ -117,14 +117,18 @@ def _plain(
             return _plain(rnn, axis, step, constants | new, operands)
         if created.has_effects:
             _create_variables(rnn, axis, step, created, operands)
-        written = created.others
-    found = _as_function(rnn, axis, step, operands)
-    written |= found.changed
-    if found.pure is not None and found.has_effects and not found.changed:
-        return _scan_function(rnn, axis, found.pure, operands[2])
+        mutated = created.others
+    as_function = _as_function(rnn, axis, step, operands)
+    mutated |= as_function.changed
+    if (
+        as_function.pure is not None
+        and as_function.has_effects
+        and not as_function.changed
+    ):
+        return _scan_function(rnn, axis, as_function.pure, operands[2])
     if isinstance(failure, FlaxError):
-        written = {name for name in written if f'"{name}"' in str(failure)}
-    raise change_error(rnn, written) if written else failure
+        mutated = {name for name in mutated if f'"{name}"' in str(failure)}
+    raise change_error(rnn, mutated) if mutated else failure
 
 
 def _created(
@@ -164,32 +168,32 @@ class _AsFunction(NamedTuple):
 def _as_function(
     rnn: nn.Module, axis: int, step: Callable, operands: tuple
 ) -> _AsFunction:
-    """Returns what is known of a step; `operands` are those of the loop."""
+    """Traces the step of a cell as a function; `operands` are those of the loop."""
     body, reset_carry, carry, xs = operands
     xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
     try:
         pure, _ = pure_function(rnn, carry, xs, body, reset_carry, step)
         if pure is None:
             return _AsFunction(None, set(), False)
-        args = pure.given, carry, structs(pure.now, drop_axis=0)
+        args = pure.consts, carry, structs(pure.xs, drop_axis=0)
         jaxpr, shapes = jax.make_jaxpr(pure.function, return_shape=True)(*args)
     except FlaxError:
         return _AsFunction(None, set(), False)
-    _, (_, written) = shapes
-    names = unbound(rnn.cell).variables.keys() & written.keys()
+    _, (_, updates) = shapes
+    names = unbound(rnn.cell).variables.keys() & updates.keys()
     return _AsFunction(pure, names, has_side_effects(jaxpr))
 
 
 def _scan_function(rnn: nn.Module, axis: int, pure: "PureFunction", carry: tuple):
     """Runs `jax.lax.scan` over the step as a function."""
 
-    def one_step(carry, now):
-        carry, (ys, _) = pure.function(pure.given, carry, now)
+    def one_step(carry, x):
+        carry, (ys, _) = pure.function(pure.consts, carry, x)
         return carry, ys
 
     count_from(pure.counters, rnn.cell.scope.rng_counters)
-    unroll = _unroll(rnn, jax.tree.leaves(pure.now)[0].shape[0])
-    carry, ys = jax.lax.scan(one_step, carry, pure.now, unroll=unroll)
+    unroll = _unroll(rnn, jax.tree.leaves(pure.xs)[0].shape[0])
+    carry, ys = jax.lax.scan(one_step, carry, pure.xs, unroll=unroll)
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
 
@@ -256,7 +260,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if jax.tree.leaves(by_time)[0].shape[0] == 0:
             return plain(body, reset_carry, carry, xs)
-        pure, reason = take_apart(rnn, carry, by_time, body, reset_carry, step)
+        pure, reason = pure_step(rnn, carry, by_time, body, reset_carry, step)
         if reason is not None:
             check_default_options(rnn, f"which {reason}")
         if pure is None:
@@ -282,10 +286,10 @@ def run_fast(
 
 
 def _run(rnn, pure, carry, plan):
-    steps = jax.tree.leaves(pure.now)[0].shape[0]
+    steps = jax.tree.leaves(pure.xs)[0].shape[0]
     recurrence = engine.Recurrence(pure.step, plan, _unroll(rnn, steps))
-    weights = pure.step.weights(pure.given)
-    return engine.run(recurrence, engine.Operands(weights, carry, pure.now))
+    weights = pure.step.weights(pure.consts)
+    return engine.run(recurrence, engine.Operands(weights, carry, pure.xs))
 
 
 def _plan(
@@ -304,15 +308,16 @@ def _plan(
       choice: of `memory`.
       full: the step without the values that a policy chooses to save.
     """
-    weights = jax.eval_shape(pure.step.weights, pure.given)
-    z = engine.projected_structs(pure.step, weights, pure.now)
-    steps = jax.tree.leaves(pure.now)[0].shape[0]
-    operands = memory.Operands(inexact(pure.given), carry, pure.now)
+    weights = jax.eval_shape(pure.step.weights, pure.consts)
+    z = engine.projected_structs(pure.step, weights, pure.xs)
+    steps = jax.tree.leaves(pure.xs)[0].shape[0]
+    operands = memory.Operands(inexact(pure.consts), carry, pure.xs)
     if pure is not full:
         pairs = zip(weights.products, pure.step.chosen, strict=True)
         chosen = [product.result for product, is_chosen in pairs if is_chosen]
-        at = jax.eval_shape(full.step.weights, full.given), carry, full.now
-        saved = engine.saved_by_full(full.step, engine.Operands(*at))
+        weights = jax.eval_shape(full.step.weights, full.consts)
+        full_operands = engine.Operands(weights, carry, full.xs)
+        saved = engine.saved_by_full(full.step, full_operands)
         operands = operands._replace(chosen=chosen, full=saved)
     return memory.plan(steps, z, choice, rnn.projection, operands)
 
@@ -323,8 +328,8 @@ def _without_policy(
     """Returns the step without the values that a policy chooses to save."""
     if memory.policy_of(rnn.memory) is None:
         return pure
-    now = structs(pure.now, drop_axis=0)
-    return pure._replace(step=Step(pure.function, pure.given, carry, now))
+    x = structs(pure.xs, drop_axis=0)
+    return pure._replace(step=Step(pure.function, pure.consts, carry, x))
 
 
 def _unroll(rnn: nn.Module, steps: Any) -> int:
@@ -382,16 +387,16 @@ class PureFunction(NamedTuple):
     """The step of a layer's cell as a pure function, and what it runs on.
 
     Attributes:
-      function: `(given, carry, now) -> (carry, (output, changed))`; `changed` are the
+      function: `(consts, carry, x) -> (carry, (output, changed))`; `changed` are the
         collections that the cell changes.
-      given: what is the same at each step: variables, keys, and the carry of resets.
-      now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
+      consts: the same at each step: variables, keys, and the carry of resets.
+      xs: one for each step, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
     """
 
     function: Callable
-    given: chex.ArrayTree
-    now: chex.ArrayTree
+    consts: chex.ArrayTree
+    xs: chex.ArrayTree
     counters: dict
 
 
@@ -399,28 +404,28 @@ class PureStep(NamedTuple):
     """The step of a layer's cell, and what it runs on.
 
     Attributes:
-      step: `(given, carry, now) -> (carry, output)`, taken apart.
+      step: `(consts, carry, x) -> (carry, output)`, split by the engine.
       function: the same step as a function.
-      given: what is the same at each step: variables, keys, and the carry of resets.
-      now: what differs, `(time, ...)`: inputs, masks and resets, and keys.
+      consts: the same at each step: variables, keys, and the carry of resets.
+      xs: one for each step, `(time, ...)`: inputs, masks and resets, and keys.
       counters: of random draws, after the loop.
     """
 
     step: Step
     function: Callable
-    given: chex.ArrayTree
-    now: chex.ArrayTree
+    consts: chex.ArrayTree
+    xs: chex.ArrayTree
     counters: dict
 
 
-def one_call(step: Callable, reset_carry: None, carry: tuple, now: tuple) -> tuple:
+def one_call(step: Callable, reset_carry: None, carry: tuple, x: tuple) -> tuple:
     """Calls a step, as the body of a loop without lengths, masks and resets."""
-    (state, _), (inputs,) = carry, now
+    (state, _), (inputs,) = carry, x
     new, output = step(state, inputs)
     return (new, None), (None, output)
 
 
-def take_apart(
+def pure_step(
     rnn: nn.Module,
     carry: tuple[Carry, Carry | None],
     xs: tuple,
@@ -440,12 +445,12 @@ def take_apart(
       step: `(cell, carry, inputs) -> (carry, output)`; default: `step_of`.
     """
     try:
-        found, reason = pure_function(rnn, carry, xs, body, reset_carry, step)
+        pure, reason = pure_function(rnn, carry, xs, body, reset_carry, step)
         if reason is not None:
             return None, reason
-        assert found is not None
-        now, policy = structs(found.now, drop_axis=0), memory.policy_of(rnn.memory)
-        pure = Step(found.function, found.given, carry, now, policy)
+        assert pure is not None
+        x, policy = structs(pure.xs, drop_axis=0), memory.policy_of(rnn.memory)
+        split = Step(pure.function, pure.consts, carry, x, policy)
     # The plain loop has the missing random stream or variable, or raises, too.
     except InvalidRngError as error:
         return None, (
@@ -454,20 +459,20 @@ def take_apart(
         )
     except FlaxError:
         return None, _OTHERS.format(type(rnn.cell).__name__)
-    _, (_, written) = pure.result
+    _, (_, updates) = split.result
     name = type(rnn.cell).__name__
-    if jax.tree.leaves(written):
+    if jax.tree.leaves(updates):
         return None, (
             "needs a cell that writes to no collection; "
-            f"{name} writes to {sorted(written)}, for example with `sow`."
+            f"{name} writes to {sorted(updates)}, for example with `sow`."
         )
-    limit = why_not_vmapped(pure.jaxpr, pure.varying)
+    limit = why_not_vmapped(split.jaxpr, split.varying)
     if limit is not None:
         return None, (
             "needs a step that `jax.vmap` can map, because it takes the derivatives of "
             f"all steps at once; {name} {limit}."
         )
-    return PureStep(pure, found.function, found.given, found.now, found.counters), None
+    return PureStep(split, pure.function, pure.consts, pure.xs, pure.counters), None
 
 
 def pure_function(
@@ -480,7 +485,7 @@ def pure_function(
 ) -> tuple[PureFunction | None, str | None]:
     """Returns the step of a layer's cell as a function, or None and why there is none.
 
-    Arguments are those of `take_apart`.
+    Arguments are those of `pure_step`.
 
     Raises:
       FlaxError: the cell needs a random stream or a variable that it does not have.
@@ -491,16 +496,16 @@ def pure_function(
     if reason := why_not_pure(rnn, cell.variables, state, inputs):
         return None, reason
     streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
-    given = (cell.variables, streams.fixed), reset_carry
+    consts = (cell.variables, streams.fixed), reset_carry
     counters, after = _counters(rnn, cell, step, state, inputs, streams)
     if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
         # Their keys would depend on their place in the cell.
         return None, _OTHERS_DRAW.format(type(rnn.cell).__name__)
-    function = _pure_step(rnn, cell.module, step, body, streams, counters)
-    return PureFunction(function, given, (xs, streams.stepwise), after), None
+    function = _step_function(rnn, cell.module, step, body, streams, counters)
+    return PureFunction(function, consts, (xs, streams.stepwise), after), None
 
 
-def _pure_step(
+def _step_function(
     rnn: nn.Module,
     cell: nn.Module,
     step: Callable,
@@ -508,7 +513,7 @@ def _pure_step(
     streams: RngStreams,
     counters: dict,
 ) -> Callable:
-    """Returns a step as a function, `(given, carry, now) -> (carry, output)`.
+    """Returns a step as a function, `(consts, carry, x) -> (carry, output)`.
 
     The output is a pair: that of the body, and the collections that the cell changes.
     """
@@ -518,17 +523,17 @@ def _pure_step(
         count_from(counters, cell.scope.rng_counters)
         return step(cell, carry, inputs)
 
-    def pure(given, carry, now):
-        ((variables, fixed), reset_carry), (xs, keys) = given, now
+    def pure(consts, carry, x):
+        ((variables, fixed), reset_carry), (inputs, keys) = consts, x
         options = {"rngs": streams.rngs(fixed, keys), "mutable": mutable}
 
         def apply(carry, inputs):
             results = cell.apply(variables, carry, inputs, method=call, **options)
-            (carry, output), written = results
-            return carry, (output, changed(variables, written))
+            (carry, output), updates = results
+            return carry, (output, changed(variables, updates))
 
-        carry, (history, (output, written)) = body(apply, reset_carry, carry, xs)
-        return carry, ((history, output), written)
+        carry, (history, (output, updates)) = body(apply, reset_carry, carry, inputs)
+        return carry, ((history, output), updates)
 
     return pure
 
@@ -553,7 +558,7 @@ def _counters(
         return {}, {}
     x_t = structs(inputs, drop_axis=0)
     count = partial(count_draws, cell.module, step)
-    own = rnn.cell.scope.rng_counters
-    counters = count(own, cell.variables, carry, x_t, streams.like)
+    initial = rnn.cell.scope.rng_counters
+    counters = count(initial, cell.variables, carry, x_t, streams.like)
     # Later draws continue with the counters that flax.linen.scan leaves.
     return counters, count(counters, cell.variables, carry, x_t, streams.like)

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.any_cell import feature_dims
-from rnncells.layers.forward_loop import pure_step
+from rnncells.layers.forward_loop import require_pure_step
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import plain_loop
 from rnncells.layers.rng_streams import count_from
-from rnncells.layers.rows import Batch, by_rows
+from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence import newton
 from rnncells.recurrence.forward.rows import Rest, real_leaves
 from rnncells.recurrence.newton import Certificate, Newton
@@ -45,7 +45,7 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             none = jnp.zeros(sizes)
             return carry, (*ys, Certificate(none, none, jnp.array(0), none == 0))
         method = "implementation='newton'", "implementation='auto'"
-        pure = pure_step(rnn, method, carry, by_time, body, reset_carry, step)
+        pure = require_pure_step(rnn, method, carry, by_time, body, reset_carry, step)
         count_from(pure.counters, rnn.cell.scope.rng_counters)
         batch = Batch(sizes)
         check_independent_rows(type(rnn.cell).__name__, batch, pure, carry)
@@ -59,12 +59,12 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
 
 def _run(options, batch, pure, carry):
     """Returns the last carry, the outputs, `(time, *batch, ...)`, and a certificate."""
-    rows = by_rows(batch, pure, carry)
+    rows = row_problem(batch, pure, carry)
     sizes = [math.prod(leaf.shape) // batch.count for leaf in real_leaves(carry)]
     problem = newton.problem(rows.step, options, sizes)
-    solved, certificate = newton.carries(problem, rows.operands, rows.others)
-    outputs = newton.outputs(problem, rows.operands, rows.others, solved)
-    rest = Rest(None, rows.others.carry)
+    solved, certificate = newton.carries(problem, rows.operands, rows.constants)
+    outputs = newton.outputs(problem, rows.operands, rows.constants, solved)
+    rest = Rest(None, rows.constants.carry)
     last = jax.vmap(rows.step.carry)(solved[-1], rest)
     error, residual, iterations, converged = certificate
     error, residual, converged = (
@@ -76,8 +76,8 @@ def _run(options, batch, pure, carry):
 
 def _check_real(rnn, carry):
     """Raises ValueError if the carry has parts that are no numbers to solve for."""
-    others = jax.tree.leaves(partition(carry)[1])
-    if others:
+    other_leaves = jax.tree.leaves(partition(carry)[1])
+    if other_leaves:
         raise ValueError(
             "implementation='newton' of RNN needs a carry of floating or complex "
             f"numbers, got {jax.tree.map(jnp.shape, carry)} of "

@@ -14,13 +14,13 @@ from rnncells.layers.checks import check_layout, check_steps
 from rnncells.layers.forward_loop import (
     by_gradient,
     marked,
-    pure_step,
     random_keys,
+    require_pure_step,
 )
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import PureStep
 from rnncells.layers.rnn import RNN
-from rnncells.layers.rows import Batch, RowsOf, by_rows
+from rnncells.layers.rows import Batch, RowProblem, row_problem
 from rnncells.layers.unbinding import placed
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
@@ -107,7 +107,7 @@ class Online:
           rngs: `{"uoro": key}` for `Uoro`.
         """
 
-        def of(rnn):
+        def init_of_layer(rnn):
             x, carry = rnn._arrays(inputs), initial_carry
             if carry is None:
                 carry = rnn.initialize_carry(None, structs(x))
@@ -118,7 +118,7 @@ class Online:
 
         # Without mutable variables, `apply` returns the result of the method alone.
         result: Any = self.rnn.apply(
-            params, rngs=None if rngs is None else dict(rngs), method=of
+            params, rngs=None if rngs is None else dict(rngs), method=init_of_layer
         )
         return result
 
@@ -152,33 +152,33 @@ class Online:
           ValueError: the cotangent does not have the form of the output.
         """
 
-        def of(rnn):
+        def step_of_layer(rnn):
             x = rnn._arrays(inputs)
             pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
-            now = jax.tree.map(lambda leaf: leaf[0], pure.now)
+            x_t = jax.tree.map(lambda leaf: leaf[0], pure.xs)
             start = state.carry, None
-            (carry, _), ((_, y), written) = pure.function(pure.given, start, now)
+            (carry, _), ((_, y), updates) = pure.function(pure.consts, start, x_t)
             d_y = cotangent(y) if callable(cotangent) else cotangent
-            d_outputs = (None, _as_cotangent(d_y, y)), written
-            operands, others = rows.operands, rows.others
+            d_outputs = (None, _as_cotangent(d_y, y)), updates
+            operands, constants = rows.operands, rows.constants
             (_, _, influence), (d_theta, _, _) = advance_rows(
                 rows.step,
                 rnn.gradient.method(rows.step),
                 operands,
-                others,
+                constants,
                 operands.s,
-                others.carry,
+                constants.carry,
                 state.influence,
-                combine(operands.x, others.now),
+                combine(operands.x, constants.now),
                 batch.to_rows(jax.tree.map(lambda leaf: leaf[None], d_outputs), 1),
             )
             d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]
-            _, vjp = jax.vjp(real_leaves, inexact(pure.given[0]))
+            _, vjp = jax.vjp(real_leaves, inexact(pure.consts[0]))
             ((d_variables, _),) = vjp(d_shared)
-            grads = _in_layer(rnn, params, _with_zeros(d_variables, pure.given[0][0]))
+            grads = _in_layer(rnn, params, _with_zeros(d_variables, pure.consts[0][0]))
             return OnlineState(carry, influence), y, grads
 
-        result: Any = self.rnn.apply(params, method=of)
+        result: Any = self.rnn.apply(params, method=step_of_layer)
         return result
 
 
@@ -188,7 +188,7 @@ def _one_step(
     x: chex.ArrayTree,
     resets: jax.Array | None,
     deterministic: bool | None,
-) -> tuple[PureStep, RowsOf, Batch]:
+) -> tuple[PureStep, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
 
     def by_time(tree):
@@ -201,31 +201,33 @@ def _one_step(
     xs = x, resets, None, reset_carry
     step = marked(rnn._step(deterministic))
     start = jax.tree.map(jnp.asarray, carry), None
-    pure = pure_step(rnn, by_gradient(rnn), start, by_time(xs), _body, None, step)
+    pure = require_pure_step(
+        rnn, by_gradient(rnn), start, by_time(xs), _body, None, step
+    )
     batch = Batch(sizes[1:])
     check_independent_rows(type(rnn.cell).__name__, batch, pure, start)
-    return pure, by_rows(batch, pure, start), batch
+    return pure, row_problem(batch, pure, start), batch
 
 
-def _body(step, _, carry, now):
+def _body(step, _, carry, x):
     """The body of a loop with resets, see `schedule.scan`."""
-    (state, _), (inputs, reset, _, reset_carry) = carry, now
+    (state, _), (inputs, reset, _, reset_carry) = carry, x
     if reset is not None:
         state = select(reset, reset_carry, state)
     new, output = step(state, inputs)
     return (new, None), (None, output)
 
 
-def _as_cotangent(given: Any, output: chex.ArrayTree) -> chex.ArrayTree:
+def _as_cotangent(cotangent: Any, output: chex.ArrayTree) -> chex.ArrayTree:
     """Returns a cotangent as arrays in the dtypes of the output, after a check."""
-    shapes = [jax.tree.map(jnp.shape, tree) for tree in (given, output)]
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (cotangent, output)]
     if shapes[0] != shapes[1]:
         raise ValueError(
             "`cotangent` of Online.step must have the form of the output, "
             f"{shapes[1]}, got {shapes[0]}. It is the derivative of the loss with "
             "respect to the output, or a function from the output to it."
         )
-    return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), given, output)
+    return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), cotangent, output)
 
 
 def _with_zeros(gradient: Any, variables: Any) -> Any:
@@ -233,9 +235,11 @@ def _with_zeros(gradient: Any, variables: Any) -> Any:
     return combine(gradient, jax.tree.map(jnp.zeros_like, variables))
 
 
-def _in_layer(rnn: RNN, params: Mapping[str, Any], of_cell: Any) -> Mapping[str, Any]:
+def _in_layer(
+    rnn: RNN, params: Mapping[str, Any], cell_gradient: Any
+) -> Mapping[str, Any]:
     """Returns the gradient of the cell's variables in the form of the layer's."""
     grads = jax.tree.map(jnp.zeros_like, params)
-    for collection, values in of_cell.items():
+    for collection, values in cell_gradient.items():
         grads = placed(grads, (collection, *rnn.cell.path), values)
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))

@@ -69,43 +69,48 @@ class Batch(NamedTuple):
         return math.prod(self.sizes)
 
 
-class RowsOf(NamedTuple):
+class RowProblem(NamedTuple):
     """A layer's step and operands, row by row.
 
     Attributes:
       step: the step of a row.
-      operands: what is differentiated.
-      others: what is not.
+      operands: values to differentiate.
+      constants: values that are not differentiated.
     """
 
     step: RowStep
     operands: forward.Operands
-    others: forward.Others
+    constants: forward.Others
 
 
-def by_rows(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowsOf:
+def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProblem:
     """Returns the step and the operands of a layer, row by row."""
-    shared, own = pure.given[0], batch.to_rows(pure.given[1])
-    xs, keys = pure.now
-    now = batch.to_rows(xs, 1), batch.repeated(keys, 1)
-    carry, whole = batch.to_rows(carry), pure.function
+    shared, reset_carry = pure.consts[0], batch.to_rows(pure.consts[1])
+    inputs, keys = pure.xs
+    xs = batch.to_rows(inputs, 1), batch.repeated(keys, 1)
+    carry, batch_function = batch.to_rows(carry), pure.function
 
     # JAX keeps it: with arrays of this trace, they would leak.
-    def function(shared, own, carry, now):
-        return whole((shared, own), carry, now)
+    def function(shared: Tree, reset_carry: Tree, carry: Tree, x: Tree) -> Tree:
+        return batch_function((shared, reset_carry), carry, x)
 
-    def of_row(tree: Tree) -> StructTree:
+    def row_structs(tree: Tree) -> StructTree:
         return structs(tree, drop_axis=0)
 
-    row = Row(of_row(own), of_row(carry), structs(of_row(now), drop_axis=0))
-    update = xs[2] if len(xs) > 2 else None
-    is_held = None if update is None else (lambda now: ~now[0][2])
+    row = Row(
+        row_structs(reset_carry),
+        row_structs(carry),
+        structs(row_structs(xs), drop_axis=0),
+    )
+    update = inputs[2] if len(inputs) > 2 else None
+    is_held = None if update is None else (lambda x: ~x[0][2])
     step = RowStep(function, structs(shared), row, is_held)
     operands = forward.Operands(
         real_leaves(shared),
-        real_leaves(own),
+        real_leaves(reset_carry),
         jax.vmap(step.vector)(carry),
-        inexact(now),
+        inexact(xs),
     )
-    others = [partition(tree)[1] for tree in (shared, own, carry, now)]
-    return RowsOf(step, operands, forward.Others(*others))
+    trees = shared, reset_carry, carry, xs
+    constants = forward.Others(*(partition(tree)[1] for tree in trees))
+    return RowProblem(step, operands, constants)
