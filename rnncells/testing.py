@@ -21,12 +21,12 @@ from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.cells.sample import Sample, sample_structs
+from rnncells.layers.causal_conv_loop import is_causal_conv
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.constants import changed
 from rnncells.layers.linear_loop import is_linear
 from rnncells.layers.loops import pure_step
 from rnncells.layers.rnn import RNN
-from rnncells.layers.window_loop import has_window
 from rnncells.recurrence.pytrees import structs, zeros
 
 STEPS = 5
@@ -393,7 +393,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
         text = "the step is linear in the carry, so RNN computes all steps at once."
         yield Finding("right", text)
         return
-    if has_window(at.cell):
+    if is_causal_conv(at.cell):
         text = "the carry is the last inputs, so RNN computes all steps at once."
         yield Finding("right", text)
         return

@@ -102,7 +102,7 @@ ALLOWED = {
     + ["rnncells.recurrence"],
     "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.dense"]
     + ["rnncells.cells.mlstm", "rnncells.cells.quotient", "rnncells.recurrence"],
-    "rnncells/layers/window_loop.py": [
+    "rnncells/layers/causal_conv_loop.py": [
         *FLAX,
         *CONTRACT,
         "rnncells.cells.causal_conv",

@@ -52,8 +52,8 @@ class Feedback(NamedTuple):
     rate: Any
 
 
-class Now(NamedTuple):
-    """What differs from step to step.
+class DecodingInputs(NamedTuple):
+    """The inputs of one step of `decode`, or of all steps with time first.
 
     Attributes:
       number: of the step.
@@ -95,35 +95,37 @@ def decode(
     if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
         inputs = jax.tree.map(_shifted, first, feedback.targets)
         step = partial(step_of, deterministic=deterministic)
-        found = schedule.scan(
+        result = schedule.scan(
             fast_loop(rnn, 0, step), None, carry, inputs, _NO_MASKS, **keep
         )
-        return found.carry, found.carries, (found.outputs, feedback.targets)
+        return result.carry, result.carries, (result.outputs, feedback.targets)
     step = partial(_step, feedback, deterministic=deterministic)
-    found = schedule.scan(
+    result = schedule.scan(
         fast_loop(rnn, 0, step),
         None,
         (carry, first),
-        _of_steps(rnn, feedback, batch),
+        _decoding_inputs(rnn, feedback, batch),
         _NO_MASKS,
         **keep,
     )
-    carries = None if found.carries is None else found.carries[0]
-    return found.carry[0], carries, found.outputs
+    carries = None if result.carries is None else result.carries[0]
+    return result.carry[0], carries, result.outputs
 
 
 def _shifted(first: jax.Array, targets: jax.Array) -> jax.Array:
     return jnp.concatenate([first[None], targets[:-1]])
 
 
-def _of_steps(rnn: nn.Module, feedback: Feedback, batch: tuple[int, ...]) -> Now:
-    """Returns what differs from step to step, time first."""
+def _decoding_inputs(
+    rnn: nn.Module, feedback: Feedback, batch: tuple[int, ...]
+) -> DecodingInputs:
+    """Returns the inputs of all steps, time first."""
     steps, key = feedback.steps, feedback.feed_key
     keys = None if key is None else key_data(jax.random.split(key, steps))
     forced = None
     if feedback.targets is not None:
         forced = _draws(rnn, feedback.rate, (steps, *batch))
-    return Now(jnp.arange(steps), keys, feedback.targets, forced)
+    return DecodingInputs(jnp.arange(steps), keys, feedback.targets, forced)
 
 
 def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -143,7 +145,7 @@ def _step(
     feedback: Feedback,
     cell: nn.Module,
     carry: tuple[Carry, chex.ArrayTree],
-    now: Now,
+    x: DecodingInputs,
     deterministic: bool | None,
 ) -> tuple[tuple[Carry, chex.ArrayTree], tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Applies a cell whose carry is its own and its next inputs."""
@@ -151,12 +153,12 @@ def _step(
     state, output = step_of(cell, state, inputs, deterministic)
     following = output
     if feedback.feed is not None and feedback.feed_key is not None:
-        following = feedback.feed(output, key_like(now.key, feedback.feed_key))
+        following = feedback.feed(output, key_like(x.key, feedback.feed_key))
     elif feedback.feed is not None:
         following = feedback.feed(output)
     following = _as_inputs(following, inputs, type(cell).__name__, feedback.feed)
-    if now.target is not None:
-        following = select(now.forced, now.target, following)
+    if x.target is not None:
+        following = select(x.forced, x.target, following)
     return (state, following), (output, following)
 
 

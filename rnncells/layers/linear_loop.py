@@ -43,10 +43,10 @@ def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
     """
-    return loop_at_once(rnn, axis, step, _run)
+    return parallel_loop(rnn, axis, step, _run)
 
 
-def loop_at_once(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> Callable:
+def parallel_loop(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> Callable:
     """Returns a loop that takes many steps at once; where it cannot, the fast loop.
 
     Args:
@@ -56,17 +56,17 @@ def loop_at_once(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> Ca
       run: `run(rnn, cell, variables, body, reset_carry)` returns a function `(carry,
         xs) -> (carry, (history, outputs))` of pytrees with time first.
     """
-    otherwise = fast_loop(rnn, axis, step)
+    fallback = fast_loop(rnn, axis, step)
 
     def loop(body, reset_carry, carry, xs):
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if rnn.is_initializing() or jax.tree.leaves(by_time)[0].shape[0] == 0:
-            return otherwise(body, reset_carry, carry, xs)
+            return fallback(body, reset_carry, carry, xs)
         cell = unbound(rnn.cell)
         reason = _why_not(rnn, cell, carry[0], by_time)
         if reason is not None:
             check_not_associative(rnn, f"which {reason}")
-            return otherwise(body, reset_carry, carry, xs)
+            return fallback(body, reset_carry, carry, xs)
         steps = run(rnn, cell.module, cell.variables, body, reset_carry)
         carry, ys = steps(carry, by_time)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
@@ -84,33 +84,33 @@ def check_not_associative(rnn: nn.Module, why: str) -> None:
 
 
 def _why_not(
-    rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, now: Now
+    rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, xs: Now
 ) -> str | None:
     """Returns why the steps cannot run at once, or None if they can."""
     name = type(rnn.cell).__name__
-    if reason := why_not_pure(rnn, cell.variables, carry, now.inputs):
+    if reason := why_not_pure(rnn, cell.variables, carry, xs.inputs):
         return reason
     if rnn.gradient != Bptt():
         return f"needs gradient=Bptt() without a hook; got {rnn.gradient}."
     if hasattr(type(rnn.cell), "deterministic"):
         return f"needs a cell without the field `deterministic`; {name} has it."
-    steps = jax.tree.leaves(now)[0].shape[0]
+    steps = jax.tree.leaves(xs)[0].shape[0]
     if not isinstance(steps, int):
         return f"needs a known number of steps; got {steps}."
 
     def step(carry, x):
         options = {"mutable": writable(rnn.cell)}
-        _, written = cell.module.apply(cell.variables, carry, x, **options)
-        return changed(cell.variables, written)
+        _, updates = cell.module.apply(cell.variables, carry, x, **options)
+        return changed(cell.variables, updates)
 
     try:
-        x_t = structs(now.inputs, drop_axis=0)
-        jaxpr, written = jax.make_jaxpr(step, return_shape=True)(carry, x_t)
+        x_t = structs(xs.inputs, drop_axis=0)
+        jaxpr, updates = jax.make_jaxpr(step, return_shape=True)(carry, x_t)
     except FlaxError as error:
         return f"needs a cell that uses only its own variables: {error}"
-    if written:
+    if updates:
         return (
-            f"needs a cell that writes to no collection; {name} writes to {[*written]}."
+            f"needs a cell that writes to no collection; {name} writes to {[*updates]}."
         )
     if has_side_effects(jaxpr):
         return (
@@ -125,7 +125,7 @@ def _run(
 ) -> Callable:
     """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
     is_matrix = isinstance(cell, MatrixRNNCellBase)
-    of_chunk = _matrix_steps if is_matrix else _element_steps
+    chunk_steps = _matrix_steps if is_matrix else _element_steps
 
     def apply(method, *args):
         """Applies a method to all steps of a chunk."""
@@ -133,7 +133,7 @@ def _run(
 
     solver: linear_recurrence.Solver
     solver = "associative" if rnn.implementation == "associative" else "auto"
-    steps = partial(of_chunk, apply, body.keep_all, reset_carry, solver)
+    steps = partial(chunk_steps, apply, body.keep_all, reset_carry, solver)
 
     def run(carry, xs):
         count = jax.tree.leaves(xs)[0].shape[0]
@@ -143,8 +143,8 @@ def _run(
         operands = memory.Operands(inexact(variables), carry, xs.inputs)
         plan = memory.linear_plan(count, z, *options, operands)
 
-        def chunk(carry, start, steps_, now):
-            return plan.recomputing(steps)(carry, now)
+        def chunk(carry, start, steps_, xs):
+            return plan.recomputing(steps)(carry, xs)
 
         segments = [
             jax.tree.map(
@@ -155,14 +155,14 @@ def _run(
             )
             for s in plan.segments
         ]
-        carry, found = over_chunks(chunk, carry, plan.segments, segments)
-        ys = [jax.tree.map(_joined, part) for part in found]
+        carry, results = over_chunks(chunk, carry, plan.segments, segments)
+        ys = [jax.tree.map(_merge_chunks, part) for part in results]
         return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
 
     return run
 
 
-def _joined(leaf):
+def _merge_chunks(leaf: jax.Array) -> jax.Array:
     """Returns `(time, ...)` of `(chunks, steps, ...)`."""
     return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
 
@@ -173,7 +173,7 @@ def _element_steps(
     reset_carry: chex.ArrayTree,
     solver: linear_recurrence.Solver,
     carry: States,
-    now: Now,
+    xs: Now,
 ) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, element by element."""
     state, final = carry
@@ -181,23 +181,23 @@ def _element_steps(
     def coefficients(x):
         return apply(_coefficients, state, x)
 
-    projected, (a, b) = jax.vmap(coefficients)(now.inputs)
+    projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
     c = linear_recurrence.carries(
         *(a, b, state),
-        reset=now.reset,
-        update=now.update,
+        reset=xs.reset,
+        update=xs.update,
         reset_carry=reset_carry,
         solver=solver,
     )
-    shown = c
-    if now.update is not None:
+    carries_seen = c
+    if xs.update is not None:
         # A step that holds the carry shows the carry it would have had.
-        shown = linear_recurrence.shown(a, b, c, now.update)
-    outputs = jax.vmap(partial(apply, _output))(shown, projected)
+        carries_seen = linear_recurrence.shown(a, b, c, xs.update)
+    outputs = jax.vmap(partial(apply, _output))(carries_seen, projected)
     c = jax.vmap(cast_like, (0, None))(c, state)
     state, history = last_of(c), c
-    if now.final is not None:
-        history = masks.up_to_valid(now.final, c, final)
+    if xs.final is not None:
+        history = masks.up_to_valid(xs.final, c, final)
         final = last_of(history)
     return (state, final), (history if keep_all else None, outputs)
 
@@ -223,35 +223,35 @@ def _matrix_steps(
     reset_carry: chex.ArrayTree,
     _: linear_recurrence.Solver,
     carry: States,
-    now: Now,
+    xs: Now,
 ) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, by products of matrices."""
     state, final = carry
-    projected, updates = jax.vmap(lambda x: apply(_update, state, x))(now.inputs)
+    projected, updates = jax.vmap(lambda x: apply(_update, state, x))(xs.inputs)
 
     def to_state(carry):
         return apply(lambda cell: cell.to_state(carry))
 
-    def to_carry(found):
-        return cast_like(apply(lambda cell: cell.to_carry(found)), state)
+    def to_carry(matrices: chex.ArrayTree) -> chex.ArrayTree:
+        return cast_like(apply(lambda cell: cell.to_carry(matrices)), state)
 
     chunk = matrix_state.Chunk(
         to_state(state),
         updates,
-        reset=now.reset,
-        update=now.update,
-        reset_state=None if now.reset is None else to_state(reset_carry),
+        reset=xs.reset,
+        update=xs.update,
+        reset_state=None if xs.reset is None else to_state(reset_carry),
     )
     outputs = jax.vmap(partial(apply, _read_output))(*chunk.reads(), projected)
     history, last = None, chunk.last()
     if keep_all:
         history = jax.vmap(to_carry)(chunk.states())
-    if now.final is not None:
-        place = masks.last_valid(now.final, 0)
+    if xs.final is not None:
+        valid_step = masks.last_valid(xs.final, 0)
         if keep_all:
-            history = masks.up_to_valid(now.final, history, final)
-        known = to_carry(chunk.at(jnp.maximum(place[-1], 0)))
-        final = masks.select(place[-1] >= 0, known, final)
+            history = masks.up_to_valid(xs.final, history, final)
+        last_valid = to_carry(chunk.at(jnp.maximum(valid_step[-1], 0)))
+        final = masks.select(valid_step[-1] >= 0, last_valid, final)
     return (to_carry(last), final), (history, outputs)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import flax.linen as nn
 
 from rnncells.gradients import ForwardGradient
+from rnncells.layers.causal_conv_loop import causal_conv_loop, is_causal_conv
 from rnncells.layers.forward_loop import forward_loop
 from rnncells.layers.gradient_checks import has_hook
 from rnncells.layers.linear_loop import check_not_associative, is_linear, linear_loop
 from rnncells.layers.loops import fast_loop, plain_loop
 from rnncells.layers.newton_loop import newton_loop
-from rnncells.layers.window_loop import has_window, window_loop
 from rnncells.recurrence.newton import Newton
 
 
@@ -36,7 +36,7 @@ def loop_over_time(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         return newton_loop(rnn, axis, step)
     if is_linear(rnn.cell) and rnn.implementation != "scan":
         return linear_loop(rnn, axis, step)
-    if has_window(rnn.cell) and rnn.implementation != "scan":
-        return window_loop(rnn, axis, step)
+    if is_causal_conv(rnn.cell) and rnn.implementation != "scan":
+        return causal_conv_loop(rnn, axis, step)
     check_not_associative(rnn, f"but {type(rnn.cell).__name__} is no linear cell.")
     return fast_loop(rnn, axis, step)

@@ -326,7 +326,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             padded_outputs=padded_outputs,
             cuts=self.gradient.cuts(sizes, axis),
         )
-        found = schedule.scan(
+        result = schedule.scan(
             self._loop(axis, self._step(deterministic)),
             reset_carry,
             carry,
@@ -335,7 +335,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             keep_final=flags["return_carry"],
             keep_all=flags["return_all_carries"],
         )
-        carry, carries, outputs, certificate = found
+        carry, carries, outputs, certificate = result
         if flags["reverse"] and flags["keep_order"]:
             carries, outputs = flip((carries, outputs), seq_lengths, axis)
         results = outputs
@@ -404,8 +404,8 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
             one, 0, mask=mask, padded_outputs=self.padded_outputs
         )
         loop = single_step(self.cell, self._step(deterministic))
-        found = schedule.scan(loop, None, carry, one, arranged)
-        return found.carry, jax.tree.map(lambda leaf: leaf[0], found.outputs)
+        result = schedule.scan(loop, None, carry, one, arranged)
+        return result.carry, jax.tree.map(lambda leaf: leaf[0], result.outputs)
 
     def decode(
         self,

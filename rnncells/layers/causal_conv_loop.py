@@ -11,18 +11,18 @@ import jax.numpy as jnp
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import cast_like
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.layers.linear_loop import last_of, loop_at_once
+from rnncells.layers.linear_loop import last_of, parallel_loop
 from rnncells.recurrence import masks
 from rnncells.recurrence.schedule import Body, Now
 
 
-def has_window(cell: nn.Module) -> bool:
+def is_causal_conv(cell: nn.Module) -> bool:
     """Says whether the carry of a cell is known to be its last inputs."""
     is_known = type(cell).__call__ is RNNCellBase.__call__
     return isinstance(cell, CausalConvCell) and is_known
 
 
-def window_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
+def causal_conv_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns the loop of a causal convolution; where it cannot run, the fast loop.
 
     Args:
@@ -30,7 +30,7 @@ def window_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
     """
-    return loop_at_once(rnn, axis, step, _run)
+    return parallel_loop(rnn, axis, step, _run)
 
 
 def _run(
@@ -48,8 +48,8 @@ def _run(
         if xs.final is not None:
             history = masks.up_to_valid(xs.final, after, final)
             final = last_of(history)
-        kept = history if body.keep_all else None
-        return (last_of(after), final), (kept, outputs)
+        carries = history if body.keep_all else None
+        return (last_of(after), final), (carries, outputs)
 
     # The residuals are the windows, or the inputs alone.
     return run if rnn.memory == "full" else jax.checkpoint(run, prevent_cse=False)
@@ -66,8 +66,8 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
     x, size = xs.inputs.astype(window.dtype), window.shape[-2]
     steps = x.shape[0]
     if xs.update is None and xs.reset is None:
-        every = jnp.concatenate([jnp.moveaxis(window, -2, 0), x])
-        return jnp.stack([every[j : j + steps] for j in range(size)], -2)
+        padded = jnp.concatenate([jnp.moveaxis(window, -2, 0), x])
+        return jnp.stack([padded[j : j + steps] for j in range(size)], -2)
     time = jax.lax.broadcasted_iota(jnp.int32, x.shape[:-1], 0)
     # Of each step: the number of inputs since the start of its sequence, and the last
     # step before it that is an input.
@@ -85,11 +85,11 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
         start = masks.select(
             has_reset, jnp.broadcast_to(reset_window, start.shape), start
         )
-    found, place = [], time
+    lags, step = [], time
     for back in range(1, size + 1):
-        place = masks.gather_time(last_input, jnp.maximum(place, 0), 0)
-        seen = masks.gather_time(x, jnp.maximum(place, 0), 0)
+        step = masks.gather_time(last_input, jnp.maximum(step, 0), 0)
+        from_inputs = masks.gather_time(x, jnp.maximum(step, 0), 0)
         index = jnp.clip(size - back + count, 0, size - 1)
-        own = jnp.take_along_axis(start, index[..., None, None], -2)[..., 0, :]
-        found.append(masks.select(back <= count, seen, own))
-    return jnp.stack(found[::-1], -2)
+        from_start = jnp.take_along_axis(start, index[..., None, None], -2)[..., 0, :]
+        lags.append(masks.select(back <= count, from_inputs, from_start))
+    return jnp.stack(lags[::-1], -2)
