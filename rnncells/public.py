@@ -49,9 +49,9 @@ from rnncells.cells.variational import VariationalDropout as VariationalDropout
 # Layers for whole sequences, with lengths, masks and resets:
 from rnncells.layers.rnn import RNN as RNN
 from rnncells.layers.bidirectional import Bidirectional as Bidirectional
-from rnncells.layers.recurrent import LSTM as LSTM
-from rnncells.layers.recurrent import GRU as GRU
-from rnncells.layers.recurrent import ElmanRNN as ElmanRNN
+from rnncells.layers.torch_style import LSTM as LSTM
+from rnncells.layers.torch_style import GRU as GRU
+from rnncells.layers.torch_style import ElmanRNN as ElmanRNN
 from rnncells.layers.multi_layer import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.stack import Stack as Stack
 from rnncells.layers.states import LSTMStates as LSTMStates
@@ -81,7 +81,7 @@ from rnncells.recurrence.accumulation import Accumulated as Accumulated
 from rnncells.cells.base import RNNCellBase as RNNCellBase
 from rnncells.cells.linear import LinearRNNCellBase as LinearRNNCellBase
 from rnncells.cells.matrix import MatrixRNNCellBase as MatrixRNNCellBase
-from rnncells.cells.gates import ElementwiseAffine as ElementwiseAffine
+from rnncells.cells.parameters import ElementwiseAffine as ElementwiseAffine
 from rnncells.testing import check_cell as check_cell
 
 # Submodules, which need no import of their own:

@@ -19,8 +19,8 @@ from rnncells.cells.any_step import deterministic_option, step_of
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
+from rnncells.cells.input_spec import Sample, sample_structs
 from rnncells.cells.matrix import MatrixRNNCellBase
-from rnncells.cells.sample import Sample, sample_structs
 from rnncells.layers.causal_conv_loop import is_causal_conv
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.constants import changed

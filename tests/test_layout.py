@@ -23,8 +23,8 @@ CONTRACT = [
     "rnncells.cells.base",
     "rnncells.cells.carry",
     "rnncells.cells.checks",
-    "rnncells.cells.gates",
-    "rnncells.cells.sample",
+    "rnncells.cells.parameters",
+    "rnncells.cells.input_spec",
     "rnncells.initializers",
     "rnncells._user_warning",
 ]
@@ -53,16 +53,16 @@ ALLOWED = {
     ],
     "rnncells/cells/carry.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.pytrees"],
-    "rnncells/cells/sample.py": ["chex", "flax.typing", "jax", "numpy"]
+    "rnncells/cells/input_spec.py": ["chex", "flax.typing", "jax", "numpy"]
     + ["rnncells.recurrence.pytrees"],
     "rnncells/cells/checks.py": ["chex", "flax.errors", "flax.typing", "jax", "numpy"]
-    + ["rnncells.cells.carry", "rnncells.cells.sample"],
-    "rnncells/cells/gates.py": [*FLAX, "rnncells.cells.checks"],
+    + ["rnncells.cells.carry", "rnncells.cells.input_spec"],
+    "rnncells/cells/parameters.py": [*FLAX, "rnncells.cells.checks"],
     "rnncells/cells/any_cell.py": [
         *FLAX,
         "rnncells.cells.carry",
         "rnncells.cells.checks",
-        "rnncells.cells.sample",
+        "rnncells.cells.input_spec",
         "rnncells.recurrence",
         "rnncells._user_warning",
     ],
@@ -72,13 +72,18 @@ ALLOWED = {
         "rnncells.cells.any_cell",
         "rnncells.cells.carry",
         "rnncells.cells.checks",
-        "rnncells.cells.gates",
-        "rnncells.cells.sample",
+        "rnncells.cells.parameters",
+        "rnncells.cells.input_spec",
         "rnncells.initializers",
         "rnncells.recurrence",
         "rnncells._user_warning",
     ],
-    "rnncells/cells": [*FLAX, *CONTRACT, "rnncells.cells.dense", "rnncells.recurrence"],
+    "rnncells/cells": [
+        *FLAX,
+        *CONTRACT,
+        "rnncells.cells.fields",
+        "rnncells.recurrence",
+    ],
     "rnncells/_arguments.py": ["rnncells.public"],
     "rnncells/_user_warning.py": ["flax", "jax"],
     # Cells that are made of others.
@@ -100,7 +105,7 @@ ALLOWED = {
     + ["rnncells.recurrence"],
     "rnncells/cells/mlstm.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
     + ["rnncells.recurrence"],
-    "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.dense"]
+    "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.fields"]
     + ["rnncells.cells.mlstm", "rnncells.cells.quotient", "rnncells.recurrence"],
     "rnncells/layers/causal_conv_loop.py": [
         *FLAX,
@@ -159,7 +164,7 @@ ALLOWED = {
         "rnncells.recurrence",
     ],
     # Layers of cells that have names.
-    "rnncells/layers/recurrent.py": [
+    "rnncells/layers/torch_style.py": [
         *FLAX,
         "rnncells.cells",
         "rnncells.cells.checks",

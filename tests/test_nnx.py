@@ -241,8 +241,8 @@ class OwnLinen(nn.Module):
     def setup(self):
         self.in_ = nn.Dense(self.features)
         self.if__ = nn.Dense(self.features, use_bias=False)
-        self.train = rnncells.cells.gates.ElementwiseAffine()
-        self.load_ = rnncells.cells.gates.ElementwiseAffine()
+        self.train = rnncells.cells.parameters.ElementwiseAffine()
+        self.load_ = rnncells.cells.parameters.ElementwiseAffine()
 
     @nn.nowrap
     def initialize_carry(self, key, input_shape):

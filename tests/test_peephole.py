@@ -8,7 +8,7 @@ from cases import ALL_CELLS, CELLS, assert_close, assert_equal, each_cell, rando
 from equations import affine
 
 import rnncells
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.parameters import ElementwiseAffine
 
 CASES = [name for name in ALL_CELLS if name.startswith("PeepholeLSTMCell")]
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, carry_dtype, dtype_of
 from rnncells.cells.checks import is_of_nnx
-from rnncells.cells.sample import Sample, is_shape, sample_structs, sample_tuples
+from rnncells.cells.input_spec import Sample, is_shape, sample_structs, sample_tuples
 from rnncells.recurrence.pytrees import StructTree
 
 

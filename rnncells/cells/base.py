@@ -37,8 +37,8 @@ from rnncells.cells.checks import (
     check_shapes_of_carry,
     check_stepped,
 )
-from rnncells.cells.gates import DenseParams
-from rnncells.cells.sample import Sample, is_shape, sample_structs
+from rnncells.cells.input_spec import Sample, is_shape, sample_structs
+from rnncells.cells.parameters import DenseParams
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree

@@ -6,7 +6,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_count
-from rnncells.cells.gates import param
+from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 

@@ -14,7 +14,7 @@ from flax.errors import InvalidRngError
 from flax.typing import Initializer
 
 from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike
-from rnncells.cells.sample import is_shape
+from rnncells.cells.input_spec import is_shape
 
 
 def check_fields(cell: Any) -> None:

@@ -11,7 +11,7 @@ from flax.typing import Dtype, Initializer, PaddingLike
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.parameters import ElementwiseAffine
 
 # Names of paddings of `flax.linen.Conv`.
 PADDINGS = "SAME", "SAME_LOWER", "VALID", "CIRCULAR", "REFLECT", "CAUSAL"

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rnncells.cells.dense import GatedCell
+from rnncells.cells.fields import GatedCell
 
 
 class CoupledLSTMCell(GatedCell):
@@ -26,7 +26,7 @@ class CoupledLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases. Default: True.

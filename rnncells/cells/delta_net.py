@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells.cells.gates import param
 from rnncells.cells.matrix import MatrixRNNCellBase, by_head
+from rnncells.cells.parameters import param
 from rnncells.recurrence.matrix_state import OuterUpdate
 from rnncells.recurrence.pytrees import expand_left
 

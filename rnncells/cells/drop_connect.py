@@ -10,7 +10,7 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
-from rnncells.cells.gates import DenseParams
+from rnncells.cells.parameters import DenseParams
 from rnncells.cells.wrapper import WrapperCell
 
 

@@ -9,7 +9,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.dense import GatedCell
+from rnncells.cells.fields import GatedCell
 
 
 class GRUCell(GatedCell):
@@ -36,7 +36,7 @@ class GRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       reset_after: whether the reset gate acts after the recurrent product.

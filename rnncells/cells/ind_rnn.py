@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.parameters import ElementwiseAffine
 
 
 class IndRNNCell(RNNCellBase):

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.dense import GatedCell
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.fields import GatedCell
+from rnncells.cells.parameters import ElementwiseAffine
 
 
 def standardize(x: jax.Array, epsilon: float) -> jax.Array:
@@ -40,7 +40,7 @@ class LayerNormLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts β. Default: True.
@@ -117,7 +117,7 @@ class LayerNormGRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the norms have shifts β. Default: True.

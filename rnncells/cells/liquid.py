@@ -11,7 +11,7 @@ from flax.typing import Dtype, Initializer
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_choice, check_count
-from rnncells.cells.gates import param
+from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 Mode = Literal["default", "pure", "no_gate"]

@@ -7,8 +7,8 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.checks import check_count
-from rnncells.cells.gates import param
 from rnncells.cells.linear import LinearRNNCellBase
+from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 

@@ -4,8 +4,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Initializer
 
-from rnncells.cells.dense import GatedCell
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.fields import GatedCell
+from rnncells.cells.parameters import ElementwiseAffine
 
 
 class PeepholeLSTMCell(GatedCell):
@@ -29,7 +29,7 @@ class PeepholeLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       use_bias: whether the gates have biases. Default: True.

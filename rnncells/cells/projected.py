@@ -6,7 +6,7 @@ from flax.typing import Initializer
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_projection
-from rnncells.cells.dense import GatedCell
+from rnncells.cells.fields import GatedCell
 
 
 class ProjectionFields(RNNCellBase):
@@ -41,7 +41,7 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     >>> c.shape, h.shape, y.shape
     ((5, 4), (5, 2), (5, 2))
 
-    Attributes, in addition to those of `rnncells.cells.dense.GatedCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
     `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
     `dtype`, `param_dtype`, `carry_init`):
       features: number of units, the width of c_t; None is not possible.

@@ -1,6 +1,6 @@
 """The simple recurrent cell of Elman."""
 
-from rnncells.cells.dense import DenseCell
+from rnncells.cells.fields import DenseCell
 
 
 class SimpleCell(DenseCell):
@@ -19,7 +19,7 @@ class SimpleCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
       residual: whether h_{t-1} is added inside the activation. Default: False.

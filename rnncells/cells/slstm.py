@@ -6,7 +6,7 @@ from flax.typing import Initializer
 
 from rnncells import initializers
 from rnncells.cells.checks import check_choice
-from rnncells.cells.dense import DenseCell
+from rnncells.cells.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
 from rnncells.cells.quotient import quotient
 from rnncells.recurrence.matrix_state import lowest
@@ -40,7 +40,7 @@ class SLSTMCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
       num_heads: number of heads, which divides `features`. The units of a head see

@@ -6,7 +6,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.gates import ElementwiseAffine
+from rnncells.cells.parameters import ElementwiseAffine
 
 
 class SRUCell(RNNCellBase):

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from rnncells.interop import pytorch
 from rnncells.interop.layout import Params, described, places, template
 from rnncells.interop.loading import Arrays, as_array, check_states
-from rnncells.layers.recurrent import LSTM
+from rnncells.layers.torch_style import LSTM
 
 
 def from_weights(layer: LSTM, weights: jax.Array) -> Params:

@@ -14,7 +14,7 @@ from rnncells._user_warning import warn
 from rnncells.cells.any_step import takes_any_keyword
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_bool_fields, check_instance
-from rnncells.cells.sample import Sample
+from rnncells.cells.input_spec import Sample
 from rnncells.layers.checks import (
     check_call,
     check_pair,

@@ -19,7 +19,7 @@ from rnncells.cells.any_step import (
 )
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_key
-from rnncells.cells.sample import Sample
+from rnncells.cells.input_spec import Sample
 from rnncells.layers.checks import (
     check_call,
     check_inputs,

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry, dtype_of
-from rnncells.cells.gates import MissingParamError
+from rnncells.cells.parameters import MissingParamError
 
 
 class LearnedCarry(nn.Module):

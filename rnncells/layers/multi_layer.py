@@ -32,7 +32,7 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
-from rnncells.cells.sample import Sample, sample_structs
+from rnncells.cells.input_spec import Sample, sample_structs
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_bool_fields, check_dtypes, check_initializers
-from rnncells.cells.sample import Sample, is_shape
+from rnncells.cells.input_spec import Sample, is_shape
 from rnncells.layers.composed import ComposedLayer
 
 

@@ -28,7 +28,7 @@ from rnncells.cells.checks import (
     check_key,
     check_not_states,
 )
-from rnncells.cells.sample import Sample
+from rnncells.cells.input_spec import Sample
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.checks import (
     check_call,

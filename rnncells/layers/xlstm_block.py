@@ -10,8 +10,8 @@ from flax.typing import Dtype, Initializer
 
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.checks import check_choice, check_count, check_features
-from rnncells.cells.gates import ElementwiseAffine
 from rnncells.cells.mlstm import MLSTMCell
+from rnncells.cells.parameters import ElementwiseAffine
 from rnncells.cells.slstm import SLSTMCell
 from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry
-from rnncells.cells.sample import is_shape
+from rnncells.cells.input_spec import is_shape
 
 
 class OldStep:

@@ -15,7 +15,7 @@ from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
-from rnncells.cells.sample import Sample, sample_structs, sample_tuples
+from rnncells.cells.input_spec import Sample, sample_structs, sample_tuples
 from rnncells.interop.loading import (
     check_arrays,
     flatten,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import feature_dims, initial_carry_of, is_cell
-from rnncells.cells.sample import is_shape
+from rnncells.cells.input_spec import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.nnx.parameters import PARAMS, Variables
 

@@ -4,7 +4,7 @@ import chex
 from flax import nnx
 
 from rnncells import testing
-from rnncells.cells.sample import Sample
+from rnncells.cells.input_spec import Sample
 from rnncells.nnx.from_linen import FromLinen
 from rnncells.nnx.to_linen import linen_of
 

@@ -12,7 +12,7 @@ import jax
 from flax import nnx
 
 from rnncells.cells.carry import Carry
-from rnncells.cells.sample import Sample, sample_structs
+from rnncells.cells.input_spec import Sample, sample_structs
 from rnncells.nnx.parameters import PARAMS
 
 # The collection of everything that is no parameter: statistics, counts, random keys.

@@ -58,7 +58,7 @@ class GateFields(RNNCellBase):
 class GatedCell(DenseCell, GateFields):
     """Base of the dense cells with gates.
 
-    Attributes, in addition to those of `rnncells.cells.dense.DenseCell` (`features`,
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
     `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
     `param_dtype`, `carry_init`):
       gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
