@@ -14,12 +14,12 @@ import numpy as np
 from flax.core import DenyList
 from flax.errors import InvalidRngError
 
-from rnncells.cells.any_cell import initial_carry_of, split_shape
-from rnncells.cells.any_step import deterministic_option, step_of
+from rnncells.cells.any_cell import initialize_carry, split_shape
+from rnncells.cells.any_step import apply_step, deterministic_option
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
-from rnncells.cells.input_spec import Sample, sample_structs
+from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.layers.causal_conv_loop import is_causal_conv
 from rnncells.layers.checks import check_cell_instance
@@ -79,7 +79,7 @@ class CellReport:
 
 
 def check_cell(
-    cell: nn.Module, sample_input: Sample, key: chex.PRNGKey | None = None
+    cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey | None = None
 ) -> CellReport:
     """Checks whether a cell is correct, and whether it runs fast.
 
@@ -129,13 +129,13 @@ def check_cell(
     own = {field.name for field in dataclasses.fields(cell)}
     if "features" in own and getattr(cell, "features") is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
-    sample_structs(sample_input)  # raises TypeError if it is no sample
+    input_structs(sample_input)  # raises TypeError if it is no sample
     key = jax.random.key(0) if key is None else key
     with jax.enable_x64(True):
         return CellReport(tuple(_findings(_in_float64(cell), sample_input, key)))
 
 
-def _findings(cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
+def _findings(cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey):
     if _calls_members(cell):
         missing = _missing_members(cell)
         if missing:
@@ -191,11 +191,11 @@ def _missing_members(cell: nn.Module) -> list[str]:
 class _Setting:
     """A cell with random parameters, carry and inputs, `(time, batch, ...)`."""
 
-    def __init__(self, cell: nn.Module, sample_input: Sample, key: chex.PRNGKey):
+    def __init__(self, cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey):
         self.cell, self.name = cell, type(cell).__name__
         # Random numbers of NumPy need no compilation.
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-        sample, structure = jax.tree.flatten(sample_structs(sample_input))
+        sample, structure = jax.tree.flatten(input_structs(sample_input))
         # All leaves have the batch axes of the first leaf.
         batch, _ = split_shape(cell, sample[0].shape)
         sequence = [
@@ -204,7 +204,7 @@ class _Setting:
         ]
         self.inputs = jax.tree.unflatten(structure, sequence)
         first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
-        self.carry = _like(rng, initial_carry_of(cell, None, structs(first)))
+        self.carry = _like(rng, initialize_carry(cell, None, structs(first)))
         _check_initial_carry(self.name, self.carry)
         # None for cells without this field, which must not draw random numbers.
         self.deterministic = True if hasattr(type(cell), "deterministic") else None
@@ -398,7 +398,7 @@ def _weights(at: _Setting) -> Iterator[Finding]:
         yield Finding("right", text)
         return
     args = (at.carry, None), (at.inputs,)
-    step = partial(step_of, deterministic=at.deterministic)
+    step = partial(apply_step, deterministic=at.deterministic)
     pure, reason = RNN(at.cell).apply(at.in_layer, *args, step=step, method=pure_step)
     if reason is not None:
         text = f"RNN runs the cell in the plain loop: the fast loop {reason}"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, carry_dtype, dtype_of
 from rnncells.cells.checks import is_of_nnx
-from rnncells.cells.input_spec import Sample, is_shape, sample_structs, sample_tuples
+from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples, is_shape
 from rnncells.recurrence.pytrees import StructTree
 
 
@@ -84,7 +84,7 @@ def split_shape(
     return tuple(shape[:cut]), tuple(shape[cut:])
 
 
-def initial_carry_of(
+def initialize_carry(
     cell: nn.Module, key: chex.PRNGKey | None, sample: StructTree
 ) -> Carry:
     """Returns the initial carry of any cell; complex if the sample is complex.
@@ -95,7 +95,7 @@ def initial_carry_of(
       sample: shapes and dtypes of one step of input.
     """
     key = jax.random.key(0) if key is None else key
-    carry = cell.initialize_carry(key, sample_tuples(sample))
+    carry = cell.initialize_carry(key, input_tuples(sample))
 
     def complex_if_sample_is(leaf):
         dtype = dtype_of(leaf)
@@ -106,10 +106,10 @@ def initial_carry_of(
     return jax.tree.map(complex_if_sample_is, carry)
 
 
-def sample_of(
+def resolve_input_spec(
     layer: str,
     carry_of: Callable[[StructTree], Carry],
-    sample: Sample | None,
+    sample: InputSpec | None,
     batch_shape: tuple[int, ...] | None,
 ) -> StructTree:
     """Returns one step of input, from a sample or from the batch axes alone.
@@ -117,7 +117,7 @@ def sample_of(
     Args:
       layer: name of the cell or layer.
       carry_of: returns its initial carry for one step of input.
-      sample: one step of input; see `sample_structs`.
+      sample: one step of input; see `input_structs`.
       batch_shape: the batch axes.
 
     Raises:
@@ -127,10 +127,10 @@ def sample_of(
     if (sample is None) == (batch_shape is None):
         raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
     if batch_shape is None:
-        return sample_structs(sample)
+        return input_structs(sample)
     if not is_shape(batch_shape):
         raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
-    samples = [sample_structs((*batch_shape, width)) for width in (1, 2)]
+    samples = [input_structs((*batch_shape, width)) for width in (1, 2)]
     reason = "its carry depends on the width of the input."
     try:
         narrow, wide = (jax.eval_shape(carry_of, sample) for sample in samples)

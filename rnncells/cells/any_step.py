@@ -13,7 +13,7 @@ from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.checks import check_kept, check_returned
 
 
-def step_of(
+def apply_step(
     cell: nn.Module,
     carry: Carry,
     inputs: chex.ArrayTree,

@@ -37,7 +37,7 @@ from rnncells.cells.checks import (
     check_shapes_of_carry,
     check_stepped,
 )
-from rnncells.cells.input_spec import Sample, is_shape, sample_structs
+from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
 from rnncells.cells.parameters import DenseParams
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, block_affine, side_by_side
@@ -185,13 +185,13 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         Kept separate so that an overridden `__call__` can be detected.
         """
         self._check_carry(carry, inputs)
-        cell = self._with_features(carry)
+        cell = self._with_inferred_width(carry)
         stepped = cell.recur(carry, cell.project(inputs))
         new_carry, output = check_stepped(type(self).__name__, stepped, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap
-    def _with_features(self, carry: Carry) -> "RNNCellBase":
+    def _with_inferred_width(self, carry: Carry) -> "RNNCellBase":
         """Returns the cell; where `features` is None, with the width of the carry."""
         if getattr(self, "features", 0) is not None:
             return self
@@ -214,10 +214,10 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         check_set_up(self, deterministic)
         if hasattr(type(self), "deterministic"):
             fields["deterministic"] = deterministic
-        return self._with(**fields) if fields else self
+        return self._rebound_copy(**fields) if fields else self
 
     @nn.nowrap
-    def _with(self, **fields: Any) -> "RNNCellBase":
+    def _rebound_copy(self, **fields: Any) -> "RNNCellBase":
         """Returns a bound copy with other fields and the same scope and submodules.
 
         A clone would run `setup` again, which draws keys for initial biases again. The
@@ -243,10 +243,10 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     def initialize_carry(  # type: ignore[override]  # Flax has no default arguments
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *old_args: Any,
         rng: chex.PRNGKey | None = None,
-        input_shape: Sample | None = None,
+        input_shape: InputSpec | None = None,
         **old_kwargs: Any,
     ) -> Carry:
         """Returns the carry before the first step.
@@ -277,7 +277,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
         key = rng if key is None else key
         sample = input_shape if sample_input is None else sample_input
-        return self._initial_carry(key, sample_structs(sample))
+        return self._initial_carry(key, input_structs(sample))
 
     @nn.nowrap
     def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:

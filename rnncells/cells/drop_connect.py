@@ -84,7 +84,7 @@ class DropConnectCell(WrapperCell):
             name: _Dropped(gate, self.make_rng(self.rng_collection), self.rate)
             for name, gate in gates.items()
         }
-        return self.cell._with(**dropped).recur(carry, projected)
+        return self.cell._rebound_copy(**dropped).recur(carry, projected)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jax import export
 from rnncells.recurrence.pytrees import StructTree
 
 # One step of input, or its shape.
-Sample: TypeAlias = chex.ArrayTree | StructTree | chex.Shape
+InputSpec: TypeAlias = chex.ArrayTree | StructTree | chex.Shape
 
 
 class ShapeDtypeTuple(tuple):
@@ -60,7 +60,7 @@ def is_shape(value: Any) -> bool:
     )
 
 
-def sample_structs(sample: Sample) -> StructTree:
+def input_structs(sample: InputSpec) -> StructTree:
     """Returns a sample as a pytree of `jax.ShapeDtypeStruct`.
 
     Args:
@@ -86,6 +86,6 @@ def sample_structs(sample: Sample) -> StructTree:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), sample)
 
 
-def sample_tuples(inputs: StructTree) -> chex.ArrayTree:
+def input_tuples(inputs: StructTree) -> chex.ArrayTree:
     """Returns the shapes and dtypes of one step of input, as every cell gets them."""
     return jax.tree.map(lambda leaf: ShapeDtypeTuple(leaf.shape, leaf.dtype), inputs)

@@ -13,12 +13,12 @@ from rnncells.cells.any_cell import (
     feature_dims,
     has_attribute,
     has_feature_dims,
-    initial_carry_of,
+    initialize_carry,
     is_cell,
     split_shape,
     warn_of_shared,
 )
-from rnncells.cells.any_step import deterministic_option, step_of, without_dropout
+from rnncells.cells.any_step import apply_step, deterministic_option, without_dropout
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import (
     check_count,
@@ -135,7 +135,9 @@ class StackedCell(RNNCellBase):
         old, new, outputs = iter(carry), [], projected
         for layer in self.layers[self._first_cell() :]:
             if is_cell(layer):
-                state, outputs = step_of(layer, next(old), outputs, self.deterministic)
+                state, outputs = apply_step(
+                    layer, next(old), outputs, self.deterministic
+                )
                 new.append(state)
             else:
                 outputs = self._applied(layer, outputs)
@@ -154,9 +156,8 @@ class StackedCell(RNNCellBase):
 
     @nn.nowrap
     def _with_deterministic(self, deterministic):
-        return (
-            self if deterministic is None else self._with(deterministic=deterministic)
-        )
+        fields = {"deterministic": deterministic}
+        return self if deterministic is None else self._rebound_copy(**fields)
 
     @nn.nowrap
     def _check_carry(self, carry, inputs):
@@ -176,7 +177,7 @@ class StackedCell(RNNCellBase):
         keys = [None] * len(cells)
         if key is not None:
             keys = jax.random.split(key, len(cells))
-        return tuple(map(initial_carry_of, cells, keys, self._samples(sample)))
+        return tuple(map(initialize_carry, cells, keys, self._samples(sample)))
 
     @nn.nowrap
     def _samples(self, sample: StructTree) -> list[StructTree]:
@@ -189,8 +190,8 @@ class StackedCell(RNNCellBase):
                 if is_cell(layer):
                     samples.append(structs(outputs))
                     _check_batch(layer, outputs, batch)
-                    carry = initial_carry_of(layer, None, samples[-1])
-                    _, outputs = step_of(layer, carry, outputs, deterministic=True)
+                    carry = initialize_carry(layer, None, samples[-1])
+                    _, outputs = apply_step(layer, carry, outputs, deterministic=True)
                 else:
                     outputs = layer(outputs, **without_dropout(layer))
             return outputs

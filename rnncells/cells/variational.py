@@ -95,7 +95,7 @@ class VariationalDropout(RNNCellBase):
 
     def recur(self, carry, projected):
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
-        masked = self._with(z_h=self._mask(self.recurrent_dropout, ones))
+        masked = self._rebound_copy(z_h=self._mask(self.recurrent_dropout, ones))
         return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap

@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.any_step import step_of
+from rnncells.cells.any_step import apply_step
 from rnncells.diagnostics.names import mark, marked_variables, name_of
 from rnncells.recurrence.jaxprs import bind, is_variable, needed, read, traced
 
@@ -27,7 +27,7 @@ class StepValues(NamedTuple):
     carry: list[jax.Array | None]
 
 
-def marked(step: Callable = step_of) -> Callable:
+def marked(step: Callable = apply_step) -> Callable:
     """Returns `step(cell, carry, inputs)` with marks on all that it computes."""
 
     def marked_step(cell, carry, inputs):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax.core.scope import CollectionFilter, union_filters
 
-from rnncells.cells.any_step import step_of
+from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import is_of_nnx
 from rnncells.diagnostics.named_step import NamedStep, marked
@@ -202,7 +202,7 @@ def step_values(
       deterministic: see `RNN`.
     """
     _check_linen("step_values", "cell", cell)
-    method = marked(partial(step_of, deterministic=deterministic))
+    method = marked(partial(apply_step, deterministic=deterministic))
 
     def step(given, inputs, carry):
         variables, rngs = given

@@ -14,7 +14,7 @@ from rnncells._user_warning import warn
 from rnncells.cells.any_step import takes_any_keyword
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_bool_fields, check_instance
-from rnncells.cells.input_spec import Sample
+from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import (
     check_call,
     check_pair,
@@ -175,7 +175,7 @@ class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
     def initialize_carry(
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> tuple[Carry, Carry]:

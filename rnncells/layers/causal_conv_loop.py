@@ -28,7 +28,7 @@ def causal_conv_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     Args:
       rnn: the layer, bound.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
     return parallel_loop(rnn, axis, step, _run)
 

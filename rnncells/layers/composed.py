@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells._arguments import ChecksArguments
-from rnncells.cells.any_cell import sample_of
+from rnncells.cells.any_cell import resolve_input_spec
 from rnncells.cells.any_step import (
     deterministic_option,
     takes_any_keyword,
@@ -19,7 +19,7 @@ from rnncells.cells.any_step import (
 )
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_key
-from rnncells.cells.input_spec import Sample
+from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import (
     check_call,
     check_inputs,
@@ -42,7 +42,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
     """Base of layers that apply other layers to whole sequences, or to one step.
 
     A subclass has the fields `time_major` and `return_carry`, and defines `_recurrent`
-    and `_compose`.
+    and `_apply_layers`.
     """
 
     _final_carry = {"return_carry": True}
@@ -53,7 +53,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         raise NotImplementedError
 
     @nn.nowrap
-    def _compose(
+    def _apply_layers(
         self, run: Callable, inputs: chex.ArrayTree, apply: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers, and returns the carries and the outputs.
@@ -114,8 +114,8 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         if padded_outputs is not None:
             check_padded_outputs(padded_outputs)
         count = len(self._recurrent())
-        carries = self._one_per_layer("initial_carry", initial_carry)
-        reset_carries = self._one_per_layer("reset_carry", reset_carry)
+        carries = self._carry_list("initial_carry", initial_carry)
+        reset_carries = self._carry_list("reset_carry", reset_carry)
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
         given = [
             {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
@@ -134,7 +134,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             return _run(name, layer, inputs, given[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
-        carries, outputs = self._compose(run, padding.clear(inputs), apply)
+        carries, outputs = self._apply_layers(run, padding.clear(inputs), apply)
         return (carries, outputs) if flags["return_carry"] else outputs
 
     def step(
@@ -160,7 +160,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         """
         check_call(self, deterministic)
         check_inputs(inputs)
-        carries = self._one_per_layer("carries", carries)
+        carries = self._carry_list("carries", carries)
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
 
@@ -179,13 +179,13 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             check_one_step(type(self).__name__, layer, inputs)
             return _apply(type(self).__name__, padding, deterministic, layer, inputs)
 
-        return self._compose(run, padding.clear(inputs), apply)
+        return self._apply_layers(run, padding.clear(inputs), apply)
 
     @nn.nowrap
     def initialize_carry(
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> tuple[Carry, ...]:
@@ -212,7 +212,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         check_key(key)
         carry_of = partial(self._carries, key)
         name = type(self).__name__
-        return carry_of(sample_of(name, carry_of, sample_input, batch_shape))
+        return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))
 
     @nn.nowrap
     def _carries(
@@ -246,7 +246,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
             def apply(layer, inputs):
                 return layer(inputs, **without_dropout(layer))
 
-            return composed._compose(run, x, apply)
+            return composed._apply_layers(run, x, apply)
 
         def sequence(leaf):
             return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
@@ -256,7 +256,7 @@ class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
         return samples
 
     @nn.nowrap
-    def _one_per_layer(self, name: str, carries: Any) -> Sequence[Any]:
+    def _carry_list(self, name: str, carries: Any) -> Sequence[Any]:
         """Returns one carry, or None, for each recurrent layer."""
         count = len(self._recurrent())
         if carries is None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 
-from rnncells.cells.any_step import step_of
+from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_count, check_key
 from rnncells.layers.loops import fast_loop
@@ -94,7 +94,7 @@ def decode(
     """
     if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
         inputs = jax.tree.map(_shifted, first, feedback.targets)
-        step = partial(step_of, deterministic=deterministic)
+        step = partial(apply_step, deterministic=deterministic)
         result = schedule.scan(
             fast_loop(rnn, 0, step), None, carry, inputs, _NO_MASKS, **keep
         )
@@ -150,7 +150,7 @@ def _step(
 ) -> tuple[tuple[Carry, chex.ArrayTree], tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Applies a cell whose carry is its own and its next inputs."""
     state, inputs = carry
-    state, output = step_of(cell, state, inputs, deterministic)
+    state, output = apply_step(cell, state, inputs, deterministic)
     following = output
     if feedback.feed is not None and feedback.feed_key is not None:
         following = feedback.feed(output, key_like(x.key, feedback.feed_key))

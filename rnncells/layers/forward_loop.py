@@ -30,7 +30,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     Args:
       rnn: the layer, bound.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
     plain = plain_loop(rnn, axis, step)
     if rnn.is_initializing():

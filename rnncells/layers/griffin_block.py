@@ -95,7 +95,7 @@ class GriffinBlock(ResidualBlock):
         self.down = nn.Dense(self.features, **shared)
 
     @nn.nowrap
-    def _compose(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
+    def _apply_layers(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
         self._check_width(inputs)
         x, n = inputs, self.norm(inputs)
         window, h = run(0, self.conv, self.input(n))

@@ -41,7 +41,7 @@ def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     Args:
       rnn: the layer, bound; its cell is linear.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
     return parallel_loop(rnn, axis, step, _run)
 
@@ -52,7 +52,7 @@ def parallel_loop(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> C
     Args:
       rnn: the layer, bound.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
       run: `run(rnn, cell, variables, body, reset_carry)` returns a function `(carry,
         xs) -> (carry, (history, outputs))` of pytrees with time first.
     """
@@ -204,12 +204,12 @@ def _element_steps(
 
 def _coefficients(cell, carry, x):
     cell._check_carry(carry, x)
-    projected = cell._with_features(carry).project(x)
+    projected = cell._with_inferred_width(carry).project(x)
     return projected, check_coefficients(cell, cell.coefficients(projected), carry)
 
 
 def _output(cell, carry, projected):
-    return cell._with_features(carry).output(carry, projected)
+    return cell._with_inferred_width(carry).output(carry, projected)
 
 
 def last_of(tree: chex.ArrayTree) -> chex.ArrayTree:

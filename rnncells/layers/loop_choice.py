@@ -25,7 +25,7 @@ def loop_over_time(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     Args:
       rnn: the layer, bound.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
     if isinstance(rnn.gradient, ForwardGradient):
         return forward_loop(rnn, axis, step)

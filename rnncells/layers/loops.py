@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.core.scope import union_filters
 from flax.errors import FlaxError, InvalidRngError
 
-from rnncells.cells.any_step import step_of
+from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.layers.constants import (
     InitialVariables,
@@ -250,7 +250,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     Args:
       rnn: the layer, bound.
       axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
     plain = plain_loop(rnn, axis, step)
     if rnn.implementation == "scan" or rnn.is_initializing():
@@ -442,7 +442,7 @@ def pure_step(
       body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
         `schedule.scan`.
       reset_carry: carry after a reset.
-      step: `(cell, carry, inputs) -> (carry, output)`; default: `step_of`.
+      step: `(cell, carry, inputs) -> (carry, output)`; default: `apply_step`.
     """
     try:
         pure, reason = pure_function(rnn, carry, xs, body, reset_carry, step)
@@ -490,7 +490,7 @@ def pure_function(
     Raises:
       FlaxError: the cell needs a random stream or a variable that it does not have.
     """
-    step = step_of if step is None else step
+    step = apply_step if step is None else step
     state, inputs = carry[0], xs[0]
     cell = unbound(rnn.cell)
     if reason := why_not_pure(rnn, cell.variables, state, inputs):

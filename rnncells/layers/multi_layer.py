@@ -16,8 +16,8 @@ from rnncells._user_warning import warn
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
-    initial_carry_of,
-    sample_of,
+    initialize_carry,
+    resolve_input_spec,
 )
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, describe
@@ -32,7 +32,7 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
-from rnncells.cells.input_spec import Sample, sample_structs
+from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
@@ -204,7 +204,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
                 f"`learn_states` of {name} needs a cell with one feature axis, got "
                 f"{type(self._cell()).__name__}."
             )
-        row = self._structs(sample_structs((1,)))
+        row = self._structs(input_structs((1,)))
         return tuple(
             self.param(f"{letter}_0", zeros, struct.shape, self.param_dtype)
             for letter, struct in zip("hc", parts_of(row), strict=False)
@@ -219,7 +219,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
     @nn.nowrap
     def _structs(self, sample: StructTree) -> States:
         """Returns shapes and dtypes of the states for one step of input."""
-        init = partial(initial_carry_of, self._cell(), None)
+        init = partial(initialize_carry, self._cell(), None)
         count = self.num_layers * self.directions
 
         def of_all_layers(leaf):
@@ -438,7 +438,7 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
     def initialize_carry(
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> States:
@@ -469,9 +469,9 @@ class MultiLayerRNN(ChecksArguments, nn.Module):
             options["method"] = "initialize_carry"
             return self.clone(parent=None).apply({}, key, sample_input, **options)
         check_key(key)
-        carry_of = partial(initial_carry_of, self._cell(), None)
+        carry_of = partial(initialize_carry, self._cell(), None)
         name = type(self._cell()).__name__
-        sample = sample_of(name, carry_of, sample_input, batch_shape)
+        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
         return self._states(self._carries(None, sample, key))
 
     @nn.nowrap

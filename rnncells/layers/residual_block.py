@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_bool_fields, check_dtypes, check_initializers
-from rnncells.cells.input_spec import Sample, is_shape
+from rnncells.cells.input_spec import InputSpec, is_shape
 from rnncells.layers.composed import ComposedLayer
 
 
@@ -27,7 +27,7 @@ class ResidualBlock(ComposedLayer):
     def initialize_carry(
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> tuple[Carry, ...]:

@@ -16,11 +16,11 @@ from rnncells._arguments import ChecksArguments
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
-    initial_carry_of,
-    sample_of,
+    initialize_carry,
+    resolve_input_spec,
     split_shape,
 )
-from rnncells.cells.any_step import step_of
+from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, cast_like, with_own_dtype
 from rnncells.cells.checks import (
     check_bool_fields,
@@ -28,7 +28,7 @@ from rnncells.cells.checks import (
     check_key,
     check_not_states,
 )
-from rnncells.cells.input_spec import Sample
+from rnncells.cells.input_spec import InputSpec
 from rnncells.gradients import Bptt, Gradient
 from rnncells.layers.checks import (
     check_call,
@@ -558,7 +558,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     def initialize_carry(
         self,
         key: chex.PRNGKey | None = None,
-        sample_input: Sample | None = None,
+        sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> Carry:
@@ -591,9 +591,9 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
                 "method='initialize_carry')."
             )
         check_key(key)
-        carry_of = partial(initial_carry_of, self.cell, key)
+        carry_of = partial(initialize_carry, self.cell, key)
         name = type(self.cell).__name__
-        sample = sample_of(name, carry_of, sample_input, batch_shape)
+        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
         return self._own_carry(key, sample)
 
     @nn.nowrap
@@ -621,7 +621,7 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def _step(self, deterministic: bool | None) -> Callable:
         """Returns the step of the cell, `(cell, carry, inputs) -> (carry, output)`."""
-        return self.gradient.of_step(partial(step_of, deterministic=deterministic))
+        return self.gradient.of_step(partial(apply_step, deterministic=deterministic))
 
     @nn.nowrap
     def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
@@ -684,13 +684,13 @@ class RNN(ChecksArguments, RunsByCall, nn.Module):
     def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the initial carry of the cell, or the learned one."""
         if not self.learn_initial_carry:
-            return initial_carry_of(self.cell, key, sample)
+            return initialize_carry(self.cell, key, sample)
         batch, _ = split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
         row = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(batch) :], leaf.dtype),
             sample,
         )
-        learned = self.initial_carry(initial_carry_of(self.cell, key, row))
+        learned = self.initial_carry(initialize_carry(self.cell, key, row))
         return jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, batch + jnp.shape(leaf)), learned
         )

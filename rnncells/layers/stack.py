@@ -106,7 +106,7 @@ class Stack(ComposedLayer):
         return [layer for layer, given in layers if _is_recurrent(given)]
 
     @nn.nowrap
-    def _compose(
+    def _apply_layers(
         self, run: Callable, inputs: chex.ArrayTree, apply: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         carries: list[Carry] = []

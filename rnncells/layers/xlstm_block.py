@@ -141,7 +141,7 @@ class XLSTMBlock(ResidualBlock):
             self.feedforward_norm = nn.LayerNorm(1e-5, use_bias=False, **types)
 
     @nn.nowrap
-    def _compose(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
+    def _apply_layers(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
         self._check_width(inputs)
         compose = self._mlstm if self.kind == "mlstm" else self._slstm
         return compose(run, inputs)

@@ -29,7 +29,7 @@ class OldStep:
             # Raises the error for a wrong carry.
             return super()._step(carry, inputs)  # type: ignore[misc]
         carry = parts if len(parts) > 1 else parts[0]
-        cell = self._with_features(carry)
+        cell = self._with_inferred_width(carry)
         return cell.recur(carry, cell.project(inputs))
 
 

@@ -15,7 +15,7 @@ from flax.errors import InvalidRngError
 
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import Sample, sample_structs, sample_tuples
+from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples
 from rnncells.interop.loading import (
     check_arrays,
     flatten,
@@ -208,7 +208,7 @@ class FromLinen(nnx.Module):
         return self._apply("__call__", args, kwargs, rngs)
 
     def initialize_carry(
-        self, sample_input: Sample | None = None, rngs: Rngs = None, **kwargs: Any
+        self, sample_input: InputSpec | None = None, rngs: Rngs = None, **kwargs: Any
     ) -> Carry:
         """Returns the carry before the first step; arguments are those of flax.nnx.
 
@@ -226,7 +226,7 @@ class FromLinen(nnx.Module):
             )
         if is_cell(self.linen) and sample_input is not None:
             # What `RNN` passes to any cell: shapes with dtypes.
-            sample_input = sample_tuples(sample_structs(sample_input))
+            sample_input = input_tuples(input_structs(sample_input))
         arguments = (_carry_key(rngs), sample_input)
         return self._apply("initialize_carry", arguments, kwargs, None)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax.errors import InvalidRngError
 
-from rnncells.cells.any_cell import feature_dims, initial_carry_of, is_cell
+from rnncells.cells.any_cell import feature_dims, initialize_carry, is_cell
 from rnncells.cells.input_spec import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.nnx.parameters import PARAMS, Variables
@@ -118,7 +118,7 @@ def _arguments(linen: nn.Module, shape: Shape) -> tuple[Any, ...]:
     if not is_cell(linen):
         return (x,)
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
-    return jax.eval_shape(partial(initial_carry_of, linen, None, x)), x
+    return jax.eval_shape(partial(initialize_carry, linen, None, x)), x
 
 
 def _dropout(linen: nn.Module, is_off: bool) -> dict[str, Any]:

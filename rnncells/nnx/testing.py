@@ -4,13 +4,13 @@ import chex
 from flax import nnx
 
 from rnncells import testing
-from rnncells.cells.input_spec import Sample
+from rnncells.cells.input_spec import InputSpec
 from rnncells.nnx.from_linen import FromLinen
 from rnncells.nnx.to_linen import linen_of
 
 
 def check_cell(
-    cell: nnx.Module, sample_input: Sample, key: chex.PRNGKey | None = None
+    cell: nnx.Module, sample_input: InputSpec, key: chex.PRNGKey | None = None
 ) -> testing.CellReport:
     """Checks an NNX cell as `rnncells.check_cell` checks a linen cell.
 

@@ -12,7 +12,7 @@ import jax
 from flax import nnx
 
 from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import Sample, sample_structs
+from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.nnx.parameters import PARAMS
 
 # The collection of everything that is no parameter: statistics, counts, random keys.
@@ -120,14 +120,14 @@ class NNXCell(NNXLayer):
         return _feature_axes(self.parts.abstract())
 
     @nn.nowrap
-    def initialize_carry(self, key: chex.PRNGKey, sample_input: Sample) -> Carry:
+    def initialize_carry(self, key: chex.PRNGKey, sample_input: InputSpec) -> Carry:
         """Returns the carry before the first step.
 
         Args:
           key: random key.
           sample_input: one step of input, `(*batch, *features)`.
         """
-        shape = jax.tree.leaves(sample_structs(sample_input))[0].shape
+        shape = jax.tree.leaves(input_structs(sample_input))[0].shape
         return self._module().initialize_carry(shape, nnx.Rngs(carry=key))
 
     @nn.nowrap
