@@ -17,7 +17,7 @@ FLAX = ["chex", "flax.core", "flax.errors", "flax.linen", "flax.typing", "jax", 
 # Each part, the most exact first, and what it may import beside the standard library.
 # What cells and layers share.
 CONTRACT = [
-    "rnncells._arguments",
+    "rnncells._argument_hints",
     "rnncells.cells.any_cell",
     "rnncells.cells.any_step",
     "rnncells.cells.base",
@@ -68,7 +68,7 @@ ALLOWED = {
     ],
     "rnncells/cells/base.py": [
         *FLAX,
-        "rnncells._arguments",
+        "rnncells._argument_hints",
         "rnncells.cells.any_cell",
         "rnncells.cells.carry",
         "rnncells.cells.checks",
@@ -84,7 +84,7 @@ ALLOWED = {
         "rnncells.cells.fields",
         "rnncells.recurrence",
     ],
-    "rnncells/_arguments.py": ["rnncells.public"],
+    "rnncells/_argument_hints.py": ["rnncells.public"],
     "rnncells/_user_warning.py": ["flax", "jax"],
     # Cells that are made of others.
     "rnncells/cells/variational.py": [

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
-from rnncells._arguments import ChecksArguments
+from rnncells._argument_hints import ExplainsArguments
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
 from rnncells.cells.checks import (
@@ -44,7 +44,7 @@ from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
-class RNNCellBase(ChecksArguments, nn.RNNCellBase):
+class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
     """Base of all cells: `carry, output = cell(carry, inputs)`.
 
     A subclass has the field `features` (None takes the width of the carry) and, if it

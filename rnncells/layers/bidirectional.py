@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells._arguments import ChecksArguments
+from rnncells._argument_hints import ExplainsArguments
 from rnncells._user_warning import warn
 from rnncells.cells.any_step import takes_any_keyword
 from rnncells.cells.carry import Carry
@@ -30,7 +30,7 @@ def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
     return jnp.concatenate([forward, backward], axis=-1)
 
 
-class Bidirectional(ChecksArguments, RunsByCall, nn.Module):
+class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
     """Runs one RNN forward and one backward in time, and merges their outputs.
 
     >>> import jax, jax.numpy as jnp, rnncells

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells._arguments import ChecksArguments
+from rnncells._argument_hints import ExplainsArguments
 from rnncells.cells.any_cell import resolve_input_spec
 from rnncells.cells.any_step import (
     deterministic_option,
@@ -38,7 +38,7 @@ from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
-class ComposedLayer(ChecksArguments, RunsByCall, nn.Module):
+class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
     """Base of layers that apply other layers to whole sequences, or to one step.
 
     A subclass has the fields `time_major` and `return_carry`, and defines `_recurrent`

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
-from rnncells._arguments import ChecksArguments
+from rnncells._argument_hints import ExplainsArguments
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import (
     declared_streams,
@@ -58,7 +58,7 @@ from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
-class MultiLayerRNN(ChecksArguments, nn.Module):
+class MultiLayerRNN(ExplainsArguments, nn.Module):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`:

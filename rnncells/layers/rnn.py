@@ -12,7 +12,7 @@ from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
-from rnncells._arguments import ChecksArguments
+from rnncells._argument_hints import ExplainsArguments
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
@@ -75,7 +75,7 @@ def _check_implementation(value: Any) -> None:
         )
 
 
-class RNN(ChecksArguments, RunsByCall, nn.Module):
+class RNN(ExplainsArguments, RunsByCall, nn.Module):
     """Runs a cell over the time axis of its inputs.
 
     The cell can come from rnncells, from Flax or from you. It is a module that is

@@ -4,10 +4,10 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-# Names of one thing: here, in PyTorch, Keras, Flax, Haiku and Equinox. What takes one
-# of them explains the others.
+# Names of the same argument here, in PyTorch, Keras, Flax, Haiku and Equinox. A class
+# with an argument of one name explains the other names.
 SYNONYMS = [
     line.split()
     for line in (
@@ -39,7 +39,7 @@ SYNONYMS = [
     )
 ]
 # Names that have no counterpart here.
-EXPLAINED = {
+UNSUPPORTED = {
     **dict.fromkeys(
         ("input_size", "in_features", "in_channels", "input_shape"),
         "is not needed: the width is read from the inputs",
@@ -74,7 +74,7 @@ EXPLAINED = {
     "states or carry of a call to the next call",
 }
 # Methods that only some classes have, or that modules of other libraries have.
-METHODS = {
+UNSUPPORTED_METHODS = {
     "decode": "is a method of RNN, because each step needs the outputs of all layers. "
     "Make one cell of the layers: RNN(StackedCell([LSTMCell(features), nn.Dense(n)]))",
     **dict.fromkeys(
@@ -112,7 +112,7 @@ METHODS = {
 }
 
 
-class ChecksArguments:
+class ExplainsArguments:
     """Base of modules that explain arguments that they do not have.
 
     It is a base because Python takes the signature of a class from its first `__new__`
@@ -121,23 +121,24 @@ class ChecksArguments:
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
 
-    def __init_subclass__(cls, **options: Any):
+    def __init_subclass__(cls, **options: Any) -> None:
         for name in ("__call__", "step", "decode", "run", "initialize_carry"):
             method = vars(cls).get(name)
             if inspect.isfunction(method):
-                setattr(cls, name, _explaining(name, method))
+                setattr(cls, name, _explain_arguments(name, method))
         super().__init_subclass__(**options)
 
-    def __new__(cls, *args: Any, **fields: Any):
-        own = [field.name for field in dataclasses.fields(cls)]
-        unknown = fields.keys() - {*own}
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        field_names = [field.name for field in dataclasses.fields(cls)]
+        unknown = fields.keys() - {*field_names}
         if unknown:
             # A subclass may have an `__init__` of its own.
-            taken = inspect.signature(cls.__init__).parameters
-            takes_any = any(p.kind is p.VAR_KEYWORD for p in taken.values())
-            names = sorted(unknown - {*taken})
+            parameters = inspect.signature(cls.__init__).parameters
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            names = sorted(unknown - {*parameters})
             explained = [
-                _explanation(cls.__name__, name, own) or _owners(cls.__name__, name)
+                _explanation(cls.__name__, name, field_names)
+                or _explain_owners(cls.__name__, name)
                 for name in names
             ]
             if any(explained) and not takes_any:
@@ -168,16 +169,16 @@ class ChecksArguments:
                 raise
             owner = type(self).__name__
             fields = self.__dataclass_fields__
-            if name in METHODS:
-                explained = f"`{name}` of {owner} {METHODS[name]}."
-            elif any(here in fields for here in _synonyms(name)):
+            if name in UNSUPPORTED_METHODS:
+                explained = f"`{name}` of {owner} {UNSUPPORTED_METHODS[name]}."
+            elif any(synonym in fields for synonym in _synonyms(name)):
                 explained = _explanation(owner, name, fields)
             else:
                 raise
             raise AttributeError(explained) from None
 
 
-def _explaining(name: str, method: Callable) -> Callable:
+def _explain_arguments(name: str, method: Callable) -> Callable:
     """Returns a method that explains arguments that it does not take."""
     signature = inspect.signature(method)
 
@@ -188,53 +189,55 @@ def _explaining(name: str, method: Callable) -> Callable:
         except TypeError as error:
             cls = type(self)
             owner = cls.__name__ if name == "__call__" else f"{cls.__name__}.{name}"
-            message = _of_call(cls, owner, signature, args, kwargs)
+            message = _call_error(cls, owner, signature, args, kwargs)
             raise TypeError(message or f"{owner}: {error}.") from None
         return method(self, *args, **kwargs)
 
     return call
 
 
-def _of_call(
+def _call_error(
     cls: type,
     owner: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:
-    """Returns what is wrong with the arguments of a call; empty if some are missing."""
+    """Returns an error message for arguments of a call; empty if some are missing."""
     _, *parameters = signature.parameters.values()
-    own = [parameter.name for parameter in parameters]
+    accepted = [parameter.name for parameter in parameters]
     fields = getattr(cls, "__dataclass_fields__", {})
     messages = []
-    for name in sorted(kwargs.keys() - {*own}):
-        explained = _explanation(owner, name, own)
+    for name in sorted(kwargs.keys() - {*accepted}):
+        explained = _explanation(owner, name, accepted)
         if explained is None and name in fields:
             explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
-        every = f"`{name}` is not an argument of {owner}, which takes {', '.join(own)}."
-        messages.append(explained or every)
+        choices = ", ".join(accepted)
+        default = f"`{name}` is not an argument of {owner}, which takes {choices}."
+        messages.append(explained or default)
     by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(args) > len(by_position):
+        by_name = ", ".join(accepted[len(by_position) :])
         messages.append(
             f"{owner} takes {' and '.join(by_position)} by position, got {len(args)} "
-            f"arguments. Pass the others by name: {', '.join(own[len(by_position) :])}."
+            f"arguments. Pass the others by name: {by_name}."
         )
     return " ".join(messages)
 
 
-def _explanation(owner: str, name: str, own: Iterable[str]) -> str | None:
-    """Returns what to write instead of an argument, or None if nothing is known.
+def _explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
+    """Returns the replacement of an unknown argument, or None if there is none.
 
     Args:
-      owner: what does not take the argument.
+      owner: name of the class or method that does not take the argument.
       name: the argument.
-      own: the arguments that it takes.
+      accepted: the arguments that it takes.
     """
-    called = [here for here in own if here in _synonyms(name)]
-    if called:
-        return f"`{name}` of {owner} is called `{called[0]}` here."
-    if name in EXPLAINED:
-        return f"`{name}` of {owner} {EXPLAINED[name]}."
+    names = [known for known in accepted if known in _synonyms(name)]
+    if names:
+        return f"`{name}` of {owner} is called `{names[0]}` here."
+    if name in UNSUPPORTED:
+        return f"`{name}` of {owner} {UNSUPPORTED[name]}."
     return None
 
 
@@ -242,19 +245,19 @@ def _synonyms(name: str) -> list[str]:
     return next((group for group in SYNONYMS if name in group), [name])
 
 
-def _owners(owner: str, name: str) -> str | None:
-    """Returns which classes have a field that a class lacks, or None."""
+def _explain_owners(owner: str, name: str) -> str | None:
+    """Returns the classes with a field that a class lacks, or None."""
     # Imported here, because these classes derive from this module's.
     from rnncells import public
 
     # A name of rnncells stands for itself, one of another library for the first one.
-    for here in (name, _synonyms(name)[0]):
+    for field in (name, _synonyms(name)[0]):
         owners = [
             other.__name__
             for other in vars(public).values()
-            if here in getattr(other, "__dataclass_fields__", ())
+            if field in getattr(other, "__dataclass_fields__", ())
         ]
         if owners:
-            called = "" if here == name else f", called `{here}` here"
-            return f"`{name}` of {owner} is an option of {', '.join(owners)}{called}."
+            alias = "" if field == name else f", called `{field}` here"
+            return f"`{name}` of {owner} is an option of {', '.join(owners)}{alias}."
     return None
