@@ -147,17 +147,17 @@ class ExplainsArguments:
             parameters = inspect.signature(cls.__init__).parameters.values()
             kinds = [parameter.kind for parameter in parameters]
             if inspect.Parameter.VAR_POSITIONAL not in kinds:
-                most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
-                cls._check_positional(args, most)
+                limit = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
+                cls._check_positional(args, limit)
         return super().__new__(cls)
 
     @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], most: int) -> None:
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
         """Raises TypeError if several positional arguments are wrong.
 
         Args:
           args: the arguments.
-          most: number of positional arguments that the constructor takes.
+          limit: number of positional arguments that the constructor takes.
         """
 
     def __getattr__(self, name: str) -> Any:

@@ -80,8 +80,8 @@ def split_shape(
             f"`sample_input` of {type(cell).__name__} must have at least {dims} axes: "
             f"any batch axes and {dims} feature axes, got the shape {tuple(shape)}."
         )
-    cut = len(shape) - dims
-    return tuple(shape[:cut]), tuple(shape[cut:])
+    batch_dims = len(shape) - dims
+    return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])
 
 
 def initialize_carry(

@@ -269,8 +269,8 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
             0.6.11, without a sample, or with a key that is no random key.
         """
         check_carry_arguments(self, old_args, old_kwargs)
-        for given in (key, rng):
-            check_key(given)
+        for random_key in (key, rng):
+            check_key(random_key)
         if key is not None and rng is not None:
             raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
         if (sample_input is None) == (input_shape is None):
@@ -334,9 +334,9 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
             return
         check_not_states(type(self).__name__, carry)
         batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
-        own = self.carry_shape(features)
+        carry_shape = self.carry_shape(features)
         shapes: list[Any]
-        shapes, structure = jax.tree.flatten(own, is_leaf=is_shape)
+        shapes, structure = jax.tree.flatten(carry_shape, is_leaf=is_shape)
         sizes = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
         expected = jax.tree.unflatten(structure, sizes)
         check_shapes_of_carry(self, carry, expected, inputs)

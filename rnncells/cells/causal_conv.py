@@ -83,8 +83,8 @@ class CausalConvCell(RNNCellBase):
     def recur(self, carry, projected):
         x = jnp.concatenate([carry, projected[..., None, :]], -2)
         bias = self.bias if self.use_bias else None
-        w, b, given = nn.dtypes.promote_dtype(
+        w, b, window = nn.dtypes.promote_dtype(
             self.kernel[:, 0], bias, x, dtype=self.dtype
         )
-        y = (expand_left(w, given) * given).sum(-2)
+        y = (expand_left(w, window) * window).sum(-2)
         return x[..., 1:, :], y if b is None else y + expand_left(b, y)

@@ -404,43 +404,44 @@ def check_shapes_of_carry(
       expected: pytree of shapes; None in a shape stands for any size.
       inputs: one step of input, for the message.
     """
-    given = jax.tree.map(jnp.shape, carry)
+    carry_shapes = jax.tree.map(jnp.shape, carry)
 
-    def fits(shape, other):
-        return len(shape) == len(other) and all(
-            n in (None, m) for n, m in zip(shape, other, strict=True)
+    def fits(shape, leaf_shape):
+        return len(shape) == len(leaf_shape) and all(
+            n in (None, m) for n, m in zip(shape, leaf_shape, strict=True)
         )
 
     shapes, structure = jax.tree.flatten(expected, is_leaf=is_shape)
-    others = jax.tree.leaves(given, is_leaf=is_shape)
+    actual = jax.tree.leaves(carry_shapes, is_leaf=is_shape)
     has_structure = bool(structure == jax.tree.structure(carry))  # type: ignore
-    if has_structure and all(map(fits, shapes, others)):
+    if has_structure and all(map(fits, shapes, actual)):
         return
     name, features = type(cell).__name__, getattr(cell, "features", None)
     shape = jax.tree.leaves(inputs)[0].shape
     hint = " A step takes the carry, and then the inputs of one time step."
-    own, other = type(expected), type(carry)
+    kind, carry_kind = type(expected), type(carry)
     is_container = isinstance(carry, list | dict | tuple) and not is_shape(expected)
-    if is_container and own is not other:
-        hint = f" The carry of {name} is a {own.__name__}, not a {other.__name__}."
-    elif has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, others)):
+    if is_container and kind is not carry_kind:
+        kinds = f"a {kind.__name__}, not a {carry_kind.__name__}"
+        hint = f" The carry of {name} is {kinds}."
+    elif has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, actual)):
         hint = (
             " flax.linen ignores `features` and takes the width of the carry. For this "
-            f"carry, write {name}(features={others[-1][-1]}).{hint}"
+            f"carry, write {name}(features={actual[-1][-1]}).{hint}"
         )
-    elif has_structure and all(s[-len(o) :] == o for s, o in zip(shapes, others)):
+    elif has_structure and all(s[-len(o) :] == o for s, o in zip(shapes, actual)):
         hint = (
             " This carry lacks batch axes. `initialize_carry` takes the shape of one "
             f"step of input with its features, such as {shape}."
         )
-    elif has_structure and all(len(s) == len(o) + 1 for s, o in zip(shapes, others)):
+    elif has_structure and all(len(s) == len(o) + 1 for s, o in zip(shapes, actual)):
         hint = (
             " The inputs have one axis more than the carry: a step takes one time "
             "step, and a layer such as RNN takes a sequence."
         )
     raise ValueError(
         f"`carry` of {name}(features={features}) must have shapes {expected} for "
-        f"inputs of shape {shape}, got {given}.{hint}"
+        f"inputs of shape {shape}, got {carry_shapes}.{hint}"
     )
 
 

@@ -68,13 +68,13 @@ class ConvCell(RNNCellBase):
             )
         strides = self.strides if isinstance(self.strides, Sequence) else [self.strides]
         for field, sizes in (("kernel_size", self.kernel_size), ("strides", strides)):
-            given = [size for size in sizes if (size, field) != (None, "strides")]
-            if not all(isinstance(size, int | np.integer) for size in given):
+            numbers = [size for size in sizes if (size, field) != (None, "strides")]
+            if not all(isinstance(size, int | np.integer) for size in numbers):
                 raise TypeError(
                     f"`{field}` of {type(self).__name__} must have ints, for example "
                     f"(3, 3), got {getattr(self, field)!r}."
                 )
-            if min(given, default=1) < 1:
+            if min(numbers, default=1) < 1:
                 raise ValueError(
                     f"`{field}` of {type(self).__name__} must be at least 1, got "
                     f"{getattr(self, field)!r}."

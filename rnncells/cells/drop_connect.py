@@ -101,5 +101,5 @@ class _Dropped:
 
     def __call__(self, features_in: int) -> tuple[jax.Array, jax.Array | None]:
         kernel, bias = self.gate(features_in)
-        kept = jax.random.bernoulli(self.key, 1 - self.rate, kernel.shape)
-        return jnp.where(kept, kernel / (1 - self.rate), 0), bias
+        keep_mask = jax.random.bernoulli(self.key, 1 - self.rate, kernel.shape)
+        return jnp.where(keep_mask, kernel / (1 - self.rate), 0), bias

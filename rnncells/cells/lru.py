@@ -118,10 +118,10 @@ class LRUCell(LinearRNNCellBase):
         self.theta = param(self, "theta", phase, (N,))
         self.gamma = param(self, "gamma", lambda *_: self._initial_gamma(), (N,))
         scale = nn.initializers.variance_scaling
-        half = scale(0.5, "fan_in", "normal")
-        self.gates("B_re", "B_im", features=N, kernel_init=half, use_bias=False)
-        whole = scale(1.0, "fan_in", "normal")
-        self.gates("C_re", "C_im", kernel_init=whole, use_bias=False)
+        half_scale = scale(0.5, "fan_in", "normal")
+        self.gates("B_re", "B_im", features=N, kernel_init=half_scale, use_bias=False)
+        full_scale = scale(1.0, "fan_in", "normal")
+        self.gates("C_re", "C_im", kernel_init=full_scale, use_bias=False)
         if self.skip:
             self.gates("D", use_bias=False)
 

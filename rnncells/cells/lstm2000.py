@@ -64,9 +64,9 @@ class LSTM2000Cell(LSTM1997Cell):
 
     @property
     def hidden_units(self):
-        gates_in, *others = super().hidden_units
+        gates_in, *other_units = super().hidden_units
         forget_gates = Units("forget", "f", self.blocks, "forget_gate_bias")
-        return gates_in, forget_gates, *others
+        return gates_in, forget_gates, *other_units
 
     def recur(self, carry, projected):
         s, y = carry

@@ -143,10 +143,10 @@ class MLSTMCell(MatrixRNNCellBase):
         Cq, nq = read[..., :-1], read[..., -1:]
         # Cq / max(|nq|, exp(-m)), where exp(-m) can overflow. It can also underflow,
         # and be 0, and the derivative has the square of the denominator.
-        most = -math.log(jnp.finfo(wide).tiny) / 2
+        max_exponent = -math.log(jnp.finfo(wide).tiny) / 2
         scale = jnp.exp(jnp.minimum(m, 0))[..., None]
-        least = jnp.exp(-jnp.clip(m, 0, most))[..., None]
-        h = scale * Cq / jnp.maximum(scale * jnp.abs(nq), least)
+        lower_bound = jnp.exp(-jnp.clip(m, 0, max_exponent))[..., None]
+        h = scale * Cq / jnp.maximum(scale * jnp.abs(nq), lower_bound)
         h = h.astype(dtype)
         h = h.reshape(*h.shape[:-2], self.features)
         return h if o is None else o * h

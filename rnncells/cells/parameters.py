@@ -21,12 +21,12 @@ class MissingParamError(ScopeParamNotFoundError):
 
     def __init__(self, module: nn.Module, name: str):
         cell = module.parent if isinstance(module.parent, nn.Module) else module
-        given = sorted(cell.variables.get("params", {}))
+        names = sorted(cell.variables.get("params", {}))
         path = "/".join(("params", *module.path, name))
         Exception.__init__(
             self,
             f"{type(cell).__name__} needs the parameter {path!r}, but the given "
-            f"parameters of the cell are {given}. Are they the parameters of another "
+            f"parameters of the cell are {names}. Are they the parameters of another "
             'layer, or is the level {"params": ...} missing?',
         )
 

@@ -91,7 +91,7 @@ class StackedCell(RNNCellBase):
     input_dims: int | None = None
 
     @classmethod
-    def _check_positional(cls, args, most):
+    def _check_positional(cls, args, limit):
         check_not_separate("StackedCell", args)
 
     def __post_init__(self):
@@ -105,8 +105,8 @@ class StackedCell(RNNCellBase):
     def features(self) -> int | None:
         """`features` of the last layer that has this attribute, None without one."""
         layers = reversed(self.layers)
-        found = (layer for layer in layers if has_attribute(layer, "features"))
-        return getattr(next(found, None), "features", None)
+        with_features = (layer for layer in layers if has_attribute(layer, "features"))
+        return getattr(next(with_features, None), "features", None)
 
     @property
     def num_feature_dims(self) -> int:
@@ -269,11 +269,11 @@ def _check_streams(layers: Sequence[Any]) -> None:
 def _check_batch(cell: nn.Module, inputs: chex.ArrayTree, batch: tuple) -> None:
     """Raises ValueError unless the inputs of a cell have the given batch axes."""
     shape = jax.tree.leaves(inputs)[0].shape
-    found, _ = split_shape(cell, shape)
-    if found != batch:
+    batch_axes, _ = split_shape(cell, shape)
+    if batch_axes != batch:
         raise ValueError(
             f"`layers` of StackedCell must keep the batch axes {batch}, but "
             f"{type(cell).__name__} gets inputs of shape {shape}, with the batch axes "
-            f"{found}. If the inputs of the stack have another number of feature axes "
-            "than its first cell, pass `input_dims`."
+            f"{batch_axes}. If the inputs of the stack have another number of feature "
+            "axes than its first cell, pass `input_dims`."
         )

@@ -159,8 +159,8 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
             pairs["init_key"] = jax.random.split(init_key)
 
         def run(side, rnn, reverse):
-            given = shared | {name: pair[side] for name, pair in pairs.items()}
-            return _run(rnn, inputs, given, flags, reverse)
+            arguments = shared | {name: pair[side] for name, pair in pairs.items()}
+            return _run(rnn, inputs, arguments, flags, reverse)
 
         # Two loops: on CPU, one loop over both directions takes 0.93 to 1.4 times as
         # long. With stacked kernels and thousands of steps it takes 0.87 times as long.
@@ -203,12 +203,12 @@ def _takes_reverse(rnn: Any) -> bool:
 def _run(
     rnn: nn.Module,
     inputs: chex.ArrayTree,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     flags: dict[str, bool],
     reverse: bool,
 ) -> Any:
     """Applies one direction; returns the outputs in the order of the inputs."""
-    arguments = {name: value for name, value in given.items() if value is not None}
+    arguments = {k: v for k, v in arguments.items() if v is not None}
     arguments |= {name: flags[name] for name in ("return_carry", "time_major")}
     # Flax's layers do not have this argument, so pass it to them only on request.
     if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):

@@ -30,13 +30,13 @@ def check_cell_instance(owner: str, cell: Any) -> None:
     check_instance(owner, "cell", cell)
     check_not_nnx(owner, "cell", cell)
     if not isinstance(cell, nn.Module):
-        given = repr(cell)
+        description = repr(cell)
         if isinstance(cell, Sequence) and not isinstance(cell, str):
-            given = f"a {type(cell).__name__}. Make one cell of several: "
-            given += "StackedCell([LSTMCell(features), LSTMCell(features)])"
+            description = f"a {type(cell).__name__}. Make one cell of several: "
+            description += "StackedCell([LSTMCell(features), LSTMCell(features)])"
         raise TypeError(
             f"`cell` of {owner} must be a flax.linen module such as "
-            f"LSTMCell(features), got {given}."
+            f"LSTMCell(features), got {description}."
         )
 
 
@@ -136,8 +136,8 @@ def warn_of_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> N
     floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
     if not floating:
         return
-    computed, own = jnp.result_type(*floating), jnp.result_type(cell.param_dtype)
-    bits = min(jnp.finfo(computed).bits, jnp.finfo(own).bits)
+    computed, stored = jnp.result_type(*floating), jnp.result_type(cell.param_dtype)
+    bits = min(jnp.finfo(computed).bits, jnp.finfo(stored).bits)
     for dtype in {dtype_of(leaf) for leaf in jax.tree.leaves(carry)}:
         if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < bits:
             warn(

@@ -117,9 +117,9 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         carries = self._carry_list("initial_carry", initial_carry)
         reset_carries = self._carry_list("reset_carry", reset_carry)
         keys = [None] * count if init_key is None else jax.random.split(init_key, count)
-        given = [
-            {"initial_carry": carry, "reset_carry": at_reset, "init_key": key}
-            for carry, at_reset, key in zip(carries, reset_carries, keys, strict=True)
+        layer_arguments = [
+            {"initial_carry": carry, "reset_carry": reset, "init_key": key}
+            for carry, reset, key in zip(carries, reset_carries, keys, strict=True)
         ]
         shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
         shared["resets"] = resets
@@ -131,7 +131,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
         def run(number, layer, inputs):
             padding.check(name, layer, inputs)
-            return _run(name, layer, inputs, given[number] | shared)
+            return _run(name, layer, inputs, layer_arguments[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
         carries, outputs = self._apply_layers(run, padding.clear(inputs), apply)
@@ -294,21 +294,21 @@ def _run(
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""
     name = type(layer).__name__
-    given = {key: value for key, value in arguments.items() if value is not None}
+    options = {key: value for key, value in arguments.items() if value is not None}
     if not hasattr(type(layer), "run"):
         # Flax's cells have no dropout.
-        given.pop("deterministic", None)
+        options.pop("deterministic", None)
         unknown = {"mask", "resets", "reset_carry", "padded_outputs"}
-        for key in sorted(given.keys() & unknown):
+        for key in sorted(options.keys() & unknown):
             raise ValueError(
                 f"`{key}` of {owner} cannot be passed to flax.linen.{name}. Use "
                 f"rnncells.{name}."
             )
-        return layer(inputs, **given, return_carry=True)
+        return layer(inputs, **options, return_carry=True)
     takes = inspect.signature(layer.run).parameters
     if "deterministic" not in takes and not takes_any_keyword(layer.run):
-        given.pop("deterministic", None)
-    result = layer.run(inputs, **given)
+        options.pop("deterministic", None)
+    result = layer.run(inputs, **options)
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
             f"`run` of {name} must return (carry, outputs), got "

@@ -69,12 +69,12 @@ def changed(before: Variables, after: Variables) -> dict[str, Any]:
 
 def change_error(rnn: nn.Module, collections: Iterable[str]) -> ValueError:
     """Returns the error of a cell that writes to collections at each step."""
-    name, found = type(rnn.cell).__name__, sorted(collections)
+    name, names = type(rnn.cell).__name__, sorted(collections)
     return ValueError(
-        f"{name} writes to the collections {found} at each step, and RNN must know how "
-        f"the steps share them. Pass variable_carry={found[0]!r} to RNN if a step "
+        f"{name} writes to the collections {names} at each step, and RNN must know how "
+        f"the steps share them. Pass variable_carry={names[0]!r} to RNN if a step "
         "continues with the values of the step before it, or variable_axes="
-        f"{{{found[0]!r}: axis}} if each step has its own values. "
+        f"{{{names[0]!r}: axis}} if each step has its own values. "
         "(`variable_broadcast` is for collections that the cell only reads; they need "
         "no option.)"
     )
@@ -101,13 +101,13 @@ class InitialVariables(NamedTuple):
 
     Attributes:
       constants: the collections that depend on neither the carry nor the inputs.
-      others: names of the other collections.
+      varying: names of the other collections.
       has_effects: whether the step has side effects, such as `jax.debug.print`.
       create: returns the values of `constants`, without a step.
     """
 
     constants: set[str]
-    others: set[str]
+    varying: set[str]
     has_effects: bool
     create: Callable[[], dict[str, Any]]
 
@@ -138,12 +138,12 @@ def initial_variables(
     equations, shapes = traced(init, (), structs((carry, inputs)))
     stages = equations.stages()
     variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
-    others = {
+    varying = {
         name
         for name, tree in variables.items()
         if any(is_variable(v) and stages[v] for v in jax.tree.leaves(tree))
     }
-    constants = {name: variables[name] for name in variables.keys() - others}
+    constants = {name: variables[name] for name in variables.keys() - varying}
 
     def create():
         atoms, treedef = jax.tree.flatten(constants)
@@ -152,14 +152,14 @@ def initial_variables(
         return jax.tree.unflatten(treedef, read(values, atoms))
 
     has_effects = has_side_effects(equations.jaxpr)
-    return InitialVariables(set(constants), others, has_effects, create)
+    return InitialVariables(set(constants), varying, has_effects, create)
 
 
 def put_missing(cell: nn.Module, variables: Variables) -> None:
     """Writes variables that a bound cell does not have."""
     assert cell.scope is not None
     for collection, tree in variables.items():
-        own = cell.scope.variables().get(collection, {})
+        existing = cell.scope.variables().get(collection, {})
         for name, value in tree.items():
-            if name not in own:
+            if name not in existing:
                 cell.scope.put_variable(collection, name, value)

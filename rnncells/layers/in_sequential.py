@@ -27,8 +27,8 @@ def check_not_in_sequential(layer: nn.Module) -> None:
         if not is_sequential:
             continue
         layers = [*getattr(caller, "layers", ())]
-        for given, following in itertools.pairwise(layers):
-            if given is this and not _takes_both(following):
+        for preceding, following in itertools.pairwise(layers):
+            if preceding is this and not _takes_both(following):
                 name = getattr(following, "__name__", None) or type(following).__name__
                 raise TypeError(
                     f"{type(layer).__name__} returns (outputs, states), and Sequential "

@@ -77,7 +77,7 @@ def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         if is_new and rnn.variable_carry:
             # flax.linen.scan takes carried variables from before the loop.
             created = _created(rnn, axis, step, operands)
-            check_known(rnn, created.others)
+            check_known(rnn, created.varying)
             put_missing(rnn.cell, carried(rnn, created.create()))
         constants = not_lifted(rnn, cell.variables)
         for name in carried(rnn, cell.variables):
@@ -117,7 +117,7 @@ def _plain(
             return _plain(rnn, axis, step, constants | new, operands)
         if created.has_effects:
             _create_variables(rnn, axis, step, created, operands)
-        mutated = created.others
+        mutated = created.varying
     as_function = _as_function(rnn, axis, step, operands)
     mutated |= as_function.changed
     if (

@@ -124,8 +124,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     gradient: Gradient = Bptt()
 
     @classmethod
-    def _check_positional(cls, args, most):
-        if len(args) > most:
+    def _check_positional(cls, args, limit):
+        if len(args) > limit:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
                 f"{args}. The width of the inputs is read from the inputs. Pass "
@@ -170,8 +170,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     @property
     def rng_streams(self) -> dict[str, bool]:
         """Random streams of dropout and of the cells, as cells declare them."""
-        own = {"dropout": False} if self.dropout else {}
-        return {**own, **declared_streams(self.cell())}
+        streams = {"dropout": False} if self.dropout else {}
+        return {**streams, **declared_streams(self.cell())}
 
     def setup(self):
         """Creates the cells of all layers, and the learned states."""

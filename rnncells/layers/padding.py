@@ -148,11 +148,11 @@ def padding_of(
     inputs are ignored here.
     """
     seq_lengths, mask, resets = map(_as_array, (seq_lengths, mask, resets))
-    given = mask if seq_lengths is None else seq_lengths
-    given = resets if given is None else given
-    if given is None:
+    per_step = mask if seq_lengths is None else seq_lengths
+    per_step = resets if per_step is None else per_step
+    if per_step is None:
         return Padding(None, None, None)
-    axes = np.ndim(given) + (seq_lengths is not None)
+    axes = np.ndim(per_step) + (seq_lengths is not None)
     sizes = jax.tree.leaves(inputs)[0].shape[:axes]
     axis = 0 if time_major else axes - 1
     unpadded, batch = None, sizes[:axis] + sizes[axis + 1 :]
@@ -204,12 +204,12 @@ def _fitting(mask: Any, sizes: tuple[int, ...]) -> jax.Array | None:
 def _reduced(norm: Any, ndim: int) -> list[int]:
     """Returns the axes over which a normalization of Flax takes its statistics."""
     if isinstance(norm, nn.BatchNorm):
-        every, kept = range(ndim), norm.axis
+        candidates, excluded = range(ndim), norm.axis
     elif isinstance(norm, nn.InstanceNorm):
-        every, kept = range(1, ndim), norm.feature_axes
+        candidates, excluded = range(1, ndim), norm.feature_axes
     elif norm.reduction_axes is None:  # of GroupNorm
-        every, kept = range(1, ndim), ()
+        candidates, excluded = range(1, ndim), ()
     else:
-        every, kept = norm.reduction_axes, ()
-    axes = np.setdiff1d(np.mod(every, ndim), np.mod(kept, ndim))
+        candidates, excluded = norm.reduction_axes, ()
+    axes = np.setdiff1d(np.mod(candidates, ndim), np.mod(excluded, ndim))
     return axes.tolist()

@@ -81,13 +81,13 @@ def count_draws(
     return copied(counted)
 
 
-def count_from(counters: dict, own: dict) -> None:
+def count_from(counters: dict, target: dict) -> None:
     """Sets a scope's counters in place, because submodules may refer to them."""
     for key, value in counters.items():
         if isinstance(value, dict):
-            count_from(value, own.setdefault(key, {}))
+            count_from(value, target.setdefault(key, {}))
         else:
-            own[key] = value
+            target[key] = value
 
 
 def rewind(counters: dict, before: dict) -> None:

@@ -100,5 +100,5 @@ class RunsByCall:
             "deterministic": deterministic,
         }
         # Without None, so that `nn.tabulate` shows only what is given.
-        given = {name: value for name, value in arguments.items() if value is not None}
-        return self(inputs, **given, **self._final_carry)
+        options = {k: v for k, v in arguments.items() if v is not None}
+        return self(inputs, **options, **self._final_carry)

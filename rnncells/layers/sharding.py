@@ -61,8 +61,8 @@ def _check_mesh(mesh: Any, axis: str) -> None:
             f"`axis` must be one of the axes of the mesh, {mesh.axis_names}, got "
             f"{axis!r}."
         )
-    others = [t for t in mesh.axis_types if t != AxisType.Auto]
-    if others:
+    other_types = [t for t in mesh.axis_types if t != AxisType.Auto]
+    if other_types:
         raise ValueError(
             "`mesh` must have only axes of the type AxisType.Auto, got "
             f"{mesh.axis_types}. Pass `axis_types=(AxisType.Auto,) * "
@@ -72,14 +72,14 @@ def _check_mesh(mesh: Any, axis: str) -> None:
 
 
 def _check_divisible(params: Any, axis: str, size: int) -> None:
-    found = [
+    misfits = [
         f"{jax.tree_util.keystr(path)} {leaf.shape}"
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         if leaf.ndim and leaf.shape[-1] % size
     ]
-    if found:
+    if misfits:
         raise ValueError(
             f"the last axis of each array must be divisible by {size}, the size of the "
-            f"mesh axis {axis!r}, got {', '.join(found)}. Choose such a number of "
+            f"mesh axis {axis!r}, got {', '.join(misfits)}. Choose such a number of "
             "features, or pass only the parameters of the recurrent layers."
         )

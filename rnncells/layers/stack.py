@@ -64,7 +64,7 @@ class Stack(ComposedLayer):
     return_carry: bool = False
 
     @classmethod
-    def _check_positional(cls, args, most):
+    def _check_positional(cls, args, limit):
         check_not_separate("Stack", args)
 
     def __post_init__(self):
@@ -103,25 +103,25 @@ class Stack(ComposedLayer):
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:
         layers = zip(self.over_time, self.layers, strict=True)
-        return [layer for layer, given in layers if _is_recurrent(given)]
+        return [layer for layer, module in layers if _is_recurrent(module)]
 
     @nn.nowrap
     def _apply_layers(
         self, run: Callable, inputs: chex.ArrayTree, apply: Callable
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         carries: list[Carry] = []
-        everything, outputs = [], inputs
-        for given, layer in zip(self.layers, self.over_time, strict=True):
-            if not _is_recurrent(given):
+        all_outputs, outputs = [], inputs
+        for module, layer in zip(self.layers, self.over_time, strict=True):
+            if not _is_recurrent(module):
                 outputs = apply(layer, outputs)
                 continue
             if self.skip_connections and carries:
                 outputs = _concatenated(outputs, inputs)
             carry, outputs = run(len(carries), layer, outputs)
             carries.append(carry)
-            everything.append(outputs)
+            all_outputs.append(outputs)
         if self.skip_connections:
-            outputs = _concatenated(*everything)
+            outputs = _concatenated(*all_outputs)
         return tuple(carries), outputs
 
 

@@ -31,14 +31,14 @@ def unbound(cell: nn.Module) -> UnboundCell:
     """
     assert cell.scope is not None
     module, variables = cell.unbind()
-    others = list(_others(cell, module.bind(variables), cell.scope.path))
-    for path, own in others:
-        for collection, values in own.items():
+    elsewhere = list(_modules_of_others(cell, module.bind(variables), cell.scope.path))
+    for path, module_variables in elsewhere:
+        for collection, values in module_variables.items():
             variables = placed(variables, (collection, *path), values)
-    return UnboundCell(module, variables, bool(others))
+    return UnboundCell(module, variables, bool(elsewhere))
 
 
-def _others(
+def _modules_of_others(
     cell: nn.Module, copy: nn.Module, root: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """Yields, for modules in fields that other modules own, their place and variables.
@@ -48,12 +48,12 @@ def _others(
       copy: the same module in the bound copy of the cell.
       root: path of the cell.
     """
-    for own, copied in zip(_in_fields(cell), _in_fields(copy), strict=True):
+    for original, copied in zip(_in_fields(cell), _in_fields(copy), strict=True):
         assert copied.scope is not None
         path = copied.scope.path
-        if own.scope is not None and own.scope.path != root + path:
-            yield path, own.variables
-        yield from _others(own, copied, root)
+        if original.scope is not None and original.scope.path != root + path:
+            yield path, original.variables
+        yield from _modules_of_others(original, copied, root)
 
 
 def _in_fields(module: nn.Module) -> list[nn.Module]:
