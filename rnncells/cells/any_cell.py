@@ -1,7 +1,7 @@
 """What layers ask of any cell: of rnncells, of Flax or of a user."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import chex
 import flax.linen as nn
@@ -15,7 +15,7 @@ from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples, is
 from rnncells.recurrence.pytrees import StructTree
 
 
-def is_cell(module: Any) -> bool:
+def is_cell(module: Any) -> TypeGuard[nn.Module]:
     """Says whether an object has the attributes that all cells have in common."""
     return has_feature_dims(module) and "initialize_carry" in _members(module)
 
@@ -97,7 +97,7 @@ def initialize_carry(
     key = jax.random.key(0) if key is None else key
     carry = cell.initialize_carry(key, input_tuples(sample))
 
-    def complex_if_sample_is(leaf):
+    def complex_if_sample_is(leaf: Any) -> Any:
         dtype = dtype_of(leaf)
         if not jnp.issubdtype(dtype, jnp.inexact):
             return leaf

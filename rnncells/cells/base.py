@@ -83,7 +83,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
     # The methods of a step.
     _methods = ("project", "recur")  # type: tuple[str, ...]
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         # Without Flax's wrappers, `nn.tabulate` and `nn.intercept_methods` see calls of
         # the cell alone, as for Flax's cells.
         if "carry_shape" in vars(cls):
@@ -94,7 +94,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
                 setattr(cls, name, _after_setup(method))
         super().__init_subclass__(**options)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
         super().__post_init__()
 
@@ -116,7 +116,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
             )
         return self.num_feature_dims
 
-    def setup(self):
+    def setup(self) -> None:
         """Declares the gates and other submodules."""
 
     @nn.nowrap
@@ -314,7 +314,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         dtype = carry_dtype(param_dtype, sample)
         batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
 
-        def struct(leaf):
+        def struct(leaf: Any) -> Any:
             if isinstance(leaf, jax.ShapeDtypeStruct):
                 return jax.ShapeDtypeStruct(batch + leaf.shape, leaf.dtype)
             if None in leaf:
@@ -453,7 +453,7 @@ def _after_setup(method: Callable) -> Callable:
 
     @nn.nowrap
     @wraps(method)
-    def call(cell, *args, **kwargs):
+    def call(cell: "RNNCellBase", *args: Any, **kwargs: Any) -> Any:
         cell._try_setup()
         return method(cell, *args, **kwargs)
 

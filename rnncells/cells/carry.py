@@ -60,7 +60,7 @@ def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
     random keys) do not change. A Python number gets the dtype of `old`.
     """
 
-    def cast(new_leaf, old_leaf):
+    def cast(new_leaf: Any, old_leaf: Any) -> Any:
         if not hasattr(new_leaf, "dtype"):
             return jnp.asarray(new_leaf, dtype_of(old_leaf))
         was, is_now = dtype_of(old_leaf), dtype_of(new_leaf)
@@ -77,7 +77,7 @@ def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
 def describe(carry: Carry) -> Any:
     """Returns, for each leaf of a carry, its shape and whether it is complex."""
 
-    def kind(leaf):
+    def kind(leaf: Any) -> str:
         is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
         return ("complex" if is_complex else "real") + str(jnp.shape(leaf))
 

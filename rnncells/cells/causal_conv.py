@@ -1,10 +1,13 @@
 """Causal convolution over time, as a cell whose carry is the last inputs."""
 
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_count
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
@@ -59,20 +62,20 @@ class CausalConvCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("CausalConvCell", "kernel_size", self.kernel_size, least=2)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.kernel_size - 1, self.features)
 
-    def setup(self):
+    def setup(self) -> None:
         shape = self.kernel_size, 1, self.features
         self.kernel = param(self, "kernel", self.kernel_init, shape)
         if self.use_bias:
             self.bias = param(self, "bias", self.bias_init, (self.features,))
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         if inputs.shape[-1] != self.features:
             raise ValueError(
                 "The inputs of CausalConvCell must have as many features as the cell, "
@@ -80,7 +83,7 @@ class CausalConvCell(RNNCellBase):
             )
         return inputs
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         x = jnp.concatenate([carry, projected[..., None, :]], -2)
         bias = self.bias if self.use_bias else None
         w, b, window = nn.dtypes.promote_dtype(

@@ -406,7 +406,7 @@ def check_shapes_of_carry(
     """
     carry_shapes = jax.tree.map(jnp.shape, carry)
 
-    def fits(shape, leaf_shape):
+    def fits(shape: tuple, leaf_shape: tuple) -> bool:
         return len(shape) == len(leaf_shape) and all(
             n in (None, m) for n, m in zip(shape, leaf_shape, strict=True)
         )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from flax.typing import Dtype, Initializer, PaddingLike
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.parameters import ElementwiseAffine
 
 # Names of paddings of `flax.linen.Conv`.
@@ -49,7 +51,7 @@ class ConvCell(RNNCellBase):
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.features is None:
             raise TypeError(
                 f"`features` of {type(self).__name__} must be an int, got None."
@@ -68,13 +70,13 @@ class ConvCell(RNNCellBase):
             )
         strides = self.strides if isinstance(self.strides, Sequence) else [self.strides]
         for field, sizes in (("kernel_size", self.kernel_size), ("strides", strides)):
-            numbers = [size for size in sizes if (size, field) != (None, "strides")]
-            if not all(isinstance(size, int | np.integer) for size in numbers):
+            ints: Any = [size for size in sizes if (size, field) != (None, "strides")]
+            if not all(isinstance(size, int | np.integer) for size in ints):
                 raise TypeError(
                     f"`{field}` of {type(self).__name__} must have ints, for example "
                     f"(3, 3), got {getattr(self, field)!r}."
                 )
-            if min(numbers, default=1) < 1:
+            if min(ints, default=1) < 1:
                 raise ValueError(
                     f"`{field}` of {type(self).__name__} must be at least 1, got "
                     f"{getattr(self, field)!r}."
@@ -88,7 +90,7 @@ class ConvCell(RNNCellBase):
         super().__post_init__()
 
     @property
-    def num_feature_dims(self):
+    def num_feature_dims(self) -> int:
         return len(self.kernel_size) + 1
 
     @nn.nowrap
@@ -108,20 +110,20 @@ class ConvCell(RNNCellBase):
         return (*convolved.shape[1:-1], self.features)
 
     @nn.nowrap
-    def of_input(self, features: int, **options) -> nn.Conv:
+    def of_input(self, features: int, **options: Any) -> nn.Conv:
         """Returns a convolution of the input; `options` are passed to `nn.Conv`."""
         return self._convolution(
             features, strides=self.strides, padding=self.padding, **options
         )
 
     @nn.nowrap
-    def of_state(self, features: int, **options) -> nn.Conv:
+    def of_state(self, features: int, **options: Any) -> nn.Conv:
         """Returns a convolution of a state; `options` are passed to `nn.Conv`."""
         padding = self.padding if self._keeps_size(self.padding) else "SAME"
         return self._convolution(features, padding=padding, **options)
 
     @nn.nowrap
-    def _convolution(self, features, **options):
+    def _convolution(self, features: int, **options: Any) -> nn.Conv:
         return nn.Conv(
             features,
             self.kernel_size,
@@ -190,10 +192,10 @@ class ConvLSTMCell(ConvCell):
 
     peepholes: bool = False
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return self.state_shape(input_shape), self.state_shape(input_shape)
 
-    def setup(self):
+    def setup(self) -> None:
         self.ih = self.of_input(4 * self.features)
         self.hh = self.of_state(4 * self.features)
         if self.peepholes:
@@ -207,10 +209,10 @@ class ConvLSTMCell(ConvCell):
                 for _ in range(3)
             )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.ih(inputs)
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.hh(h) + projected
         i, g, f, o = jnp.split(a, 4, axis=-1)
@@ -281,10 +283,10 @@ class ConvGRUCell(ConvCell):
     bias_init: Initializer = nn.initializers.zeros_init()
     reset_after: bool = False
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return self.state_shape(input_shape)
 
-    def setup(self):
+    def setup(self) -> None:
         biases = {"bias_init": self.bias_init}
         recurrent = {"kernel_init": self.recurrent_kernel_init, **biases}
         self.ih = self.of_input(
@@ -295,11 +297,11 @@ class ConvGRUCell(ConvCell):
             self.features, use_bias=self.use_bias and self.reset_after, **recurrent
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         x = self.ih(inputs)
         return tuple(jnp.split(x, [2 * self.features], axis=-1))
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         xzr, xn = projected
         z, r = jnp.split(self.hh(h) + xzr, 2, axis=-1)

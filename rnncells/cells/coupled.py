@@ -1,7 +1,10 @@
 """Long short-term memory with a coupled input and forget gate."""
 
+import chex
+import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 
 
@@ -40,10 +43,10 @@ class CoupledLSTMCell(GatedCell):
 
     use_bias: bool = True
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates("ii", "ig", "io", kernel_init=self.kernel_init, use_bias=False)
         self.gates(
             *("hi", "hg", "ho"),
@@ -52,10 +55,10 @@ class CoupledLSTMCell(GatedCell):
             use_bias=self.use_bias,
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ii", "ig", "io")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.affine(h, "hi", "hg", "ho") + projected
         i, g, o = jnp.split(a, 3, axis=-1)

@@ -1,11 +1,15 @@
 """Memories that are written by the delta rule: DeltaNet, and with a gate."""
 
+from typing import Any
+
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells.cells.carry import ShapeTree
 from rnncells.cells.matrix import MatrixRNNCellBase, by_head
 from rnncells.cells.parameters import param
 from rnncells.recurrence.matrix_state import OuterUpdate
@@ -13,7 +17,9 @@ from rnncells.recurrence.pytrees import expand_left
 
 
 @initializers.in_float32
-def _initial_decay_bias(key, shape, dtype=jnp.float32):
+def _initial_decay_bias(
+    key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32
+) -> jax.Array:
     """Draws b with softplus(b) in [0.001, 0.1), uniform in its logarithm."""
     low, high = jnp.log(0.001), jnp.log(0.1)
     dt = jnp.exp(jax.random.uniform(key, shape, dtype, low, high))
@@ -77,27 +83,27 @@ class DeltaNetCell(MatrixRNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         heads, d = self.num_heads, self.features // self.num_heads
         return (heads, d, d)
 
-    def setup(self):
-        options = {"kernel_init": self.kernel_init, "use_bias": False}
+    def setup(self) -> None:
+        options: dict[str, Any] = {"kernel_init": self.kernel_init, "use_bias": False}
         self.gates("q", "k", "v", **options)
         self.gates("beta", features=self.num_heads, **options)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         qkv = self.affine(inputs, "q", "k", "v")
         return *jnp.split(qkv, 3, axis=-1), self.affine(inputs, "beta")
 
-    def update(self, projected):
+    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
         q, k, v, beta = projected[:4]
         q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
         q, k, v = self._normed(q), self._normed(k), nn.silu(v)
         beta = nn.sigmoid(beta) * (2 if self.negative_eigenvalues else 1)
         return OuterUpdate(q, k, beta[..., None] * v, jnp.zeros_like(beta), beta)
 
-    def output(self, read, m, projected):
+    def output(self, read: jax.Array, m: Any, projected: chex.ArrayTree) -> jax.Array:
         return read.reshape(*read.shape[:-2], self.features)
 
     def _normed(self, x: jax.Array) -> jax.Array:
@@ -148,7 +154,7 @@ class GatedDeltaNetCell(DeltaNetCell):
     decay_init: Initializer = initializers.log_of_uniform(0.0, 16.0)
     decay_bias_init: Initializer = _initial_decay_bias
 
-    def setup(self):
+    def setup(self) -> None:
         super().setup()
         self.gates(
             "alpha",
@@ -158,11 +164,11 @@ class GatedDeltaNetCell(DeltaNetCell):
         )
         self.a = param(self, "a", self.decay_init, (self.num_heads,))
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         alpha = self.affine(inputs, "alpha")
         return *super().project(inputs), alpha
 
-    def update(self, projected):
+    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
         update = super().update(projected)
         alpha = projected[4]
         # In float16, exp(a) is infinite from a = 12 on.

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import (
     check_deterministic,
     check_rate,
@@ -63,11 +65,11 @@ class DropConnectCell(WrapperCell):
 
     _splits_stream = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_rate("DropConnectCell", "rate", self.rate)
         super().__post_init__()
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         check_deterministic("DropConnectCell", self.deterministic, "rate", self.rate)
         if self.deterministic or self.rate == 0:
             return self.cell.recur(carry, projected)

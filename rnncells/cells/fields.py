@@ -9,6 +9,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import ShapeTree
 
 
 class DenseCell(RNNCellBase):
@@ -42,7 +43,7 @@ class DenseCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
 

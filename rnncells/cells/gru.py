@@ -1,7 +1,9 @@
 """Gated recurrent units: the GRU, and the minimal gated unit."""
 
 from collections.abc import Callable
+from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 
 
@@ -55,8 +58,8 @@ class GRUCell(GatedCell):
     use_bias: bool = True
     num_heads: int = 1
 
-    def setup(self):
-        recurrent = {
+    def setup(self) -> None:
+        recurrent: dict[str, Any] = {
             "kernel_init": self.recurrent_kernel_init,
             "bias_init": self.bias_init,
             "num_heads": self.num_heads,
@@ -70,10 +73,10 @@ class GRUCell(GatedCell):
         self.gates("hr", "hz", use_bias=False, **recurrent)
         self.gates("hn", use_bias=self.use_bias and self.reset_after, **recurrent)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         xrz, xn = projected
         r, z = jnp.split(self.affine(h, "hr", "hz") + xrz, 2, axis=-1)
@@ -147,10 +150,10 @@ class MGUCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         kernel, recurrent = self.kernel_init, self.recurrent_kernel_init
         f_bias, n_bias = self.forget_bias_init, self.activation_bias_init
         self.gates("if", kernel_init=kernel, bias_init=f_bias)
@@ -160,10 +163,10 @@ class MGUCell(RNNCellBase):
             "hn", kernel_init=recurrent, bias_init=n_bias, use_bias=self.reset_gate
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "if"), self.affine(inputs, "in")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         xf, xn = projected
         f = self.gate_fn(self.affine(h, "hf") + xf)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.parameters import ElementwiseAffine
 
 
@@ -56,10 +58,10 @@ class IndRNNCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             "i",
             kernel_init=self.kernel_init,
@@ -72,10 +74,10 @@ class IndRNNCell(RNNCellBase):
             param_dtype=self.param_dtype,
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "i")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         h = self.activation_fn(projected + self.h(h))
         return h, h

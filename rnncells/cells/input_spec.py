@@ -30,7 +30,7 @@ class ShapeDtypeTuple(tuple):
 
     dtype: Dtype
 
-    def __new__(cls, shape: tuple[int, ...], dtype: Dtype):
+    def __new__(cls, shape: tuple[int, ...], dtype: Dtype) -> "ShapeDtypeTuple":
         self = super().__new__(cls, shape)
         # Extended dtypes, as of random keys, are no dtypes of NumPy.
         self.dtype = dtype
@@ -44,7 +44,7 @@ class ShapeDtypeTuple(tuple):
     def ndim(self) -> int:
         return len(self)
 
-    def __getnewargs__(self):
+    def __getnewargs__(self) -> tuple[tuple[int, ...], Dtype]:
         return self.shape, self.dtype
 
 

@@ -1,8 +1,12 @@
 """Recurrent cells with layer normalization."""
 
+from typing import Any
+
+import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 from rnncells.cells.parameters import ElementwiseAffine
 
@@ -57,10 +61,10 @@ class LayerNormLSTMCell(GatedCell):
     use_bias: bool = True
     epsilon: float = 1e-5
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
         )
@@ -69,7 +73,10 @@ class LayerNormLSTMCell(GatedCell):
             kernel_init=self.recurrent_kernel_init,
             use_bias=False,
         )
-        options = {"use_bias": self.use_bias, "param_dtype": self.param_dtype}
+        options: dict[str, Any] = {
+            "use_bias": self.use_bias,
+            "param_dtype": self.param_dtype,
+        }
         self.norm_h = ElementwiseAffine(dtype=self.dtype, **options)
         self.norm_x = ElementwiseAffine(
             dtype=self.dtype, bias_init=self.bias_init, **options
@@ -77,11 +84,11 @@ class LayerNormLSTMCell(GatedCell):
         # No `dtype`: the cell state, and so the output, keeps the dtype of the carry.
         self.norm_c = ElementwiseAffine(**options)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         a = self.affine(inputs, "ii", "if", "ig", "io")
         return self.norm_x(standardize(a, self.epsilon))
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho")
         a = self.norm_h(standardize(a, self.epsilon)) + projected
@@ -135,12 +142,12 @@ class LayerNormGRUCell(GatedCell):
     use_bias: bool = True
     epsilon: float = 1e-5
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates("ir", "iz", "in", kernel_init=self.kernel_init, use_bias=False)
         self.gates(
             *("hr", "hz", "hn"), kernel_init=self.recurrent_kernel_init, use_bias=False
         )
-        options = {
+        options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "dtype": self.dtype,
             "param_dtype": self.param_dtype,
@@ -150,14 +157,14 @@ class LayerNormGRUCell(GatedCell):
         self.norm_xn = ElementwiseAffine(bias_init=self.bias_init, **options)
         self.norm_hn = ElementwiseAffine(bias_init=self.bias_init, **options)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         a = self.affine(inputs, "ir", "iz")
         xrz = self.norm_x(standardize(a, self.epsilon))
         a = self.affine(inputs, "in")
         xn = self.norm_xn(standardize(a, self.epsilon))
         return xrz, xn
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         xrz, xn = projected
         a = self.affine(h, "hr", "hz")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.recurrence.pytrees import expand_left
 
 
@@ -80,7 +80,7 @@ class LinearRNNCellBase(RNNCellBase):
     ) -> tuple[Carry, chex.ArrayTree]:
         a, b = check_coefficients(self, self.coefficients(projected), carry)
 
-        def step(a, c, b):
+        def step(a: jax.Array, c: jax.Array, b: jax.Array) -> jax.Array:
             return expand_left(a, c) * c + expand_left(b, c)
 
         carry = jax.tree.map(step, a, carry, b)
@@ -112,7 +112,7 @@ class LinearGatedCell(LinearRNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
     @nn.nowrap

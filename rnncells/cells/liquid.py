@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice, check_count
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
@@ -92,13 +94,13 @@ class CfCCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("CfCCell", "mode", self.mode, Mode)
         check_count("CfCCell", "backbone_features", self.backbone_features)
         check_count("CfCCell", "backbone_layers", self.backbone_layers)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
     @property
@@ -106,24 +108,30 @@ class CfCCell(RNNCellBase):
         """Names of the layers of the backbone after the first."""
         return [f"s{k}" for k in range(1, self.backbone_layers)]
 
-    def setup(self):
-        options = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
-        of_backbone = {"features": self.backbone_features, **options}
-        self.gates("i", **of_backbone)
-        self.gates("h", **of_backbone | {"use_bias": False})
+    def setup(self) -> None:
+        options: dict[str, Any] = {
+            "kernel_init": self.kernel_init,
+            "bias_init": self.bias_init,
+        }
+        backbone_options: dict[str, Any] = {
+            "features": self.backbone_features,
+            **options,
+        }
+        self.gates("i", **backbone_options)
+        self.gates("h", **backbone_options | {"use_bias": False})
         if self._later:
-            self.gates(*self._later, **of_backbone)
+            self.gates(*self._later, **backbone_options)
         self.gates(*("g",) if self.mode == "pure" else ("g", "u", "a", "b"), **options)
         if self.mode == "pure":
             shape = (self.features,)
             self.w_tau = param(self, "w_tau", nn.initializers.zeros_init(), shape)
             self.A = param(self, "A", nn.initializers.ones_init(), shape)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         x, elapsed = with_elapsed(inputs)
         return self.affine(x, "i"), jnp.broadcast_to(elapsed, (*x.shape[:-1], 1))
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h, (xs, elapsed) = carry, projected
         s = self.activation_fn(self.affine(h, "h") + xs)
         for name in self._later:
@@ -131,12 +139,12 @@ class CfCCell(RNNCellBase):
         h = self._pure(s, elapsed) if self.mode == "pure" else self._gated(s, elapsed)
         return h, h
 
-    def _pure(self, s, elapsed):
+    def _pure(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
         g = self.affine(s, "g")
         w_tau, A = (expand_left(w.astype(g.dtype), g) for w in (self.w_tau, self.A))
         return A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
 
-    def _gated(self, s, elapsed):
+    def _gated(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
         g, u, a, b = jnp.split(self.affine(s, "g", "u", "a", "b"), 4, axis=-1)
         f = nn.sigmoid(a * elapsed + b)
         g = jnp.tanh(g)
@@ -199,29 +207,32 @@ class LTCCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("LTCCell", "unfolds", self.unfolds)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         shape, between = (self.features,), initializers.between
         self.cm = param(self, "cm", between(0.4, 0.6), shape)
         self.gleak = param(self, "gleak", between(0.001, 1.0), shape)
         self.vleak = param(self, "vleak", between(-0.2, 0.2), shape)
-        options = {"features": self.features, "param_dtype": self.param_dtype}
+        options: dict[str, Any] = {
+            "features": self.features,
+            "param_dtype": self.param_dtype,
+        }
         self.h = Synapses(**options)
         self.i = Synapses(**options)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         x, elapsed = with_elapsed(inputs)
         driven, conductance = self._synapses(self.i, x)
         elapsed = jnp.broadcast_to(elapsed, (*x.shape[:-1], 1)).astype(driven.dtype)
         return driven, conductance, elapsed / self.unfolds
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         v, (driven_x, conductance_x, delta) = carry, projected
         cm, gleak = self.positive_fn(self.cm), self.positive_fn(self.gleak)
         # In float16, the square of a denominator would overflow in derivatives.
@@ -276,5 +287,5 @@ class Synapses(nn.Module):
         )
 
 
-def _random_sign(key, shape, dtype=jnp.float32):
+def _random_sign(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
     return jax.random.rademacher(key, shape, dtype)

@@ -1,35 +1,39 @@
 """Linear recurrent units: with complex eigenvalues, and with real gates."""
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_count
 from rnncells.cells.linear import LinearRNNCellBase
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 
-def _radius(key, shape, dtype, low, high):
+def _radius(
+    key: jax.Array, shape: tuple, dtype: Dtype, low: float, high: float
+) -> jax.Array:
     """Draws radii of points that are uniform on a ring between two radii."""
     return jnp.sqrt(jax.random.uniform(key, shape, dtype, low**2, high**2))
 
 
-def _initial_nu(low, high):
+def _initial_nu(low: float, high: float) -> Initializer:
     @initializers.in_float32
-    def init(key, shape, dtype=jnp.float32):
+    def init(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
         return jnp.log(-jnp.log(_radius(key, shape, dtype, low, high)))
 
     return init
 
 
-def _initial_log_decay(low, high, c):
+def _initial_log_decay(low: float, high: float, c: float) -> Initializer:
     """Λ with exp(-c softplus(Λ)) on the ring."""
 
     @initializers.in_float32
-    def init(key, shape, dtype=jnp.float32):
+    def init(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
         decay = -jnp.log(_radius(key, shape, dtype, low, high)) / c
         return jnp.log(jnp.expm1(decay))
 
@@ -92,7 +96,7 @@ class LRUCell(LinearRNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.state_features is not None:
             check_count("LRUCell", "state_features", self.state_features)
         if not 0 <= self.min_radius < self.max_radius <= 1:
@@ -106,12 +110,12 @@ class LRUCell(LinearRNNCellBase):
     def _states(self) -> int:
         return self.state_features or self.features
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         with jax.numpy_dtype_promotion("standard"):
             dtype = jnp.result_type(jnp.dtype(self.param_dtype), jnp.complex64)
         return jax.ShapeDtypeStruct((self._states,), dtype)
 
-    def setup(self):
+    def setup(self) -> None:
         N, radii = self._states, (self.min_radius, self.max_radius)
         self.nu = param(self, "nu", _initial_nu(*radii), (N,))
         phase = initializers.log_of_uniform(0.0, self.max_phase)
@@ -130,17 +134,17 @@ class LRUCell(LinearRNNCellBase):
         nu = self._real(self.nu)
         return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu))).astype(self.nu.dtype)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         Bx = jax.lax.complex(*self._halves(self.affine(inputs, "B_re", "B_im")))
         return Bx, self.affine(inputs, "D") if self.skip else None
 
-    def coefficients(self, projected):
+    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         Bx, _ = projected
         nu, theta, gamma = (self._real(x) for x in (self.nu, self.theta, self.gamma))
         decay = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
         return decay, expand_left(jnp.exp(gamma).astype(Bx.dtype), Bx) * Bx
 
-    def output(self, carry, projected):
+    def output(self, carry: Carry, projected: chex.ArrayTree) -> jax.Array:
         s, (_, Dx) = carry, projected
         y = self.affine(s.real, "C_re") - self.affine(s.imag, "C_im")
         return y if Dx is None else y + Dx
@@ -215,7 +219,7 @@ class RGLRUCell(LinearRNNCellBase):
 
     _c = 8.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.min_radius < self.max_radius < 1:
             raise ValueError(
                 "`min_radius` and `max_radius` of RGLRUCell must be 0 < min_radius < "
@@ -223,10 +227,10 @@ class RGLRUCell(LinearRNNCellBase):
             )
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("a", "x"),
             kernel_init=self.kernel_init,
@@ -236,7 +240,7 @@ class RGLRUCell(LinearRNNCellBase):
         init = _initial_log_decay(self.min_radius, self.max_radius, self._c)
         self.Lambda = param(self, "Lambda", init, (self.features,))
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         if inputs.shape[-1] != self.features:
             raise ValueError(
                 "The inputs of RGLRUCell must have as many features as the cell, "
@@ -244,7 +248,7 @@ class RGLRUCell(LinearRNNCellBase):
             )
         return self.affine(inputs, "a", "x"), inputs
 
-    def coefficients(self, projected):
+    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         ax, x = projected
         # In half precision, most a_t would round to 1.
         ax, x = (y.astype(jnp.promote_types(y.dtype, jnp.float32)) for y in (ax, x))

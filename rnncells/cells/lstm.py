@@ -1,7 +1,10 @@
 """Long short-term memory with a forget gate."""
 
+import chex
+import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 
 
@@ -42,10 +45,10 @@ class LSTMCell(GatedCell):
     use_bias: bool = True
     num_heads: int = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
         )
@@ -57,10 +60,10 @@ class LSTMCell(GatedCell):
             num_heads=self.num_heads,
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ii", "if", "ig", "io")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)

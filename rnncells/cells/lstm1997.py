@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_count
 
 HIDDEN_UNITS = ("in", "cell", "out")
@@ -136,7 +138,7 @@ class LSTM1997Cell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._set_sizes()
         if not self.weight_range > 0:
             raise ValueError(f"`weight_range` must be > 0, got {self.weight_range!r}.")
@@ -150,7 +152,7 @@ class LSTM1997Cell(RNNCellBase):
         super().__post_init__()
 
     @nn.nowrap
-    def clone(self, **updates):
+    def clone(self, **updates: Any) -> "LSTM1997Cell":
         """Returns a copy with other fields; a new size leaves the other size open."""
         sizes = {"blocks", "block_size"} & updates.keys()
         if sizes and "features" not in updates:
@@ -171,15 +173,15 @@ class LSTM1997Cell(RNNCellBase):
             Units("out", "o", self.blocks, "output_gate_bias"),
         )
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         all_units = sum(units.width for units in self.hidden_units)
         return (self.features,), (all_units if self.gate_feedback else self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         weights = initializers.uniform(self.weight_range)
         for kind, letter, width, bias in self.hidden_units:
             values = None if bias is None else getattr(self, bias)
-            options = {"features": width, "kernel_init": weights}
+            options: dict[str, Any] = {"features": width, "kernel_init": weights}
             self.gates(f"i{letter}", use_bias=False, **options)
             self.gates(
                 f"h{letter}",
@@ -188,10 +190,10 @@ class LSTM1997Cell(RNNCellBase):
                 **options,
             )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, *self._names("i"))
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         s, y = carry
         net_in, net_c, net_out = self._net(y, projected)
         y_in = self.gate_fn(net_in)
@@ -237,7 +239,7 @@ class LSTM1997Cell(RNNCellBase):
         return jnp.split(net, list(ends)[:-1], axis=-1)
 
     @nn.nowrap
-    def _emit(self, s: jax.Array, *y_gates: jax.Array):
+    def _emit(self, s: jax.Array, *y_gates: jax.Array) -> tuple[Carry, jax.Array]:
         """Returns the new carry and the output; `y_gates` ends with `y_out`."""
         y_c = self._to_cells(y_gates[-1]) * self.h(s)
         y = jnp.concatenate([y_c, *y_gates], axis=-1) if self.gate_feedback else y_c

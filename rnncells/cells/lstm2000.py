@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 
+import chex
+import jax
+
+from rnncells.cells.carry import Carry
 from rnncells.cells.lstm1997 import LSTM1997Cell, Units
 
 
@@ -63,12 +67,12 @@ class LSTM2000Cell(LSTM1997Cell):
     forget_gate_bias: Sequence[float] | None = None
 
     @property
-    def hidden_units(self):
+    def hidden_units(self) -> tuple[Units, ...]:
         gates_in, *other_units = super().hidden_units
-        forget_gates = Units("forget", "f", self.blocks, "forget_gate_bias")
+        forget_gates = Units("forget", "f", gates_in.width, "forget_gate_bias")
         return gates_in, forget_gates, *other_units
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         s, y = carry
         net_in, net_forget, net_c, net_out = self._net(y, projected)
         y_in = self.gate_fn(net_in)

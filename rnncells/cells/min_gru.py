@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -47,13 +48,13 @@ class MinGRUCell(LinearGatedCell):
 
     activation_fn: Callable[[jax.Array], jax.Array] = positive
 
-    def setup(self):
+    def setup(self) -> None:
         self._declare("z", "n")
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "z", "n")
 
-    def coefficients(self, projected):
+    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         z, n = jnp.split(projected, 2, axis=-1)
         z = nn.sigmoid(z)
         n = self.activation_fn(n)
@@ -96,13 +97,13 @@ class MinLSTMCell(LinearGatedCell):
 
     activation_fn: Callable[[jax.Array], jax.Array] = positive
 
-    def setup(self):
+    def setup(self) -> None:
         self._declare("f", "i", "n")
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "f", "i", "n")
 
-    def coefficients(self, projected):
+    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         f, i, n = jnp.split(projected, 3, axis=-1)
         # f / (f + i) = σ(log f - log i)
         log_ratio = nn.log_sigmoid(f) - nn.log_sigmoid(i)

@@ -1,13 +1,16 @@
 """The LSTM with a matrix memory of the extended LSTM (xLSTM)."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice
 from rnncells.cells.matrix import MatrixRNNCellBase, by_head
 from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
@@ -90,15 +93,15 @@ class MLSTMCell(MatrixRNNCellBase):
 
     num_feature_dims = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("MLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         heads, d = self.num_heads, self.features // self.num_heads
         return (heads, d, d), (heads, d), (heads,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("q", "k", "v", "o") if self.output_gate else ("q", "k", "v"),
             kernel_init=self.kernel_init,
@@ -120,13 +123,13 @@ class MLSTMCell(MatrixRNNCellBase):
                 bias_init=bias_init,
             )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         q, k, v = jnp.split(self.affine(inputs, "q", "k", "v"), 3, axis=-1)
         i, f = jnp.split(self.affine(inputs, "i", "f"), 2, axis=-1)
         o = nn.sigmoid(self.affine(inputs, "o")) if self.output_gate else None
         return q, k, v, i, f, o
 
-    def update(self, projected):
+    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
         q, k, v, i, f, _ = projected
         q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
         k = k / k.shape[-1] ** 0.5
@@ -135,7 +138,7 @@ class MLSTMCell(MatrixRNNCellBase):
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         return OuterUpdate(q, k, v, log_f, log_i=i)
 
-    def output(self, read, m, projected):
+    def output(self, read: Any, m: Any, projected: chex.ArrayTree) -> jax.Array:
         *_, o = projected
         dtype = jnp.result_type(read, m)
         wide = jnp.promote_types(dtype, jnp.float32)
@@ -151,10 +154,10 @@ class MLSTMCell(MatrixRNNCellBase):
         h = h.reshape(*h.shape[:-2], self.features)
         return h if o is None else o * h
 
-    def to_state(self, carry):
+    def to_state(self, carry: Carry) -> MatrixState:
         C, n, m = carry
         return MatrixState(jnp.concatenate([C, n[..., None, :]], -2), m)
 
-    def to_carry(self, state):
+    def to_carry(self, state: MatrixState) -> Carry:
         S, m = state
         return S[..., :-1, :], S[..., -1, :], m

@@ -1,5 +1,7 @@
 """Parameters of gates, and products with diagonal matrices."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,7 @@ class MissingParamError(ScopeParamNotFoundError):
       name: name of the parameter.
     """
 
-    def __init__(self, module: nn.Module, name: str):
+    def __init__(self, module: nn.Module, name: str) -> None:
         cell = module.parent if isinstance(module.parent, nn.Module) else module
         names = sorted(cell.variables.get("params", {}))
         path = "/".join(("params", *module.path, name))
@@ -85,7 +87,7 @@ class DenseParams(nn.Module):
 def by_block(init: Initializer) -> Initializer:
     """Returns an initializer of `(blocks, rows, columns)` that draws each block."""
 
-    def blocks(key, shape, dtype=jnp.float32):
+    def blocks(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
         keys = jax.random.split(key, shape[0])
         drawn = jax.vmap(lambda key: init(key, shape[1:], dtype))(keys)
         # If the initializer names the axes of a block, the axis of blocks has no name.
@@ -117,7 +119,7 @@ class ElementwiseAffine(nn.Module):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_dtypes(self)
         check_initializers(self)
         super().__post_init__()
@@ -126,7 +128,7 @@ class ElementwiseAffine(nn.Module):
     def __call__(self, inputs: jax.Array) -> jax.Array:
         shape = inputs.shape[inputs.ndim - self.num_feature_dims :]
 
-        def broadcast(name, init):
+        def broadcast(name: str, init: Initializer) -> jax.Array:
             # Broadcast before the cast, so that the gradient is summed in
             # `param_dtype`.
             return jnp.broadcast_to(param(self, name, init, shape), inputs.shape)
@@ -138,7 +140,7 @@ class ElementwiseAffine(nn.Module):
 
 
 def param(
-    module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...]
+    module: nn.Module, name: str, init: Initializer, shape: tuple[Any, ...]
 ) -> jax.Array:
     """Returns a parameter of a module, as `module.param` does.
 

@@ -1,9 +1,12 @@
 """Long short-term memory with peepholes."""
 
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 from rnncells.cells.parameters import ElementwiseAffine
 
@@ -47,10 +50,10 @@ class PeepholeLSTMCell(GatedCell):
     use_bias: bool = True
     peephole_init: Initializer = nn.initializers.zeros_init()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
         )
@@ -69,10 +72,10 @@ class PeepholeLSTMCell(GatedCell):
             for _ in range(3)
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ii", "if", "ig", "io")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)

@@ -1,10 +1,13 @@
 """Long short-term memory with a recurrent projection."""
 
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_projection
 from rnncells.cells.fields import GatedCell
 
@@ -63,14 +66,14 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     use_bias: bool = True
     projection_init: Initializer = nn.initializers.lecun_normal()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_projection(type(self).__name__, self.proj_features, self.features)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.proj_features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
         )
@@ -87,10 +90,10 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
             use_bias=False,
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ii", "if", "ig", "io")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)

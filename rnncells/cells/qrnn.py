@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Literal
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_choice
 from rnncells.cells.linear import LinearGatedCell
 
@@ -57,27 +59,27 @@ class QRNNCell(LinearGatedCell):
     pooling: Pooling = "fo"
     activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("QRNNCell", "pooling", self.pooling, Pooling)
         super().__post_init__()
 
-    def setup(self):
+    def setup(self) -> None:
         self._declare(*self._names)
 
     @property
     def _names(self) -> tuple[str, ...]:
         return ("z", *self.pooling)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         parts = jnp.split(self.affine(inputs, *self._names), len(self._names), axis=-1)
         return dict(zip(self._names, parts, strict=True))
 
-    def coefficients(self, projected):
+    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         z = self.activation_fn(projected["z"])
         f = nn.sigmoid(projected["f"])
         i = nn.sigmoid(projected["i"]) if "i" in projected else 1 - f
         return f, i * z
 
-    def output(self, carry, projected):
+    def output(self, carry: Carry, projected: chex.ArrayTree) -> jax.Array:
         c = carry
         return nn.sigmoid(projected["o"]) * c if "o" in projected else c

@@ -1,5 +1,9 @@
 """The simple recurrent cell of Elman."""
 
+import chex
+import jax
+
+from rnncells.cells.carry import Carry
 from rnncells.cells.fields import DenseCell
 
 
@@ -37,7 +41,7 @@ class SimpleCell(DenseCell):
     use_bias: bool = True
     num_heads: int = 1
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             "i",
             kernel_init=self.kernel_init,
@@ -51,10 +55,10 @@ class SimpleCell(DenseCell):
             num_heads=self.num_heads,
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "i")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         h = carry
         a = self.affine(h, "h") + projected
         if self.residual:

@@ -1,10 +1,15 @@
 """The LSTM with exponential gates of the extended LSTM (xLSTM)."""
 
+from typing import Any
+
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
 from rnncells import initializers
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice
 from rnncells.cells.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
@@ -65,31 +70,31 @@ class SLSTMCell(DenseCell):
     # Diagonal blocks of the kernels of the inputs.
     _input_heads = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("SLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
         super().__post_init__()
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return ((self.features,),) * 4
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates(
             *("iz", "ii", "if", "io"),
             kernel_init=self.kernel_init,
             use_bias=False,
             num_heads=self._input_heads,
         )
-        recurrent = {
+        recurrent: dict[str, Any] = {
             "kernel_init": self.recurrent_kernel_init,
             "num_heads": self.num_heads,
         }
         self.gates("hz", "hi", "ho", bias_init=self.bias_init, **recurrent)
         self.gates("hf", bias_init=self.forget_gate_bias_init, **recurrent)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "iz", "ii", "if", "io")
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c, n, m, h = carry
         a = self.affine(h, "hz", "hi", "hf", "ho") + projected
         z, i, f, o = jnp.split(a, 4, axis=-1)

@@ -1,11 +1,16 @@
 """The simple recurrent unit."""
 
+from typing import Any
+
+import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.parameters import ElementwiseAffine
 
 
@@ -58,13 +63,13 @@ class SRUCell(RNNCellBase):
 
     num_feature_dims = 1
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
-    def setup(self):
+    def setup(self) -> None:
         self.gates("f", "r", kernel_init=self.kernel_init, bias_init=self.bias_init)
         self.gates("c", "p", kernel_init=self.kernel_init, use_bias=False)
-        options = {
+        options: dict[str, Any] = {
             "kernel_init": self.recurrent_init,
             "dtype": self.dtype,
             "param_dtype": self.param_dtype,
@@ -72,13 +77,13 @@ class SRUCell(RNNCellBase):
         self.vf = ElementwiseAffine(**options)
         self.vr = ElementwiseAffine(**options)
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         f, r, Wx = jnp.split(self.affine(inputs, "f", "r", "c"), 3, axis=-1)
         is_as_wide = inputs.shape[-1] == self.features
         x = inputs if is_as_wide else self.affine(inputs, "p")
         return f, r, Wx, self.highway_scale * x
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         c = carry
         f, r, Wx, x = projected
         f = nn.sigmoid(f + self.vf(c))

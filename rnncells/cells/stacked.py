@@ -20,6 +20,7 @@ from rnncells.cells.any_cell import (
 )
 from rnncells.cells.any_step import apply_step, deterministic_option, without_dropout
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import (
     check_count,
     check_list,
@@ -91,10 +92,10 @@ class StackedCell(RNNCellBase):
     input_dims: int | None = None
 
     @classmethod
-    def _check_positional(cls, args, limit):
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
         check_not_separate("StackedCell", args)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_layers(self.layers)
         if self.input_dims is not None:
             check_count("StackedCell", "input_dims", self.input_dims, least=0)
@@ -124,13 +125,15 @@ class StackedCell(RNNCellBase):
             streams |= _streams_of(layer)
         return streams
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         """Applies the layers before the first cell."""
         for layer in self.layers[: self._first_cell()]:
             inputs = self._applied(layer, inputs)
         return inputs
 
-    def recur(self, carry, projected):
+    def recur(
+        self, carry: Carry, projected: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
         """Applies the first cell and the layers after it."""
         old, new, outputs = iter(carry), [], projected
         for layer in self.layers[self._first_cell() :]:
@@ -143,24 +146,26 @@ class StackedCell(RNNCellBase):
                 outputs = self._applied(layer, outputs)
         return tuple(new), outputs
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         sample = jax.ShapeDtypeStruct(tuple(input_shape), jnp.result_type(float))
         return jax.eval_shape(lambda: self._initial_carry(None, sample))
 
     @nn.nowrap
-    def _step(self, carry, inputs):
+    def _step(
+        self, carry: Carry, inputs: chex.ArrayTree
+    ) -> tuple[Carry, chex.ArrayTree]:
         # The cells check and cast their own carries.
         self._check_carry(carry, inputs)
         warn_of_shared("StackedCell", filter(is_cell, self.layers))
         return self.recur(carry, self.project(inputs))
 
     @nn.nowrap
-    def _with_deterministic(self, deterministic):
+    def _with_deterministic(self, deterministic: bool | None) -> RNNCellBase:
         fields = {"deterministic": deterministic}
         return self if deterministic is None else self._rebound_copy(**fields)
 
     @nn.nowrap
-    def _check_carry(self, carry, inputs):
+    def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
         check_not_states("StackedCell", carry)
         count = sum(map(is_cell, self.layers))
         if not isinstance(carry, tuple) or len(carry) != count:
@@ -171,7 +176,7 @@ class StackedCell(RNNCellBase):
             )
 
     @nn.nowrap
-    def _initial_carry(self, key, sample):
+    def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
         self._try_setup()
         cells = list(filter(is_cell, self.layers))
         keys = [None] * len(cells)
@@ -185,7 +190,7 @@ class StackedCell(RNNCellBase):
         samples = []
         batch, _ = split_shape(self, jax.tree.leaves(sample)[0].shape)
 
-        def record(stacked, outputs):
+        def record(stacked: nn.Module, outputs: chex.ArrayTree) -> chex.ArrayTree:
             for layer in stacked.layers:
                 if is_cell(layer):
                     samples.append(structs(outputs))

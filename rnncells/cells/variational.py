@@ -1,10 +1,14 @@
 """Variational dropout: one mask for all steps of a sequence."""
 
+from typing import Any
+
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
@@ -68,7 +72,7 @@ class VariationalDropout(RNNCellBase):
     # The mask of the states of one step; `recur` sets it in a copy of the cell.
     z_h = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("input_rate", "recurrent_rate"):
             check_rate(type(self).__name__, name, getattr(self, name))
         super().__post_init__()
@@ -78,7 +82,7 @@ class VariationalDropout(RNNCellBase):
         """Random streams, and whether `RNN` splits them over time."""
         return {self.rng_collection: False}
 
-    def setup(self):
+    def setup(self) -> None:
         super().setup()
         self.input_dropout = nn.Dropout(
             self.input_rate, rng_collection=self.rng_collection
@@ -87,15 +91,15 @@ class VariationalDropout(RNNCellBase):
             self.recurrent_rate, rng_collection=self.rng_collection
         )
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
         ones = jnp.ones(inputs.shape, inputs.dtype if is_number else self.param_dtype)
         z_x = self._mask(self.input_dropout, ones)
         return super().project(inputs * z_x)
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
-        masked = self._rebound_copy(z_h=self._mask(self.recurrent_dropout, ones))
+        masked: Any = self._rebound_copy(z_h=self._mask(self.recurrent_dropout, ones))
         return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap
@@ -109,7 +113,7 @@ class VariationalDropout(RNNCellBase):
         return dropout(ones, deterministic=self.deterministic)
 
     @nn.nowrap
-    def affine(self, inputs, *names):
+    def affine(self, inputs: Any, *names: str) -> jax.Array:
         if names and names[0].startswith("h"):
             inputs = inputs * self.z_h
         return super().affine(inputs, *names)

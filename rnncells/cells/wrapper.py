@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax.numpy as jnp
 
 from rnncells.cells.any_cell import declared_streams
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import ShapeTree
 from rnncells.cells.checks import check_instance
 
 
@@ -28,7 +30,7 @@ class WrapperCell(RNNCellBase):
     # Whether `RNN` splits the random stream over time.
     _splits_stream = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._check_cell()
         declared = declared_streams(self.cell).get(self.rng_collection)
         if declared is not None and declared != self._splits_stream:
@@ -66,10 +68,10 @@ class WrapperCell(RNNCellBase):
         return self.cell.features
 
     @property
-    def num_feature_dims(self):
+    def num_feature_dims(self) -> int:
         return self.cell.num_feature_dims
 
-    def carry_shape(self, input_shape):
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         # Before a loop over time, so that `setup` draws the keys of biases there.
         self.cell._setup_for_carry()
         return self.cell.carry_shape(input_shape)
@@ -84,7 +86,7 @@ class WrapperCell(RNNCellBase):
         """`carry_init` of the wrapped cell."""
         return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         if self.is_initializing():
             self.cell._check_bias_init()
         return self.cell.project(inputs)

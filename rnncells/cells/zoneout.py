@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells.cells.carry import Carry
 from rnncells.cells.checks import (
     check_deterministic,
     check_rate,
@@ -67,13 +69,13 @@ class ZoneoutCell(WrapperCell):
     deterministic: bool | None = None
     rng_collection: str = "dropout"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]
         for rate in rates:
             check_rate(type(self).__name__, "rate", rate)
         super().__post_init__()
 
-    def recur(self, carry, projected):
+    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         candidates, output = self.cell.recur(carry, projected)
         old, structure = jax.tree.flatten(carry)
         new = jax.tree.leaves(candidates)

@@ -64,7 +64,7 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
     return_carry: bool = False
     return_all_carries: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("forward_rnn", "backward_rnn"):
             check_instance("Bidirectional", name, getattr(self, name))
             if isinstance(getattr(self, name), nn.RNNCellBase):
@@ -158,7 +158,7 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
         if init_key is not None:
             pairs["init_key"] = jax.random.split(init_key)
 
-        def run(side, rnn, reverse):
+        def run(side: int, rnn: nn.Module, reverse: bool) -> Any:
             arguments = shared | {name: pair[side] for name, pair in pairs.items()}
             return _run(rnn, inputs, arguments, flags, reverse)
 

@@ -38,7 +38,7 @@ def _run(
 ) -> Callable:
     """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
 
-    def run(carry, xs):
+    def run(carry: tuple, xs: Now) -> tuple:
         state, final = carry
         before = _windows(state, reset_carry, xs)
         after, outputs = jax.vmap(partial(cell.apply, variables))(before, xs.inputs)

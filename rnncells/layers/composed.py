@@ -129,7 +129,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         name = type(self).__name__
         padding = padding_of(inputs, flags["time_major"], seq_lengths, mask, resets)
 
-        def run(number, layer, inputs):
+        def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
             return _run(name, layer, inputs, layer_arguments[number] | shared)
 
@@ -164,7 +164,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
 
-        def run(number, layer, inputs):
+        def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
             if not hasattr(type(layer), "step"):
                 raise ValueError(
                     f"`step` of {type(self).__name__} needs layers with a method "
@@ -175,7 +175,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
         padding = padding_of_step(inputs, mask)
 
-        def apply(layer, inputs):
+        def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
             check_one_step(type(self).__name__, layer, inputs)
             return _apply(type(self).__name__, padding, deterministic, layer, inputs)
 
@@ -237,18 +237,18 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         """Returns one step of input of each recurrent layer, as shapes and dtypes."""
         samples = []
 
-        def record(composed, x):
-            def run(number, layer, inputs):
+        def record(composed: "ComposedLayer", x: chex.ArrayTree) -> Any:
+            def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
                 samples.append(structs(inputs, drop_axis=0))
                 arguments = {"time_major": True, "deterministic": True}
                 return _run(type(composed).__name__, layer, inputs, arguments)
 
-            def apply(layer, inputs):
+            def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
                 return layer(inputs, **without_dropout(layer))
 
             return composed._apply_layers(run, x, apply)
 
-        def sequence(leaf):
+        def sequence(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
 
         init = nn.init(record, self.clone(parent=None))

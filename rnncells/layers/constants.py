@@ -58,7 +58,7 @@ def writable(cell: nn.Module) -> CollectionFilter:
 def changed(before: Variables, after: Variables) -> dict[str, Any]:
     """Returns the collections that have other arrays than before."""
 
-    def is_same(name):
+    def is_same(name: str) -> bool:
         old, new = (jax.tree.leaves(tree.get(name, {})) for tree in (before, after))
         return len(old) == len(new) and all(
             a is b for a, b in zip(old, new, strict=True)
@@ -124,7 +124,7 @@ def initial_variables(
       inputs: of the step, the same.
     """
 
-    def init(_, operands):
+    def init(_: tuple, operands: tuple) -> Variables:
         scope = Scope(
             {},
             rngs=dict(rnn.cell.scope.rngs),
@@ -145,7 +145,7 @@ def initial_variables(
     }
     constants = {name: variables[name] for name in variables.keys() - varying}
 
-    def create():
+    def create() -> dict[str, Any]:
         atoms, treedef = jax.tree.flatten(constants)
         values = dict(equations.constants)
         evaluate(needed(equations.equations, atoms), values)

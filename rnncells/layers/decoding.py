@@ -26,7 +26,7 @@ from rnncells.recurrence.pytrees import structs
 
 RNG_STREAM = "teacher_forcing"
 _NO_MASKS = schedule.Schedule(0, "run", None, None, None)
-_KINDS = {
+_KINDS: dict[str, Any] = {
     "bool": jnp.bool_,
     "int": jnp.integer,
     "float": jnp.floating,
@@ -186,7 +186,7 @@ def _as_inputs(
 def _form(tree: chex.ArrayTree) -> str:
     """Returns the structure of a pytree with the kind and the shape of each array."""
 
-    def form(leaf):
+    def form(leaf: Any) -> str:
         dtype = dtype_of(leaf)
         names = [name for name, kind in _KINDS.items() if jnp.issubdtype(dtype, kind)]
         return f"{(*names, dtype)[0]}{jnp.shape(leaf)}"

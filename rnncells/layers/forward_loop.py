@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.cells.any_cell import feature_dims
+from rnncells.cells.carry import Carry
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import (
     PureStep,
@@ -36,7 +37,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     if rnn.is_initializing():
         return plain
 
-    def loop(body, reset_carry, carry, xs):
+    def loop(body: Callable, reset_carry: Any, carry: tuple, xs: Any) -> tuple:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         (first, *_) = jax.tree.leaves(by_time)
         if not first.shape[0] * sum(map(jnp.size, jax.tree.leaves(carry))):
@@ -103,7 +104,7 @@ def require_pure_step(
 def marked(step: Callable) -> Callable:
     """Returns a step that marks the carry after it."""
 
-    def call(cell, carry, inputs):
+    def call(cell: nn.Module, carry: Carry, inputs: chex.ArrayTree) -> tuple:
         carry, output = step(cell, carry, inputs)
         return mark_carry(carry), output
 

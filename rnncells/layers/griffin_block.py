@@ -1,6 +1,7 @@
 """The recurrent block of Griffin."""
 
 from collections.abc import Callable
+from typing import Any
 
 import chex
 import flax.linen as nn
@@ -69,7 +70,7 @@ class GriffinBlock(ResidualBlock):
     time_major: bool = False
     return_carry: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_features("GriffinBlock", self.features)
         for field in ("features", "num_heads", "kernel_size"):
             check_count("GriffinBlock", field, getattr(self, field))
@@ -78,9 +79,9 @@ class GriffinBlock(ResidualBlock):
                 check_count("GriffinBlock", field, getattr(self, field))
         super().__post_init__()
 
-    def setup(self):
-        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        shared = {**types, "kernel_init": self.kernel_init}
+    def setup(self) -> None:
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        shared: dict[str, Any] = {**types, "kernel_init": self.kernel_init}
         width = self.recurrent_features or self.features
         hidden = self.inner_features or 3 * self.features
         self.norm = nn.RMSNorm(**types)
@@ -95,7 +96,9 @@ class GriffinBlock(ResidualBlock):
         self.down = nn.Dense(self.features, **shared)
 
     @nn.nowrap
-    def _apply_layers(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
+    def _apply_layers(
+        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
+    ) -> tuple:
         self._check_width(inputs)
         x, n = inputs, self.norm(inputs)
         window, h = run(0, self.conv, self.input(n))

@@ -27,8 +27,8 @@ def check_independent_rows(
         return
     small, count = Batch((2,) * len(batch.sizes)), 2 ** len(batch.sizes)
 
-    def small_structs(tree, lead=0):
-        def struct(leaf):
+    def small_structs(tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
+        def struct(leaf: jax.Array) -> jax.ShapeDtypeStruct:
             shape = leaf.shape[lead + len(batch.sizes) :]
             return jax.ShapeDtypeStruct((*small.sizes, *shape), leaf.dtype)
 
@@ -48,7 +48,7 @@ def check_independent_rows(
 
     @jax.jit
     @jax.jacrev
-    def derivatives(varied):
+    def derivatives(varied: chex.ArrayTree) -> jax.Array | int:
         reset_carry, carry, xs = combine(varied, constants)
         outputs = pure.function((shared, reset_carry), carry, (xs, keys))
         leaves = jax.tree.leaves(inexact(outputs))

@@ -1,5 +1,7 @@
 """Initial carries that are parameters."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -24,7 +26,7 @@ class LearnedCarry(nn.Module):
         """
         leaves, structure = jax.tree.flatten(initial)
 
-        def learned(k, leaf):
+        def learned(k: int, leaf: Any) -> jax.Array:
             if not jnp.issubdtype(dtype_of(leaf), jnp.inexact):
                 return leaf
             name = f"carry_{k}"

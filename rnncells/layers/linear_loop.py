@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.errors import FlaxError
 
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import cast_like
+from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.gradients import Bptt
@@ -58,7 +58,7 @@ def parallel_loop(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> C
     """
     fallback = fast_loop(rnn, axis, step)
 
-    def loop(body, reset_carry, carry, xs):
+    def loop(body: Body, reset_carry: Any, carry: tuple, xs: Any) -> tuple:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if rnn.is_initializing() or jax.tree.leaves(by_time)[0].shape[0] == 0:
             return fallback(body, reset_carry, carry, xs)
@@ -98,8 +98,8 @@ def _why_not(
     if not isinstance(steps, int):
         return f"needs a known number of steps; got {steps}."
 
-    def step(carry, x):
-        options = {"mutable": writable(rnn.cell)}
+    def step(carry: chex.ArrayTree, x: chex.ArrayTree) -> dict:
+        options: dict[str, Any] = {"mutable": writable(rnn.cell)}
         _, updates = cell.module.apply(cell.variables, carry, x, **options)
         return changed(cell.variables, updates)
 
@@ -127,7 +127,7 @@ def _run(
     is_matrix = isinstance(cell, MatrixRNNCellBase)
     chunk_steps = _matrix_steps if is_matrix else _element_steps
 
-    def apply(method, *args):
+    def apply(method: Callable, *args: Any) -> Any:
         """Applies a method to all steps of a chunk."""
         return cell.apply(variables, *args, method=method)
 
@@ -135,7 +135,7 @@ def _run(
     solver = "associative" if rnn.implementation == "associative" else "auto"
     steps = partial(chunk_steps, apply, body.keep_all, reset_carry, solver)
 
-    def run(carry, xs):
+    def run(carry: States, xs: Now) -> tuple:
         count = jax.tree.leaves(xs)[0].shape[0]
         method = _update if is_matrix else _coefficients
         z = jax.eval_shape(jax.vmap(partial(apply, method, carry[0])), xs.inputs)
@@ -143,7 +143,7 @@ def _run(
         operands = memory.Operands(inexact(variables), carry, xs.inputs)
         plan = memory.linear_plan(count, z, *options, operands)
 
-        def chunk(carry, start, steps_, xs):
+        def chunk(carry: States, start: Any, steps_: int, xs: Now) -> tuple:
             return plan.recomputing(steps)(carry, xs)
 
         segments = [
@@ -178,7 +178,7 @@ def _element_steps(
     """Takes the steps of a chunk, element by element."""
     state, final = carry
 
-    def coefficients(x):
+    def coefficients(x: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         return apply(_coefficients, state, x)
 
     projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
@@ -202,13 +202,13 @@ def _element_steps(
     return (state, final), (history if keep_all else None, outputs)
 
 
-def _coefficients(cell, carry, x):
+def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: chex.ArrayTree) -> tuple:
     cell._check_carry(carry, x)
     projected = cell._with_inferred_width(carry).project(x)
     return projected, check_coefficients(cell, cell.coefficients(projected), carry)
 
 
-def _output(cell, carry, projected):
+def _output(cell: LinearRNNCellBase, carry: Carry, projected: Any) -> Any:
     return cell._with_inferred_width(carry).output(carry, projected)
 
 
@@ -229,7 +229,7 @@ def _matrix_steps(
     state, final = carry
     projected, updates = jax.vmap(lambda x: apply(_update, state, x))(xs.inputs)
 
-    def to_state(carry):
+    def to_state(carry: chex.ArrayTree) -> matrix_state.MatrixState:
         return apply(lambda cell: cell.to_state(carry))
 
     def to_carry(matrices: chex.ArrayTree) -> chex.ArrayTree:
@@ -255,11 +255,11 @@ def _matrix_steps(
     return (to_carry(last), final), (history, outputs)
 
 
-def _update(cell, carry, x):
+def _update(cell: MatrixRNNCellBase, carry: Carry, x: Any) -> tuple:
     cell._check_carry(carry, x)
     projected = cell.project(x)
     return projected, cell.update(projected)
 
 
-def _read_output(cell, read, m, projected):
+def _read_output(cell: MatrixRNNCellBase, read: Any, m: Any, projected: Any) -> Any:
     return cell.output(read, m, projected)

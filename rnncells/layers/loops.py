@@ -60,7 +60,7 @@ _OTHERS = (
 def single_step(cell: nn.Module, step: Callable) -> Callable:
     """Returns a loop over sequences of one step, time first; it calls the cell once."""
 
-    def loop(body, reset_carry, carry, xs):
+    def loop(body: Callable, reset_carry: Any, carry: tuple, xs: Any) -> tuple:
         x = jax.tree.map(lambda leaf: leaf[0], xs)
         carry, ys = body(partial(step, cell), reset_carry, carry, x)
         return carry, jax.tree.map(lambda leaf: leaf[None], ys)
@@ -71,7 +71,7 @@ def single_step(cell: nn.Module, step: Callable) -> Callable:
 def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns the plain loop: it calls the cell at each step; JAX differentiates it."""
 
-    def loop(*operands):
+    def loop(*operands: Any) -> tuple:
         cell = rnn.cell if rnn.is_initializing() else unbound(rnn.cell)
         is_new = rnn.is_initializing() and not carried(rnn, cell.variables)
         if is_new and rnn.variable_carry:
@@ -140,7 +140,7 @@ def _created(
 
 
 def _create_variables(
-    rnn: nn.Module, axis: int, step: Callable, created: InitialVariables, operands
+    rnn: nn.Module, axis: int, step: Callable, created: InitialVariables, operands: Any
 ) -> None:
     """Creates the variables of a cell with side effects."""
     if not unbound(rnn.cell).has_others:
@@ -184,10 +184,12 @@ def _as_function(
     return _AsFunction(pure, names, has_side_effects(jaxpr))
 
 
-def _scan_function(rnn: nn.Module, axis: int, pure: "PureFunction", carry: tuple):
+def _scan_function(
+    rnn: nn.Module, axis: int, pure: "PureFunction", carry: tuple
+) -> Any:
     """Runs `jax.lax.scan` over the step as a function."""
 
-    def one_step(carry, x):
+    def one_step(carry: tuple, x: tuple) -> tuple[tuple, Any]:
         carry, (ys, _) = pure.function(pure.consts, carry, x)
         return carry, ys
 
@@ -213,7 +215,7 @@ def _flax_scan(
     keys = rnn.cell.scope.rngs
     axes = varying_axes((rnn.cell.variables, keys, reset_carry, carry, xs))
 
-    def one_step(cell, carry, x):
+    def one_step(cell: nn.Module, carry: tuple, x: tuple) -> tuple:
         carry, ys = body(partial(step, cell), reset_carry, carry, x)
         return varying_over(carry, axes), ys
 
@@ -256,7 +258,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     if rnn.implementation == "scan" or rnn.is_initializing():
         return plain
 
-    def loop(body, reset_carry, carry, xs):
+    def loop(body: Callable, reset_carry: Any, carry: tuple, xs: Any) -> tuple:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         if jax.tree.leaves(by_time)[0].shape[0] == 0:
             return plain(body, reset_carry, carry, xs)
@@ -285,7 +287,9 @@ def run_fast(
     return _run(rnn, pure, carry, _plan(rnn, pure, carry, rnn.memory, pure))
 
 
-def _run(rnn, pure, carry, plan):
+def _run(
+    rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree, plan: memory.Plan
+) -> tuple:
     steps = jax.tree.leaves(pure.xs)[0].shape[0]
     recurrence = engine.Recurrence(pure.step, plan, _unroll(rnn, steps))
     weights = pure.step.weights(pure.consts)
@@ -519,16 +523,17 @@ def _step_function(
     """
     mutable = writable(rnn.cell)
 
-    def call(cell, carry, inputs):
+    def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
         count_from(counters, cell.scope.rng_counters)
         return step(cell, carry, inputs)
 
-    def pure(consts, carry, x):
+    def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:
         ((variables, fixed), reset_carry), (inputs, keys) = consts, x
-        options = {"rngs": streams.rngs(fixed, keys), "mutable": mutable}
+        options: dict[str, Any] = {"rngs": streams.rngs(fixed, keys)}
+        options |= {"mutable": mutable, "method": call}
 
-        def apply(carry, inputs):
-            results = cell.apply(variables, carry, inputs, method=call, **options)
+        def apply(carry: Carry, inputs: chex.ArrayTree) -> tuple:
+            results = cell.apply(variables, carry, inputs, **options)
             (carry, output), updates = results
             return carry, (output, changed(variables, updates))
 

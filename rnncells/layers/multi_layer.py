@@ -1,6 +1,7 @@
 """Several layers of one kind of cell, in one or both directions, as in PyTorch."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -124,7 +125,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     gradient: Gradient = Bptt()
 
     @classmethod
-    def _check_positional(cls, args, limit):
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
         if len(args) > limit:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
@@ -132,7 +133,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
                 "`num_layers` and other options by name."
             )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         name = type(self).__name__
         if self.features is None:
             raise TypeError(f"`features` of {name} must be an int, got None.")
@@ -173,7 +174,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         streams = {"dropout": False} if self.dropout else {}
         return {**streams, **declared_streams(self.cell())}
 
-    def setup(self):
+    def setup(self) -> None:
         """Creates the cells of all layers, and the learned states."""
         self.layers = [self._layer() for _ in range(self.num_layers)]
         self.between = nn.Dropout(self.dropout)
@@ -222,7 +223,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         init = partial(initialize_carry, self._cell(), None)
         count = self.num_layers * self.directions
 
-        def of_all_layers(leaf):
+        def of_all_layers(leaf: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
 
         carry = jax.eval_shape(init, sample)
@@ -538,8 +539,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
         """Returns the final carry from the carries in the order of the inputs."""
 
-        def last(index):
-            def pick(leaf, start):
+        def last(index: int) -> Callable:
+            def pick(leaf: jax.Array, start: jax.Array) -> jax.Array:
                 is_empty = leaf.shape[axis] == 0
                 return start if is_empty else jnp.take(leaf, index, axis)
 

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import jax.numpy as jnp
 from rnncells.cells.any_cell import feature_dims
 from rnncells.layers.forward_loop import require_pure_step
 from rnncells.layers.independent_rows import check_independent_rows
-from rnncells.layers.loops import plain_loop
+from rnncells.layers.loops import PureStep, plain_loop
 from rnncells.layers.rng_streams import count_from
 from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence import newton
@@ -35,7 +37,7 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     options = rnn.implementation
     options = options if isinstance(options, Newton) else Newton()
 
-    def loop(body, reset_carry, carry, xs):
+    def loop(body: Callable, reset_carry: Any, carry: tuple, xs: Any) -> tuple:
         by_time = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
         (first, *_) = jax.tree.leaves(by_time)
         sizes = first.shape[1 : first.ndim - feature_dims(rnn.cell)]
@@ -57,7 +59,7 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     return loop
 
 
-def _run(options, batch, pure, carry):
+def _run(options: Newton, batch: Batch, pure: PureStep, carry: tuple) -> tuple:
     """Returns the last carry, the outputs, `(time, *batch, ...)`, and a certificate."""
     rows = row_problem(batch, pure, carry)
     sizes = [math.prod(leaf.shape) // batch.count for leaf in real_leaves(carry)]
@@ -74,7 +76,7 @@ def _run(options, batch, pure, carry):
     return batch.from_rows(last), batch.from_rows(outputs, 1), certificate
 
 
-def _check_real(rnn, carry):
+def _check_real(rnn: nn.Module, carry: chex.ArrayTree) -> None:
     """Raises ValueError if the carry has parts that are no numbers to solve for."""
     other_leaves = jax.tree.leaves(partition(carry)[1])
     if other_leaves:

@@ -71,7 +71,7 @@ class Online:
         parameter, or the layer runs in reverse.
     """
 
-    def __init__(self, rnn: RNN):
+    def __init__(self, rnn: RNN) -> None:
         if not isinstance(rnn, RNN):
             raise TypeError(
                 "`rnn` of Online must be an RNN, such as RNN(GRUCell(4), "
@@ -107,7 +107,7 @@ class Online:
           rngs: `{"uoro": key}` for `Uoro`.
         """
 
-        def init_of_layer(rnn):
+        def init_of_layer(rnn: Any) -> OnlineState:
             x, carry = rnn._arrays(inputs), initial_carry
             if carry is None:
                 carry = rnn.initialize_carry(None, structs(x))
@@ -152,7 +152,7 @@ class Online:
           ValueError: the cotangent does not have the form of the output.
         """
 
-        def step_of_layer(rnn):
+        def step_of_layer(rnn: Any) -> tuple[OnlineState, chex.ArrayTree, Mapping]:
             x = rnn._arrays(inputs)
             pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
             x_t = jax.tree.map(lambda leaf: leaf[0], pure.xs)
@@ -191,7 +191,7 @@ def _one_step(
 ) -> tuple[PureStep, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
 
-    def by_time(tree):
+    def by_time(tree: chex.ArrayTree) -> chex.ArrayTree:
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     sizes = check_layout(by_time(x), feature_dims(rnn.cell))
@@ -209,7 +209,7 @@ def _one_step(
     return pure, row_problem(batch, pure, start), batch
 
 
-def _body(step, _, carry, x):
+def _body(step: Callable, _: None, carry: tuple, x: tuple) -> tuple:
     """The body of a loop with resets, see `schedule.scan`."""
     (state, _), (inputs, reset, _, reset_carry) = carry, x
     if reset is not None:

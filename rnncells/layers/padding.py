@@ -96,7 +96,13 @@ class Padding(NamedTuple):
         return inputs, {"mask": jnp.broadcast_to(counts, inputs.shape)}
 
     def intercept(
-        self, owner: str, layer: Any, call: Callable, args: tuple, kwargs: dict, context
+        self,
+        owner: str,
+        layer: Any,
+        call: Callable,
+        args: tuple,
+        kwargs: dict,
+        context: Any,
     ) -> Any:
         """Calls a module, in or of a layer, so that padded steps do not count.
 

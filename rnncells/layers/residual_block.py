@@ -17,7 +17,7 @@ class ResidualBlock(ComposedLayer):
     `rnn` in `setup`. Its carry is a pair, of these two.
     """
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_bool_fields(self)
         check_dtypes(self)
         check_initializers(self)

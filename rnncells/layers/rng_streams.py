@@ -66,15 +66,15 @@ def count_draws(
     `flax.linen.scan` traces a step twice and keeps counting draws from the first trace
     to the second. Drawing the same numbers needs the same counts.
     """
-    counted = {}
+    counted: dict = {}
 
-    def call(cell, carry, inputs):
+    def call(cell: Any, carry: Any, inputs: Any) -> Any:
         count_from(counters, cell.scope.rng_counters)
         result = take_step(cell, carry, inputs)
         counted.update(cell.scope.rng_counters)
         return result
 
-    def step(variables, carry, inputs):
+    def step(variables: Any, carry: Any, inputs: Any) -> Any:
         return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
 
     jax.eval_shape(step, variables, carry, inputs)

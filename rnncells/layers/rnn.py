@@ -207,7 +207,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
 
     _final_carry = {**RunsByCall._final_carry, "return_certificate": False}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_cell_instance("RNN", self.cell)
         check_bool_fields(self)
         if self.unroll is not None:
@@ -601,7 +601,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         """Returns the loop over time; `rnncells.diagnostics` puts its own in place."""
         return loop_over_time(self, axis, step)
 
-    def setup(self):
+    def setup(self) -> None:
         """Creates the parameters of the initial carry."""
         if self.learn_initial_carry:
             self.initial_carry = LearnedCarry()

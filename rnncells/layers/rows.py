@@ -31,7 +31,7 @@ class Batch(NamedTuple):
         """
         ones = (1,) * len(self.sizes)
 
-        def rows(leaf):
+        def rows(leaf: jax.Array) -> jax.Array:
             end = lead + len(self.sizes)
             if leaf.shape[lead:end] != self.sizes:
                 raise ValueError(
@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     def repeated(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
         """Returns arrays that are the same for all rows with an axis of rows."""
 
-        def repeat(leaf):
+        def repeat(leaf: jax.Array) -> jax.Array:
             shape = (*leaf.shape[:lead], self.count, *leaf.shape[lead:])
             return jnp.broadcast_to(jnp.expand_dims(leaf, lead), shape)
 

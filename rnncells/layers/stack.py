@@ -64,15 +64,16 @@ class Stack(ComposedLayer):
     return_carry: bool = False
 
     @classmethod
-    def _check_positional(cls, args, limit):
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
         check_not_separate("Stack", args)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_bool_fields(self)
         check_list("Stack", self.layers)
-        for layer in list(filter(_is_recurrent, self.layers))[1:]:
+        layers: Sequence[Any] = self.layers
+        for layer in list(filter(_is_recurrent, layers))[1:]:
             check_depth("Stack", layer)
-        for layer in self.layers:
+        for layer in layers:
             is_layer = callable(layer) or _is_recurrent(layer)
             if isinstance(layer, type) or not is_layer:
                 raise TypeError(
@@ -93,12 +94,11 @@ class Stack(ComposedLayer):
                 )
         super().__post_init__()
 
-    def setup(self):
+    def setup(self) -> None:
         """Makes a layer over sequences of each cell."""
         warn_of_shared("Stack", filter(_is_recurrent, self.layers))
-        self.over_time = [
-            RNN(layer) if is_cell(layer) else layer for layer in self.layers
-        ]
+        layers: Sequence[Any] = self.layers
+        self.over_time = [RNN(layer) if is_cell(layer) else layer for layer in layers]
 
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:

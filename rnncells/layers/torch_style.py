@@ -4,6 +4,7 @@ from dataclasses import KW_ONLY
 
 import flax.linen as nn
 
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.checks import check_projection
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
@@ -48,13 +49,13 @@ class LSTM(MultiLayerRNN):
     _: KW_ONLY
     proj_features: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.proj_features is not None:
             check_projection(type(self).__name__, self.proj_features, self.features)
         super().__post_init__()
 
     @nn.nowrap
-    def cell(self):
+    def cell(self) -> RNNCellBase:
         if self.proj_features is None:
             return LSTMCell(self.features, **self.options)
         return ProjectedLSTMCell(
@@ -86,7 +87,7 @@ class GRU(MultiLayerRNN):
     reset_after: bool = True
 
     @nn.nowrap
-    def cell(self):
+    def cell(self) -> RNNCellBase:
         return GRUCell(self.features, reset_after=self.reset_after, **self.options)
 
 
@@ -109,7 +110,7 @@ class ElmanRNN(MultiLayerRNN):
     _: KW_ONLY
     nonlinearity: str = "tanh"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.nonlinearity not in NONLINEARITIES:
             raise ValueError(
                 f"`nonlinearity` of ElmanRNN must be one of {list(NONLINEARITIES)}, "
@@ -118,6 +119,6 @@ class ElmanRNN(MultiLayerRNN):
         super().__post_init__()
 
     @nn.nowrap
-    def cell(self):
+    def cell(self) -> RNNCellBase:
         activation_fn = NONLINEARITIES[self.nonlinearity]
         return SimpleCell(self.features, activation_fn=activation_fn, **self.options)

@@ -1,10 +1,11 @@
 """The blocks of the extended LSTM (xLSTM)."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
@@ -89,7 +90,7 @@ class XLSTMBlock(ResidualBlock):
     time_major: bool = False
     return_carry: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choice("XLSTMBlock", "kind", self.kind, Kind)
         check_features("XLSTMBlock", self.features)
         for field in ("features", "num_heads", "kernel_size", "block_size"):
@@ -119,9 +120,9 @@ class XLSTMBlock(ResidualBlock):
     def _cell_features(self) -> int:
         return self._hidden if self.kind == "mlstm" else self.features
 
-    def setup(self):
-        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        shared = {**types, "kernel_init": self.kernel_init}
+    def setup(self) -> None:
+        types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        shared: dict[str, Any] = {**types, "kernel_init": self.kernel_init}
         width, heads = self._cell_features, self.num_heads
         self.conv = RNN(CausalConvCell(width, self.kernel_size, **shared))
         self.norm = nn.LayerNorm(1e-5, use_bias=False, **types)
@@ -141,13 +142,15 @@ class XLSTMBlock(ResidualBlock):
             self.feedforward_norm = nn.LayerNorm(1e-5, use_bias=False, **types)
 
     @nn.nowrap
-    def _apply_layers(self, run: Callable, inputs: chex.ArrayTree, apply: Callable):
+    def _apply_layers(
+        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
+    ) -> tuple:
         self._check_width(inputs)
         compose = self._mlstm if self.kind == "mlstm" else self._slstm
         return compose(run, inputs)
 
     @nn.nowrap
-    def _mlstm(self, run: Callable, x: chex.Array):
+    def _mlstm(self, run: Callable, x: chex.Array) -> tuple[tuple, jax.Array]:
         inner, z = jnp.split(self.up(self.norm(x)), 2, axis=-1)
         window, c = run(0, self.conv, inner)
         c = nn.silu(c)
@@ -156,7 +159,7 @@ class XLSTMBlock(ResidualBlock):
         return (window, carry), x + self.down(h * nn.silu(z))
 
     @nn.nowrap
-    def _slstm(self, run: Callable, x: chex.Array):
+    def _slstm(self, run: Callable, x: chex.Array) -> tuple[tuple, jax.Array]:
         inner = self.norm(x)
         window, c = run(0, self.conv, inner)
         carry, h = run(1, self.rnn, (nn.silu(c), inner))
@@ -177,7 +180,7 @@ class BlockMLSTMCell(MLSTMCell):
 
     block_size: int = 4
 
-    def setup(self):
+    def setup(self) -> None:
         blocks = self.features // self.block_size
         self.gates(
             *("q", "k", "v"),
@@ -187,7 +190,7 @@ class BlockMLSTMCell(MLSTMCell):
         )
         self._declare_exponential_gates()
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         c, x = inputs
         q, k = jnp.split(self.affine(c, "q", "k"), 2, axis=-1)
         v = self.affine(x, "v")
@@ -207,7 +210,7 @@ class BlockSLSTMCell(SLSTMCell):
     def _input_heads(self) -> int:  # type: ignore[override]
         return self.num_heads
 
-    def project(self, inputs):
+    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         c, x = inputs
         z, o = jnp.split(self.affine(x, "iz", "io"), 2, axis=-1)
         i, f = jnp.split(self.affine(c, "ii", "if"), 2, axis=-1)
