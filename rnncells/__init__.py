@@ -122,7 +122,7 @@ Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
   Uoro                  Unbiased online recurrent optimization: an influence
                         of rank one
   Online                Learns from data that arrive one step at a time
-  OnlineState           What `Online` carries from step to step
+  OnlineState           The state of `Online` between two steps
   accumulate            Returns the mean loss over micro-batches and its
                         gradient
   Accumulated           A mean loss and its gradient

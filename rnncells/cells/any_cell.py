@@ -1,4 +1,4 @@
-"""What layers ask of any cell: of rnncells, of Flax or of a user."""
+"""Functions for any cell: of rnncells, of Flax or of a user."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard

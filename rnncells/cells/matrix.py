@@ -30,7 +30,7 @@ class MatrixRNNCellBase(RNNCellBase):
 
     @nn.nowrap
     def update(self, projected: chex.ArrayTree) -> OuterUpdate:
-        """Returns what changes and reads the state in one step.
+        """Returns the update of the state and the query of one step.
 
         Args:
           projected: as `project` returns it.

@@ -61,7 +61,7 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
     Args:
       window: carry before the first step, `(*batch, size, features)`.
       reset_window: carry after a reset, the same; None without.
-      xs: what differs from step to step.
+      xs: inputs, masks and resets of all steps.
     """
     x, size = xs.inputs.astype(window.dtype), window.shape[-2]
     steps = x.shape[0]

@@ -249,7 +249,7 @@ def check_steps(
       name: name of the argument.
       steps: the mask, or None.
       sizes: the shape that it must have.
-      axes: what the axes of this shape are.
+      axes: names of the axes of this shape.
     """
     if steps is None:
         return None

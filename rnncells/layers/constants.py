@@ -50,7 +50,7 @@ def not_lifted(rnn: nn.Module, collections: Iterable[str]) -> set[str]:
 
 
 def writable(cell: nn.Module) -> CollectionFilter:
-    """Returns which collections a step of a bound cell may write to."""
+    """Returns a filter of the collections that a step of a bound cell may write to."""
     assert cell.scope is not None
     return subtract_filters(cell.scope.root.mutable, "params")
 

@@ -35,7 +35,7 @@ _KINDS: dict[str, Any] = {
 
 
 class Feedback(NamedTuple):
-    """Where the inputs of the steps come from.
+    """The source of the inputs of each step: outputs, `feed` and targets.
 
     Attributes:
       steps: number of steps.
@@ -81,7 +81,7 @@ def decode(
 
     Args:
       rnn: the layer, bound.
-      feedback: where the inputs come from.
+      feedback: the source of the inputs.
       carry: carry before the first step.
       first: inputs of the first step.
       batch: batch axes.
@@ -129,7 +129,7 @@ def _decoding_inputs(
 
 
 def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Returns where rows see targets."""
+    """Draws the mask of the rows that see their targets, for each step."""
     if rnn.is_initializing() or (_is_known(rate) and rate == 0):
         return jnp.zeros(shape, bool)
     if not rnn.has_rng(RNG_STREAM):

@@ -67,7 +67,7 @@ def require_pure_step(
 
     Args:
       rnn: the layer, bound.
-      option: what needs the step, and what to use instead.
+      option: the option that needs the step, and its replacement.
       carry: as for `pure_step`.
       xs: as for `pure_step`.
       *how: as for `pure_step`.

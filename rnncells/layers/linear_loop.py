@@ -86,7 +86,7 @@ def check_not_associative(rnn: nn.Module, why: str) -> None:
 def _why_not(
     rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, xs: Now
 ) -> str | None:
-    """Returns why the steps cannot run at once, or None if they can."""
+    """Returns the reason why steps cannot run at once, or None if they can."""
     name = type(rnn.cell).__name__
     if reason := why_not_pure(rnn, cell.variables, carry, xs.inputs):
         return reason

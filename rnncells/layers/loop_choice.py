@@ -1,4 +1,4 @@
-"""Which loop runs a layer."""
+"""Chooses the loop that runs a layer."""
 
 from collections.abc import Callable
 

@@ -81,7 +81,7 @@ def plain_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             put_missing(rnn.cell, carried(rnn, created.create()))
         constants = not_lifted(rnn, cell.variables)
         for name in carried(rnn, cell.variables):
-            # flax.linen.scan fails to carry what it must not change.
+            # flax.linen.scan fails to carry collections that are not mutable.
             constants |= set() if rnn.is_mutable_collection(name) else {name}
         shared = {c for c in cell.variables if is_shared(rnn, c)}
         if constants | shared:
@@ -303,7 +303,7 @@ def _plan(
     choice: memory.Memory,
     full: "PureStep",
 ) -> memory.Plan:
-    """Returns how the fast loop cuts time, and what it saves for a choice of memory.
+    """Returns the chunks of the fast loop and the residuals that it saves.
 
     Args:
       rnn: the layer, bound.
@@ -360,7 +360,7 @@ def check_default_options(rnn: nn.Module, why: str) -> None:
 def why_not_pure(
     rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
 ) -> str | None:
-    """Returns why the step is no function of arrays alone, or None if it can be.
+    """Returns the reason why a step is not a pure function of arrays, or None.
 
     Args:
       rnn: the layer, bound.
@@ -388,7 +388,7 @@ def why_not_pure(
 
 
 class PureFunction(NamedTuple):
-    """The step of a layer's cell as a pure function, and what it runs on.
+    """The step of a layer's cell as a pure function, with its operands.
 
     Attributes:
       function: `(consts, carry, x) -> (carry, (output, changed))`; `changed` are the
@@ -405,10 +405,10 @@ class PureFunction(NamedTuple):
 
 
 class PureStep(NamedTuple):
-    """The step of a layer's cell, and what it runs on.
+    """The step of a layer's cell, split by the engine, with its operands.
 
     Attributes:
-      step: `(consts, carry, x) -> (carry, output)`, split by the engine.
+      step: `(consts, carry, x) -> (carry, output)`, as the engine runs it.
       function: the same step as a function.
       consts: the same at each step: variables, keys, and the carry of resets.
       xs: one for each step, `(time, ...)`: inputs, masks and resets, and keys.
@@ -442,7 +442,7 @@ def pure_step(
     Args:
       rnn: the layer, bound.
       carry: carry of `body` before the first step; its first element is the cell's.
-      xs: what `body` gets at each step, `(time, ...)`; first the inputs of the cell.
+      xs: arguments of `body` at each step, `(time, ...)`; first inputs of the cell.
       body: `(step, reset_carry, carry, x) -> (carry, (history, output))`, see
         `schedule.scan`.
       reset_carry: carry after a reset.

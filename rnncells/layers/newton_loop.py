@@ -24,7 +24,7 @@ from rnncells.recurrence.pytrees import partition
 def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     """Returns a loop that solves for all carries at once.
 
-    Beside what other loops return, it returns a `Certificate`.
+    In addition to the results of other loops, it returns a `Certificate`.
 
     Args:
       rnn: the layer, bound.

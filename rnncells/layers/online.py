@@ -31,7 +31,7 @@ CotangentOf = Callable[[chex.ArrayTree], chex.ArrayTree]
 
 
 class OnlineState(NamedTuple):
-    """What `Online` carries from step to step.
+    """The state of `Online` between two steps.
 
     Attributes:
       carry: the carry of the cell.

@@ -1,4 +1,4 @@
-"""What padded steps mean to layers that are not recurrent, and have no lengths."""
+"""Masks of padded steps for layers that are not recurrent and have no lengths."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ _INPUTS = "inputs", "x", "inputs_q"
 
 
 class Padding(NamedTuple):
-    """Which steps are valid.
+    """The mask of valid steps of a batch of sequences.
 
     Attributes:
       sizes: of the batch and time axes of the inputs; None if nothing depends on steps.

@@ -99,6 +99,6 @@ class RunsByCall:
             "padded_outputs": padded_outputs,
             "deterministic": deterministic,
         }
-        # Without None, so that `nn.tabulate` shows only what is given.
+        # Without None, so that `nn.tabulate` shows only the arguments of the call.
         options = {k: v for k, v in arguments.items() if v is not None}
         return self(inputs, **options, **self._final_carry)

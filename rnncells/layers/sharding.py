@@ -1,4 +1,4 @@
-"""How parameters are sharded over several devices."""
+"""Shardings of parameters over several devices."""
 
 from typing import Any
 
