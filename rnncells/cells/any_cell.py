@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, carry_dtype, dtype_of
-from rnncells.cells.checks import is_of_nnx
+from rnncells.cells.checks import is_nnx_module
 from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples, is_shape
 from rnncells.recurrence.pytrees import StructTree
 
@@ -30,7 +30,7 @@ def _members(module: Any) -> set[str]:
     return {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
 
 
-def warn_of_shared(owner: str, layers: Iterable[Any]) -> None:
+def warn_shared_layers(owner: str, layers: Iterable[Any]) -> None:
     """Warns if one instance is listed twice.
 
     Args:
@@ -59,7 +59,7 @@ def feature_dims(cell: nn.Module) -> int:
             return getattr(cell, name)
     name = type(cell).__name__
     advice = ""
-    if is_of_nnx(cell):
+    if is_nnx_module(cell):
         advice = f" In place of flax.nnx.bridge.{name}, use rnncells.nnx.to_linen."
     raise TypeError(
         f"{name} is not a cell: it defines neither `num_feature_dims` nor "

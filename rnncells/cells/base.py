@@ -28,13 +28,13 @@ from rnncells.cells.checks import (
     check_array,
     check_carry_arguments,
     check_carry_shape,
+    check_carry_shapes,
     check_count,
     check_fields,
     check_key,
     check_names,
     check_not_states,
     check_set_up,
-    check_shapes_of_carry,
     check_stepped,
 )
 from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
@@ -339,7 +339,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         shapes, structure = jax.tree.flatten(carry_shape, is_leaf=is_shape)
         sizes = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
         expected = jax.tree.unflatten(structure, sizes)
-        check_shapes_of_carry(self, carry, expected, inputs)
+        check_carry_shapes(self, carry, expected, inputs)
         for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
             dtype = dtype_of(leaf)
             is_number = is_shape(shape) or jnp.issubdtype(shape.dtype, jnp.inexact)

@@ -21,7 +21,7 @@ def dtype_of(leaf: Any) -> Dtype:
     return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
 
 
-def with_own_dtype(leaf: Any, params: chex.ArrayTree = ()) -> Any:
+def strongly_typed(leaf: Any, params: chex.ArrayTree = ()) -> Any:
     """Returns an array that is not weakly typed.
 
     The dtype of Python numbers and of weakly typed arrays depends on the operations on
@@ -36,8 +36,8 @@ def with_own_dtype(leaf: Any, params: chex.ArrayTree = ()) -> Any:
         return leaf
     dtypes = [leaf.dtype]
     if jnp.issubdtype(leaf.dtype, jnp.floating):
-        of_params = [p.dtype for p in jax.tree.leaves(params)]
-        dtypes = [d for d in of_params if jnp.issubdtype(d, jnp.floating)] or dtypes
+        param_dtypes = [p.dtype for p in jax.tree.leaves(params)]
+        dtypes = [d for d in param_dtypes if jnp.issubdtype(d, jnp.floating)] or dtypes
     return jax.lax.convert_element_type(leaf, jnp.result_type(*dtypes))
 
 

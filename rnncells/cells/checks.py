@@ -43,8 +43,8 @@ def check_fields(cell: Any) -> None:
 def check_bool_fields(module: Any) -> None:
     """Raises TypeError unless the fields that are annotated as bools are bools."""
     cls: Any = type(module)
-    flags = {name: getattr(module, name) for name in fields_of(cls, bool)}
-    for name in fields_of(cls, bool | None):
+    flags = {name: getattr(module, name) for name in typed_fields(cls, bool)}
+    for name in typed_fields(cls, bool | None):
         if getattr(module, name) is not None:
             flags[name] = getattr(module, name)
     check_bools(cls.__name__, **flags)
@@ -69,7 +69,7 @@ def check_bools(owner: str, **flags: Any) -> None:
 
 
 @functools.cache
-def fields_of(cls: type, annotation: Any) -> list[str]:
+def typed_fields(cls: type, annotation: Any) -> list[str]:
     """Returns the fields that classes of rnncells declare with a type, in order.
 
     Fields that a user's subclass declares are the user's to check.
@@ -102,7 +102,7 @@ def check_dtypes(module: Any) -> None:
 def check_initializers(module: Any) -> None:
     """Raises TypeError unless the fields of initializers are initializers."""
     cls: Any = type(module)
-    for name in fields_of(cls, Initializer):
+    for name in typed_fields(cls, Initializer):
         init = getattr(module, name)
         start = f"`{name}` of {type(module).__name__} must be an initializer"
         if not callable(init):
@@ -270,14 +270,14 @@ def check_instance(name: str, field: str, module: Any) -> None:
         )
 
 
-def is_of_nnx(module: Any) -> bool:
+def is_nnx_module(module: Any) -> bool:
     """Says whether an object is of Flax NNX, without importing that."""
     return any(c.__module__.startswith("flax.nnx.") for c in type(module).__mro__)
 
 
 def check_not_nnx(name: str, field: str, module: Any) -> None:
     """Raises TypeError if a field of a linen module is a module of Flax NNX."""
-    if is_of_nnx(module) and not hasattr(module, "scope"):
+    if is_nnx_module(module) and not hasattr(module, "scope"):
         raise TypeError(
             f"`{field}` of {name} must be a flax.linen module, got "
             f"{type(module).__name__} of Flax NNX. Use rnncells.nnx.{name}, or "
@@ -393,7 +393,7 @@ def check_not_states(name: str, carry: Carry) -> None:
         )
 
 
-def check_shapes_of_carry(
+def check_carry_shapes(
     cell: Any, carry: Carry, expected: ShapeTree, inputs: chex.ArrayTree
 ) -> None:
     """Raises ValueError unless a carry has the expected shapes.

@@ -10,7 +10,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.carry import ShapeTree
-from rnncells.cells.matrix import MatrixRNNCellBase, by_head
+from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.cells.parameters import param
 from rnncells.recurrence.matrix_state import OuterUpdate
 from rnncells.recurrence.pytrees import expand_left
@@ -98,7 +98,7 @@ class DeltaNetCell(MatrixRNNCellBase):
 
     def update(self, projected: chex.ArrayTree) -> OuterUpdate:
         q, k, v, beta = projected[:4]
-        q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
         q, k, v = self._normed(q), self._normed(k), nn.silu(v)
         beta = nn.sigmoid(beta) * (2 if self.negative_eigenvalues else 1)
         return OuterUpdate(q, k, beta[..., None] * v, jnp.zeros_like(beta), beta)

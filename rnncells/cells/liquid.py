@@ -24,7 +24,7 @@ def lecun_tanh(x: jax.Array) -> jax.Array:
     return 1.7159 * jnp.tanh(0.666 * x)
 
 
-def with_elapsed(inputs: Any) -> tuple[jax.Array, Any]:
+def split_elapsed(inputs: Any) -> tuple[jax.Array, Any]:
     """Returns the inputs, and the time since the step before, `(*batch, 1)` or 1."""
     if not isinstance(inputs, tuple):
         return inputs, 1.0
@@ -128,7 +128,7 @@ class CfCCell(RNNCellBase):
             self.A = param(self, "A", nn.initializers.ones_init(), shape)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
-        x, elapsed = with_elapsed(inputs)
+        x, elapsed = split_elapsed(inputs)
         return self.affine(x, "i"), jnp.broadcast_to(elapsed, (*x.shape[:-1], 1))
 
     def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
@@ -227,7 +227,7 @@ class LTCCell(RNNCellBase):
         self.i = Synapses(**options)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
-        x, elapsed = with_elapsed(inputs)
+        x, elapsed = split_elapsed(inputs)
         driven, conductance = self._synapses(self.i, x)
         elapsed = jnp.broadcast_to(elapsed, (*x.shape[:-1], 1)).astype(driven.dtype)
         return driven, conductance, elapsed / self.unfolds

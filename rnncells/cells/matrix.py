@@ -69,6 +69,6 @@ class MatrixRNNCellBase(RNNCellBase):
         return self.to_carry(state), self.output(read, state.m, projected)
 
 
-def by_head(x: jax.Array, num_heads: int) -> jax.Array:
+def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
     """Returns `(*leading, heads, features / heads)` of `(*leading, features)`."""
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)

@@ -12,7 +12,7 @@ from flax.typing import Dtype, Initializer
 from rnncells import initializers
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice
-from rnncells.cells.matrix import MatrixRNNCellBase, by_head
+from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
 
 ForgetGate = Literal["sigmoid", "exp"]
@@ -131,7 +131,7 @@ class MLSTMCell(MatrixRNNCellBase):
 
     def update(self, projected: chex.ArrayTree) -> OuterUpdate:
         q, k, v, i, f, _ = projected
-        q, k, v = (by_head(x, self.num_heads) for x in (q, k, v))
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
         k = k / k.shape[-1] ** 0.5
         log_f = nn.log_sigmoid(f) if self.forget_gate == "sigmoid" else f
         # n is the last row of the memory: its value is always 1.

@@ -69,7 +69,7 @@ class DenseParams(nn.Module):
         else:
             self._check_heads(features_in, features)
             shape = heads, features_in // heads, features // heads
-            kernel = param(self, "kernel", by_block(init), shape)
+            kernel = param(self, "kernel", blockwise_init(init), shape)
         if not self.use_bias:
             return kernel, None
         return kernel, param(self, "bias", self.bias_init, (features,))
@@ -84,7 +84,7 @@ class DenseParams(nn.Module):
             )
 
 
-def by_block(init: Initializer) -> Initializer:
+def blockwise_init(init: Initializer) -> Initializer:
     """Returns an initializer of `(blocks, rows, columns)` that draws each block."""
 
     def blocks(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:

@@ -16,7 +16,7 @@ from rnncells.cells.any_cell import (
     initialize_carry,
     is_cell,
     split_shape,
-    warn_of_shared,
+    warn_shared_layers,
 )
 from rnncells.cells.any_step import apply_step, deterministic_option, without_dropout
 from rnncells.cells.base import RNNCellBase
@@ -114,15 +114,15 @@ class StackedCell(RNNCellBase):
         if self.input_dims is not None:
             return self.input_dims
         cells: Any = filter(is_cell, self.layers)
-        of_first = feature_dims(next(cells))
-        return of_first - isinstance(self.layers[0], nn.Embed)
+        first_dims = feature_dims(next(cells))
+        return first_dims - isinstance(self.layers[0], nn.Embed)
 
     @property
     def rng_streams(self) -> dict[str, bool]:
         """Random streams, and whether `RNN` splits them over time."""
         streams: dict[str, bool] = {}
         for layer in self.layers:
-            streams |= _streams_of(layer)
+            streams |= _layer_streams(layer)
         return streams
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
@@ -156,7 +156,7 @@ class StackedCell(RNNCellBase):
     ) -> tuple[Carry, chex.ArrayTree]:
         # The cells check and cast their own carries.
         self._check_carry(carry, inputs)
-        warn_of_shared("StackedCell", filter(is_cell, self.layers))
+        warn_shared_layers("StackedCell", filter(is_cell, self.layers))
         return self.recur(carry, self.project(inputs))
 
     @nn.nowrap
@@ -247,7 +247,7 @@ def _check_layer(layer: Any) -> None:
         )
 
 
-def _streams_of(layer: Any) -> dict[str, bool]:
+def _layer_streams(layer: Any) -> dict[str, bool]:
     """Returns the random streams of a layer, and whether time splits them."""
     if isinstance(layer, nn.Dropout):
         return {layer.rng_collection: True}
@@ -258,7 +258,7 @@ def _check_streams(layers: Sequence[Any]) -> None:
     """Raises ValueError if layers disagree on whether time splits a stream."""
     streams: dict[str, tuple[Any, bool]] = {}
     for layer in layers:
-        for stream, is_split in _streams_of(layer).items():
+        for stream, is_split in _layer_streams(layer).items():
             other, was_split = streams.setdefault(stream, (layer, is_split))
             if was_split != is_split:
                 names = type(other).__name__, type(layer).__name__

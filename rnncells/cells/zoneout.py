@@ -79,15 +79,15 @@ class ZoneoutCell(WrapperCell):
         candidates, output = self.cell.recur(carry, projected)
         old, structure = jax.tree.flatten(carry)
         new = jax.tree.leaves(candidates)
-        given_out = [leaf is output for leaf in new]
-        if not any(given_out):
+        is_output = [leaf is output for leaf in new]
+        if not any(is_output):
             raise TypeError(
                 "the output of the `cell` of ZoneoutCell must be a part of its carry; "
                 f"the output of {type(self.cell).__name__} is not."
             )
         rates = self._rates(len(new))
         s = [self._zoned(*part) for part in zip(old, new, rates, strict=True)]
-        return jax.tree.unflatten(structure, s), s[given_out.index(True)]
+        return jax.tree.unflatten(structure, s), s[is_output.index(True)]
 
     @nn.nowrap
     def _zoned(self, old: jax.Array, new: jax.Array, rate: float) -> jax.Array:

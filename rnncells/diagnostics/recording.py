@@ -15,7 +15,7 @@ from flax.core.scope import CollectionFilter, union_filters
 
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import is_of_nnx
+from rnncells.cells.checks import is_nnx_module
 from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.layers.rnn import RNN
@@ -220,7 +220,7 @@ def _check_linen(function: str, argument: str, module: Any) -> None:
     got = f"{type(module).__name__}."
     if isinstance(module, type):
         got = f"the class {module.__name__}. Pass an instance."
-    if is_of_nnx(module):
+    if is_nnx_module(module):
         got += (
             " Of a module of rnncells.nnx, pass its linen module and its variables: "
             f"{function}({argument}.linen, {argument}.variables, ...). In a model of "

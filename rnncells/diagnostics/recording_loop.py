@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
-from rnncells.layers.loops import count_from, pure_function
+from rnncells.layers.loops import pure_function, set_counters
 from rnncells.layers.unbinding import unbound
 from rnncells.recurrence import masks
 from rnncells.recurrence.pytrees import is_inexact, structs, upcast
@@ -140,7 +140,7 @@ class RecordingLoop:
         treedef = jax.tree.structure(carry[0])
         one_step = partial(self._one_step, partial(named, pure.consts))
         carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
-        count_from(pure.counters, self.rnn.cell.scope.rng_counters)
+        set_counters(pure.counters, self.rnn.cell.scope.rng_counters)
         self.recorded = self._recorded(treedef, *found)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import cast_like
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.layers.linear_loop import last_of, parallel_loop
+from rnncells.layers.linear_loop import last_step, parallel_loop
 from rnncells.recurrence import masks
 from rnncells.recurrence.schedule import Body, Now
 
@@ -47,9 +47,9 @@ def _run(
             history = after = masks.select(xs.update, after, before)
         if xs.final is not None:
             history = masks.up_to_valid(xs.final, after, final)
-            final = last_of(history)
+            final = last_step(history)
         carries = history if body.keep_all else None
-        return (last_of(after), final), (carries, outputs)
+        return (last_step(after), final), (carries, outputs)
 
     # The residuals are the windows, or the inputs alone.
     return run if rnn.memory == "full" else jax.checkpoint(run, prevent_cse=False)
@@ -73,8 +73,8 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
     # step before it that is an input.
     count, last_input = time, time - 1
     if xs.update is not None:
-        moves = xs.update.astype(jnp.int32)
-        count = jnp.cumsum(moves, 0) - moves
+        counted = xs.update.astype(jnp.int32)
+        count = jnp.cumsum(counted, 0) - counted
         last_input = jnp.roll(masks.last_valid(xs.update, 0), 1, 0).at[0].set(-1)
     start = jnp.broadcast_to(window, (steps, *window.shape))
     if xs.reset is not None:
@@ -86,10 +86,10 @@ def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
             has_reset, jnp.broadcast_to(reset_window, start.shape), start
         )
     lags, step = [], time
-    for back in range(1, size + 1):
+    for lag in range(1, size + 1):
         step = masks.gather_time(last_input, jnp.maximum(step, 0), 0)
         from_inputs = masks.gather_time(x, jnp.maximum(step, 0), 0)
-        index = jnp.clip(size - back + count, 0, size - 1)
+        index = jnp.clip(size - lag + count, 0, size - 1)
         from_start = jnp.take_along_axis(start, index[..., None, None], -2)[..., 0, :]
-        lags.append(masks.select(back <= count, from_inputs, from_start))
+        lags.append(masks.select(lag <= count, from_inputs, from_start))
     return jnp.stack(lags[::-1], -2)

@@ -106,7 +106,7 @@ def check_padded_outputs(value: Any) -> None:
         )
 
 
-def warn_of_sequence(batch: tuple[int, ...]) -> None:
+def warn_sequence_input(batch: tuple[int, ...]) -> None:
     """Warns if the input of a first step may be a sequence."""
     if len(batch) > 1:
         warn(
@@ -116,7 +116,7 @@ def warn_of_sequence(batch: tuple[int, ...]) -> None:
         )
 
 
-def warn_of_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None:
+def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None:
     """Warns if the initial carry has less precision than the cell computes in.
 
     Each step keeps the dtype of the carry, so all states would be rounded to it.
@@ -148,7 +148,7 @@ def warn_of_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> N
             )
 
 
-def warn_of_layout(inputs: jax.Array, feature_dims: int) -> None:
+def warn_layout(inputs: jax.Array, feature_dims: int) -> None:
     """Warns about inputs whose shape and dtype suggest that an axis is missing.
 
     Args:
@@ -208,7 +208,7 @@ def check_sequences(
       resets: booleans, `(*batch, time)` or time first.
     """
     sizes = check_layout(inputs, feature_dims)
-    warn_of_layout(jax.tree.leaves(inputs)[0], feature_dims)
+    warn_layout(jax.tree.leaves(inputs)[0], feature_dims)
     axis = 0 if time_major else len(sizes) - 1
     batch = sizes[:axis] + sizes[axis + 1 :]
     return (

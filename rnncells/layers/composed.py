@@ -29,8 +29,8 @@ from rnncells.layers.checks import (
 from rnncells.layers.padding import (
     Padding,
     check_one_step,
-    padding_of,
-    padding_of_step,
+    infer_padding,
+    step_padding,
 )
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
@@ -127,7 +127,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         shared |= {"padded_outputs": padded_outputs}
 
         name = type(self).__name__
-        padding = padding_of(inputs, flags["time_major"], seq_lengths, mask, resets)
+        padding = infer_padding(inputs, flags["time_major"], seq_lengths, mask, resets)
 
         def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
@@ -173,7 +173,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
                 )
             return layer.step(carries[number], inputs, **arguments)
 
-        padding = padding_of_step(inputs, mask)
+        padding = step_padding(inputs, mask)
 
         def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
             check_one_step(type(self).__name__, layer, inputs)
@@ -224,10 +224,10 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         if key is not None:
             keys = jax.random.split(key, len(samples))
         return tuple(
-            layer.initialize_carry(own_key, own_sample)
+            layer.initialize_carry(layer_key, layer_sample)
             if hasattr(type(layer), "initialize_carry")
             else None
-            for layer, own_key, own_sample in zip(
+            for layer, layer_key, layer_sample in zip(
                 self._recurrent(), keys, samples, strict=True
             )
         )
@@ -263,8 +263,8 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
             return [None] * count
         is_one_each = isinstance(carries, tuple | list) and len(carries) == count
         if not is_one_each or isinstance(carries, LSTMStates):
-            of_step = name == "carries"
-            hint = " The arguments of `step` are (carries, inputs)." if of_step else ""
+            is_step = name == "carries"
+            hint = " The arguments of `step` are (carries, inputs)." if is_step else ""
             raise ValueError(
                 f"`{name}` of {type(self).__name__} must be a tuple with one carry for "
                 f"each of the {count} recurrent layers, got {type(carries).__name__} "
@@ -305,8 +305,8 @@ def _run(
                 f"rnncells.{name}."
             )
         return layer(inputs, **options, return_carry=True)
-    takes = inspect.signature(layer.run).parameters
-    if "deterministic" not in takes and not takes_any_keyword(layer.run):
+    parameters = inspect.signature(layer.run).parameters
+    if "deterministic" not in parameters and not takes_any_keyword(layer.run):
         options.pop("deterministic", None)
     result = layer.run(inputs, **options)
     if not isinstance(result, tuple) or len(result) != 2:

@@ -26,7 +26,7 @@ def is_shared(rnn: nn.Module, collection: str) -> bool:
     return collection != "params" and in_filter(rnn.variable_broadcast, collection)
 
 
-def differs_by_step(rnn: nn.Module, collection: str) -> bool:
+def is_per_step(rnn: nn.Module, collection: str) -> bool:
     """Says whether each step has its own values of a collection."""
     filters = rnn.variable_broadcast, rnn.variable_carry
     is_same = any(in_filter(f, collection) for f in filters)

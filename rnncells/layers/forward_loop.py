@@ -17,7 +17,7 @@ from rnncells.layers.loops import (
     pure_step,
     run_fast,
 )
-from rnncells.layers.rng_streams import count_from
+from rnncells.layers.rng_streams import set_counters
 from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence.chunks import Segment, cut
 from rnncells.recurrence.forward import run as forward
@@ -44,9 +44,9 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             # There is no influence to carry.
             return plain(body, reset_carry, carry, xs)
         pure = require_pure_step(
-            rnn, by_gradient(rnn), carry, by_time, body, reset_carry, marked(step)
+            rnn, gradient_option(rnn), carry, by_time, body, reset_carry, marked(step)
         )
-        count_from(pure.counters, rnn.cell.scope.rng_counters)
+        set_counters(pure.counters, rnn.cell.scope.rng_counters)
         rows = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
         check_independent_rows(type(rnn.cell).__name__, rows, pure, carry)
         carry, (ys, _) = _run(rnn, rows, pure, carry)
@@ -55,13 +55,13 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
     return loop
 
 
-def by_gradient(rnn: nn.Module) -> tuple[str, str]:
+def gradient_option(rnn: nn.Module) -> tuple[str, str]:
     """Returns the option of a layer that needs a pure step, and what to use instead."""
     return f"gradient={rnn.gradient}", "gradient=Bptt()"
 
 
 def require_pure_step(
-    rnn: nn.Module, option: tuple[str, str], carry: tuple, xs: tuple, *how: Any
+    rnn: nn.Module, option: tuple[str, str], carry: tuple, xs: tuple, *args: Any
 ) -> PureStep:
     """Returns the step of a layer's cell, or raises an error; see `pure_step`.
 
@@ -70,9 +70,9 @@ def require_pure_step(
       option: the option that needs the step, and its replacement.
       carry: as for `pure_step`.
       xs: as for `pure_step`.
-      *how: as for `pure_step`.
+      *args: as for `pure_step`.
     """
-    pure, reason = pure_step(rnn, carry, xs, *how)
+    pure, reason = pure_step(rnn, carry, xs, *args)
     needs, instead = option
     names = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
     draws = reason is not None and reason.startswith("needs each random stream")

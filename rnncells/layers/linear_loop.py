@@ -143,7 +143,7 @@ def _run(
         operands = memory.Operands(inexact(variables), carry, xs.inputs)
         plan = memory.linear_plan(count, z, *options, operands)
 
-        def chunk(carry: States, start: Any, steps_: int, xs: Now) -> tuple:
+        def chunk(carry: States, start: Any, length: int, xs: Now) -> tuple:
             return plan.recomputing(steps)(carry, xs)
 
         segments = [
@@ -195,10 +195,10 @@ def _element_steps(
         carries_seen = linear_recurrence.shown(a, b, c, xs.update)
     outputs = jax.vmap(partial(apply, _output))(carries_seen, projected)
     c = jax.vmap(cast_like, (0, None))(c, state)
-    state, history = last_of(c), c
+    state, history = last_step(c), c
     if xs.final is not None:
         history = masks.up_to_valid(xs.final, c, final)
-        final = last_of(history)
+        final = last_step(history)
     return (state, final), (history if keep_all else None, outputs)
 
 
@@ -212,7 +212,7 @@ def _output(cell: LinearRNNCellBase, carry: Carry, projected: Any) -> Any:
     return cell._with_inferred_width(carry).output(carry, projected)
 
 
-def last_of(tree: chex.ArrayTree) -> chex.ArrayTree:
+def last_step(tree: chex.ArrayTree) -> chex.ArrayTree:
     """Returns the last step of a pytree of `(time, ...)`."""
     return jax.tree.map(lambda leaf: leaf[-1], tree)
 

@@ -19,8 +19,8 @@ from rnncells.layers.constants import (
     change_error,
     changed,
     check_known,
-    differs_by_step,
     initial_variables,
+    is_per_step,
     is_shared,
     not_lifted,
     put_missing,
@@ -28,12 +28,12 @@ from rnncells.layers.constants import (
 )
 from rnncells.layers.rng_streams import (
     RngStreams,
+    available_streams,
     copied,
     count_draws,
-    count_from,
     is_key,
     rewind,
-    rng_streams_of,
+    set_counters,
 )
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
@@ -193,7 +193,7 @@ def _scan_function(
         carry, (ys, _) = pure.function(pure.consts, carry, x)
         return carry, ys
 
-    count_from(pure.counters, rnn.cell.scope.rng_counters)
+    set_counters(pure.counters, rnn.cell.scope.rng_counters)
     unroll = _unroll(rnn, jax.tree.leaves(pure.xs)[0].shape[0])
     carry, ys = jax.lax.scan(one_step, carry, pure.xs, unroll=unroll)
     return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
@@ -273,7 +273,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             if not pure.step.products and rnn.projection == "auto":
                 return plain(body, reset_carry, carry, xs)
             pure, plan = full, _plan(rnn, full, carry, "full", full)
-        count_from(pure.counters, rnn.cell.scope.rng_counters)
+        set_counters(pure.counters, rnn.cell.scope.rng_counters)
         carry, (ys, _) = _run(rnn, pure, carry, plan)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
@@ -369,7 +369,7 @@ def why_not_pure(
       inputs: of all steps.
     """
     name = type(rnn.cell).__name__
-    by_step = sorted(c for c in variables if differs_by_step(rnn, c))
+    by_step = sorted(c for c in variables if is_per_step(rnn, c))
     if by_step:
         return (
             f"needs collections that are the same at each step; `variable_axes` of RNN "
@@ -499,7 +499,7 @@ def pure_function(
     cell = unbound(rnn.cell)
     if reason := why_not_pure(rnn, cell.variables, state, inputs):
         return None, reason
-    streams = rng_streams_of(rnn, jax.tree.leaves(inputs)[0].shape[0])
+    streams = available_streams(rnn, jax.tree.leaves(inputs)[0].shape[0])
     consts = (cell.variables, streams.fixed), reset_carry
     counters, after = _counters(rnn, cell, step, state, inputs, streams)
     if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
@@ -524,7 +524,7 @@ def _step_function(
     mutable = writable(rnn.cell)
 
     def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
-        count_from(counters, cell.scope.rng_counters)
+        set_counters(counters, cell.scope.rng_counters)
         return step(cell, carry, inputs)
 
     def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:

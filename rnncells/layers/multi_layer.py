@@ -41,19 +41,19 @@ from rnncells.layers.checks import (
     check_inputs,
     check_layout,
     resolve_flags,
-    warn_of_sequence,
+    warn_sequence_input,
 )
 from rnncells.layers.gradient_checks import check_depth, check_gradient
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.states import (
     States,
-    carry_of_states,
     check_one_array,
     check_states,
     check_step,
-    parts_of,
-    states_of,
+    states_tuple,
+    to_carry,
+    to_states,
 )
 from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
@@ -208,7 +208,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         row = self._structs(input_structs((1,)))
         return tuple(
             self.param(f"{letter}_0", zeros, struct.shape, self.param_dtype)
-            for letter, struct in zip("hc", parts_of(row), strict=False)
+            for letter, struct in zip("hc", states_tuple(row), strict=False)
         )
 
     @nn.nowrap
@@ -223,7 +223,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         init = partial(initialize_carry, self._cell(), None)
         count = self.num_layers * self.directions
 
-        def of_all_layers(leaf: Any) -> jax.ShapeDtypeStruct:
+        def stacked_struct(leaf: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
 
         carry = jax.eval_shape(init, sample)
@@ -232,7 +232,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
                 f"`cell` of {type(self).__name__} must return a cell whose carry is h "
                 f"or (c, h), got {describe(carry)}. Use `Stack` for other cells."
             )
-        return states_of(jax.tree.map(of_all_layers, carry))
+        return to_states(jax.tree.map(stacked_struct, carry))
 
     def __call__(
         self,
@@ -310,7 +310,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         reset_carries = carries
         if resets is not None and states is not None:
             reset_carries = self._carries(None, x_t)
-        outputs, finals, everywhere = inputs, [], []
+        outputs, finals, histories = inputs, [], []
         for k, layer in enumerate(self.layers):
             if k > 0:
                 outputs = self._dropped(outputs, deterministic)
@@ -321,11 +321,11 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
                 outputs, **arguments, return_all_carries=return_all_states
             )
             if return_all_states:
-                everywhere.append(carry)
+                histories.append(carry)
                 carry = self._last(carry, carries[k], axis)
             finals.append(carry)
         if return_all_states:
-            return outputs, self._states(finals), self._states(everywhere)
+            return outputs, self._states(finals), self._states(histories)
         return outputs, self._states(finals)
 
     @nn.nowrap
@@ -415,7 +415,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         output = jnp.asarray(inputs)
         x_t = structs(output)
         if states is None:
-            warn_of_sequence(x_t.shape[: -feature_dims(self._cell())])
+            warn_sequence_input(x_t.shape[: -feature_dims(self._cell())])
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         reset_carries = [None] * self.num_layers
         if resets is not None:
@@ -497,10 +497,10 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
             if key is not None:
                 keys = jax.random.split(key, self.num_layers)
             return [
-                layer.initialize_carry(own_key, sample)
-                for layer, own_key in zip(self.layers, keys, strict=True)
+                layer.initialize_carry(layer_key, sample)
+                for layer, layer_key in zip(self.layers, keys, strict=True)
             ]
-        expected = parts_of(self._structs(sample))
+        expected = states_tuple(self._structs(sample))
         shapes = tuple(struct.shape for struct in expected)
         if states is None:
             ones = (1,) * (len(shapes[0]) - 2)
@@ -514,7 +514,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
             name = type(self).__name__
             parts = check_states(name, states, shapes, expected[0].dtype)
         count = self.num_layers * self.directions
-        carries = [carry_of_states([part[k] for part in parts]) for k in range(count)]
+        carries = [to_carry([part[k] for part in parts]) for k in range(count)]
         if self.bidirectional:
             return list(zip(carries[::2], carries[1::2], strict=True))
         return carries
@@ -533,7 +533,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         """Converts the carries of all layers to states."""
         if self.bidirectional:
             carries = [carry for pair in carries for carry in pair]
-        return states_of(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
+        return to_states(jax.tree.map(lambda *leaves: jnp.stack(leaves), *carries))
 
     @nn.nowrap
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:

@@ -13,7 +13,7 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.layers.forward_loop import require_pure_step
 from rnncells.layers.independent_rows import check_independent_rows
 from rnncells.layers.loops import PureStep, plain_loop
-from rnncells.layers.rng_streams import count_from
+from rnncells.layers.rng_streams import set_counters
 from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence import newton
 from rnncells.recurrence.forward.rows import Rest, real_leaves
@@ -48,7 +48,7 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             return carry, (*ys, Certificate(none, none, jnp.array(0), none == 0))
         method = "implementation='newton'", "implementation='auto'"
         pure = require_pure_step(rnn, method, carry, by_time, body, reset_carry, step)
-        count_from(pure.counters, rnn.cell.scope.rng_counters)
+        set_counters(pure.counters, rnn.cell.scope.rng_counters)
         batch = Batch(sizes)
         check_independent_rows(type(rnn.cell).__name__, batch, pure, carry)
         _check_real(rnn, carry)

@@ -12,7 +12,7 @@ from rnncells.cells.carry import Carry
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
 from rnncells.layers.forward_loop import (
-    by_gradient,
+    gradient_option,
     marked,
     random_keys,
     require_pure_step,
@@ -175,7 +175,8 @@ class Online:
             d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]
             _, vjp = jax.vjp(real_leaves, inexact(pure.consts[0]))
             ((d_variables, _),) = vjp(d_shared)
-            grads = _in_layer(rnn, params, _with_zeros(d_variables, pure.consts[0][0]))
+            gradient = _add_zeros(d_variables, pure.consts[0][0])
+            grads = _layer_grads(rnn, params, gradient)
             return OnlineState(carry, influence), y, grads
 
         result: Any = self.rnn.apply(params, method=step_of_layer)
@@ -191,10 +192,10 @@ def _one_step(
 ) -> tuple[PureStep, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
 
-    def by_time(tree: chex.ArrayTree) -> chex.ArrayTree:
+    def add_time_axis(tree: chex.ArrayTree) -> chex.ArrayTree:
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
-    sizes = check_layout(by_time(x), feature_dims(rnn.cell))
+    sizes = check_layout(add_time_axis(x), feature_dims(rnn.cell))
     resets = check_steps("resets", resets, sizes[1:], "batch axes")
     # The carry after a reset is not learned, so it needs no gradient.
     reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
@@ -202,7 +203,7 @@ def _one_step(
     step = marked(rnn._step(deterministic))
     start = jax.tree.map(jnp.asarray, carry), None
     pure = require_pure_step(
-        rnn, by_gradient(rnn), start, by_time(xs), _body, None, step
+        rnn, gradient_option(rnn), start, add_time_axis(xs), _body, None, step
     )
     batch = Batch(sizes[1:])
     check_independent_rows(type(rnn.cell).__name__, batch, pure, start)
@@ -230,12 +231,12 @@ def _as_cotangent(cotangent: Any, output: chex.ArrayTree) -> chex.ArrayTree:
     return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), cotangent, output)
 
 
-def _with_zeros(gradient: Any, variables: Any) -> Any:
+def _add_zeros(gradient: Any, variables: Any) -> Any:
     """Returns a gradient with zeros for variables that are no inexact numbers."""
     return combine(gradient, jax.tree.map(jnp.zeros_like, variables))
 
 
-def _in_layer(
+def _layer_grads(
     rnn: RNN, params: Mapping[str, Any], cell_gradient: Any
 ) -> Mapping[str, Any]:
     """Returns the gradient of the cell's variables in the form of the layer's."""

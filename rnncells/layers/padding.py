@@ -145,7 +145,7 @@ class Padding(NamedTuple):
         return isinstance(layer, _ATTENTION) and self.axis == ndim - 2
 
 
-def padding_of(
+def infer_padding(
     inputs: chex.ArrayTree, time_major: bool, seq_lengths: Any, mask: Any, resets: Any
 ) -> Padding:
     """Returns the padding of sequences.
@@ -168,7 +168,7 @@ def padding_of(
     return Padding(sizes, axis, masks.both(_fitting(mask, sizes), unpadded))
 
 
-def padding_of_step(inputs: chex.ArrayTree, mask: Any) -> Padding:
+def step_padding(inputs: chex.ArrayTree, mask: Any) -> Padding:
     """Returns the padding of one time step, whose masked rows are invalid."""
     mask = _as_array(mask)
     if mask is None:

@@ -37,7 +37,7 @@ class RngStreams(NamedTuple):
         return streams
 
 
-def rng_streams_of(rnn: nn.Module, steps: int) -> RngStreams:
+def available_streams(rnn: nn.Module, steps: int) -> RngStreams:
     """Returns the streams of a layer's cell for `steps` steps."""
     fixed, stepwise, like = {}, {}, {}
     for name, is_split in rnn.rng_streams.items():
@@ -69,7 +69,7 @@ def count_draws(
     counted: dict = {}
 
     def call(cell: Any, carry: Any, inputs: Any) -> Any:
-        count_from(counters, cell.scope.rng_counters)
+        set_counters(counters, cell.scope.rng_counters)
         result = take_step(cell, carry, inputs)
         counted.update(cell.scope.rng_counters)
         return result
@@ -81,11 +81,11 @@ def count_draws(
     return copied(counted)
 
 
-def count_from(counters: dict, target: dict) -> None:
+def set_counters(counters: dict, target: dict) -> None:
     """Sets a scope's counters in place, because submodules may refer to them."""
     for key, value in counters.items():
         if isinstance(value, dict):
-            count_from(value, target.setdefault(key, {}))
+            set_counters(value, target.setdefault(key, {}))
         else:
             target[key] = value
 

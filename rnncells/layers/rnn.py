@@ -21,7 +21,7 @@ from rnncells.cells.any_cell import (
     split_shape,
 )
 from rnncells.cells.any_step import apply_step
-from rnncells.cells.carry import Carry, cast_like, with_own_dtype
+from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import (
     check_bool_fields,
     check_count,
@@ -40,8 +40,8 @@ from rnncells.layers.checks import (
     check_sequences,
     check_steps,
     resolve_flags,
-    warn_of_narrow_carry,
-    warn_of_sequence,
+    warn_narrow_carry,
+    warn_sequence_input,
 )
 from rnncells.layers.decoding import check_feedback, decode
 from rnncells.layers.gradient_checks import check_gradient
@@ -387,10 +387,10 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         check_call(self, deterministic)
         self._check_step(mask)
         inputs = self._arrays(inputs)
-        one = jax.tree.map(lambda leaf: leaf[None], inputs)
-        sizes = check_layout(one, self._feature_dims())
+        sequence = jax.tree.map(lambda leaf: leaf[None], inputs)
+        sizes = check_layout(sequence, self._feature_dims())
         if carry is None:
-            warn_of_sequence(sizes[1:])
+            warn_sequence_input(sizes[1:])
         mask = check_steps("mask", mask, sizes[1:], "batch axes")
         resets = check_steps("resets", resets, sizes[1:], "batch axes")
         carry, reset_carry = self._carries(
@@ -400,11 +400,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             # Also at masked rows, whose next step is the first of a new sequence.
             carry = select(resets, reset_carry, carry)
         mask = None if mask is None else mask[None]
-        one, arranged = schedule.arrange(
-            one, 0, mask=mask, padded_outputs=self.padded_outputs
+        sequence, arranged = schedule.arrange(
+            sequence, 0, mask=mask, padded_outputs=self.padded_outputs
         )
         loop = single_step(self.cell, self._step(deterministic))
-        result = schedule.scan(loop, None, carry, one, arranged)
+        result = schedule.scan(loop, None, carry, sequence, arranged)
         return result.carry, jax.tree.map(lambda leaf: leaf[0], result.outputs)
 
     def decode(
@@ -521,8 +521,8 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             time_major=time_major,
         )
         first = self._arrays(first_input)
-        one = jax.tree.map(lambda leaf: leaf[None], first)
-        batch = check_layout(one, self._feature_dims())[1:]
+        sequence = jax.tree.map(lambda leaf: leaf[None], first)
+        batch = check_layout(sequence, self._feature_dims())[1:]
         axis = 0 if flags["time_major"] else len(batch)
         targets = None if targets is None else jax.tree.map(jnp.asarray, targets)
         feedback = check_feedback(
@@ -594,7 +594,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         carry_of = partial(initialize_carry, self.cell, key)
         name = type(self.cell).__name__
         sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
-        return self._own_carry(key, sample)
+        return self._cell_carry(key, sample)
 
     @nn.nowrap
     def _loop(self, axis: int, step: Callable) -> Callable:
@@ -631,7 +631,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         if self.is_initializing():
             return inputs
         params = self.cell.variables.get("params", {})
-        return jax.tree.map(lambda leaf: with_own_dtype(leaf, params), inputs)
+        return jax.tree.map(lambda leaf: strongly_typed(leaf, params), inputs)
 
     @nn.nowrap
     def _check_step(self, mask: Any) -> None:
@@ -662,17 +662,17 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         """
         sample = structs(inputs, drop_axis=axis)
         check_not_states(type(self.cell).__name__, initial_carry)
-        own_carry = None
+        cell_carry = None
         needs_reset_carry = resets is not None and reset_carry is None
         creates_params = self.learn_initial_carry and self.is_initializing()
         if initial_carry is None or needs_reset_carry or creates_params:
-            own_carry = self._own_carry(init_key, sample)
-        carry = own_carry if initial_carry is None else initial_carry
-        carry = jax.tree.map(with_own_dtype, carry)
+            cell_carry = self._cell_carry(init_key, sample)
+        carry = cell_carry if initial_carry is None else initial_carry
+        carry = jax.tree.map(strongly_typed, carry)
         if initial_carry is not None:
-            warn_of_narrow_carry(self.cell, carry, sample)
+            warn_narrow_carry(self.cell, carry, sample)
         if reset_carry is None:
-            reset_carry = own_carry
+            reset_carry = cell_carry
         else:
             check_reset_carry(reset_carry, carry, resets is not None)
         reset_carry = None if resets is None else cast_like(reset_carry, carry)
@@ -681,7 +681,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
 
     @nn.nowrap
-    def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _cell_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the initial carry of the cell, or the learned one."""
         if not self.learn_initial_carry:
             return initialize_carry(self.cell, key, sample)

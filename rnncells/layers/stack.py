@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.any_cell import is_cell, warn_of_shared
+from rnncells.cells.any_cell import is_cell, warn_shared_layers
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_bool_fields, check_list, check_not_separate
 from rnncells.layers.composed import ComposedLayer
@@ -96,7 +96,7 @@ class Stack(ComposedLayer):
 
     def setup(self) -> None:
         """Makes a layer over sequences of each cell."""
-        warn_of_shared("Stack", filter(_is_recurrent, self.layers))
+        warn_shared_layers("Stack", filter(_is_recurrent, self.layers))
         layers: Sequence[Any] = self.layers
         self.over_time = [RNN(layer) if is_cell(layer) else layer for layer in layers]
 

@@ -38,17 +38,17 @@ export.register_namedtuple_serialization(
 States: TypeAlias = chex.Array | LSTMStates | tuple[chex.Array, chex.Array]
 
 
-def states_of(carry: Carry) -> States:
+def to_states(carry: Carry) -> States:
     """Converts a carry h or (c, h) of all layers to states."""
     return LSTMStates(*carry[::-1]) if isinstance(carry, tuple) else carry
 
 
-def parts_of(states: States) -> tuple[Any, ...]:
+def states_tuple(states: States) -> tuple[Any, ...]:
     """Returns the states h or (h, c) as a tuple."""
     return tuple(states) if isinstance(states, tuple) else (states,)
 
 
-def carry_of_states(states: list[jax.Array]) -> Carry:
+def to_carry(states: list[jax.Array]) -> Carry:
     """Converts the states h or (h, c) to a cell's carry, h or (c, h)."""
     return states[0] if len(states) == 1 else tuple(states[::-1])
 
@@ -65,7 +65,7 @@ def check_states(
       dtype: the dtype that the arrays must have.
     """
     expected = shapes if len(shapes) > 1 else shapes[0]
-    states = _by_name(layer, states)
+    states = _lstm_states(layer, states)
     is_tuple = isinstance(states, tuple | list)
     parts = tuple(states) if is_tuple else (states,)
     nested = [part for part in parts if isinstance(part, tuple | list)]
@@ -94,7 +94,7 @@ def check_states(
     return parts
 
 
-def _by_name(layer: str, states: Any) -> Any:
+def _lstm_states(layer: str, states: Any) -> Any:
     """Returns states in a dictionary, dataclass or named tuple as `LSTMStates`.
 
     Raises:

@@ -48,7 +48,7 @@ def _modules_of_others(
       copy: the same module in the bound copy of the cell.
       root: path of the cell.
     """
-    for original, copied in zip(_in_fields(cell), _in_fields(copy), strict=True):
+    for original, copied in zip(_submodules(cell), _submodules(copy), strict=True):
         assert copied.scope is not None
         path = copied.scope.path
         if original.scope is not None and original.scope.path != root + path:
@@ -56,7 +56,7 @@ def _modules_of_others(
         yield from _modules_of_others(original, copied, root)
 
 
-def _in_fields(module: nn.Module) -> list[nn.Module]:
+def _submodules(module: nn.Module) -> list[nn.Module]:
     module._try_setup(shallow=True)  # binds the modules in fields
     names = [field.name for field in dataclasses.fields(module) if field.init]
     values = [getattr(module, name) for name in names if name not in ("parent", "name")]

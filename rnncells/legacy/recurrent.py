@@ -214,10 +214,10 @@ class RNN(OldForms, rnn.RNN):
         return super().__call__(inputs, **options)
 
     @nn.nowrap
-    def _own_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _cell_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
         size = self.cell_size
         if size is None and not takes_shape(self.cell):
-            return super()._own_carry(key, sample)
+            return super()._cell_carry(key, sample)
         key = jax.random.key(0) if key is None else key
         shape = jax.tree.leaves(sample)[0].shape
         if size is None:
