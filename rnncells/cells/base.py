@@ -186,8 +186,8 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         """
         self._check_carry(carry, inputs)
         cell = self._with_inferred_width(carry)
-        stepped = cell.recur(carry, cell.project(inputs))
-        new_carry, output = check_stepped(type(self).__name__, stepped, carry)
+        result = cell.recur(carry, cell.project(inputs))
+        new_carry, output = check_stepped(type(self).__name__, result, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap

@@ -63,12 +63,12 @@ def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
     def cast(new_leaf: Any, old_leaf: Any) -> Any:
         if not hasattr(new_leaf, "dtype"):
             return jnp.asarray(new_leaf, dtype_of(old_leaf))
-        was, is_now = dtype_of(old_leaf), dtype_of(new_leaf)
+        old_dtype, new_dtype = dtype_of(old_leaf), dtype_of(new_leaf)
         for kind in (jnp.floating, jnp.complexfloating):
-            if jnp.issubdtype(was, kind) and jnp.issubdtype(is_now, kind):
-                return jnp.asarray(new_leaf, was)
-        if jnp.issubdtype(was, jnp.complexfloating):
-            return jnp.asarray(new_leaf, was)
+            if jnp.issubdtype(old_dtype, kind) and jnp.issubdtype(new_dtype, kind):
+                return jnp.asarray(new_leaf, old_dtype)
+        if jnp.issubdtype(old_dtype, jnp.complexfloating):
+            return jnp.asarray(new_leaf, old_dtype)
         return new_leaf
 
     return jax.tree.map(cast, new, old)

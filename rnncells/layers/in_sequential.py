@@ -20,15 +20,15 @@ def check_not_in_sequential(layer: nn.Module) -> None:
     Args:
       layer: a layer that returns a tuple; it is being called.
     """
-    this: Any = layer
+    current: Any = layer
     for caller, is_sequential in _callers():
         if getattr(type(caller), "linen_class", None) is type(layer):
-            this = caller
+            current = caller
         if not is_sequential:
             continue
         layers = [*getattr(caller, "layers", ())]
         for preceding, following in itertools.pairwise(layers):
-            if preceding is this and not _takes_both(following):
+            if preceding is current and not _takes_both(following):
                 name = getattr(following, "__name__", None) or type(following).__name__
                 raise TypeError(
                     f"{type(layer).__name__} returns (outputs, states), and Sequential "
@@ -37,9 +37,9 @@ def check_not_in_sequential(layer: nn.Module) -> None:
                     "the outputs, or put `lambda outputs, states: outputs` between "
                     "the two layers."
                 )
-        if not layers or layers[-1] is not this:
+        if not layers or layers[-1] is not current:
             return
-        this = caller  # it returns the same, perhaps in another Sequential
+        current = caller  # it returns the same, perhaps in another Sequential
 
 
 def _callers() -> Iterator[tuple[Any, bool]]:

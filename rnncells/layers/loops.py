@@ -47,11 +47,11 @@ FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defau
 _STEPS_ON_GPU = 4
 # Of an error of `flax.linen.scan`, also for side effects such as `jax.debug.print`.
 _DEPENDS_ON_STEP = "data dependency on the scan body"
-_OTHERS_DRAW = (
+_OUTSIDE_MODULES_DRAW = (
     "needs modules that draw random numbers to belong to the cell; {} contains others. "
     "If nn.compact creates both, create them in `setup`."
 )
-_OTHERS = (
+_USES_OUTSIDE_VARIABLES = (
     "needs a cell that uses only its own variables; {} uses others. If it contains a "
     "cell and nn.compact creates both, create them in `setup`."
 )
@@ -143,7 +143,7 @@ def _create_variables(
     rnn: nn.Module, axis: int, step: Callable, created: InitialVariables, operands: Any
 ) -> None:
     """Creates the variables of a cell with side effects."""
-    if not unbound(rnn.cell).has_others:
+    if not unbound(rnn.cell).has_outside_modules:
         put_missing(rnn.cell, created.create())
         return
     # Initial values of modules elsewhere depend on their place, so they are called.
@@ -462,7 +462,7 @@ def pure_step(
             f"split_rngs={{'params': False, 'dropout': True}}: {error}"
         )
     except FlaxError:
-        return None, _OTHERS.format(type(rnn.cell).__name__)
+        return None, _USES_OUTSIDE_VARIABLES.format(type(rnn.cell).__name__)
     _, (_, updates) = split.result
     name = type(rnn.cell).__name__
     if jax.tree.leaves(updates):
@@ -502,9 +502,10 @@ def pure_function(
     streams = available_streams(rnn, jax.tree.leaves(inputs)[0].shape[0])
     consts = (cell.variables, streams.fixed), reset_carry
     counters, after = _counters(rnn, cell, step, state, inputs, streams)
-    if cell.has_others and _draws(counters) != _draws(rnn.cell.scope.rng_counters):
+    draws = _draws(counters) != _draws(rnn.cell.scope.rng_counters)
+    if cell.has_outside_modules and draws:
         # Their keys would depend on their place in the cell.
-        return None, _OTHERS_DRAW.format(type(rnn.cell).__name__)
+        return None, _OUTSIDE_MODULES_DRAW.format(type(rnn.cell).__name__)
     function = _step_function(rnn, cell.module, step, body, streams, counters)
     return PureFunction(function, consts, (xs, streams.stepwise), after), None
 

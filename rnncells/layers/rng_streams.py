@@ -66,19 +66,19 @@ def count_draws(
     `flax.linen.scan` traces a step twice and keeps counting draws from the first trace
     to the second. Drawing the same numbers needs the same counts.
     """
-    counted: dict = {}
+    counters_after: dict = {}
 
     def call(cell: Any, carry: Any, inputs: Any) -> Any:
         set_counters(counters, cell.scope.rng_counters)
         result = take_step(cell, carry, inputs)
-        counted.update(cell.scope.rng_counters)
+        counters_after.update(cell.scope.rng_counters)
         return result
 
     def step(variables: Any, carry: Any, inputs: Any) -> Any:
         return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
 
     jax.eval_shape(step, variables, carry, inputs)
-    return copied(counted)
+    return copied(counters_after)
 
 
 def set_counters(counters: dict, target: dict) -> None:

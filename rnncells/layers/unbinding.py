@@ -14,12 +14,12 @@ class UnboundCell(NamedTuple):
     Attributes:
       module: the cell, unbound.
       variables: its variables.
-      has_others: whether a field of the cell contains a module of another module.
+      has_outside_modules: whether a field contains a module that another module owns.
     """
 
     module: nn.Module
     variables: Mapping[str, Any]
-    has_others: bool
+    has_outside_modules: bool
 
 
 def unbound(cell: nn.Module) -> UnboundCell:
@@ -31,14 +31,14 @@ def unbound(cell: nn.Module) -> UnboundCell:
     """
     assert cell.scope is not None
     module, variables = cell.unbind()
-    elsewhere = list(_modules_of_others(cell, module.bind(variables), cell.scope.path))
-    for path, module_variables in elsewhere:
+    outside = list(_outside_modules(cell, module.bind(variables), cell.scope.path))
+    for path, module_variables in outside:
         for collection, values in module_variables.items():
             variables = placed(variables, (collection, *path), values)
-    return UnboundCell(module, variables, bool(elsewhere))
+    return UnboundCell(module, variables, bool(outside))
 
 
-def _modules_of_others(
+def _outside_modules(
     cell: nn.Module, copy: nn.Module, root: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """Yields, for modules in fields that other modules own, their place and variables.
@@ -53,7 +53,7 @@ def _modules_of_others(
         path = copied.scope.path
         if original.scope is not None and original.scope.path != root + path:
             yield path, original.variables
-        yield from _modules_of_others(original, copied, root)
+        yield from _outside_modules(original, copied, root)
 
 
 def _submodules(module: nn.Module) -> list[nn.Module]:
