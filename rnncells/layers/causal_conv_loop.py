@@ -30,10 +30,10 @@ def causal_conv_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
-    return parallel_loop(rnn, axis, step, _run)
+    return parallel_loop(rnn, axis, step, _make_run)
 
 
-def _run(
+def _make_run(
     rnn: nn.Module, cell: RNNCellBase, variables: Any, body: Body, reset_carry: Any
 ) -> Callable:
     """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""

@@ -131,7 +131,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
         def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
-            return _run(name, layer, inputs, layer_arguments[number] | shared)
+            return _run_layer(name, layer, inputs, layer_arguments[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
         carries, outputs = self._apply_layers(run, padding.clear(inputs), apply)
@@ -241,7 +241,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
             def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
                 samples.append(structs(inputs, drop_axis=0))
                 arguments = {"time_major": True, "deterministic": True}
-                return _run(type(composed).__name__, layer, inputs, arguments)
+                return _run_layer(type(composed).__name__, layer, inputs, arguments)
 
             def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
                 return layer(inputs, **without_dropout(layer))
@@ -289,7 +289,7 @@ def _apply(
         return layer(padding.clear(inputs), **options)
 
 
-def _run(
+def _run_layer(
     owner: str, layer: nn.Module, inputs: chex.ArrayTree, arguments: dict[str, Any]
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""

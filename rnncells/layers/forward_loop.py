@@ -49,7 +49,7 @@ def forward_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         set_counters(pure.counters, rnn.cell.scope.rng_counters)
         rows = Batch(first.shape[1 : first.ndim - feature_dims(rnn.cell)])
         check_independent_rows(type(rnn.cell).__name__, rows, pure, carry)
-        carry, (ys, _) = _run(rnn, rows, pure, carry)
+        carry, (ys, _) = _run_forward(rnn, rows, pure, carry)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -122,7 +122,7 @@ def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
     return (jax.random.bits(rnn.make_rng(stream), (batch.count, 2), jnp.uint32),)
 
 
-def _run(
+def _run_forward(
     rnn: nn.Module, batch: Batch, pure: PureStep, carry: chex.ArrayTree
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Returns the last carry and the outputs, `(time, *batch, ...)`."""

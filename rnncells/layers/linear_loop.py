@@ -24,9 +24,8 @@ from rnncells.recurrence.pytrees import inexact, structs
 from rnncells.recurrence.schedule import Body, Now
 from rnncells.recurrence.vmap_limits import has_side_effects
 
-# States are passed from one chunk to the next: the cell's, and the one after the last
-# valid step (see `schedule.scan`).
-States = tuple[chex.ArrayTree, chex.ArrayTree]
+# The cell's carry, and its carry after the last valid step (see `schedule.scan`).
+LoopCarry = tuple[chex.ArrayTree, chex.ArrayTree]
 
 
 def is_linear(cell: nn.Module) -> bool:
@@ -43,7 +42,7 @@ def linear_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
       axis: position of the time axis.
       step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
     """
-    return parallel_loop(rnn, axis, step, _run)
+    return parallel_loop(rnn, axis, step, _make_run)
 
 
 def parallel_loop(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> Callable:
@@ -63,7 +62,7 @@ def parallel_loop(rnn: nn.Module, axis: int, step: Callable, run: Callable) -> C
         if rnn.is_initializing() or jax.tree.leaves(by_time)[0].shape[0] == 0:
             return fallback(body, reset_carry, carry, xs)
         cell = unbound(rnn.cell)
-        reason = _why_not(rnn, cell, carry[0], by_time)
+        reason = _find_obstacle(rnn, cell, carry[0], by_time)
         if reason is not None:
             check_not_associative(rnn, f"which {reason}")
             return fallback(body, reset_carry, carry, xs)
@@ -83,7 +82,7 @@ def check_not_associative(rnn: nn.Module, why: str) -> None:
         )
 
 
-def _why_not(
+def _find_obstacle(
     rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, xs: Now
 ) -> str | None:
     """Returns the reason why steps cannot run at once, or None if they can."""
@@ -120,7 +119,7 @@ def _why_not(
     return None
 
 
-def _run(
+def _make_run(
     rnn: nn.Module, cell: RNNCellBase, variables: Any, body: Body, reset_carry: Any
 ) -> Callable:
     """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
@@ -135,7 +134,7 @@ def _run(
     solver = "associative" if rnn.implementation == "associative" else "auto"
     steps = partial(chunk_steps, apply, body.keep_all, reset_carry, solver)
 
-    def run(carry: States, xs: Now) -> tuple:
+    def run(carry: LoopCarry, xs: Now) -> tuple:
         count = jax.tree.leaves(xs)[0].shape[0]
         method = _update if is_matrix else _coefficients
         z = jax.eval_shape(jax.vmap(partial(apply, method, carry[0])), xs.inputs)
@@ -143,7 +142,7 @@ def _run(
         operands = memory.Operands(inexact(variables), carry, xs.inputs)
         plan = memory.linear_plan(count, z, *options, operands)
 
-        def chunk(carry: States, start: Any, length: int, xs: Now) -> tuple:
+        def chunk(carry: LoopCarry, start: Any, length: int, xs: Now) -> tuple:
             return plan.recomputing(steps)(carry, xs)
 
         segments = [
@@ -172,9 +171,9 @@ def _element_steps(
     keep_all: bool,
     reset_carry: chex.ArrayTree,
     solver: linear_recurrence.Solver,
-    carry: States,
+    carry: LoopCarry,
     xs: Now,
-) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, element by element."""
     state, final = carry
 
@@ -222,9 +221,9 @@ def _matrix_steps(
     keep_all: bool,
     reset_carry: chex.ArrayTree,
     _: linear_recurrence.Solver,
-    carry: States,
+    carry: LoopCarry,
     xs: Now,
-) -> tuple[States, tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, by products of matrices."""
     state, final = carry
     projected, updates = jax.vmap(lambda x: apply(_update, state, x))(xs.inputs)

@@ -274,7 +274,7 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
                 return plain(body, reset_carry, carry, xs)
             pure, plan = full, _plan(rnn, full, carry, "full", full)
         set_counters(pure.counters, rnn.cell.scope.rng_counters)
-        carry, (ys, _) = _run(rnn, pure, carry, plan)
+        carry, (ys, _) = _run_engine(rnn, pure, carry, plan)
         return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
 
     return loop
@@ -284,10 +284,10 @@ def run_fast(
     rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Runs the fast loop; returns the last carry and the outputs, time first."""
-    return _run(rnn, pure, carry, _plan(rnn, pure, carry, rnn.memory, pure))
+    return _run_engine(rnn, pure, carry, _plan(rnn, pure, carry, rnn.memory, pure))
 
 
-def _run(
+def _run_engine(
     rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree, plan: memory.Plan
 ) -> tuple:
     steps = jax.tree.leaves(pure.xs)[0].shape[0]

@@ -52,14 +52,14 @@ def newton_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
         batch = Batch(sizes)
         check_independent_rows(type(rnn.cell).__name__, batch, pure, carry)
         _check_real(rnn, carry)
-        carry, (ys, _), certificate = _run(options, batch, pure, carry)
+        carry, (ys, _), certificate = _solve(options, batch, pure, carry)
         history, outputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
         return carry, (history, outputs, certificate)
 
     return loop
 
 
-def _run(options: Newton, batch: Batch, pure: PureStep, carry: tuple) -> tuple:
+def _solve(options: Newton, batch: Batch, pure: PureStep, carry: tuple) -> tuple:
     """Returns the last carry, the outputs, `(time, *batch, ...)`, and a certificate."""
     rows = row_problem(batch, pure, carry)
     sizes = [math.prod(leaf.shape) // batch.count for leaf in real_leaves(carry)]
