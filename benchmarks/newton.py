@@ -21,7 +21,7 @@ import optax
 import rnncells
 from benchmarks.report import replace_between
 from rnncells import diagnostics
-from rnncells.recurrence.newton import Blocks, recurrence
+from rnncells.recurrence.newton import JacobianBlocks, recurrence
 
 PAGE = Path("docs/newton.md")
 TIMES = (64, 256, 1024, 4096)
@@ -157,7 +157,7 @@ def work(params: Any, time: int, jacobian: str) -> float:
     size = FEATURES if jacobian == "full" else 1
     members = np.arange(FEATURES).reshape(-1, size)
     exists = np.ones((len(members), size, size), bool)
-    blocks = Blocks(members, exists, np.arange(FEATURES))
+    blocks = JacobianBlocks(members, exists, np.arange(FEATURES))
     A = jnp.ones((time, BATCH, len(members), size, size))
     loop = flops(after, s)
     derivative = flops(lambda s: jax.jvp(after, (s,), (s,))[1], s)

@@ -33,11 +33,11 @@ import jax.numpy as jnp
 from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_count
 from rnncells.cells.stacked import StackedCell
-from rnncells.recurrence.forward.blocks import Blocks
+from rnncells.recurrence.forward.blocks import BlockInfluence
 from rnncells.recurrence.forward.influence import Influence
 from rnncells.recurrence.forward.local import local
 from rnncells.recurrence.forward.rows import RowStep
-from rnncells.recurrence.forward.uoro import Uoro as RankOneUpdates
+from rnncells.recurrence.forward.uoro import RankOneInfluence
 
 # From the cotangent of a carry to the one that takes its place.
 Hook = Callable[[Carry], Carry]
@@ -92,20 +92,23 @@ class Bptt(Gradient):
 
     carry_hook: Hook | None = field(default=None, kw_only=True, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.carry_hook is not None and not callable(self.carry_hook):
             raise TypeError(
                 f"`carry_hook` of {type(self).__name__} must be a function of the "
                 f"gradient of a carry, got {self.carry_hook!r}."
             )
 
-    def of_step(self, step):
-        if self.carry_hook is None:
+    def of_step(self, step: Callable) -> Callable:
+        hook = self.carry_hook
+        if hook is None:
             return step
 
-        def hooked(cell, carry, inputs):
+        def hooked(
+            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
+        ) -> tuple[Carry, chex.ArrayTree]:
             new, output = step(cell, carry, inputs)
-            return _hooked(self.carry_hook, new, output)
+            return _hooked(hook, new, output)
 
         return hooked
 
@@ -134,11 +137,11 @@ class TruncatedBptt(Bptt):
 
     steps: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         check_count("TruncatedBptt", "steps", self.steps)
 
-    def cuts(self, sizes, axis):
+    def cuts(self, sizes: tuple[int, ...], axis: int) -> jax.Array:
         step = jax.lax.broadcasted_iota(jnp.int32, sizes, axis)
         return (step > 0) & (step % self.steps == 0)
 
@@ -161,8 +164,10 @@ class Truncated1997(Bptt):
     gradient by default, also with `gradient=Bptt()`.
     """
 
-    def of_step(self, step):
-        def truncated(cell, carry, inputs):
+    def of_step(self, step: Callable) -> Callable:
+        def truncated(
+            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
+        ) -> tuple[Carry, chex.ArrayTree]:
             check_cell_state(cell, carry)
             c, h = carry
             return step(cell, (c, jax.lax.stop_gradient(h)), inputs)
@@ -231,7 +236,7 @@ class Rtrl(ForwardGradient):
     https://arxiv.org/abs/2305.19044.
     """
 
-    def method(self, step):
+    def method(self, step: RowStep) -> Influence:
         return Influence(step)
 
 
@@ -256,13 +261,13 @@ class BlockRtrl(ForwardGradient):
 
     is_online = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("BlockRtrl", "steps", self.steps)
 
-    def method(self, step):
-        return Blocks(step)
+    def method(self, step: RowStep) -> BlockInfluence:
+        return BlockInfluence(step)
 
-    def block(self):
+    def block(self) -> int:
         return self.steps
 
 
@@ -282,10 +287,10 @@ class SnAp(ForwardGradient):
 
     steps: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_count("SnAp", "steps", self.steps)
 
-    def method(self, step):
+    def method(self, step: RowStep) -> Influence:
         return Influence(step, steps=self.steps)
 
 
@@ -306,7 +311,7 @@ class Rflo(ForwardGradient):
     Reference: Murray, 2019, https://doi.org/10.7554/eLife.43299.
     """
 
-    def method(self, step):
+    def method(self, step: RowStep) -> Influence:
         return Influence(step, local(step))
 
 
@@ -331,8 +336,8 @@ class Uoro(ForwardGradient):
 
     rng_stream = "uoro"
 
-    def method(self, step):
-        return RankOneUpdates(step)
+    def method(self, step: RowStep) -> RankOneInfluence:
+        return RankOneInfluence(step)
 
 
 def check_cell_state(cell: nn.Module, carry: Carry) -> None:
@@ -357,35 +362,35 @@ def _hooked(
     carry = _with_hook(hook, carry)
     after = jax.tree.leaves(carry)
 
-    def same(leaf):
-        found = [new for old, new in zip(before, after, strict=True) if old is leaf]
-        return found[0] if found else leaf
+    def same(leaf: jax.Array) -> jax.Array:
+        same_leaf = [new for old, new in zip(before, after, strict=True) if old is leaf]
+        return same_leaf[0] if same_leaf else leaf
 
     return carry, jax.tree.map(same, output)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _with_hook(hook, carry):
+def _with_hook(hook: Hook, carry: Carry) -> Carry:
     return carry
 
 
-def _with_hook_forward(hook, carry):
+def _with_hook_forward(hook: Hook, carry: Carry) -> tuple[Carry, None]:
     return carry, None
 
 
-def _with_hook_backward(hook, _, d_carry):
-    found = hook(d_carry)
-    given, got = (jax.tree.map(_form, tree) for tree in (d_carry, found))
-    if given != got:
+def _with_hook_backward(hook: Hook, _: Any, d_carry: Carry) -> tuple[Carry]:
+    d_hooked = hook(d_carry)
+    expected, got = (jax.tree.map(_form, tree) for tree in (d_carry, d_hooked))
+    if expected != got:
         raise ValueError(
             "`carry_hook` must return a gradient in the form of its argument, "
-            f"{given}, got {got}."
+            f"{expected}, got {got}."
         )
-    return (found,)
+    return (d_hooked,)
 
 
 _with_hook.defvjp(_with_hook_forward, _with_hook_backward)
 
 
-def _form(leaf):
+def _form(leaf: jax.Array) -> str:
     return f"{jnp.result_type(leaf)}{jnp.shape(leaf)}"

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from rnncells import Chunk
-from rnncells.recurrence.chunks import Segment, cut, square_root
+from rnncells.recurrence.chunks import Segment, split_time, square_root
 
 
 @pytest.mark.parametrize("time", [1, 2, 7, 24, 97, 1020])
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 50])
 def test_chunks_cover_time_with_about_the_given_steps(time, steps):
-    segments = cut(time, steps)
+    segments = split_time(time, steps)
     at = 0
     for start, chunks, length in segments:
         assert start == at and length <= max(steps * 5 / 4, 1)
@@ -22,10 +22,10 @@ def test_chunks_cover_time_with_about_the_given_steps(time, steps):
 
 
 def test_lengths_that_divide_time_are_preferred():
-    assert cut(1020, 8) == (Segment(0, 102, 10),)
-    assert cut(7, 3) == (Segment(0, 2, 3), Segment(6, 1, 1))
-    assert cut(1024, square_root(1024)) == (Segment(0, 32, 32),)
+    assert split_time(1020, 8) == (Segment(0, 102, 10),)
+    assert split_time(7, 3) == (Segment(0, 2, 3), Segment(6, 1, 1))
+    assert split_time(1024, square_root(1024)) == (Segment(0, 32, 32),)
 
 
 def test_chunk_accepts_numpy_integers():
-    assert cut(6, Chunk(np.int64(3)).steps) == (Segment(0, 2, 3),)
+    assert split_time(6, Chunk(np.int64(3)).steps) == (Segment(0, 2, 3),)

@@ -12,9 +12,9 @@ from covering import covering, exhaustive_but
 
 import rnncells
 from rnncells.layers.linear_loop import is_linear
-from rnncells.recurrence.linear_recurrence import carries
+from rnncells.recurrence.linear_recurrence import solve_linear
 from rnncells.recurrence.matrix_state import (
-    Chunk,
+    MatrixChunk,
     MatrixState,
     OuterUpdate,
     read,
@@ -136,7 +136,7 @@ def test_products_that_underflow_are_exact(solver, rng):
     )
     a[::7] = 0
     found = np.asarray(
-        jax.jit(partial(carries, solver=solver))(a, b, np.ones(4, np.float32))
+        jax.jit(partial(solve_linear, solver=solver))(a, b, np.ones(4, np.float32))
     )
     c = np.ones(4)
     for t in range(200):
@@ -232,7 +232,7 @@ def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
     def at_once(state, operands):
         updates = OuterUpdate(*operands[:4], **{gate: operands[4]})
         options = {"reset": reset, "update": update, "reset_state": reset_state}
-        chunk = Chunk(state, updates, **options)
+        chunk = MatrixChunk(state, updates, **options)
         return *chunk.reads(), chunk.states().S
 
     reads, ms, states, current = [], [], [], state

@@ -13,7 +13,7 @@ from covering import exhaustive_but
 from jax.ad_checkpoint import checkpoint_name
 
 import rnncells
-from rnncells.recurrence.step import Step
+from rnncells.recurrence.split_step import SplitStep
 
 POLICIES = jax.checkpoint_policies
 ROWS, STEPS, FEATURES_IN, FEATURES = 2, 6, 3, 4
@@ -114,7 +114,7 @@ def test_a_sum_is_saved_in_place_of_a_projected_input_that_is_read_once(reads):
         return (carry if reads == 1 else carry * z), ()
 
     of_step = jax.ShapeDtypeStruct((3, 4), jnp.float32)
-    assert len(Step(step, (), of_step, of_step).taken) == (reads == 1)
+    assert len(SplitStep(step, (), of_step, of_step).saveable) == (reads == 1)
 
 
 def temporaries(cell, rows, steps, features_in, **options):

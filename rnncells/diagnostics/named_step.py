@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_step import apply_step
 from rnncells.diagnostics.names import mark, marked_variables, name_of
-from rnncells.recurrence.jaxprs import bind, is_variable, needed, read, traced
+from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, read, trace
 
 # Names of marks that no variable in Python can have.
 _BEFORE, _AFTER = "<", ">"
@@ -68,7 +68,7 @@ class NamedStep:
     ):
         # A cached trace of a jitted function would run no Python code.
         with jax.disable_jit():
-            self._traced, self.result = traced(function, given, inputs, carry)
+            self._traced, self.result = trace(function, given, inputs, carry)
         equations = tuple(self._traced.jaxpr.eqns)
         names = ((name_of(e), e) for e in equations)
         marks = {name: e for name, e in names if name is not None}
@@ -90,7 +90,7 @@ class NamedStep:
             and not jnp.issubdtype(e.invars[0].aval.dtype, jax.dtypes.extended)
         }
         wanted = [*self._traced.results, *self._named.values(), *self._after]
-        self._equations = needed(equations, wanted)
+        self._equations = live_equations(equations, wanted)
 
     def __call__(
         self,

@@ -13,7 +13,7 @@ from rnncells.cells.carry import cast_like
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.layers.linear_loop import last_step, parallel_loop
 from rnncells.recurrence import masks
-from rnncells.recurrence.schedule import Body, Now
+from rnncells.recurrence.schedule import Body, StepInputs
 
 
 def is_causal_conv(cell: nn.Module) -> bool:
@@ -38,7 +38,7 @@ def _make_run(
 ) -> Callable:
     """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
 
-    def run(carry: tuple, xs: Now) -> tuple:
+    def run(carry: tuple, xs: StepInputs) -> tuple:
         state, final = carry
         before = _windows(state, reset_carry, xs)
         after, outputs = jax.vmap(partial(cell.apply, variables))(before, xs.inputs)
@@ -55,7 +55,7 @@ def _make_run(
     return run if rnn.memory == "full" else jax.checkpoint(run, prevent_cse=False)
 
 
-def _windows(window: jax.Array, reset_window: Any, xs: Now) -> jax.Array:
+def _windows(window: jax.Array, reset_window: Any, xs: StepInputs) -> jax.Array:
     """Returns the carry before each step, `(time, *batch, size, features)`.
 
     Args:

@@ -14,7 +14,13 @@ from flax.core import DenyList
 from flax.core.scope import CollectionFilter, Scope, in_filter, subtract_filters
 
 from rnncells.layers.unbinding import unbound
-from rnncells.recurrence.jaxprs import evaluate, is_variable, needed, read, traced
+from rnncells.recurrence.jaxprs import (
+    evaluate,
+    is_variable,
+    live_equations,
+    read,
+    trace,
+)
 from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.vmap_limits import has_side_effects
 
@@ -135,7 +141,7 @@ def initial_variables(
         step(unbound(rnn.cell).module.clone(parent=scope, _deep_clone=True), *operands)
         return scope.mutable_variables()
 
-    equations, shapes = traced(init, (), structs((carry, inputs)))
+    equations, shapes = trace(init, (), structs((carry, inputs)))
     stages = equations.stages()
     variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
     varying = {
@@ -148,7 +154,7 @@ def initial_variables(
     def create() -> dict[str, Any]:
         atoms, treedef = jax.tree.flatten(constants)
         values = dict(equations.constants)
-        evaluate(needed(equations.equations, atoms), values)
+        evaluate(live_equations(equations.equations, atoms), values)
         return jax.tree.unflatten(treedef, read(values, atoms))
 
     has_effects = has_side_effects(equations.jaxpr)

@@ -19,9 +19,9 @@ from rnncells.layers.loops import (
 )
 from rnncells.layers.rng_streams import set_counters
 from rnncells.layers.rows import Batch, row_problem
-from rnncells.recurrence.chunks import Segment, cut
+from rnncells.recurrence.chunks import Segment, split_time
 from rnncells.recurrence.forward import run as forward
-from rnncells.recurrence.forward.rows import Rest, join, mark_carry
+from rnncells.recurrence.forward.rows import NondiffLeaves, join, mark_carry
 from rnncells.recurrence.pytrees import combine, structs
 
 
@@ -89,7 +89,7 @@ def require_pure_step(
             f"{needs} of RNN needs the step as a pure function, which {reason} Use "
             f"{instead} for this cell."
         )
-    traced = [c for c in pure.step.constants if isinstance(c, jax.core.Tracer)]
+    traced = [c for c in pure.step.captured_arrays if isinstance(c, jax.core.Tracer)]
     if traced:
         raise ValueError(
             f"{needs} of RNN needs a step that reads only parameters, its carry and "
@@ -133,14 +133,14 @@ def _run_forward(
     without_arrays, (layer, _) = pure._replace(consts=None, xs=None), rnn.unbind()
 
     def values(
-        operands: forward.Operands, constants: forward.Others
+        operands: forward.DiffOperands, constants: forward.NondiffOperands
     ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
         shared = join(operands.shared, shapes[0], constants.shared)
-        reset_rows = join(operands.own, shapes[1], constants.own)
+        reset_rows = join(operands.per_row, shapes[1], constants.per_row)
         consts = shared, batch.from_rows(reset_rows)
-        rest = Rest(None, constants.carry)
+        rest = NondiffLeaves(None, constants.carry)
         carry = batch.from_rows(jax.vmap(step.carry)(operands.s, rest))
-        inputs, keys = combine(operands.x, constants.now)
+        inputs, keys = combine(operands.x, constants.x)
         keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
         xs = batch.from_rows(inputs, 1), keys
         pure = without_arrays._replace(consts=consts, xs=xs)
@@ -151,7 +151,7 @@ def _run_forward(
         values,
         step,
         rnn.gradient.method,
-        cut(steps, block) if block > 1 else (Segment(0, steps, 1),),
+        split_time(steps, block) if block > 1 else (Segment(0, steps, 1),),
         operands,
         constants,
         random_keys(rnn, batch),

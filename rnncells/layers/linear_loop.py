@@ -19,9 +19,9 @@ from rnncells.layers.constants import changed, writable
 from rnncells.layers.loops import fast_loop, why_not_pure
 from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
-from rnncells.recurrence.chunks import over_chunks
+from rnncells.recurrence.chunks import scan_chunks
 from rnncells.recurrence.pytrees import inexact, structs
-from rnncells.recurrence.schedule import Body, Now
+from rnncells.recurrence.schedule import Body, StepInputs
 from rnncells.recurrence.vmap_limits import has_side_effects
 
 # The cell's carry, and its carry after the last valid step (see `schedule.scan`).
@@ -83,7 +83,7 @@ def check_not_associative(rnn: nn.Module, why: str) -> None:
 
 
 def _find_obstacle(
-    rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, xs: Now
+    rnn: nn.Module, cell: UnboundCell, carry: chex.ArrayTree, xs: StepInputs
 ) -> str | None:
     """Returns the reason why steps cannot run at once, or None if they can."""
     name = type(rnn.cell).__name__
@@ -134,15 +134,15 @@ def _make_run(
     solver = "associative" if rnn.implementation == "associative" else "auto"
     steps = partial(chunk_steps, apply, body.keep_all, reset_carry, solver)
 
-    def run(carry: LoopCarry, xs: Now) -> tuple:
+    def run(carry: LoopCarry, xs: StepInputs) -> tuple:
         count = jax.tree.leaves(xs)[0].shape[0]
         method = _update if is_matrix else _coefficients
         z = jax.eval_shape(jax.vmap(partial(apply, method, carry[0])), xs.inputs)
         options = rnn.memory, rnn.projection, is_matrix
-        operands = memory.Operands(inexact(variables), carry, xs.inputs)
+        operands = memory.OperandStructs(inexact(variables), carry, xs.inputs)
         plan = memory.linear_plan(count, z, *options, operands)
 
-        def chunk(carry: LoopCarry, start: Any, length: int, xs: Now) -> tuple:
+        def chunk(carry: LoopCarry, start: Any, length: int, xs: StepInputs) -> tuple:
             return plan.recomputing(steps)(carry, xs)
 
         segments = [
@@ -154,7 +154,7 @@ def _make_run(
             )
             for s in plan.segments
         ]
-        carry, results = over_chunks(chunk, carry, plan.segments, segments)
+        carry, results = scan_chunks(chunk, carry, plan.segments, segments)
         ys = [jax.tree.map(_merge_chunks, part) for part in results]
         return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
 
@@ -172,7 +172,7 @@ def _element_steps(
     reset_carry: chex.ArrayTree,
     solver: linear_recurrence.Solver,
     carry: LoopCarry,
-    xs: Now,
+    xs: StepInputs,
 ) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, element by element."""
     state, final = carry
@@ -181,7 +181,7 @@ def _element_steps(
         return apply(_coefficients, state, x)
 
     projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
-    c = linear_recurrence.carries(
+    c = linear_recurrence.solve_linear(
         *(a, b, state),
         reset=xs.reset,
         update=xs.update,
@@ -191,7 +191,7 @@ def _element_steps(
     carries_seen = c
     if xs.update is not None:
         # A step that holds the carry shows the carry it would have had.
-        carries_seen = linear_recurrence.shown(a, b, c, xs.update)
+        carries_seen = linear_recurrence.carries_seen_by_output(a, b, c, xs.update)
     outputs = jax.vmap(partial(apply, _output))(carries_seen, projected)
     c = jax.vmap(cast_like, (0, None))(c, state)
     state, history = last_step(c), c
@@ -222,7 +222,7 @@ def _matrix_steps(
     reset_carry: chex.ArrayTree,
     _: linear_recurrence.Solver,
     carry: LoopCarry,
-    xs: Now,
+    xs: StepInputs,
 ) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Takes the steps of a chunk, by products of matrices."""
     state, final = carry
@@ -234,7 +234,7 @@ def _matrix_steps(
     def to_carry(matrices: chex.ArrayTree) -> chex.ArrayTree:
         return cast_like(apply(lambda cell: cell.to_carry(matrices)), state)
 
-    chunk = matrix_state.Chunk(
+    chunk = matrix_state.MatrixChunk(
         to_state(state),
         updates,
         reset=xs.reset,
@@ -249,7 +249,7 @@ def _matrix_steps(
         valid_step = masks.last_valid(xs.final, 0)
         if keep_all:
             history = masks.up_to_valid(xs.final, history, final)
-        last_valid = to_carry(chunk.at(jnp.maximum(valid_step[-1], 0)))
+        last_valid = to_carry(chunk.state_after(jnp.maximum(valid_step[-1], 0)))
         final = masks.select(valid_step[-1] >= 0, last_valid, final)
     return (to_carry(last), final), (history, outputs)
 

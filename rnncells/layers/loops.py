@@ -39,7 +39,7 @@ from rnncells.layers.unbinding import UnboundCell, unbound
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.mesh import has_mesh_types, varying_axes, varying_over
 from rnncells.recurrence.pytrees import inexact, structs, zeros
-from rnncells.recurrence.step import Step
+from rnncells.recurrence.split_step import SplitStep
 from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
 
 FAST_LOOP_OPTIONS = {"memory": "full", "projection": "auto"}  # with their defaults
@@ -293,7 +293,7 @@ def _run_engine(
     steps = jax.tree.leaves(pure.xs)[0].shape[0]
     recurrence = engine.Recurrence(pure.step, plan, _unroll(rnn, steps))
     weights = pure.step.weights(pure.consts)
-    return engine.run(recurrence, engine.Operands(weights, carry, pure.xs))
+    return engine.run(recurrence, engine.EngineOperands(weights, carry, pure.xs))
 
 
 def _plan(
@@ -315,12 +315,12 @@ def _plan(
     weights = jax.eval_shape(pure.step.weights, pure.consts)
     z = engine.projected_structs(pure.step, weights, pure.xs)
     steps = jax.tree.leaves(pure.xs)[0].shape[0]
-    operands = memory.Operands(inexact(pure.consts), carry, pure.xs)
+    operands = memory.OperandStructs(inexact(pure.consts), carry, pure.xs)
     if pure is not full:
         pairs = zip(weights.products, pure.step.chosen, strict=True)
         chosen = [product.result for product, is_chosen in pairs if is_chosen]
         weights = jax.eval_shape(full.step.weights, full.consts)
-        full_operands = engine.Operands(weights, carry, full.xs)
+        full_operands = engine.EngineOperands(weights, carry, full.xs)
         saved = engine.saved_by_full(full.step, full_operands)
         operands = operands._replace(chosen=chosen, full=saved)
     return memory.plan(steps, z, choice, rnn.projection, operands)
@@ -330,10 +330,10 @@ def _without_policy(
     rnn: nn.Module, pure: "PureStep", carry: chex.ArrayTree
 ) -> "PureStep":
     """Returns the step without the values that a policy chooses to save."""
-    if memory.policy_of(rnn.memory) is None:
+    if memory.checkpoint_policy_of(rnn.memory) is None:
         return pure
     x = structs(pure.xs, drop_axis=0)
-    return pure._replace(step=Step(pure.function, pure.consts, carry, x))
+    return pure._replace(step=SplitStep(pure.function, pure.consts, carry, x))
 
 
 def _unroll(rnn: nn.Module, steps: Any) -> int:
@@ -415,7 +415,7 @@ class PureStep(NamedTuple):
       counters: of random draws, after the loop.
     """
 
-    step: Step
+    step: SplitStep
     function: Callable
     consts: chex.ArrayTree
     xs: chex.ArrayTree
@@ -453,8 +453,9 @@ def pure_step(
         if reason is not None:
             return None, reason
         assert pure is not None
-        x, policy = structs(pure.xs, drop_axis=0), memory.policy_of(rnn.memory)
-        split = Step(pure.function, pure.consts, carry, x, policy)
+        x = structs(pure.xs, drop_axis=0)
+        policy = memory.checkpoint_policy_of(rnn.memory)
+        split = SplitStep(pure.function, pure.consts, carry, x, policy)
     # The plain loop has the missing random stream or variable, or raises, too.
     except InvalidRngError as error:
         return None, (

@@ -16,7 +16,7 @@ from rnncells.layers.loops import PureStep, plain_loop
 from rnncells.layers.rng_streams import set_counters
 from rnncells.layers.rows import Batch, row_problem
 from rnncells.recurrence import newton
-from rnncells.recurrence.forward.rows import Rest, real_leaves
+from rnncells.recurrence.forward.rows import NondiffLeaves, real_leaves
 from rnncells.recurrence.newton import Certificate, Newton
 from rnncells.recurrence.pytrees import partition
 
@@ -64,9 +64,9 @@ def _solve(options: Newton, batch: Batch, pure: PureStep, carry: tuple) -> tuple
     rows = row_problem(batch, pure, carry)
     sizes = [math.prod(leaf.shape) // batch.count for leaf in real_leaves(carry)]
     problem = newton.problem(rows.step, options, sizes)
-    solved, certificate = newton.carries(problem, rows.operands, rows.constants)
+    solved, certificate = newton.solve_newton(problem, rows.operands, rows.constants)
     outputs = newton.outputs(problem, rows.operands, rows.constants, solved)
-    rest = Rest(None, rows.constants.carry)
+    rest = NondiffLeaves(None, rows.constants.carry)
     last = jax.vmap(rows.step.carry)(solved[-1], rest)
     error, residual, iterations, converged = certificate
     error, residual, converged = (

@@ -169,7 +169,7 @@ class Online:
                 operands.s,
                 constants.carry,
                 state.influence,
-                combine(operands.x, constants.now),
+                combine(operands.x, constants.x),
                 batch.to_rows(jax.tree.map(lambda leaf: leaf[None], d_outputs), 1),
             )
             d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]

@@ -316,7 +316,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         carry, reset_carry = self._carries(
             inputs, axis, initial_carry, init_key, resets, reset_carry
         )
-        inputs, arranged = schedule.arrange(
+        inputs, arranged = schedule.prepare(
             inputs,
             axis,
             seq_lengths=seq_lengths,
@@ -400,7 +400,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             # Also at masked rows, whose next step is the first of a new sequence.
             carry = select(resets, reset_carry, carry)
         mask = None if mask is None else mask[None]
-        sequence, arranged = schedule.arrange(
+        sequence, arranged = schedule.prepare(
             sequence, 0, mask=mask, padded_outputs=self.padded_outputs
         )
         loop = single_step(self.cell, self._step(deterministic))

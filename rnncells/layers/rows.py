@@ -79,8 +79,8 @@ class RowProblem(NamedTuple):
     """
 
     step: RowStep
-    operands: forward.Operands
-    constants: forward.Others
+    operands: forward.DiffOperands
+    constants: forward.NondiffOperands
 
 
 def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProblem:
@@ -105,12 +105,12 @@ def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProbl
     update = inputs[2] if len(inputs) > 2 else None
     is_held = None if update is None else (lambda x: ~x[0][2])
     step = RowStep(function, structs(shared), row, is_held)
-    operands = forward.Operands(
+    operands = forward.DiffOperands(
         real_leaves(shared),
         real_leaves(reset_carry),
         jax.vmap(step.vector)(carry),
         inexact(xs),
     )
     trees = shared, reset_carry, carry, xs
-    constants = forward.Others(*(partition(tree)[1] for tree in trees))
+    constants = forward.NondiffOperands(*(partition(tree)[1] for tree in trees))
     return RowProblem(step, operands, constants)

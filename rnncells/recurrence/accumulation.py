@@ -95,16 +95,18 @@ def accumulate(
             "the carry before the first window as `carry`."
         )
 
-    def total(params, batch, carry):
-        found = losses(params, batch, *([] if carry is None else [carry]))
-        loss, count, carry = _checked(found, carry)
+    def total(
+        params: chex.ArrayTree, batch: chex.ArrayTree, carry: Any
+    ) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        result = losses(params, batch, *([] if carry is None else [carry]))
+        loss, count, carry = _checked(result, carry)
         return _weighted(loss, cotangent), (count, carry)
 
     first = jax.tree.map(lambda leaf: leaf[0], batches)
     loss, (count, _) = jax.eval_shape(total, params, first, carry)
-    none = jax.tree.map(lambda leaf: upcast(zeros(leaf)), (loss, count))
+    zero_sums = jax.tree.map(lambda leaf: upcast(zeros(leaf)), (loss, count))
     run = _window_by_window if truncate_gradient else _through_windows
-    (loss, (count, carry)), gradient = run(total, params, batches, carry, none)
+    (loss, (count, carry)), gradient = run(total, params, batches, carry, zero_sums)
     terms = jnp.where(count == 0, 1, count)
     gradient = jax.tree.map(
         lambda g, p: (g / terms.astype(g.dtype)).astype(p.dtype), gradient, params
@@ -112,37 +114,49 @@ def accumulate(
     return Accumulated(loss / terms.astype(loss.dtype), gradient, count, carry)
 
 
-def _window_by_window(total, params, batches, carry, none):
+def _window_by_window(
+    total: Callable,
+    params: chex.ArrayTree,
+    batches: chex.ArrayTree,
+    carry: Any,
+    zero_sums: tuple,
+) -> tuple[Any, chex.ArrayTree]:
     """Adds up the gradients of micro-batches, or of windows, each by itself."""
 
-    def one(so_far, batch):
-        sums, carry = so_far
+    def one(state: tuple, batch: chex.ArrayTree) -> tuple[tuple, None]:
+        sums, carry = state
         (loss, (count, carry)), gradient = jax.value_and_grad(total, has_aux=True)(
             params, batch, carry
         )
         return (add(sums, (loss, count, gradient)), carry), None
 
-    sums = *none, upcast(zeros(params))
+    sums = *zero_sums, upcast(zeros(params))
     ((loss, count, gradient), carry), _ = jax.lax.scan(one, (sums, carry), batches)
     return (loss, (count, carry)), gradient
 
 
-def _through_windows(total, params, batches, carry, none):
+def _through_windows(
+    total: Callable,
+    params: chex.ArrayTree,
+    batches: chex.ArrayTree,
+    carry: Any,
+    zero_sums: tuple,
+) -> tuple[Any, chex.ArrayTree]:
     """Differentiates the loop over windows; each is computed again for its gradient."""
 
-    def whole(upcast_params):
-        def one(so_far, batch):
-            sums, carry = so_far
+    def mean_loss(upcast_params: chex.ArrayTree) -> tuple[jax.Array, tuple]:
+        def one(state: tuple, batch: chex.ArrayTree) -> tuple[tuple, None]:
+            sums, carry = state
             # Cast in each window, so that gradients are added up in float32.
             cast = jax.tree.map(lambda u, p: u.astype(p.dtype), upcast_params, params)
             loss, (count, carry) = total(cast, batch, carry)
             return (add(sums, (loss, count)), carry), None
 
         one = jax.checkpoint(one, prevent_cse=False)
-        ((loss, count), last), _ = jax.lax.scan(one, (none, carry), batches)
+        ((loss, count), last), _ = jax.lax.scan(one, (zero_sums, carry), batches)
         return loss, (count, last)
 
-    return jax.value_and_grad(whole, has_aux=True)(upcast(params))
+    return jax.value_and_grad(mean_loss, has_aux=True)(upcast(params))
 
 
 def _check_batches(batches: chex.ArrayTree) -> None:
@@ -155,31 +169,33 @@ def _check_batches(batches: chex.ArrayTree) -> None:
         )
 
 
-def _checked(found: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
-    """Returns what `losses` returned, with None for a carry that there is not."""
+def _checked(result: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
+    """Returns the checked result of `losses`; without a carry, None stands for it."""
     form = (
         "(sum of losses, count)" if carry is None else "(sum of losses, count, carry)"
     )
     expected = 2 if carry is None else 3
-    values = len(found) if isinstance(found, tuple | list) else 1
+    values = len(result) if isinstance(result, tuple | list) else 1
     if values != expected:
         text = " For windows of time, also pass `carry`." if values == 3 else ""
         raise ValueError(
             f"`losses` must return {expected} values, {form}, got {values}.{text}"
         )
-    loss, count, *rest = found
+    loss, count, *rest = result
     if jnp.shape(count) != ():
         raise ValueError(
             "`losses` must return a scalar as its count, got the shape "
             f"{jnp.shape(count)}. Sum it, as in `mask.sum()`."
         )
     after = jax.tree.map(jnp.asarray, rest[0]) if rest else None
-    given, got = (jax.tree.map(_form, tree) for tree in (carry, after))
-    structures: list[Any] = [jax.tree.structure(tree) for tree in (given, got)]
-    if given != got or structures[0] != structures[1]:
+    expected_carry, got_carry = (jax.tree.map(_form, tree) for tree in (carry, after))
+    structures: list[Any] = [
+        jax.tree.structure(tree) for tree in (expected_carry, got_carry)
+    ]
+    if expected_carry != got_carry or structures[0] != structures[1]:
         raise ValueError(
             "`losses` must return a carry of the structure, shapes and dtypes of its "
-            f"argument, {given}, got {got}."
+            f"argument, {expected_carry}, got {got_carry}."
         )
     # The sum of a boolean is an integer.
     return loss, jnp.sum(count), after

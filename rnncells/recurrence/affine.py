@@ -37,8 +37,8 @@ class Affine(ProductFunction):
 
     def cast_weights(self, lhs: Any, weights: KernelAndBias) -> KernelAndBias:
         """Returns kernel and bias in the dtype in which they meet `lhs`."""
-        given = [array for array in (lhs, *weights) if array is not None]
-        dtype = self.dtype or jnp.result_type(*given)
+        operands = [array for array in (lhs, *weights) if array is not None]
+        dtype = self.dtype or jnp.result_type(*operands)
         if not jnp.issubdtype(dtype, jnp.inexact):
             dtype = jnp.promote_types(jnp.float32, dtype)
         kernel, bias = weights
@@ -55,7 +55,7 @@ class Affine(ProductFunction):
             return lambda lhs: self(lhs, (kernel, bias))
         transposed = jnp.moveaxis(kernel, 0, -1)
 
-        def weights_first(lhs):
+        def weights_first(lhs: jax.Array) -> jax.Array:
             rows = lhs.astype(kernel.dtype)
             return _add_bias(_weights_first(transposed, rows, 1), bias)
 

@@ -23,7 +23,7 @@ class Chunk:
 
     steps: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         is_int = hasattr(self.steps, "__index__")
         if not is_int or isinstance(self.steps, bool):
             raise TypeError(f"`steps` of Chunk must be an int, got {self.steps!r}.")
@@ -45,7 +45,7 @@ class Segment(NamedTuple):
     steps: int
 
 
-def cut(time: int, steps: int) -> tuple[Segment, ...]:
+def split_time(time: int, steps: int) -> tuple[Segment, ...]:
     """Returns segments that cover `[0, time)`: chunks of `steps`, then what is left.
 
     A length near `steps` that divides `time` is taken instead, if there is one: a rest
@@ -66,7 +66,7 @@ def square_root(time: int) -> int:
     return max(1, math.isqrt(max(time - 1, 0)) + 1)
 
 
-def over_chunks(
+def scan_chunks(
     body: Callable,
     carry: chex.ArrayTree,
     segments: Sequence[Segment],
@@ -87,21 +87,24 @@ def over_chunks(
       The carry after all chunks, and for each segment what `body` returned, `(chunks,
       ...)`.
     """
-    found = [None] * len(segments)
+    ys = [None] * len(segments)
     order = list(enumerate(segments))
     for k, (start, chunks, steps) in reversed(order) if reverse else order:
 
-        def one(carry, now, steps=steps):
-            return body(carry, now[0], steps, now[1])
+        def one(
+            carry: chex.ArrayTree, start_and_x: tuple, steps: int = steps
+        ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+            start, x = start_and_x
+            return body(carry, start, steps, x)
 
         x = None if xs is None else xs[k]
         if chunks > 1:
             starts = start + steps * jnp.arange(chunks)
-            carry, found[k] = jax.lax.scan(one, carry, (starts, x), reverse=reverse)
+            carry, ys[k] = jax.lax.scan(one, carry, (starts, x), reverse=reverse)
         else:
             carry, y = one(carry, (start, jax.tree.map(lambda leaf: leaf[0], x)))
-            found[k] = jax.tree.map(lambda leaf: leaf[None], y)
-    return carry, found
+            ys[k] = jax.tree.map(lambda leaf: leaf[None], y)
+    return carry, ys
 
 
 def slice_time(
@@ -109,28 +112,28 @@ def slice_time(
 ) -> chex.ArrayTree:
     """Returns `(steps, ...)` of `(time, ...)`."""
 
-    def take(leaf):
+    def take(leaf: jax.Array) -> jax.Array:
         if leaf.shape[0] == steps:
             return leaf
-        place = (start,) + (0,) * (leaf.ndim - 1)
+        index = (start,) + (0,) * (leaf.ndim - 1)
         return jax.lax.dynamic_slice(
-            leaf, place, (steps, *leaf.shape[1:]), allow_negative_indices=False
+            leaf, index, (steps, *leaf.shape[1:]), allow_negative_indices=False
         )
 
     return jax.tree.map(take, tree)
 
 
 def write_time(
-    tree: chex.ArrayTree, part: chex.ArrayTree, start: jax.Array
+    tree: chex.ArrayTree, part: chex.ArrayTree, start: jax.Array | int
 ) -> chex.ArrayTree:
     """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
 
-    def put(leaf, part):
+    def put(leaf: jax.Array, part: jax.Array) -> jax.Array:
         if leaf.shape[0] == part.shape[0]:
             return part
-        place = (start,) + (0,) * (leaf.ndim - 1)
+        index = (start,) + (0,) * (leaf.ndim - 1)
         return jax.lax.dynamic_update_slice(
-            leaf, part, place, allow_negative_indices=False
+            leaf, part, index, allow_negative_indices=False
         )
 
     return jax.tree.map(put, tree, part)

@@ -30,7 +30,7 @@ class Convolution(ProductFunction):
         """Returns the convolution of `(*leading, *image)` with one kernel."""
         (kernel,) = weights
 
-        def one(lhs):
+        def one(lhs: jax.Array) -> jax.Array:
             return self.convolve(lhs, kernel, **self.params)
 
         rank = len(self.params["dimension_numbers"].lhs_spec)
@@ -66,8 +66,8 @@ class Convolution(ProductFunction):
         cotangent is formed by one with such a kernel.
         """
 
-        def linear(form):
-            def vjp(cotangent):
+        def linear(form: Convolution) -> Callable:
+            def vjp(cotangent: jax.Array) -> jax.Array:
                 return ProductFunction.vjp_lhs(form, lhs, weights, cotangent)
 
             # The linear map has a flipped kernel in it that is formed already.
@@ -84,8 +84,10 @@ class Convolution(ProductFunction):
         image, which is up to 40 times slower.
         """
 
-        def by(form):
-            def vjp(lhs, weights, cotangent):
+        def by(form: Convolution) -> Callable:
+            def vjp(
+                lhs: jax.Array, weights: tuple[jax.Array], cotangent: jax.Array
+            ) -> tuple[jax.Array]:
                 return ProductFunction.vjp_weights(form, lhs, weights, cotangent)
 
             return vjp
@@ -104,7 +106,7 @@ class Convolution(ProductFunction):
 
 
 def convolve_by_transposed(
-    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers, **options
+    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, **options: Any
 ) -> jax.Array:
     """Computes `jax.lax.conv_general_dilated` with a transposed kernel."""
     out, into, *spatial = dimension_numbers.rhs_spec
@@ -123,7 +125,7 @@ def convolve_by_patches(
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
     precision: jax.lax.PrecisionLike = None,
-    **options,
+    **options: Any,
 ) -> jax.Array:
     """Computes `jax.lax.conv_general_dilated` as one matrix product.
 
@@ -140,7 +142,7 @@ def convolve_by_patches(
     lhs = jax.lax.pad(lhs, zero, [(0, 0, 0), *pads, (0, 0, 0)])
     room = [n - extent for n, extent in zip(lhs.shape[1:-1], extents, strict=True)]
 
-    def shifted(corner):
+    def shifted(corner: tuple[int, ...]) -> jax.Array:
         starts = [i * d for i, d in zip(corner, rhs_dilation, strict=True)]
         windows = zip(starts, room, window_strides, strict=True)
         return lhs[:, *(slice(at, at + left + 1, step) for at, left, step in windows)]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnncells.recurrence import products
-from rnncells.recurrence.chunks import Segment, over_chunks, slice_time, write_time
+from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
 from rnncells.recurrence.linear_map import linear_map
 from rnncells.recurrence.memory import Plan
@@ -38,29 +38,29 @@ from rnncells.recurrence.pytrees import (
 from rnncells.recurrence.residuals import (
     ResidualBuffer,
     Residuals,
-    Written,
+    StepBuffers,
     select_leaves,
 )
-from rnncells.recurrence.step import Step, Weights
+from rnncells.recurrence.split_step import SplitStep, StepWeights
 from rnncells.recurrence.step_vjp import StepVJP
 
 
 class Recurrence(NamedTuple):
-    """What runs over time.
+    """A step, and how it runs over time.
 
     Attributes:
       step: the step.
-      plan: how time is taken.
+      plan: the chunks of time and the memory policy.
       unroll: steps in one iteration of the loop over steps.
     """
 
-    step: Step
+    step: SplitStep
     plan: Plan
     unroll: int
 
 
-class Operands(NamedTuple):
-    """What a recurrence runs on, or the cotangents.
+class EngineOperands(NamedTuple):
+    """Operands of a recurrence, or their cotangents.
 
     Attributes:
       weights: what depends on the parameters alone.
@@ -68,14 +68,14 @@ class Operands(NamedTuple):
       inputs: pytree of `(time, ...)`.
     """
 
-    weights: Weights
+    weights: StepWeights
     carry: chex.ArrayTree
     inputs: chex.ArrayTree
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def run(
-    recurrence: Recurrence, operands: Operands
+    recurrence: Recurrence, operands: EngineOperands
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
     buffer = _buffer(recurrence.step, operands)
@@ -85,7 +85,11 @@ def run(
 
 
 @run.defjvp
-def _run_jvp(recurrence, primals, tangents):
+def _run_jvp(
+    recurrence: Recurrence,
+    primals: tuple[EngineOperands],
+    tangents: tuple[EngineOperands],
+) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     (operands,), (tangents,) = primals, tangents
     segments, policy, _ = recurrence.plan
     buffer = _buffer(recurrence.step, operands)
@@ -95,21 +99,25 @@ def _run_jvp(recurrence, primals, tangents):
         recurrence, operands, segments, buffer, policy.saves_chunk_carries
     )
 
-    def transpose(residuals, cotangents):
+    def transpose(residuals: tuple, cotangents: tuple) -> EngineOperands:
         return _backward(recurrence, vjp, buffer, *residuals, *cotangents)
 
-    varied = jax.tree.map(
+    diff_tangents = jax.tree.map(
         lambda primal, tangent: tangent if is_inexact(primal) else None,
         operands,
         tangents,
     )
-    smooth, others = partition(result)
-    moved = linear_map(transpose, (operands, saved), varied, structs(smooth))
-    still = jax.tree.map(lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), others)
-    return result, combine(moved, still)
+    diff, nondiff = partition(result)
+    tangents_out = linear_map(
+        transpose, (operands, saved), diff_tangents, structs(diff)
+    )
+    zero_tangents = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), nondiff
+    )
+    return result, combine(tangents_out, zero_tangents)
 
 
-def saved_by_full(step: Step, operands: Operands) -> Residuals:
+def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:
     """Returns shapes and dtypes of what memory='full' saves of a step."""
     residuals = _buffer(step, operands).residuals
     reads = StepVJP(step, operands.weights, residuals).reads
@@ -117,18 +125,20 @@ def saved_by_full(step: Step, operands: Operands) -> Residuals:
 
 
 def projected_structs(
-    step: Step, weights: Weights, inputs: chex.ArrayTree
+    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree
 ) -> StructTree:
     """Returns shapes and dtypes of the projection of a sequence."""
     return jax.eval_shape(partial(_project, step), weights, inputs)
 
 
-def _project(step, weights, inputs):
-    take = products.as_written(weights.projections)
-    return step.project(weights.others, inputs, take)[0]
+def _project(
+    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree
+) -> chex.ArrayTree:
+    evaluator = products.direct_evaluator(weights.projections)
+    return step.project(weights.invariants, inputs, evaluator)[0]
 
 
-def _buffer(step: Step, operands: Operands) -> ResidualBuffer:
+def _buffer(step: SplitStep, operands: EngineOperands) -> ResidualBuffer:
     """Returns a buffer that saves nothing for a gradient."""
     z = projected_structs(step, operands.weights, operands.inputs)
     values = [product.result for product in operands.weights.products]
@@ -141,7 +151,7 @@ def _buffer(step: Step, operands: Operands) -> ResidualBuffer:
 
 def _forward(
     recurrence: Recurrence,
-    operands: Operands,
+    operands: EngineOperands,
     segments: tuple[Segment, ...],
     buffer: ResidualBuffer,
     saves_carries: bool = False,
@@ -152,39 +162,49 @@ def _forward(
     weights = operands.weights
     loop = _steps(recurrence, weights, buffer)
 
-    def chunk(so_far, start, steps, _):
-        carry, written = so_far
+    def chunk(
+        state: tuple, start: jax.Array | int, steps: int, _: None
+    ) -> tuple[tuple, chex.ArrayTree]:
+        carry, buffers = state
         inputs = slice_time(operands.inputs, start, steps)
         z = _project(recurrence.step, weights, inputs)
         before = carry if saves_carries else None
-        return loop(carry, z, written, start, steps), before
+        return loop(carry, z, buffers, start, steps), before
 
     time = sum(segment.chunks * segment.steps for segment in segments)
-    so_far = operands.carry, buffer.blank(operands.carry, time)
-    (carry, written), carries = over_chunks(chunk, so_far, segments)
-    return (carry, buffer.read_outputs(written)), (written.residuals, carries)
+    state = operands.carry, buffer.empty(operands.carry, time)
+    (carry, buffers), carries = scan_chunks(chunk, state, segments)
+    return (carry, buffer.read_outputs(buffers)), (buffers.residuals, carries)
 
 
 def _steps(
-    recurrence: Recurrence, weights: Weights, buffer: ResidualBuffer
-) -> Callable[..., tuple[chex.ArrayTree, Written]]:
+    recurrence: Recurrence, weights: StepWeights, buffer: ResidualBuffer
+) -> Callable[..., tuple[chex.ArrayTree, StepBuffers]]:
     """Returns the loop over the steps of a chunk.
 
-    `(carry, z, written, start, steps) -> (carry, written)`, where `start` is the place
+    `(carry, z, buffers, start, steps) -> (carry, buffers)`, where `start` is the place
     of the chunk's first step in the buffer.
     """
-    take = products.in_loop(weights.products)
+    evaluator = products.loop_evaluator(weights.products)
 
-    def one(so_far, now):
-        carry, written = so_far
-        z, i = now
-        (new, outputs), taken = recurrence.step.recur(weights.others, carry, z, take)
-        after = Residuals(new, z, taken.values)
-        return (new, buffer.write(written, i, outputs, after)), None
+    def one(state: tuple, x: tuple) -> tuple[tuple, None]:
+        carry, buffers = state
+        z, i = x
+        (new, outputs), evaluated = recurrence.step.recur(
+            weights.invariants, carry, z, evaluator
+        )
+        after = Residuals(new, z, evaluated.values)
+        return (new, buffer.write(buffers, i, outputs, after)), None
 
-    def steps(carry, z, written, start, count):
-        places = start + jnp.arange(count)
-        return scan_with_barriers(one, (carry, written), z, places, recurrence.unroll)
+    def steps(
+        carry: chex.ArrayTree,
+        z: chex.ArrayTree,
+        buffers: StepBuffers,
+        start: jax.Array | int,
+        count: int,
+    ) -> tuple[chex.ArrayTree, StepBuffers]:
+        indices = start + jnp.arange(count)
+        return scan_with_barriers(one, (carry, buffers), z, indices, recurrence.unroll)
 
     return steps
 
@@ -205,7 +225,7 @@ class ChunkContext:
     """
 
     recurrence: Recurrence
-    operands: Operands
+    operands: EngineOperands
     buffer: ResidualBuffer
     reads: Residuals
     residuals: Residuals
@@ -219,93 +239,103 @@ class ChunkContext:
         return slice_time(self.operands.inputs, self.start, self.steps)
 
     def saved(self) -> Residuals:
-        """Returns what the forward pass saved, `(steps, ...)`."""
+        """Returns the saved residuals of the chunk, `(steps, ...)`."""
         return slice_time(self.residuals, self.start, self.steps)
 
     def project(self) -> chex.ArrayTree:
         """Returns the projected inputs, `(steps, ...)`."""
         return _project(self.recurrence.step, self.operands.weights, self.inputs)
 
-    def completed(self, residuals: Residuals) -> Residuals:
+    def recompute_values(self, residuals: Residuals) -> Residuals:
         """Returns residuals; forms values that are None again, of all steps at once."""
-        _, found, others = self.operands.weights
+        _, weight_products, invariants = self.operands.weights
 
-        def of_step(carry, z, values):
-            take = products.known(values, products.as_written(found))
-            return self.recurrence.step.recur(others, carry, z, take)[1].values
+        def recompute(
+            carry: chex.ArrayTree, z: chex.ArrayTree, values: list[jax.Array | None]
+        ) -> list[jax.Array]:
+            evaluator = products.cached_evaluator(
+                values, products.direct_evaluator(weight_products)
+            )
+            return self.recurrence.step.recur(invariants, carry, z, evaluator)[1].values
 
-        return residuals._replace(values=jax.vmap(of_step)(*residuals))
+        return residuals._replace(values=jax.vmap(recompute)(*residuals))
 
-    def run_again(self) -> Residuals:
+    def rerun(self) -> Residuals:
         """Returns the residuals from the carry before the chunk, by a loop over it."""
         buffer = self.buffer._replace(saved=self.reads)
         loop = _steps(self.recurrence, self.operands.weights, buffer)
-        blank = buffer.blank(self.carry, self.steps)
-        _, written = loop(self.carry, self.project(), blank, 0, self.steps)
-        return slice_time(written.residuals, 0, self.steps)
+        buffers = buffer.empty(self.carry, self.steps)
+        _, buffers = loop(self.carry, self.project(), buffers, 0, self.steps)
+        return slice_time(buffers.residuals, 0, self.steps)
 
 
 def _backward(
     recurrence: Recurrence,
     vjp: StepVJP,
     buffer: ResidualBuffer,
-    operands: Operands,
+    operands: EngineOperands,
     saved: tuple[Residuals, list[chex.ArrayTree]],
     d_carry: chex.ArrayTree,
     d_outputs: chex.ArrayTree,
-) -> Operands:
+) -> EngineOperands:
     """Returns the cotangents of the operands."""
     residuals, carries = saved
     weights = operands.weights
-    formed = vjp.formed(weights)
+    vjp_invariants = vjp.evaluate_invariants(weights)
 
-    def chunk(so_far, start, steps, carry):
-        d_carry, sums, d_inputs = so_far
-        given = recurrence, operands, buffer, vjp.reads, residuals
-        now = ChunkContext(*given, carry, start, steps)
-        found = recurrence.plan.policy.residuals(now)
+    def chunk(
+        state: tuple, start: jax.Array | int, steps: int, carry: chex.ArrayTree
+    ) -> tuple[tuple, None]:
+        d_carry, sums, d_inputs = state
+        fixed = recurrence, operands, buffer, vjp.reads, residuals
+        context = ChunkContext(*fixed, carry, start, steps)
+        chunk_residuals = recurrence.plan.policy.residuals(context)
         d_ys = slice_time(d_outputs, start, steps)
-        d_carry, of_steps, d_others = vjp.over_time(
-            formed, found, d_ys, d_carry, steps, recurrence.unroll
+        d_carry, cotangents, d_invariants = vjp.over_time(
+            vjp_invariants, chunk_residuals, d_ys, d_carry, steps, recurrence.unroll
         )
         d_products = map(
-            Product.vjp_weights, weights.products, of_steps.lhs, of_steps.d_values
+            Product.vjp_weights, weights.products, cotangents.lhs, cotangents.d_values
         )
         d_projections, d_projected, d_xs = _project_vjp(
-            recurrence.step, weights, now.inputs, of_steps.d_z
+            recurrence.step, weights, context.inputs, cotangents.d_z
         )
-        terms = Weights(d_projections, list(d_products), add(d_others, d_projected))
+        terms = StepWeights(
+            d_projections, list(d_products), add(d_invariants, d_projected)
+        )
         return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, start)), None
 
-    smooth = inexact((weights, operands.inputs))
-    sums, d_inputs = zeros(structs(smooth))
-    so_far = d_carry, upcast(sums), d_inputs
-    so_far, _ = over_chunks(chunk, so_far, recurrence.plan.segments, carries, True)
-    d_carry, sums, d_inputs = so_far
-    sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, smooth[0])
-    return Operands(sums, d_carry, d_inputs)
+    diff = inexact((weights, operands.inputs))
+    sums, d_inputs = zeros(structs(diff))
+    state = d_carry, upcast(sums), d_inputs
+    state, _ = scan_chunks(chunk, state, recurrence.plan.segments, carries, True)
+    d_carry, sums, d_inputs = state
+    sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, diff[0])
+    return EngineOperands(sums, d_carry, d_inputs)
 
 
 def _project_vjp(
-    step: Step, weights: Weights, inputs: chex.ArrayTree, d_z: chex.ArrayTree
+    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree, d_z: chex.ArrayTree
 ) -> tuple[list[Product], list[jax.Array | None], chex.ArrayTree]:
     """Returns the cotangents of products, of other weights, and of inputs of a chunk.
 
     None for weights that the projection does not read.
     """
-    read = select_leaves(weights.others, step.read_by_projection)
-    varied, rest = partition((read, inputs))
+    read = select_leaves(weights.invariants, step.read_by_projection)
+    diff, nondiff = partition((read, inputs))
 
-    def at(varied, taps):
-        others, inputs = combine(varied, rest)
-        take = products.differentiated(weights.projections, taps, None)
-        z, taken = step.project(others, inputs, take)
-        return inexact(z), taken.lhs
+    def project(
+        diff: chex.ArrayTree, taps: list[jax.Array]
+    ) -> tuple[chex.ArrayTree, list[jax.Array]]:
+        invariants, inputs = combine(diff, nondiff)
+        evaluator = products.vjp_evaluator(weights.projections, taps, None)
+        z, evaluated = step.project(invariants, inputs, evaluator)
+        return inexact(z), evaluated.lhs
 
     steps = jax.tree.leaves(inputs)[0].shape[0]
     results = [product.result for product in weights.projections]
     taps = [jnp.zeros((steps, *r.shape), r.dtype) for r in results]
-    _, vjp, lhs = jax.vjp(at, varied, taps, has_aux=True)
-    (d_others, d_inputs), d_values = vjp(d_z)
+    _, vjp, lhs = jax.vjp(project, diff, taps, has_aux=True)
+    (d_invariants, d_inputs), d_values = vjp(d_z)
     d_products = map(Product.vjp_weights, weights.projections, lhs, d_values)
-    return list(d_products), d_others, d_inputs
+    return list(d_products), d_invariants, d_inputs

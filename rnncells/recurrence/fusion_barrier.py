@@ -61,25 +61,25 @@ def scan_with_barriers(
     """
     if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
 
-        def one(carry, now):
-            return body(carry, (step_barrier(now[0]), now[1]))
+        def one(carry: chex.ArrayTree, x: tuple) -> tuple[chex.ArrayTree, None]:
+            return body(carry, (step_barrier(x[0]), x[1]))
 
         return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
 
-    def take(i):
+    def take(i: jax.Array | int) -> chex.ArrayTree:
         index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
         return jax.tree.map(partial(index, allow_negative_indices=False), first)
 
     # What the loop carries is formed once: each step takes up the next one's.
-    def ahead(so_far, now):
-        carry, taken = so_far
-        following, x = now
-        carry, _ = body(carry, (taken, x))
+    def ahead(state: tuple, next_and_x: tuple) -> tuple[tuple, None]:
+        carry, current = state
+        following, x = next_and_x
+        carry, _ = body(carry, (current, x))
         return (carry, take(following)), None
 
     following = 1 + jnp.arange(jax.tree.leaves(xs)[0].shape[0])
-    so_far = carry, take(0)
-    return jax.lax.scan(ahead, so_far, (following, xs), unroll=unroll)[0][0]
+    state = carry, take(0)
+    return jax.lax.scan(ahead, state, (following, xs), unroll=unroll)[0][0]
 
 
 _barrier = Primitive("fusion_barrier")

@@ -42,7 +42,7 @@ _ELEMENTWISE = (
 _PASSES_ON = (*_ELEMENTWISE, "broadcast_in_dim", "dot_general", "reshape")
 
 
-def with_gates_apart(equations: Equations, recurrence: int) -> Callable | None:
+def split_gates(equations: Equations, recurrence: int) -> Callable | None:
     """Returns a step with its gates apart, as a function of its arguments.
 
     None if the step does not split an array into gates of equal width.
@@ -59,15 +59,17 @@ def with_gates_apart(equations: Equations, recurrence: int) -> Callable | None:
     def step(*args: chex.ArrayTree) -> list[jax.Array]:
         arguments = [v for leaves in equations.arguments for v in leaves]
         values = dict(zip(arguments, jax.tree.leaves(args), strict=True))
-        apart = _Apart(values | equations.constants, counts, stages, recurrence)
+        splitter = _GateSplitter(
+            values | equations.constants, counts, stages, recurrence
+        )
         for equation in equations.equations:
-            apart.evaluate(equation)
-        return [apart.whole(v) for v in equations.results]
+            splitter.evaluate(equation)
+        return [splitter.concatenated(v) for v in equations.results]
 
     return step
 
 
-def _gates_of(equations):
+def _gates_of(equations: Equations) -> dict[Variable, int]:
     """Returns how many gates are side by side in each variable that is split."""
     counts = {}
     for equation in reversed(equations.equations):
@@ -89,10 +91,12 @@ def _gates_of(equations):
     return counts
 
 
-class _Apart:
+class _GateSplitter:
     """Evaluates the equations of a step, of some variables gate by gate."""
 
-    def __init__(self, values: Values, counts: dict, stages: Stages, recurrence: int):
+    def __init__(
+        self, values: Values, counts: dict, stages: Stages, recurrence: int
+    ) -> None:
         self._values = values
         self._gates: dict[Variable, list[jax.Array]] = {}
         self._counts = counts
@@ -102,23 +106,24 @@ class _Apart:
     def evaluate(self, equation: Any) -> None:
         """Adds the results of an equation."""
         name, (result, *_) = equation.primitive.name, equation.outvars
-        given = [self._gates[v] for v in equation.invars if self._has_gates(v)]
-        if name == "split" and given and _are_gates(equation.outvars, given[0]):
-            self._values |= zip(equation.outvars, given[0], strict=True)
+        operand_gates = [self._gates[v] for v in equation.invars if self._has_gates(v)]
+        is_split = name == "split" and bool(operand_gates)
+        if is_split and _are_gates(equation.outvars, operand_gates[0]):
+            self._values |= zip(equation.outvars, operand_gates[0], strict=True)
             return
-        if name == "reduce_sum" and given and self._sums_gates(equation):
-            terms = [bind(equation, [gate])[0] for gate in given[0]]
+        if name == "reduce_sum" and operand_gates and self._sums_gates(equation):
+            terms = [bind(equation, [gate])[0] for gate in operand_gates[0]]
             self._values[result] = sum(terms[1:], terms[0])
             return
-        count = len(given[0]) if given else self._counts.get(result, 0)
+        count = len(operand_gates[0]) if operand_gates else self._counts.get(result, 0)
         gates = self._by_gate(equation, count) if count else None
         if gates is not None:
             self._gates[result] = gates
             return
-        results = bind(equation, [self.whole(v) for v in equation.invars])
+        results = bind(equation, [self.concatenated(v) for v in equation.invars])
         self._values |= zip(equation.outvars, results, strict=True)
 
-    def whole(self, atom: Atom) -> jax.Array:
+    def concatenated(self, atom: Atom) -> jax.Array:
         """Returns the value of a variable or a literal; gates side by side."""
         if not is_variable(atom):
             return atom.val
@@ -126,14 +131,14 @@ class _Apart:
             self._values[atom] = jnp.concatenate(self._gates[atom], -1)
         return self._values[atom]
 
-    def _has_gates(self, atom):
+    def _has_gates(self, atom: Atom) -> bool:
         return is_variable(atom) and atom in self._gates
 
-    def _sums_gates(self, equation):
+    def _sums_gates(self, equation: Any) -> bool:
         (operand,) = equation.invars
         return len(operand.aval.shape) - 1 in equation.params["axes"]
 
-    def _by_gate(self, equation, count):
+    def _by_gate(self, equation: Any, count: int) -> list[jax.Array] | None:
         """Returns the result of an equation for each gate; None if it has no such."""
         if len(equation.outvars) > 1:
             return None
@@ -144,18 +149,20 @@ class _Apart:
             if equation.params["dimension"] != len(shape) - 1 or len(widths) > 1:
                 return None
             is_one_each = len(equation.invars) == count
-            return [self.whole(v) for v in equation.invars] if is_one_each else None
+            return (
+                [self.concatenated(v) for v in equation.invars] if is_one_each else None
+            )
         if name == "dot_general":
             gates = _is_last_free(equation) and self._gates_in(
                 equation.invars[1], count
             )
-            lhs = self.whole(equation.invars[0])
+            lhs = self.concatenated(equation.invars[0])
             return [bind(equation, [lhs, gate])[0] for gate in gates] if gates else None
         if name in _ELEMENTWISE:
             operands = [
                 self._gates_in(v, count)
                 if v.aval.shape[-1:] == shape[-1:]
-                else [self.whole(v)] * count
+                else [self.concatenated(v)] * count
                 for v in equation.invars
             ]
             if None in operands:
@@ -167,20 +174,21 @@ class _Apart:
             return self._reshaped(equation, count)
         return None
 
-    def _reshaped(self, equation, count):
+    def _reshaped(self, equation: Any, count: int) -> list[jax.Array] | None:
         operand, shape = equation.invars[0], equation.outvars[0].aval.shape
         part = (*shape[:-1], shape[-1] // count)
-        own = operand.aval.shape
+        operand_shape = operand.aval.shape
         axes = equation.params.get("broadcast_dimensions", (len(shape) - 1,))
-        has_features = own[-1:] == shape[-1:] and axes[-1:] == (len(shape) - 1,)
+        last = len(shape) - 1
+        has_features = operand_shape[-1:] == shape[-1:] and axes[-1:] == (last,)
         gates = self._gates_in(operand, count) if has_features else None
         if equation.primitive.name == "reshape":
             return gates and [gate.reshape(part) for gate in gates]
         if not has_features:
-            gates = [self.whole(operand)] * count
+            gates = [self.concatenated(operand)] * count
         return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
 
-    def _gates_in(self, atom, count):
+    def _gates_in(self, atom: Atom, count: int) -> list[jax.Array] | None:
         """Returns an array for each gate; None if they are not known.
 
         What does not depend on the carry can be sliced, because that is done outside of
@@ -192,14 +200,14 @@ class _Apart:
         is_of_loop = is_variable(atom) and self._stages[atom] >= self._recurrence
         if is_of_loop or atom.aval.shape[-1] % count:
             return None
-        return jnp.split(self.whole(atom), count, -1)
+        return jnp.split(self.concatenated(atom), count, -1)
 
 
-def _are_gates(variables, gates):
+def _are_gates(variables: list[Variable], gates: list[jax.Array]) -> bool:
     return [v.aval.shape for v in variables] == [gate.shape for gate in gates]
 
 
-def _is_last_free(equation):
+def _is_last_free(equation: Any) -> bool:
     """Says whether the last axis of the second operand is the last of the result."""
     (_, contracted), (_, batch) = equation.params["dimension_numbers"]
     last = len(equation.invars[1].aval.shape) - 1

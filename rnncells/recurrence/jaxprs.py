@@ -41,7 +41,7 @@ class Equations(NamedTuple):
     jaxpr: Any
 
     def stages(self) -> Stages:
-        """Returns, for each variable, the number of the last argument it depends on."""
+        """Returns the number of the last argument that each variable depends on."""
         stages = dict.fromkeys(self.constants, 0)
         for number, leaves in enumerate(self.arguments):
             stages |= dict.fromkeys(leaves, number)
@@ -50,17 +50,17 @@ class Equations(NamedTuple):
             stages |= dict.fromkeys(equation.outvars, stage)
         return stages
 
-    def uses(self) -> Counter:
+    def use_counts(self) -> Counter:
         """Returns how often each variable is an operand or a result."""
         operands = (v for equation in self.equations for v in variables(equation))
         return Counter((*operands, *filter(is_variable, self.results)))
 
-    def makers(self) -> dict[Variable, Any]:
-        """Returns, for each result of an equation, the equation."""
+    def producers(self) -> dict[Variable, Any]:
+        """Returns the equation that computes each variable."""
         return {v: e for e in self.equations for v in e.outvars}
 
-    def users(self) -> dict[Variable, Any]:
-        """Returns, for each operand, the last equation of which it is one."""
+    def consumers(self) -> dict[Variable, Any]:
+        """Returns the last equation that reads each variable."""
         return {v: e for e in self.equations for v in variables(e)}
 
 
@@ -69,7 +69,7 @@ def is_call(equation: Any) -> bool:
     return equation.primitive.name in INLINED
 
 
-def traced(
+def trace(
     function: Callable, *args: Tree, is_inlined: Callable[[Any], bool] = is_call
 ) -> tuple[Equations, StructTree]:
     """Returns a function as equations, and the shapes and dtypes of its result.
@@ -84,12 +84,12 @@ def traced(
     jaxpr, leaves = flat.jaxpr, iter(flat.jaxpr.invars)
     arguments = [[next(leaves) for _ in jax.tree.leaves(tree)] for tree in args]
     constants = dict(zip(jaxpr.constvars, flat.consts, strict=True))
-    equations = needed(jaxpr.eqns, jaxpr.outvars)
+    equations = live_equations(jaxpr.eqns, jaxpr.outvars)
     return Equations(arguments, equations, jaxpr.outvars, constants, jaxpr), result
 
 
 def as_function(jaxpr: Any, is_inlined: Callable[[Any], bool] = is_call) -> Callable:
-    """Returns what a jaxpr computes, as a function that returns a list."""
+    """Returns a jaxpr as a function that returns a list."""
     return partial(_inline, _open(jaxpr), getattr(jaxpr, "consts", ()), is_inlined)
 
 
@@ -149,28 +149,37 @@ def evaluate(equations: Iterable[Any], values: Values) -> None:
         values.update(zip(equation.outvars, results, strict=True))
 
 
-def evaluate_over_time(
-    equations: Iterable[Any], once: Values, each: Values, steps: int, results: Callable
+def evaluate_all_steps(
+    equations: Iterable[Any],
+    invariant: Values,
+    per_step: Values,
+    steps: int,
+    results: Callable,
 ) -> list[jax.Array]:
     """Returns results of the equations of a step, at all steps at once.
 
     Args:
       equations: of one step.
-      once: values that are the same at each step.
-      each: values of all steps, `(steps, ...)`.
+      invariant: values that are the same at each step.
+      per_step: values of all steps, `(steps, ...)`.
       steps: number of steps.
       results: what is wanted of the values of one step.
     """
 
-    def of_step(operands):
-        values = once | dict(zip(each, operands, strict=True))
+    def evaluate_step(operands: list[jax.Array]) -> list[jax.Array]:
+        values = invariant | dict(zip(per_step, operands, strict=True))
         evaluate(equations, values)
         return results(values)
 
-    return jax.vmap(of_step, axis_size=steps)(list(each.values()))
+    return jax.vmap(evaluate_step, axis_size=steps)(list(per_step.values()))
 
 
-def _inline(jaxpr, consts, is_inlined, *args):
+def _inline(
+    jaxpr: Any,
+    consts: Sequence[jax.Array],
+    is_inlined: Callable[[Any], bool],
+    *args: jax.Array,
+) -> list[jax.Array]:
     values = dict(zip(jaxpr.constvars, consts, strict=True))
     values |= dict(zip(jaxpr.invars, args, strict=True))
     for equation in jaxpr.eqns:
@@ -185,11 +194,13 @@ def _inline(jaxpr, consts, is_inlined, *args):
     return read(values, jaxpr.outvars)
 
 
-def needed(equations: Sequence[Any], results: Iterable[Atom]) -> tuple[Any, ...]:
+def live_equations(
+    equations: Sequence[Any], results: Iterable[Atom]
+) -> tuple[Any, ...]:
     """Returns the equations that results depend on, in order."""
-    read, kept = set(filter(is_variable, results)), []
+    read, live = set(filter(is_variable, results)), []
     for equation in reversed(equations):
         if read & set(equation.outvars):
             read |= set(variables(equation))
-            kept.append(equation)
-    return tuple(reversed(kept))
+            live.append(equation)
+    return tuple(reversed(live))

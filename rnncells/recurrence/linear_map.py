@@ -9,6 +9,7 @@ functions, and `jax.vmap` does not map it in all versions of JAX.)
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import chex
 import jax
@@ -37,7 +38,9 @@ def linear_map(
     leaves, tree = jax.tree.flatten(residuals)
     out = jax.tree.structure(result)
 
-    def flat(residuals, cotangents):
+    def flat(
+        residuals: list[jax.Array], cotangents: list[jax.Array]
+    ) -> list[jax.Array]:
         full = jax.tree.unflatten(tree, residuals)
         return jax.tree.leaves(transpose(full, jax.tree.unflatten(out, cotangents)))
 
@@ -50,34 +53,46 @@ def linear_map(
     return jax.tree.unflatten(out, results)
 
 
-def _evaluate(*operands, transpose, count, result):
+def _evaluate(
+    *operands: jax.Array, transpose: Callable, count: int, result: StructTree
+) -> list[jax.Array]:
     residuals, tangents = operands[:count], operands[count:]
     _, vjp = jax.vjp(lambda cotangents: transpose(residuals, cotangents), zeros(result))
     return vjp(list(tangents))[0]
 
 
-def _abstract(*operands, transpose, count, result):
+def _abstract(
+    *operands: Any, transpose: Callable, count: int, result: StructTree
+) -> list[jax.core.ShapedArray]:
     return [jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in result]
 
 
-def _jvp(primals, tangents, **params):
+def _jvp(primals: list[jax.Array], tangents: list[Any], **params: Any) -> tuple:
     count = params["count"]
-    given = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
-    if all(k >= count for k in given):
-        moved = map(ad.instantiate_zeros, tangents[count:])
+    nonzero = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
+    if all(k >= count for k in nonzero):
+        dense_tangents = map(ad.instantiate_zeros, tangents[count:])
         bind = partial(_map.bind, *primals[:count], **params)
-        return bind(*primals[count:]), bind(*moved)
+        return bind(*primals[count:]), bind(*dense_tangents)
 
-    def at(*varied):
+    def evaluate_at(*values: jax.Array) -> list[jax.Array]:
         operands = list(primals)
-        for k, operand in zip(given, varied, strict=True):
+        for k, operand in zip(nonzero, values, strict=True):
             operands[k] = operand
         return _evaluate(*operands, **params)
 
-    return jax.jvp(at, [primals[k] for k in given], [tangents[k] for k in given])
+    return jax.jvp(
+        evaluate_at, [primals[k] for k in nonzero], [tangents[k] for k in nonzero]
+    )
 
 
-def _transpose(cotangents, *operands, transpose, count, result):
+def _transpose(
+    cotangents: list[Any],
+    *operands: Any,
+    transpose: Callable,
+    count: int,
+    result: StructTree,
+) -> list[Any]:
     full = list(map(ad.instantiate_zeros, cotangents))
     by_tangents = transpose(operands[:count], full)
     wanted = map(ad.is_undefined_primal, operands[count:])
@@ -87,7 +102,14 @@ def _transpose(cotangents, *operands, transpose, count, result):
     ]
 
 
-def _batch(operands, axes, *, transpose, count, result):
+def _batch(
+    operands: list[jax.Array],
+    axes: list[int | None],
+    *,
+    transpose: Callable,
+    count: int,
+    result: StructTree,
+) -> tuple[list[jax.Array], list[int]]:
     mapped = zip(operands, axes, strict=True)
     (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
     # All tangents are mapped, so that all results and all cotangents are.

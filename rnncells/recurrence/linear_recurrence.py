@@ -16,7 +16,7 @@ system, and cotangents its transpose, which runs backward in time. A gradient sa
 a and c. Both directions divide by nothing, so a can be 0, and products can underflow.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import chex
 import jax
@@ -28,7 +28,7 @@ from rnncells.recurrence import masks
 Solver = Literal["auto", "associative"]
 
 
-def carries(
+def solve_linear(
     a: chex.ArrayTree,
     b: chex.ArrayTree,
     carry: chex.ArrayTree,
@@ -52,12 +52,14 @@ def carries(
       solver: how the recurrence is solved.
     """
 
-    def of_leaf(a, b, carry, reset_carry):
+    def of_leaf(
+        a: jax.Array, b: jax.Array, carry: jax.Array, reset_carry: jax.Array
+    ) -> jax.Array:
         ndim, dtype = 1 + carry.ndim, jnp.result_type(a, b, carry)
         a, b = (_aligned(leaf, ndim).astype(dtype) for leaf in (a, b))
         if update is not None:
-            moves = masks.expand_right(update, ndim)
-            a, b = jnp.where(moves, a, 1), jnp.where(moves, b, 0)
+            is_updated = masks.expand_right(update, ndim)
+            a, b = jnp.where(is_updated, a, 1), jnp.where(is_updated, b, 0)
         starts = None
         if reset is not None:
             # What comes before a reset is not read, also where it is infinite.
@@ -67,26 +69,26 @@ def carries(
         first = a[0] * carry + b[0]
         if starts is not None:
             first = jnp.where(starts[0], b[0], first)
-        return _solve(a, b.at[0].set(first), starts, solver)
+        return _solve_leaf(a, b.at[0].set(first), starts, solver)
 
     resets = carry if reset_carry is None else reset_carry
     return jax.tree.map(of_leaf, a, b, carry, resets)
 
 
-def shown(
+def carries_seen_by_output(
     a: chex.ArrayTree, b: chex.ArrayTree, after: chex.ArrayTree, update: jax.Array
 ) -> chex.ArrayTree:
     """Returns the carry after each step, as if steps that hold the carry changed it.
 
     Args:
-      a: as for `carries`.
-      b: as for `carries`.
+      a: as for `solve_linear`.
+      b: as for `solve_linear`.
       after: carry after each step, `(time, *batch, ...)`; that of a step that holds it
         is also the carry before its change.
       update: false at the steps that hold the carry, `(time, *batch)`.
     """
 
-    def of_leaf(a, b, after):
+    def of_leaf(a: jax.Array, b: jax.Array, after: jax.Array) -> jax.Array:
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))
         return jnp.where(masks.expand_right(update, after.ndim), after, a * after + b)
 
@@ -98,19 +100,21 @@ def _aligned(leaf: jax.Array, ndim: int) -> jax.Array:
     return jax.lax.expand_dims(leaf, range(1, 1 + ndim - leaf.ndim))
 
 
-def _solve(a, b, starts, solver):
+def _solve_leaf(
+    a: jax.Array, b: jax.Array, starts: jax.Array | None, solver: Solver
+) -> jax.Array:
     """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts."""
 
-    def matvec(c):
+    def matvec(c: jax.Array) -> jax.Array:
         before = c[:-1]
         if starts is not None:
             before = jnp.where(starts[1:], 0, before)
         return c.at[1:].add(-a[1:] * before)
 
-    def solve(_, b):
+    def solve(_: Any, b: jax.Array) -> jax.Array:
         return _run(a, b, starts, False, solver)
 
-    def transpose_solve(_, b):
+    def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
         after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
         ends = starts
         if starts is not None:
@@ -120,10 +124,12 @@ def _solve(a, b, starts, solver):
     return jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
 
 
-def _run(a, b, starts, reverse, solver):
-    def by_loop(a, b, starts):
-        def step(c, now):
-            a, b, start = now
+def _run(
+    a: jax.Array, b: jax.Array, starts: jax.Array | None, reverse: bool, solver: Solver
+) -> jax.Array:
+    def by_loop(a: jax.Array, b: jax.Array, starts: jax.Array | None) -> jax.Array:
+        def step(c: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
+            a, b, start = x
             c = a * c + b
             c = c if start is None else jnp.where(start, b, c)
             return c, c
@@ -133,9 +139,11 @@ def _run(a, b, starts, reverse, solver):
         xs = a, b, starts
         return jax.lax.scan(step, jnp.zeros_like(b[0]), xs, reverse=reverse)[1]
 
-    def by_associative_scan(a, b, starts):
+    def by_associative_scan(
+        a: jax.Array, b: jax.Array, starts: jax.Array | None
+    ) -> jax.Array:
         elements = a, b, starts
-        return jax.lax.associative_scan(_then, elements, reverse=reverse)[1]
+        return jax.lax.associative_scan(_compose, elements, reverse=reverse)[1]
 
     if solver == "associative":
         return by_associative_scan(a, b, starts)
@@ -144,7 +152,7 @@ def _run(a, b, starts, reverse, solver):
     )
 
 
-def _then(first, second):
+def _compose(first: tuple, second: tuple) -> tuple:
     """Returns the composition of two affine maps; a start does not read its carry."""
     (a, b, was_start), (a_next, b_next, start) = first, second
     c = a_next * b + b_next

@@ -19,7 +19,7 @@ def select(
     where_false: chex.ArrayTree,
     name: str = "the carry",
 ) -> chex.ArrayTree:
-    """Returns, for each row of the batch, one of two pytrees of equal shapes.
+    """Selects one of two pytrees of equal shapes for each row of the batch.
 
     Args:
       mask: `(*batch,)` booleans.
@@ -31,7 +31,7 @@ def select(
       ValueError: a leaf does not begin with the batch axes.
     """
 
-    def choose(a, b):
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
         if jnp.shape(a)[: mask.ndim] != mask.shape:
             raise ValueError(
                 "With lengths, masks, resets or TruncatedBptt, every array of "
@@ -100,15 +100,15 @@ def up_to_valid(
       before: carry before the first step, pytree of `(*batch, ...)`.
     """
     last = last_valid(valid, 0)
-    known = gather_time(history, jnp.maximum(last, 0), 0)
+    valid_carry = gather_time(history, jnp.maximum(last, 0), 0)
     before = jax.tree.map(lambda b, h: jnp.broadcast_to(b, h.shape), before, history)
-    return select(last >= 0, known, before)
+    return select(last >= 0, valid_carry, before)
 
 
 def gather_time(tree: chex.ArrayTree, index: jax.Array, axis: int) -> chex.ArrayTree:
     """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
 
-    def take(leaf):
+    def take(leaf: jax.Array) -> jax.Array:
         return jnp.take_along_axis(leaf, expand_right(index, leaf.ndim), axis)
 
     return jax.tree.map(take, tree)
@@ -161,7 +161,7 @@ def clear_padding(
         infinity.
     """
 
-    def clear(leaf):
+    def clear(leaf: jax.Array) -> jax.Array:
         keep = expand_right(valid, leaf.ndim)
         if not everything:
             if not jnp.issubdtype(leaf.dtype, jnp.inexact):

@@ -7,8 +7,8 @@ With exponential gates (Beck et al., 2024), the state is stored as S_t exp(-m_t)
     m_t = max(log α_t + m_{t-1}, log i_t)
     S_t = exp(log α_t + m_{t-1} - m_t) S_{t-1} + exp(log i_t - m_t) v_t k_tᵀ
 
-`step` takes one step. `Chunk` takes some steps at once: where w_t is the decay from the
-state S before them to step t, and W_tj that from step j to step t,
+`step` takes one step. `MatrixChunk` takes some steps at once: where w_t is the decay
+from the state S before them to step t, and W_tj that from step j to step t,
 
     S_t = w_t S + Σ_{j<=t} W_tj u_j k_jᵀ
     u_t = v_t - β_t (w_t S k_t + Σ_{j<t} W_tj (k_j·k_t) u_j)
@@ -16,6 +16,7 @@ state S before them to step t, and W_tj that from step j to step t,
 The second line is a triangular system for all u_t (Yang et al., 2024).
 """
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from rnncells.recurrence.pytrees import expand_left
 
 
 class OuterUpdate(NamedTuple):
-    """What changes and reads a state in one step, `(*leading, heads, ...)`.
+    """Update and query of a state in one step, `(*leading, heads, ...)`.
 
     Attributes:
       q: query, `(*leading, heads, keys)`; the step reads S_t q_t.
@@ -81,7 +82,9 @@ def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
     return MatrixState(S + v[..., :, None] * k[..., None, :], m)
 
 
-def _stabilized(m, log_alpha, v, log_i):
+def _stabilized(
+    m: jax.Array, log_alpha: jax.Array, v: jax.Array, log_i: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns m after a step, and log α and v relative to exp(m) before and after."""
     m_next = jnp.maximum(log_alpha + m, log_i)
     log_alpha = log_alpha + m - m_next
@@ -94,7 +97,7 @@ def read(S: jax.Array, q: jax.Array) -> jax.Array:
     return jnp.einsum("...vk,...k->...v", S, q)
 
 
-class Chunk:
+class MatrixChunk:
     """Some steps of a matrix state at once.
 
     In its arrays, time is the last axis of gates, `(*batch, heads, steps)`, and the
@@ -109,7 +112,7 @@ class Chunk:
         reset: jax.Array | None = None,
         update: jax.Array | None = None,
         reset_state: MatrixState | None = None,
-    ):
+    ) -> None:
         """Describes the steps.
 
         Args:
@@ -127,9 +130,11 @@ class Chunk:
         # A value that is not finite would reach other steps, and their gradients,
         # multiplied by 0. -inf is the logarithm of 0, and is valid.
         self._is_finite = jnp.ones(log_alpha.shape, bool)
-        gates = self._finite(log_alpha, beta, log_i, is_finite=_is_below_infinity)
+        gates = self._mask_nonfinite(
+            log_alpha, beta, log_i, is_finite=_is_below_infinity
+        )
         log_alpha, beta, log_i = gates
-        k, v = self._finite(k, v)
+        k, v = self._mask_nonfinite(k, v)
         # A query is read at its own step alone, so it does not count in `_is_finite`.
         is_finite = jnp.isfinite(q).all(-1)
         self._q = jnp.where(is_finite[..., None], q, 0)
@@ -137,15 +142,15 @@ class Chunk:
         self._update = None
         if update is not None:
             # Steps that hold the state have no decay and add nothing.
-            moves = self._update = gate(update[..., None])
+            is_updated = self._update = gate(update[..., None])
             # With a key of 0 at other steps, whose products could overflow.
-            held_k = jnp.where(moves[..., None], 0, k)
+            held_k = jnp.where(is_updated[..., None], 0, k)
             self._held = OuterUpdate(self._q, held_k, v, log_alpha, beta, log_i)
-            k, v = (jnp.where(moves[..., None], x, 0) for x in (k, v))
-            log_alpha = jnp.where(moves, log_alpha, 0)
+            k, v = (jnp.where(is_updated[..., None], x, 0) for x in (k, v))
+            log_alpha = jnp.where(is_updated, log_alpha, 0)
             if log_i is not None:
-                log_i = jnp.where(moves, log_i, lowest(log_i.dtype))
-            self._is_finite |= ~moves
+                log_i = jnp.where(is_updated, log_i, lowest(log_i.dtype))
+            self._is_finite |= ~is_updated
         steps = log_alpha.shape[-1]
         # The number of resets up to each step says to which sequence it belongs.
         self._sequence = None
@@ -164,7 +169,9 @@ class Chunk:
         self._log_alpha, self._log_i, self.k = log_alpha, log_i, k
         self.u = v if beta is None else self._changes(v, beta)
 
-    def _finite(self, *arrays, is_finite=jnp.isfinite):
+    def _mask_nonfinite(
+        self, *arrays: jax.Array | None, is_finite: Callable = jnp.isfinite
+    ) -> list[Any]:
         """Returns arrays with 0 at steps that are not finite, and notes these steps.
 
         `_is_finite` is false at the steps of this and of earlier calls.
@@ -177,7 +184,7 @@ class Chunk:
                 features = range(self._is_finite.ndim, x.ndim)
                 self._is_finite &= is_finite(x).all(tuple(features))
 
-        def replaced(x):
+        def replaced(x: jax.Array) -> jax.Array:
             return jnp.where(masks.expand_right(self._is_finite, x.ndim), x, 0)
 
         return [None if x is None else replaced(x) for x in arrays]
@@ -198,17 +205,17 @@ class Chunk:
         before = jnp.tril(jnp.ones((steps, steps), bool), -1)
         terms = jnp.where(before, log_alpha[..., :, None], 0)
         between = jnp.where(self._mask, jnp.cumsum(terms, -2), lowest(log_alpha.dtype))
-        whole = jnp.where(self._mask, log_alpha[..., None, :], 0).sum(-1)
-        return whole, between
+        from_start = jnp.where(self._mask, log_alpha[..., None, :], 0).sum(-1)
+        return from_start, between
 
     @cached_property
     def m(self) -> Any:
         """m after each step, None without."""
         if self._log_i is None:
             return None
-        whole, between = self._log_decay
+        from_start, between = self._log_decay
         from_steps = between + self._log_i[..., None, :]
-        return jnp.maximum(whole + self._m_before, from_steps.max(-1))
+        return jnp.maximum(from_start + self._m_before, from_steps.max(-1))
 
     @cached_property
     def _m_before(self) -> jax.Array:
@@ -219,40 +226,40 @@ class Chunk:
     @cached_property
     def _decay(self) -> tuple[jax.Array, jax.Array]:
         """w_t and W_tj, with the input gates, relative to exp(m_t)."""
-        whole, between = self._log_decay
+        from_start, between = self._log_decay
         if self._log_i is not None:
-            whole = whole + self._m_before - self.m
+            from_start = from_start + self._m_before - self.m
             between = between + self._log_i[..., None, :] - self.m[..., None]
-        return jnp.exp(whole), jnp.exp(between)
+        return jnp.exp(from_start), jnp.exp(between)
 
-    def _of_sequence(self, state, reset_state):
+    def _of_sequence(self, state: jax.Array, reset_state: jax.Array) -> jax.Array:
         """Returns at each step what comes from the state before its sequence."""
         if self._sequence is None:
             return state
         is_first = masks.expand_right(self._sequence == 0, state.ndim)
         return jnp.where(is_first, state, reset_state)
 
-    def _read_before(self, q):
+    def _read_before(self, q: jax.Array) -> jax.Array:
         """Returns S q of the state before the sequence of each step."""
         states = [self._state.S]
         if self._reset_state is not None:
             states.append(self._reset_state.S)
-        found = [jnp.einsum("...vk,...tk->...tv", S, q) for S in states]
-        return self._of_sequence(found[0], found[-1])
+        reads = [jnp.einsum("...vk,...tk->...tv", S, q) for S in states]
+        return self._of_sequence(reads[0], reads[-1])
 
-    def _changes(self, v, beta):
+    def _changes(self, v: jax.Array, beta: jax.Array) -> jax.Array:
         """Returns u_t, by a triangular system."""
         (w, W), k = self._decay, self.k
         # Below a diagonal of 1, which is not written.
-        products, reads = self._finite(self._products(k), self._read_before(k))
+        products, reads = self._mask_nonfinite(self._products(k), self._read_before(k))
         L = beta[..., None] * jnp.tril(W * products, -1)
         right = v - (beta * w)[..., None] * reads
         L, right = (x.astype(jnp.result_type(L, right)) for x in (L, right))
-        L, right = self._finite(L, right)
+        L, right = self._mask_nonfinite(L, right)
         u = solve_triangular(L, right, lower=True, unit_diagonal=True)
-        return self._finite(u)[0]
+        return self._mask_nonfinite(u)[0]
 
-    def _products(self, q):
+    def _products(self, q: jax.Array) -> jax.Array:
         """Returns q_t·k_j for j <= t in one sequence, and 0 elsewhere."""
         products = jnp.einsum("...tk,...jk->...tj", q, self.k)
         return jnp.where(self._mask, products, 0)
@@ -262,43 +269,45 @@ class Chunk:
 
         A step that holds the state reads the state that it would have had.
         """
-        found, m = self._read(self._q), self.m
+        reads, m = self._read(self._q), self.m
         if self._update is not None:
-            changed = self._as_if_changed(found, m)
-            moves = self._update
-            found = jnp.where(moves[..., None], found, changed[0])
-            m = None if m is None else jnp.where(moves, m, changed[1])
-        found = jnp.where(self._can_read[..., None], self._with_nan(found, 1), jnp.nan)
-        return jnp.moveaxis(found, -2, 0), None if m is None else _time_first(m)
+            changed = self._hypothetical_read(reads, m)
+            is_updated = self._update
+            reads = jnp.where(is_updated[..., None], reads, changed[0])
+            m = None if m is None else jnp.where(is_updated, m, changed[1])
+        reads = jnp.where(self._can_read[..., None], self._with_nan(reads, 1), jnp.nan)
+        return jnp.moveaxis(reads, -2, 0), None if m is None else _time_first(m)
 
-    def _with_nan(self, values, axes, take=lambda leaf, axis: leaf):
+    def _with_nan(
+        self, values: jax.Array, axes: int, select: Callable = lambda leaf, axis: leaf
+    ) -> jax.Array:
         """Returns NaN in place of values of steps that are not finite.
 
         Args:
           values: `(*batch, heads, steps, ...)`.
           axes: number of axes after that of the steps.
-          take: chooses steps.
+          select: chooses steps.
         """
-        is_nan = take(self._after_nonfinite, -1)
+        is_nan = select(self._after_nonfinite, -1)
         is_nan = masks.expand_right(is_nan, is_nan.ndim + axes)
         return jnp.where(is_nan, jnp.nan, values)
 
-    def _read(self, q):
+    def _read(self, q: jax.Array) -> jax.Array:
         """Returns S_t q_t of the states after all steps."""
         w, W = self._decay
-        found = w[..., None] * self._read_before(q)
+        reads = w[..., None] * self._read_before(q)
         weights = W * self._products(q)
-        return found + jnp.einsum("...tj,...jv->...tv", weights, self.u)
+        return reads + jnp.einsum("...tj,...jv->...tv", weights, self.u)
 
-    def _as_if_changed(self, found, m):
-        """Returns what the held steps would read if they changed the state."""
+    def _hypothetical_read(self, reads: jax.Array, m: Any) -> tuple[jax.Array, Any]:
+        """Returns the reads of held steps as if these steps changed the state."""
         _, k, v, log_alpha, beta, log_i = self._held
         if log_i is not None:
             m, log_alpha, v = _stabilized(m, log_alpha, v, log_i)
         alpha = jnp.exp(log_alpha)[..., None]
         if beta is not None:
             v = v - beta[..., None] * alpha * self._read(k)
-        return alpha * found + v * (k * self._q).sum(-1, keepdims=True), m
+        return alpha * reads + v * (k * self._q).sum(-1, keepdims=True), m
 
     def states(self) -> MatrixState:
         """Returns the states after all steps, `(steps, *batch, heads, ...)`."""
@@ -316,41 +325,43 @@ class Chunk:
 
     def last(self) -> MatrixState:
         """Returns the state after the last step."""
-        return self._at(lambda leaf, axis: jax.lax.index_in_dim(leaf, -1, axis))
+        return self._select_state(
+            lambda leaf, axis: jax.lax.index_in_dim(leaf, -1, axis)
+        )
 
-    def at(self, index: jax.Array) -> MatrixState:
+    def state_after(self, index: jax.Array) -> MatrixState:
         """Returns the state after the step `index`, `(*batch,)`, of each row."""
 
-        def take(leaf, axis):
+        def select(leaf: jax.Array, axis: int) -> jax.Array:
             place = masks.expand_right(index, leaf.ndim)
             return jnp.take_along_axis(leaf, place, axis)
 
-        return self._at(take)
+        return self._select_state(select)
 
-    def _at(self, take):
+    def _select_state(self, select: Callable) -> MatrixState:
         w, W = self._decay
         before = self._state.S
         if self._sequence is not None:
-            is_first = take(self._sequence, -1)[..., None] == 0
+            is_first = select(self._sequence, -1)[..., None] == 0
             before = jnp.where(is_first, before, self._reset_state.S)
-        S = take(w, -1)[..., None] * before
-        weights = jnp.swapaxes(take(W, -2), -1, -2)
+        S = select(w, -1)[..., None] * before
+        weights = jnp.swapaxes(select(W, -2), -1, -2)
         S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
-        S = self._with_nan(S[..., None, :, :], 2, take)[..., 0, :, :]
-        return MatrixState(S, None if self.m is None else take(self.m, -1)[..., 0])
+        S = self._with_nan(S[..., None, :, :], 2, select)[..., 0, :, :]
+        return MatrixState(S, None if self.m is None else select(self.m, -1)[..., 0])
 
 
-def _is_below_infinity(gate):
+def _is_below_infinity(gate: jax.Array) -> jax.Array:
     return gate <= jnp.finfo(gate.dtype).max
 
 
-def _time_last(gate):
+def _time_last(gate: jax.Array | None) -> Any:
     return None if gate is None else jnp.moveaxis(gate, 0, -1)
 
 
-def _time_first(gate):
+def _time_first(gate: jax.Array) -> jax.Array:
     return jnp.moveaxis(gate, -1, 0)
 
 
-def _time_last_but_one(vectors):
+def _time_last_but_one(vectors: jax.Array) -> jax.Array:
     return jnp.moveaxis(vectors, 0, -2)

@@ -1,8 +1,8 @@
-"""What is saved of a recurrence for its gradient, and how its time axis is cut.
+"""Memory policies: which residuals a recurrence saves, and its chunks of time.
 
 A memory policy says what a forward pass saves of each step, and how a gradient has the
-residuals of a chunk of time again. To add one, derive a class from `Full`, override
-`saved` and `residuals`, and choose it in `plan`.
+residuals of a chunk of time again. To add one, derive a class from `MemoryPolicy`,
+override `saved` and `residuals`, and choose it in `plan`.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import chex
 import jax
 
-from rnncells.recurrence.chunks import Chunk, Segment, cut, square_root
+from rnncells.recurrence.chunks import Chunk, Segment, split_time, square_root
 from rnncells.recurrence.fusion_barrier import is_small
 from rnncells.recurrence.pytrees import StructTree, Tree, structs, upcast
 from rnncells.recurrence.residuals import Residuals
@@ -36,8 +36,8 @@ _SMALL_BYTES = 5 * 2**20
 _LOOP_BYTES = 2**12
 
 
-class Full:
-    """Saves all that the gradient reads of each step.
+class MemoryPolicy:
+    """Base of the policies for what a forward pass saves.
 
     Attributes:
       saves_chunk_carries: whether the carry before each chunk is saved, too.
@@ -46,13 +46,13 @@ class Full:
     saves_chunk_carries = False
 
     def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
-        """Returns, for each leaf of the residuals, whether to save it.
+        """Says for each leaf of the residuals whether to save it.
 
         Args:
           reads: for each leaf, whether the gradient reads it.
           chosen: for each of `values`, whether a policy chooses to save it.
         """
-        return reads
+        raise NotImplementedError
 
     def residuals(self, chunk: Any) -> Residuals:
         """Returns the residuals of the steps of a chunk, `(steps, ...)`.
@@ -60,10 +60,20 @@ class Full:
         Args:
           chunk: an `engine.ChunkContext`.
         """
+        raise NotImplementedError
+
+
+class SaveAll(MemoryPolicy):
+    """Saves all residuals that the gradient reads of each step."""
+
+    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
+        return reads
+
+    def residuals(self, chunk: Any) -> Residuals:
         return chunk.saved()
 
 
-class Recompute(Full):
+class SaveCarries(MemoryPolicy):
     """Saves the carries, and the values that a policy chooses.
 
     The other values are formed again, at once for a chunk.
@@ -75,10 +85,10 @@ class Recompute(Full):
         return nothing._replace(carry=every, values=chosen)
 
     def residuals(self, chunk: Any) -> Residuals:
-        return chunk.completed(chunk.saved()._replace(z=chunk.project()))
+        return chunk.recompute_values(chunk.saved()._replace(z=chunk.project()))
 
 
-class Chunked(Full):
+class SaveChunkStarts(MemoryPolicy):
     """Saves the carry before each chunk, and runs the steps of a chunk again."""
 
     saves_chunk_carries = True
@@ -87,7 +97,7 @@ class Chunked(Full):
         return jax.tree.map(lambda leaf: False, reads)
 
     def residuals(self, chunk: Any) -> Residuals:
-        return chunk.run_again()
+        return chunk.rerun()
 
 
 def check_memory(value: Any) -> None:
@@ -115,20 +125,21 @@ def check_projection(value: Any) -> None:
     _check("projection", value, PROJECTION_CHOICES, " or a Chunk(steps)")
 
 
-def policy_of(memory: Memory) -> Policy | None:
+def checkpoint_policy_of(memory: Memory) -> Policy | None:
     """Returns the policy of `jax.checkpoint`, None if `memory` is another choice."""
     return memory if callable(memory) else None
 
 
-def _check(name, value, choices, others):
+def _check(name: str, value: Any, choices: tuple, alternatives: str) -> None:
     if not (isinstance(value, Chunk) or value in choices):
         raise ValueError(
-            f"`{name}` of RNN must be one of {list(choices)}{others}, got {value!r}."
+            f"`{name}` of RNN must be one of {list(choices)}{alternatives}, "
+            f"got {value!r}."
         )
 
 
-class Operands(NamedTuple):
-    """Shapes and dtypes of what a recurrence runs on.
+class OperandStructs(NamedTuple):
+    """Shapes and dtypes of the operands of a recurrence.
 
     Attributes:
       weights: of the floating parameters of the cell.
@@ -176,7 +187,7 @@ def linear_plan(
     memory: Memory,
     projection: Projection,
     is_matrix: bool,
-    operands: Operands,
+    operands: OperandStructs,
 ) -> LinearPlan:
     """Returns how the time axis of a linear recurrence is cut, and what is saved.
 
@@ -193,8 +204,8 @@ def linear_plan(
         at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
     recomputed = memory.steps if isinstance(memory, Chunk) else square_root(steps)
     if memory == "full" or not _pays(steps, recomputed, z, operands):
-        return LinearPlan(cut(steps, at_once), False, None)
-    return LinearPlan(cut(steps, recomputed), True, policy_of(memory))
+        return LinearPlan(split_time(steps, at_once), False, None)
+    return LinearPlan(split_time(steps, recomputed), True, checkpoint_policy_of(memory))
 
 
 class Plan(NamedTuple):
@@ -207,13 +218,13 @@ class Plan(NamedTuple):
     """
 
     segments: tuple[Segment, ...]
-    policy: Full
+    policy: MemoryPolicy
     for_inference: tuple[Segment, ...]
 
     @property
     def saves_all(self) -> bool:
         """Whether all residuals are saved."""
-        return type(self.policy) is Full
+        return type(self.policy) is SaveAll
 
 
 def plan(
@@ -221,7 +232,7 @@ def plan(
     z: StructTree,
     memory: Memory,
     projection: str | Chunk,
-    operands: Operands,
+    operands: OperandStructs,
 ) -> Plan:
     """Returns how the time axis is cut into chunks, and what is saved.
 
@@ -234,25 +245,25 @@ def plan(
       operands: shapes and dtypes of what the recurrence runs on.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
-        whole = (Segment(0, 1, steps),)
-        return Plan(whole, Full(), whole)
-    projected = cut(steps, _projected_at_once(steps, z, projection))
+        segments = (Segment(0, 1, steps),)
+        return Plan(segments, SaveAll(), segments)
+    projected = split_time(steps, _projected_at_once(steps, z, projection))
     for_inference = projected
     if projection == "auto" and _goes_step_by_step(
         structs(z, drop_axis=0), operands.weights
     ):
-        for_inference = cut(steps, 1)
-    keeps_carries = memory == "recompute" or policy_of(memory) is not None
+        for_inference = split_time(steps, 1)
+    keeps_carries = memory == "recompute" or checkpoint_policy_of(memory) is not None
     at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
     if keeps_carries:
         at_once = min(at_once, _projected_at_once(steps, z, projection))
     if memory == "full" or not _pays(steps, at_once, z, operands):
-        return Plan(projected, Full(), for_inference)
-    policy = Recompute() if keeps_carries else Chunked()
-    return Plan(cut(steps, at_once), policy, for_inference)
+        return Plan(projected, SaveAll(), for_inference)
+    policy = SaveCarries() if keeps_carries else SaveChunkStarts()
+    return Plan(split_time(steps, at_once), policy, for_inference)
 
 
-def _pays(steps: int, at_once: int, z: StructTree, operands: Operands) -> bool:
+def _pays(steps: int, at_once: int, z: StructTree, operands: OperandStructs) -> bool:
     """Says whether chunks keep less than they add, by estimates.
 
     They keep less of the projected inputs and of their cotangents. They add the carries
@@ -264,13 +275,13 @@ def _pays(steps: int, at_once: int, z: StructTree, operands: Operands) -> bool:
         return True
     sums = jax.eval_shape(upcast, operands.weights)
     carry = _bytes(operands.carry)
-    added = _LOOP_BYTES + _bytes(operands.inputs) + 2 * _bytes(sums)
-    added += 2 * carry * math.ceil(steps / at_once)
-    kept = 2 * size * (steps - at_once)
+    added_bytes = _LOOP_BYTES + _bytes(operands.inputs) + 2 * _bytes(sums)
+    added_bytes += 2 * carry * math.ceil(steps / at_once)
+    saved_bytes = 2 * size * (steps - at_once)
     if operands.full is not None:
         less = _bytes(operands.full) - _bytes(operands.chosen) - carry
-        kept = min(kept, less * steps**2 + size * (steps - 2 * at_once))
-    return kept > added * steps
+        saved_bytes = min(saved_bytes, less * steps**2 + size * (steps - 2 * at_once))
+    return saved_bytes > added_bytes * steps
 
 
 def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> int:

@@ -1,4 +1,4 @@
-"""What is known of devices while a function is traced."""
+"""Meshes and shardings, as far as they are known while a function is traced."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def varying_axes(tree: Any) -> frozenset[str]:
 def varying_over(tree: Any, axes: frozenset[str]) -> Any:
     """Returns a tree whose arrays vary over mesh axes, as a loop's carry must."""
 
-    def vary(leaf):
+    def vary(leaf: jax.Array) -> jax.Array:
         missing = axes - varying_axes(leaf)
         return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
 

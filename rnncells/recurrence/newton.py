@@ -21,21 +21,25 @@ The derivatives of the solution are those of the recurrence: tangents and cotang
 follow a linear recurrence with the whole Jacobians, which is a scan, too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.forward.rows import Rest, RowStep
-from rnncells.recurrence.forward.run import Operands, Others
+from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
+from rnncells.recurrence.forward.run import (
+    DiffOperands,
+    NondiffOperands,
+)
 from rnncells.recurrence.forward.structure import dependencies
 from rnncells.recurrence.pytrees import combine
 
-Jacobian = Literal["full", "diagonal"]
+JacobianKind = Literal["full", "diagonal"]
 
 
 @dataclass(frozen=True)
@@ -57,16 +61,16 @@ class Newton:
       TypeError: `iterations` is not an int.
     """
 
-    jacobian: Jacobian = "full"
+    jacobian: JacobianKind = "full"
     damping: float = 0.0
     tolerance: float | None = None
     iterations: int = 32
 
-    def __post_init__(self):
-        if self.jacobian not in get_args(Jacobian):
+    def __post_init__(self) -> None:
+        if self.jacobian not in get_args(JacobianKind):
             raise ValueError(
-                f"`jacobian` of Newton must be one of {list(get_args(Jacobian))}, got "
-                f"{self.jacobian!r}."
+                f"`jacobian` of Newton must be one of {list(get_args(JacobianKind))}, "
+                f"got {self.jacobian!r}."
             )
         if not 0 <= self.damping <= 1:
             raise ValueError(
@@ -107,7 +111,7 @@ class Certificate(NamedTuple):
     converged: jax.Array
 
 
-class Blocks(NamedTuple):
+class JacobianBlocks(NamedTuple):
     """The elements of the Jacobians of steps that an iteration reads.
 
     Attributes:
@@ -124,33 +128,33 @@ class Blocks(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What is solved, and how.
+    """The system of equations of a recurrence, and options of its solver.
 
     Attributes:
       step: the step of a row.
       newton: options.
       sizes: sizes of the arrays of the carry.
-      whole: the blocks of the whole Jacobian.
+      full_blocks: the blocks of the whole Jacobian.
       blocks: the blocks that iterations read.
     """
 
     step: RowStep
     newton: Newton
     sizes: list[int]
-    whole: Blocks
-    blocks: Blocks
+    full_blocks: JacobianBlocks
+    blocks: JacobianBlocks
 
     @property
     def is_certified(self) -> bool:
         """Whether iterations read the whole Jacobian, which estimates the error."""
-        return self.blocks is self.whole and not self.newton.damping
+        return self.blocks is self.full_blocks and not self.newton.damping
 
     @property
     def tolerance(self) -> float:
         """The tolerance, also if the options leave it open."""
         eps = float(jnp.finfo(self.step.dtype).eps)
-        given = self.newton.tolerance
-        return eps ** (2 / 3) if given is None else given
+        tolerance = self.newton.tolerance
+        return eps ** (2 / 3) if tolerance is None else tolerance
 
 
 def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
@@ -162,23 +166,23 @@ def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
       sizes: sizes of the arrays of the carry.
     """
     depends = _depends(step)
-    whole = _blocks(_components(depends), depends)
+    full_blocks = _blocks(_components(depends), depends)
     if newton.jacobian == "full":
-        return Problem(step, newton, sizes, whole, whole)
+        return Problem(step, newton, sizes, full_blocks, full_blocks)
     # The parts of one unit have the same place in each part of the carry.
     is_by_unit = len(set(sizes)) == 1
     places = np.arange(step.size)
     units = places.reshape(len(sizes), -1).T if is_by_unit else places[:, None]
-    return Problem(step, newton, sizes, whole, _blocks(units, depends))
+    return Problem(step, newton, sizes, full_blocks, _blocks(units, depends))
 
 
 def _depends(step: RowStep) -> np.ndarray:
     """Returns where the Jacobian of a step can be other than 0, `(n, n)`."""
-    rest, now = step.blank
+    rest, x = step.zero_leaves
     s = jax.ShapeDtypeStruct((step.size,), step.dtype)
 
-    def after(theta, s):
-        return step(theta, s, rest, now)[0]
+    def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:
+        return step(theta, s, rest, x)[0]
 
     return dependencies(after, step.theta, s)[1]
 
@@ -201,7 +205,7 @@ def _components(depends: np.ndarray) -> np.ndarray:
     return np.stack(groups)
 
 
-def _blocks(members: np.ndarray, depends: np.ndarray) -> Blocks:
+def _blocks(members: np.ndarray, depends: np.ndarray) -> JacobianBlocks:
     exists = depends[members[:, :, None], members[:, None, :]]
     colors = np.full(len(depends), -1)
     used: list[np.ndarray] = []  # the rows of each color
@@ -212,124 +216,161 @@ def _blocks(members: np.ndarray, depends: np.ndarray) -> Blocks:
             used.append(np.zeros(len(depends), bool))
         used[color] |= rows
         colors[column] = color
-    return Blocks(members, exists, colors)
+    return JacobianBlocks(members, exists, colors)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def carries(
-    problem: Problem, operands: Operands, others: Others
+def solve_newton(
+    problem: Problem,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
 ) -> tuple[jax.Array, Certificate]:
     """Returns the carries after all steps, `(time, rows, n)`, and a certificate.
 
     Where the iterations do not converge, the carries are those of a loop over time.
     """
-    at = partial(_after, problem, operands, others)
-    time = jax.tree.leaves((operands.x, others.now))[0].shape[0]
+    step_from = partial(_after, problem, operands, nondiff)
+    time = jax.tree.leaves((operands.x, nondiff.x))[0].shape[0]
     zeros = jnp.zeros((time, *operands.s.shape), operands.s.dtype)
-    guess = at(_with_first(operands.s, zeros))
-    solved, iterations, error, residual = _iterations(problem, operands, others, guess)
+    guess = step_from(_shift_right(operands.s, zeros))
+    solved, iterations, error, residual = _iterations(problem, operands, nondiff, guess)
     if not problem.is_certified:
         _, error, residual = _corrected(
-            problem, problem.whole, 1, operands, others, solved
+            problem, problem.full_blocks, 1, operands, nondiff, solved
         )
     converged = _is_within(problem, error, residual)
     solved = jax.lax.cond(
-        converged.all(), lambda: solved, lambda: _loop(problem, operands, others)
+        converged.all(), lambda: solved, lambda: _loop(problem, operands, nondiff)
     )
     return solved, Certificate(error, residual, iterations, converged)
 
 
-@carries.defjvp
-def _carries_jvp(problem, primals, tangents):
-    operands, others = primals
-    solved, certificate = carries(problem, operands, others)
-    before = _with_first(operands.s, solved)
+@solve_newton.defjvp
+def _solve_newton_jvp(
+    problem: Problem, primals: tuple[DiffOperands, NondiffOperands], tangents: tuple
+) -> tuple[tuple, tuple]:
+    operands, nondiff = primals
+    solved, certificate = solve_newton(problem, operands, nondiff)
+    before = _shift_right(operands.s, solved)
 
-    def after(operands):
-        first = _with_first(operands.s, solved)
-        return _after(problem, operands, others, first)
+    def after(operands: DiffOperands) -> jax.Array:
+        first = _shift_right(operands.s, solved)
+        return _after(problem, operands, nondiff, first)
 
-    _, moved = jax.jvp(after, (operands,), (tangents[0],))
-    A = _jacobians(problem, problem.whole, operands, others, before)
-    moved = recurrence(problem.whole, A, moved)
-    still = jax.tree.map(_no_tangent, certificate)
-    return (solved, certificate), (moved, still)
+    _, tangents_out = jax.jvp(after, (operands,), (tangents[0],))
+    A = _jacobians(problem, problem.full_blocks, operands, nondiff, before)
+    tangents_out = recurrence(problem.full_blocks, A, tangents_out)
+    zero_tangents = jax.tree.map(_zero_tangent, certificate)
+    return (solved, certificate), (tangents_out, zero_tangents)
 
 
-def _no_tangent(leaf):
+def _zero_tangent(leaf: jax.Array) -> jax.Array | np.ndarray:
     if jnp.issubdtype(leaf.dtype, jnp.inexact):
         return jnp.zeros_like(leaf)
     return np.zeros(leaf.shape, jax.dtypes.float0)
 
 
 def outputs(
-    problem: Problem, operands: Operands, others: Others, solved: jax.Array
+    problem: Problem,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    solved: jax.Array,
 ) -> chex.ArrayTree:
     """Returns the outputs of all steps, `(time, rows, ...)`.
 
     Args:
       problem: the problem.
       operands: what it runs on.
-      others: what is not differentiated.
+      nondiff: what is not differentiated.
       solved: the carries after all steps.
     """
-    before = _with_first(operands.s, solved)
-    return _at(problem, lambda found: found[2], operands, others, before)
+    before = _shift_right(operands.s, solved)
+    return _map_steps(problem, lambda result: result[2], operands, nondiff, before)
 
 
-def _with_first(s, solved):
+def _shift_right(s: jax.Array, solved: jax.Array) -> jax.Array:
     """Returns the carries before all steps."""
     return jnp.concatenate([s[None], solved[:-1]])
 
 
-def _at(problem, take, operands, others, before):
-    """Returns something of all steps, from the carries before them."""
-    rest = others.carry
+def _map_steps(
+    problem: Problem,
+    select: Callable,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    before: jax.Array,
+) -> chex.ArrayTree:
+    """Returns a part of the results of all steps, from the carries before them."""
+    rest = nondiff.carry
 
-    def of_row(own, other, rest, s, x, now):
-        theta, given = [*operands.shared, *own], (others.shared, other)
-        return take(problem.step(theta, s, Rest(given, rest), combine(x, now)))
+    def of_row(
+        per_row: list[jax.Array],
+        nondiff_row: chex.ArrayTree,
+        rest: chex.ArrayTree,
+        s: jax.Array,
+        x: chex.ArrayTree,
+        nondiff_x: chex.ArrayTree,
+    ) -> chex.ArrayTree:
+        theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
+        return select(
+            problem.step(theta, s, NondiffLeaves(consts, rest), combine(x, nondiff_x))
+        )
 
     by_rows = jax.vmap(of_row)
     over_time = jax.vmap(by_rows, (None, None, None, 0, 0, 0))
-    return over_time(operands.own, others.own, rest, before, operands.x, others.now)
+    return over_time(
+        operands.per_row, nondiff.per_row, rest, before, operands.x, nondiff.x
+    )
 
 
-def _after(problem, operands, others, before):
+def _after(
+    problem: Problem,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    before: jax.Array,
+) -> jax.Array:
     """Returns the carries after all steps, from those before them."""
-    return _at(problem, lambda found: found[0], operands, others, before)
+    return _map_steps(problem, lambda result: result[0], operands, nondiff, before)
 
 
-def _jacobians(problem, blocks, operands, others, before):
+def _jacobians(
+    problem: Problem,
+    blocks: JacobianBlocks,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    before: jax.Array,
+) -> jax.Array:
     """Returns blocks of the Jacobians of all steps, `(time, rows, blocks, k, k)`."""
     members, exists, colors = blocks
-    after = partial(_after, problem, operands, others)
+    after = partial(_after, problem, operands, nondiff)
 
-    def of_color(color):
+    def of_color(color: jax.Array) -> jax.Array:
         seed = jnp.broadcast_to((colors == color).astype(before.dtype), before.shape)
         return jax.jvp(after, (before,), (seed,))[1]
 
     columns = jax.lax.map(of_color, jnp.arange(colors.max() + 1))
     # Row i and column j of a block: row i of the derivative by the color of j.
-    found = columns[colors[members][:, None, :], ..., members[:, :, None]]
-    return jnp.where(exists, jnp.moveaxis(found, (0, 1, 2), (-3, -2, -1)), 0)
+    entries = columns[colors[members][:, None, :], ..., members[:, :, None]]
+    return jnp.where(exists, jnp.moveaxis(entries, (0, 1, 2), (-3, -2, -1)), 0)
 
 
-def _iterations(problem, operands, others, guess):
+def _iterations(
+    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands, guess: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Returns the last guess, the number of iterations, and what the last one found.
 
     Error and residual are those of the guess before the last correction.
     """
-    kept = 1 - problem.newton.damping
+    scale = 1 - problem.newton.damping
 
-    def correct(state):
+    def correct(state: tuple) -> tuple:
         guess, i, *_ = state
-        corrected = _corrected(problem, problem.blocks, kept, operands, others, guess)
+        corrected = _corrected(problem, problem.blocks, scale, operands, nondiff, guess)
         guess, error, residual = corrected
         # What overflowed starts again; the steps that are exact stay.
         return jnp.where(jnp.isfinite(guess), guess, 0), i + 1, error, residual
 
-    def goes_on(state):
+    def goes_on(state: tuple) -> jax.Array:
         _, i, error, residual = state
         # Without the whole Jacobian, the sizes of the residual are unknown.
         residual = residual if problem.is_certified else 0
@@ -342,19 +383,26 @@ def _iterations(problem, operands, others, guess):
     return jax.lax.while_loop(goes_on, correct, start)
 
 
-def _corrected(problem, blocks, kept, operands, others, guess):
+def _corrected(
+    problem: Problem,
+    blocks: JacobianBlocks,
+    scale: float,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    guess: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns a guess plus its correction, and its error and residual in each row."""
-    before = _with_first(operands.s, guess)
-    A = kept * _jacobians(problem, blocks, operands, others, before)
-    found = _after(problem, operands, others, before)
-    r = found - guess
-    terms = jnp.abs(found) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
+    before = _shift_right(operands.s, guess)
+    A = scale * _jacobians(problem, blocks, operands, nondiff, before)
+    values = _after(problem, operands, nondiff, before)
+    r = values - guess
+    terms = jnp.abs(values) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
     # Rounding of the steps grows as the residual does. The signs are arbitrary.
     signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
     rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
     solve = jax.vmap(partial(recurrence, blocks, A))
     # Without the whole Jacobian there is no certificate, which reads the rounding.
-    is_whole = blocks is problem.whole
+    is_whole = blocks is problem.full_blocks
     d, *grown = solve(jnp.stack([r, rounding] if is_whole else [r]))
     largest = partial(_largest, problem.sizes)
     error = jnp.stack([largest(x) for x in (d, *grown)]).max(0)
@@ -363,54 +411,58 @@ def _corrected(problem, blocks, kept, operands, others, guess):
     return guess + d, error, residual
 
 
-def _largest(sizes, carries):
+def _largest(sizes: list[int], carries: jax.Array) -> jax.Array:
     """Returns the largest size of each array of the carry, `(arrays, rows)`."""
     parts = jnp.split(jnp.abs(carries), np.cumsum(sizes)[:-1], -1)
     return jnp.stack([part.max((0, 2), initial=0) for part in parts])
 
 
-def _relative(change, size):
+def _relative(change: jax.Array, size: jax.Array) -> jax.Array:
     """Returns a quotient of sizes: 0 / 0 is 0, and NaN is infinite."""
-    found = change / jnp.where(change == 0, 1, size)
-    return jnp.where(jnp.isnan(found), jnp.inf, found)
+    ratio = change / jnp.where(change == 0, 1, size)
+    return jnp.where(jnp.isnan(ratio), jnp.inf, ratio)
 
 
-def _is_within(problem, error, residual):
+def _is_within(
+    problem: Problem, error: jax.Array, residual: jax.Array | int
+) -> jax.Array:
     return (error <= problem.tolerance) & (residual <= problem.tolerance)
 
 
-def _loop(problem, operands, others):
+def _loop(
+    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands
+) -> jax.Array:
     """Returns the carries after all steps, one step after the other."""
 
-    def one(s, now):
-        found = _after(
+    def one(s: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
+        new = _after(
             problem,
-            operands._replace(x=jax.tree.map(lambda leaf: leaf[None], now[0])),
-            others._replace(now=jax.tree.map(lambda leaf: leaf[None], now[1])),
+            operands._replace(x=jax.tree.map(lambda leaf: leaf[None], x[0])),
+            nondiff._replace(x=jax.tree.map(lambda leaf: leaf[None], x[1])),
             s[None],
         )
-        return found[0], found[0]
+        return new[0], new[0]
 
-    return jax.lax.scan(one, operands.s, (operands.x, others.now))[1]
+    return jax.lax.scan(one, operands.s, (operands.x, nondiff.x))[1]
 
 
-def _multiply(blocks: Blocks, A: jax.Array, s: jax.Array) -> jax.Array:
+def _multiply(blocks: JacobianBlocks, A: jax.Array, s: jax.Array) -> jax.Array:
     """Returns A s."""
     return _joined(blocks, jnp.einsum("...ij,...j->...i", A, _split(blocks, s)))
 
 
-def _split(blocks: Blocks, s: jax.Array) -> jax.Array:
+def _split(blocks: JacobianBlocks, s: jax.Array) -> jax.Array:
     """Returns `(*leading, blocks, k)` of `(*leading, n)`."""
     return s[..., blocks.members]
 
 
-def _joined(blocks: Blocks, parts: jax.Array) -> jax.Array:
+def _joined(blocks: JacobianBlocks, parts: jax.Array) -> jax.Array:
     """Reverses `_split`."""
     flat = parts.reshape(*parts.shape[:-2], -1)
     return flat[..., np.argsort(blocks.members.ravel())]
 
 
-def recurrence(blocks: Blocks, A: jax.Array, b: jax.Array) -> jax.Array:
+def recurrence(blocks: JacobianBlocks, A: jax.Array, b: jax.Array) -> jax.Array:
     """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
 
     Args:
@@ -420,13 +472,13 @@ def recurrence(blocks: Blocks, A: jax.Array, b: jax.Array) -> jax.Array:
     """
     b = _split(blocks, b)
 
-    def matvec(c):
+    def matvec(c: jax.Array) -> jax.Array:
         return c.at[1:].add(-jnp.einsum("...ij,...j->...i", A[1:], c[:-1]))
 
-    def solve(_, b):
+    def solve(_: Any, b: jax.Array) -> jax.Array:
         return _scan(A, b, reverse=False)
 
-    def transpose_solve(_, b):
+    def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
         after = jnp.concatenate([A[1:], jnp.zeros_like(A[:1])])
         return _scan(after.mT, b, reverse=True)
 
@@ -435,8 +487,8 @@ def recurrence(blocks: Blocks, A: jax.Array, b: jax.Array) -> jax.Array:
     )
 
 
-def _scan(A, b, reverse):
-    def then(first, second):
+def _scan(A: jax.Array, b: jax.Array, reverse: bool) -> jax.Array:
+    def then(first: tuple, second: tuple) -> tuple[jax.Array, jax.Array]:
         (A, b), (A_next, b_next) = first, second
         return A_next @ A, jnp.einsum("...ij,...j->...i", A_next, b) + b_next
 

@@ -28,7 +28,7 @@ WEIGHTS, PROJECTION, RECURRENCE = range(3)
 PRODUCTS = "dot_general", "conv_general_dilated"
 
 
-class Piece(NamedTuple):
+class ProductSlice(NamedTuple):
     """Some features of a product, and what is added to them.
 
     Attributes:
@@ -44,75 +44,75 @@ class Piece(NamedTuple):
         return self.result.aval.shape[-1]
 
 
-class Member(NamedTuple):
+class WeightProduct(NamedTuple):
     """A product in a step.
 
     Attributes:
       equation: the product.
       kernel: its weight, before it is cast.
       bias: `(features,)`, what is added to it first; None without.
-      pieces: of its features, in order; one, if the step does not split it.
+      slices: of its features, in order; one, if the step does not split it.
       replaced: the equations that it stands for.
     """
 
     equation: Any
     kernel: Variable
     bias: Variable | None
-    pieces: tuple[Piece, ...]
+    slices: tuple[ProductSlice, ...]
     replaced: tuple[Any, ...]
 
 
-class Joined(NamedTuple):
+class FusedProduct(NamedTuple):
     """Products of one left operand, taken as one.
 
     Attributes:
       lhs: the operand.
-      members: the products; of more than one, the kernels are matrices.
+      products: the products; of more than one, the kernels are matrices.
     """
 
     lhs: Variable
-    members: tuple[Member, ...]
+    products: tuple[WeightProduct, ...]
 
     @property
-    def pieces(self) -> list[Piece]:
+    def slices(self) -> list[ProductSlice]:
         """The pieces of all products."""
-        return [piece for member in self.members for piece in member.pieces]
+        return [slice_ for product in self.products for slice_ in product.slices]
 
     @property
     def equations(self) -> list[Any]:
         """The equations of the products."""
-        return [member.equation for member in self.members]
+        return [product.equation for product in self.products]
 
     @property
-    def is_added_to(self) -> bool:
+    def has_addends(self) -> bool:
         """Whether something is added to each of the products."""
-        return all(piece.addends for piece in self.pieces)
+        return all(slice_.addends for slice_ in self.slices)
 
     @property
     def addends(self) -> list[Variable]:
-        """What is added, in the projection."""
-        return [v for piece in self.pieces for v in piece.addends]
+        """The addends of all products, which the projection computes."""
+        return [v for slice_ in self.slices for v in slice_.addends]
 
     @property
-    def is_stacked(self) -> bool:
+    def has_gate_axis(self) -> bool:
         """Whether the features of each product have an axis of their own.
 
         They can then be sharded over devices; one device has no use for it.
         """
-        members = [member.pieces for member in self.members]
-        are_whole = len(members) > 1 and all(len(pieces) == 1 for pieces in members)
-        widths = {piece.width for piece in self.pieces} if are_whole else ()
+        counts = [len(product.slices) for product in self.products]
+        are_unsplit = len(counts) > 1 and set(counts) == {1}
+        widths = {slice_.width for slice_ in self.slices} if are_unsplit else ()
         return may_be_sharded() and len(widths) == 1
 
     @property
     def function(self) -> ProductFunction:
         """The product as a function of the left operand and the weights."""
-        equation = self.members[0].equation
+        equation = self.products[0].equation
         if _is_matrix_product(equation, self.lhs):
             return Affine(equation.invars[1].aval.dtype)
         if equation.primitive.name == "conv_general_dilated":
             return Convolution(equation.params)
-        return Linear(equation, equation.invars[0] is not self.lhs)
+        return EquationProduct(equation, equation.invars[0] is not self.lhs)
 
     def product(self, values: Values) -> Product:
         """Returns the product with its weights."""
@@ -124,38 +124,38 @@ class Joined(NamedTuple):
     def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
         """Returns kernels and biases, stacked or side by side."""
         if not isinstance(self.function, Affine):
-            return (values[self.members[0].kernel],)
-        join = stacked if self.is_stacked else side_by_side
-        return join([(values[m.kernel], values.get(m.bias)) for m in self.members])
+            return (values[self.products[0].kernel],)
+        join = stacked if self.has_gate_axis else side_by_side
+        return join([(values[m.kernel], values.get(m.bias)) for m in self.products])
 
-    def added(self, values: Values) -> jax.Array:
-        """Returns what is added to the products of a step, joined as they are."""
+    def sum_addends(self, values: Values) -> jax.Array:
+        """Returns the sums of the addends of all products, joined as the products."""
         sums = []
-        for piece in self.pieces:
-            first, *others = read(values, piece.addends)
-            shape = piece.result.aval.shape
-            sums.append(jnp.broadcast_to(sum(others, first), shape))
-        if self.is_stacked:
+        for slice_ in self.slices:
+            first, *rest = read(values, slice_.addends)
+            shape = slice_.result.aval.shape
+            sums.append(jnp.broadcast_to(sum(rest, first), shape))
+        if self.has_gate_axis:
             return jnp.stack(sums, -2)
         # A product of vectors is a number, which has no axis.
         return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
     def split(self, value: jax.Array) -> Values:
         """Returns the results of the products."""
-        if len(self.pieces) == 1:
-            return {self.pieces[0].result: value}
-        if self.is_stacked:
-            parts = jnp.split(value, len(self.pieces), -2)
+        if len(self.slices) == 1:
+            return {self.slices[0].result: value}
+        if self.has_gate_axis:
+            parts = jnp.split(value, len(self.slices), -2)
             parts = [part.squeeze(-2) for part in parts]
         else:
-            widths = [piece.width for piece in self.pieces]
+            widths = [slice_.width for slice_ in self.slices]
             ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
             parts = jnp.split(value, ends, -1)
-        return {p.result: part for p, part in zip(self.pieces, parts, strict=True)}
+        return {p.result: part for p, part in zip(self.slices, parts, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(ProductFunction):
+class EquationProduct(ProductFunction):
     """A product as its equation writes it.
 
     Attributes:
@@ -167,54 +167,56 @@ class Linear(ProductFunction):
     is_swapped: bool
 
     def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
-        def one(lhs):
+        def one(lhs: jax.Array) -> jax.Array:
             operands = [*weights, lhs] if self.is_swapped else [lhs, *weights]
             return bind(self.equation, operands)[0]
 
-        own = self.equation.invars[int(self.is_swapped)].aval
-        for _ in range(lhs.ndim - len(own.shape)):
+        lhs_aval = self.equation.invars[int(self.is_swapped)].aval
+        for _ in range(lhs.ndim - len(lhs_aval.shape)):
             one = jax.vmap(one)
         return one(lhs)
 
 
-def find_products(equations: Equations, stages: Stages) -> list[Joined]:
+def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
     """Returns the products with weights, those of one left operand together."""
-    finder = _Finder(stages, equations.makers(), equations.uses(), equations.users())
-    groups: dict[Any, tuple[Variable, list[Member]]] = {}
+    finder = _Finder(
+        stages, equations.producers(), equations.use_counts(), equations.consumers()
+    )
+    groups: dict[Any, tuple[Variable, list[WeightProduct]]] = {}
     for equation in equations.equations:
         operands = finder.operands(equation)
         if operands is None:
             continue
         lhs, weight = operands
         is_matrix = _is_matrix_product(equation, lhs)
-        member = finder.member(equation, weight, is_matrix)
-        dtype = member.kernel.aval.dtype
-        is_added_to = all(piece.addends for piece in member.pieces)
-        key = (lhs, dtype, is_added_to) if is_matrix else equation.outvars[0]
-        groups.setdefault(key, (lhs, []))[1].append(member)
-    return [Joined(lhs, tuple(members)) for lhs, members in groups.values()]
+        product = finder.weight_product(equation, weight, is_matrix)
+        dtype = product.kernel.aval.dtype
+        has_addends = all(slice_.addends for slice_ in product.slices)
+        key = (lhs, dtype, has_addends) if is_matrix else equation.outvars[0]
+        groups.setdefault(key, (lhs, []))[1].append(product)
+    return [FusedProduct(lhs, tuple(products)) for lhs, products in groups.values()]
 
 
 class _Finder(NamedTuple):
-    """Finds what belongs to a product.
+    """Finds the weight, the bias and the addends of a product.
 
     Attributes:
       stages: of each variable.
-      makers: the equation whose result a variable is.
-      uses: how often a variable is an operand or a result.
-      users: an equation of which it is an operand.
+      producers: the equation whose result a variable is.
+      use_counts: how often a variable is an operand or a result.
+      consumers: an equation of which it is an operand.
     """
 
     stages: Stages
-    makers: dict[Variable, Any]
-    uses: dict[Variable, int]
-    users: dict[Variable, Any]
+    producers: dict[Variable, Any]
+    use_counts: dict[Variable, int]
+    consumers: dict[Variable, Any]
 
     def _stage(self, atom: Atom) -> int | None:
         """Returns the stage of a variable, None for a literal."""
         return self.stages[atom] if is_variable(atom) else None
 
-    def operands(self, equation):
+    def operands(self, equation: Any) -> tuple[Variable, ...] | None:
         """Returns the left operand and the weight of a product; None of another."""
         name = equation.primitive.name
         operands = equation.invars
@@ -226,39 +228,45 @@ class _Finder(NamedTuple):
         is_swapped = first == WEIGHTS and second is not None and second > WEIGHTS
         return operands[::-1] if is_swapped and name == "dot_general" else None
 
-    def member(self, equation, weight, is_matrix) -> Member:
+    def weight_product(
+        self, equation: Any, weight: Variable, is_matrix: bool
+    ) -> WeightProduct:
         (result,), bias, replaced = equation.outvars, None, [equation]
         if is_matrix and (add := self._sum(result)) is not None:
             bias = self._bias(_other(add, result), equation)
             if bias is not None:
                 replaced.append(add)
                 (result,) = add.outvars
-        pieces, own = self._pieces(result)
+        slices, slice_equations = self._slices(result)
         kernel = self._uncast(weight, weight.aval.dtype) if is_matrix else weight
-        return Member(equation, kernel, bias, pieces, (*replaced, *own))
+        return WeightProduct(
+            equation, kernel, bias, slices, (*replaced, *slice_equations)
+        )
 
-    def _pieces(self, result):
+    def _slices(
+        self, result: Variable
+    ) -> tuple[tuple[ProductSlice, ...], tuple[Any, ...]]:
         """Returns the pieces of a product, and the equations that they stand for."""
-        whole = Piece((), result)
+        unsplit = ProductSlice((), result)
         if self.stages[result] != RECURRENCE:
-            return (whole,), ()
+            return (unsplit,), ()
         results, replaced = [result], []
-        split = self.users.get(result) if self.uses[result] == 1 else None
+        split = self.consumers.get(result) if self.use_counts[result] == 1 else None
         last = len(result.aval.shape) - 1
         if split is not None and split.primitive.name == "split":
             if split.params["axis"] == last:
                 results, replaced = split.outvars, [split]
-        pieces = []
+        slices = []
         for part in results:
             addends, sum_, sums = self._addends(part)
-            pieces.append(Piece(addends, sum_))
+            slices.append(ProductSlice(addends, sum_))
             replaced += sums
-        if not all(piece.addends for piece in pieces):
-            return (whole,), ()
-        return tuple(pieces), tuple(replaced)
+        if not all(slice_.addends for slice_ in slices):
+            return (unsplit,), ()
+        return tuple(slices), tuple(replaced)
 
-    def _addends(self, result):
-        """Returns what is added in the projection, the sum, and the equations."""
+    def _addends(self, result: Variable) -> tuple[tuple[Variable, ...], Any, list[Any]]:
+        """Returns the addends of the projection, the sum, and the equations."""
         addends, replaced = [], []
         while (add := self._sum(result)) is not None:
             term = _other(add, result)
@@ -271,67 +279,67 @@ class _Finder(NamedTuple):
             return (), None, []
         return tuple(addends), result, replaced
 
-    def _sum(self, result):
+    def _sum(self, result: Variable) -> Any:
         """Returns the sum that is the only use of a result; None without."""
-        if self.uses[result] != 1 or result not in self.users:
+        if self.use_counts[result] != 1 or result not in self.consumers:
             return None
-        user = self.users[result]
+        user = self.consumers[result]
         is_sum = user.primitive.name in ("add", "add_any")
         return user if is_sum and user.outvars[0].aval == result.aval else None
 
-    def _uncast(self, weight, dtype):
+    def _uncast(self, weight: Variable, dtype: Any) -> Variable:
         """Returns a weight before it was cast, so that its gradient is not rounded."""
-        maker = self.makers.get(weight)
-        if maker is None or not _is_cast(maker, dtype):
+        producer = self.producers.get(weight)
+        if producer is None or not _is_cast(producer, dtype):
             return weight
-        (source,) = maker.invars
+        (source,) = producer.invars
         return source if is_variable(source) else weight
 
-    def _bias(self, term, equation):
+    def _bias(self, term: Atom, equation: Any) -> Variable | None:
         """Returns the vector that is broadcast to a term; None without."""
         result = equation.outvars[0].aval
         features, dtype = result.shape[-1], result.dtype
         while self._stage(term) == WEIGHTS:
             if term.aval.shape == (features,):
                 return self._uncast(term, dtype) if is_inexact(term.aval) else None
-            maker = self.makers.get(term)
-            if maker is None or not _broadcasts_rows(maker, features, dtype):
+            producer = self.producers.get(term)
+            if producer is None or not _broadcasts_rows(producer, features, dtype):
                 return None
-            term = maker.invars[0]
+            term = producer.invars[0]
         return None
 
 
-def _other(add, term):
+def _other(add: Any, term: Atom) -> Atom:
     """Returns the operand of a sum that is not `term`."""
     first, second = add.invars
     return second if first is term else first
 
 
-def _is_cast(maker, dtype):
+def _is_cast(producer: Any, dtype: Any) -> bool:
     """Says whether an equation casts, and a cast to `dtype` alone gives the same."""
-    if maker.primitive.name != "convert_element_type":
+    if producer.primitive.name != "convert_element_type":
         return False
-    source, result = (v.aval.dtype for v in (*maker.invars, *maker.outvars))
+    source, result = (v.aval.dtype for v in (*producer.invars, *producer.outvars))
     is_exact = result == dtype or jnp.promote_types(source, result) == result
     return jnp.issubdtype(source, jnp.floating) and is_exact
 
 
-def _broadcasts_rows(maker, features, dtype):
+def _broadcasts_rows(producer: Any, features: int, dtype: Any) -> bool:
     """Says whether an equation repeats a vector for each row, or casts it."""
-    operand, shape = maker.invars[0].aval.shape, maker.outvars[0].aval.shape
+    operand, shape = producer.invars[0].aval.shape, producer.outvars[0].aval.shape
     size = 1
     for n in operand:
         size = size * n
     if not (operand and operand[-1] == size == features == shape[-1]):
         return False
-    name, last = maker.primitive.name, len(shape) - 1
+    name, last = producer.primitive.name, len(shape) - 1
     if name == "broadcast_in_dim":
-        return maker.params["broadcast_dimensions"][-1] == last
+        return producer.params["broadcast_dimensions"][-1] == last
     is_row = name == "reshape" and all(n == 1 for n in shape[:-1])
-    return is_row or _is_cast(maker, dtype)
+    return is_row or _is_cast(producer, dtype)
 
 
-def _is_matrix_product(equation, lhs):
+def _is_matrix_product(equation: Any, lhs: Variable) -> bool:
     """Says whether a product is `lhs @ matrix`, in one dtype."""
     first, second = equation.invars
     if equation.primitive.name != "dot_general" or first is not lhs:

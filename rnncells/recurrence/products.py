@@ -15,8 +15,8 @@ import jax
 from rnncells.recurrence.fusion_barrier import step_barrier
 from rnncells.recurrence.pytrees import structs, zeros
 
-# What a step takes its product `k` by: `(k, lhs, add_to) -> add_to + product of lhs`.
-Take = Callable[[int, jax.Array, jax.Array | None], jax.Array]
+# Evaluates product `k` of a step: `(k, lhs, addend) -> addend + product of lhs`.
+ProductEvaluator = Callable[[int, jax.Array, jax.Array | None], jax.Array]
 
 
 class ProductFunction:
@@ -78,30 +78,33 @@ class Product:
         return Product(d_weights, self.function, self.lhs, self.result)
 
 
-def as_written(products: list[Product]) -> Take:
-    """Returns what takes products as they are written."""
-    return lambda k, lhs, add_to: _add(add_to, products[k](lhs))
+def direct_evaluator(products: list[Product]) -> ProductEvaluator:
+    """Returns an evaluator that computes products as they are written."""
+    return lambda k, lhs, addend: _add(addend, products[k](lhs))
 
 
-def in_loop(products: list[Product]) -> Take:
-    """Returns what takes products as a loop over steps forms them best."""
+def loop_evaluator(products: list[Product]) -> ProductEvaluator:
+    """Returns an evaluator in the forms that are fast in a loop over steps."""
     forms = [p.function.in_loop(p.lhs, p.weights) for p in products]
-    return lambda k, lhs, add_to: step_barrier(_add(add_to, forms[k](lhs)))
+    return lambda k, lhs, addend: step_barrier(_add(addend, forms[k](lhs)))
 
 
-def known(values: list[jax.Array | None], others: Take) -> Take:
-    """Returns what takes known values, which have `add_to` in them; None: `others`."""
+def cached_evaluator(
+    values: list[jax.Array | None], fallback: ProductEvaluator
+) -> ProductEvaluator:
+    """Returns an evaluator that looks up values; `fallback` evaluates those of None."""
 
-    def take(k, lhs, add_to):
-        return others(k, lhs, add_to) if values[k] is None else values[k]
+    def evaluator(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+        value = values[k]
+        return fallback(k, lhs, addend) if value is None else value
 
-    return take
+    return evaluator
 
 
-def differentiated(
+def vjp_evaluator(
     products: list[Product], taps: list[jax.Array], values: list[jax.Array] | None
-) -> Take:
-    """Returns what takes products in a function that is differentiated.
+) -> ProductEvaluator:
+    """Returns an evaluator for a function that is differentiated.
 
     The cotangent of a tap is that of the product; weights get none. The residuals
     contain the weights, but nothing that is formed of values of many steps and weights.
@@ -112,25 +115,39 @@ def differentiated(
       values: their values where they are known, with what they are added to.
     """
 
-    def take(k, lhs, add_to):
+    def evaluator(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
         product = products[k]
-        value = _add(add_to, product(lhs)) if values is None else values[k]
-        terms = (lhs,) if add_to is None else (lhs, add_to)
+        value = _add(addend, product(lhs)) if values is None else values[k]
+        terms = (lhs,) if addend is None else (lhs, addend)
         return _linked(product.function, terms, value, taps[k], product.weights)
 
-    return take
+    return evaluator
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _linked(function, terms, value, tap, weights):
+def _linked(
+    function: ProductFunction,
+    terms: tuple,
+    value: jax.Array,
+    tap: jax.Array,
+    weights: chex.ArrayTree,
+) -> jax.Array:
     return value
 
 
-def _linked_forward(function, terms, value, tap, weights):
+def _linked_forward(
+    function: ProductFunction,
+    terms: tuple,
+    value: jax.Array,
+    tap: jax.Array,
+    weights: chex.ArrayTree,
+) -> tuple[jax.Array, tuple]:
     return value, (terms, weights)
 
 
-def _linked_backward(function, residuals, cotangent):
+def _linked_backward(
+    function: ProductFunction, residuals: tuple, cotangent: jax.Array
+) -> tuple:
     terms, weights = residuals
     d_lhs = function.vjp_lhs(structs(terms[0]), weights, cotangent)
     return (d_lhs, cotangent)[: len(terms)], None, cotangent, None
@@ -139,5 +156,5 @@ def _linked_backward(function, residuals, cotangent):
 _linked.defvjp(_linked_forward, _linked_backward)
 
 
-def _add(add_to: jax.Array | None, product: jax.Array) -> jax.Array:
-    return product if add_to is None else add_to + product
+def _add(addend: jax.Array | None, product: jax.Array) -> jax.Array:
+    return product if addend is None else addend + product

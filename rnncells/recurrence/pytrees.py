@@ -25,8 +25,8 @@ def inexact(tree: Tree) -> Tree:
 
 def partition(tree: Tree) -> tuple[Tree, Tree]:
     """Returns `inexact(tree)`, and the tree with None for the leaves of that."""
-    others = jax.tree.map(lambda leaf: None if is_inexact(leaf) else leaf, tree)
-    return inexact(tree), others
+    nondiff = jax.tree.map(lambda leaf: None if is_inexact(leaf) else leaf, tree)
+    return inexact(tree), nondiff
 
 
 def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
@@ -39,7 +39,7 @@ def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
 def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
     """Returns shapes and dtypes, without the axis `drop_axis` if that is given."""
 
-    def struct(leaf):
+    def struct(leaf: Any) -> jax.ShapeDtypeStruct:
         shape = jnp.shape(leaf)
         if drop_axis is not None:
             shape = shape[:drop_axis] + shape[drop_axis + 1 :]

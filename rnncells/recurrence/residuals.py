@@ -1,4 +1,4 @@
-"""What a forward pass writes down, step after step, for its result and its gradient."""
+"""Buffers for the outputs and the residuals of each step of a forward pass."""
 
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ class Residuals(NamedTuple):
     values: list[Any]
 
 
-class Written(NamedTuple):
+class StepBuffers(NamedTuple):
     """Arrays over time, None for what is not written.
 
     Attributes:
@@ -37,7 +37,7 @@ class Written(NamedTuple):
 
 
 class ResidualBuffer(NamedTuple):
-    """What is to be written.
+    """Shapes of the buffers, and which residuals to save.
 
     Attributes:
       residuals: shapes and dtypes of those of a step.
@@ -52,10 +52,10 @@ class ResidualBuffer(NamedTuple):
     saved: Residuals
     outputs_in_carry: list[int]
 
-    def blank(self, carry: chex.ArrayTree, time: int) -> Written:
+    def empty(self, carry: chex.ArrayTree, time: int) -> StepBuffers:
         """Returns the buffers before the first step."""
 
-        def rows(struct, count=time):
+        def rows(struct: jax.ShapeDtypeStruct, count: int = time) -> jax.Array:
             return jnp.zeros((count, *struct.shape), struct.dtype)
 
         residuals = jax.tree.map(rows, select_leaves(self.residuals, self.saved))
@@ -63,17 +63,21 @@ class ResidualBuffer(NamedTuple):
             lambda leaf: rows(leaf, time + 1).at[0].set(leaf),
             select_leaves(carry, self.saved.carry),
         )
-        outputs = self._own_outputs(jax.tree.map(rows, self.outputs))
-        return Written(outputs, residuals._replace(carry=carries))
+        outputs = self._outputs_not_in_carry(jax.tree.map(rows, self.outputs))
+        return StepBuffers(outputs, residuals._replace(carry=carries))
 
     def write(
-        self, written: Written, i: jax.Array, outputs: chex.ArrayTree, after: Residuals
-    ) -> Written:
+        self,
+        buffers: StepBuffers,
+        i: jax.Array,
+        outputs: chex.ArrayTree,
+        after: Residuals,
+    ) -> StepBuffers:
         """Returns the buffers with step `i`; `after` has the carry after the step."""
         after = select_leaves(after, self.saved)
-        rows = written.residuals
-        return Written(
-            _set(written.outputs, i, self._own_outputs(outputs)),
+        rows = buffers.residuals
+        return StepBuffers(
+            _set(buffers.outputs, i, self._outputs_not_in_carry(outputs)),
             Residuals(
                 _set(rows.carry, i + 1, after.carry),
                 _set(rows.z, i, after.z),
@@ -81,26 +85,26 @@ class ResidualBuffer(NamedTuple):
             ),
         )
 
-    def read_outputs(self, written: Written) -> chex.ArrayTree:
+    def read_outputs(self, buffers: StepBuffers) -> chex.ArrayTree:
         """Returns the outputs of all steps."""
         carry: Any = jax.tree.structure(self.residuals.carry)
-        carries = carry.flatten_up_to(written.residuals.carry)
+        carries = carry.flatten_up_to(buffers.residuals.carry)
         tree: Any = jax.tree.structure(self.outputs)
-        own = tree.flatten_up_to(written.outputs)
+        stored = tree.flatten_up_to(buffers.outputs)
         leaves = [
             carries[k][1:] if leaf is None else leaf
-            for leaf, k in zip(own, self.outputs_in_carry, strict=True)
+            for leaf, k in zip(stored, self.outputs_in_carry, strict=True)
         ]
         return jax.tree.unflatten(tree, leaves)
 
-    def _own_outputs(self, outputs: chex.ArrayTree) -> chex.ArrayTree:
+    def _outputs_not_in_carry(self, outputs: chex.ArrayTree) -> chex.ArrayTree:
         saved = jax.tree.leaves(self.saved.carry)
         leaves, tree = jax.tree.flatten(outputs)
-        own = [
+        stored = [
             None if k >= 0 and saved[k] else leaf
             for leaf, k in zip(leaves, self.outputs_in_carry, strict=True)
         ]
-        return jax.tree.unflatten(tree, own)
+        return jax.tree.unflatten(tree, stored)
 
 
 def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
@@ -109,10 +113,10 @@ def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
 
 
 def _set(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
-    def put(rows, row):
-        place = (i,) + (0,) * row.ndim
+    def put(rows: jax.Array, row: jax.Array) -> jax.Array:
+        index = (i,) + (0,) * row.ndim
         return jax.lax.dynamic_update_slice(
-            rows, row[None], place, allow_negative_indices=False
+            rows, row[None], index, allow_negative_indices=False
         )
 
     return jax.tree.map(put, rows, row)

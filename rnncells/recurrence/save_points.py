@@ -40,7 +40,7 @@ class SavePoint(NamedTuple):
     equations: tuple[Any]
 
     @property
-    def is_added_to(self) -> bool:
+    def has_addends(self) -> bool:
         """Whether something is added to the value."""
         return bool(self.addends)
 
@@ -50,8 +50,8 @@ class SavePoint(NamedTuple):
         struct = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
         return Product((), Identity(), struct, struct)
 
-    def added(self, values: Values) -> jax.Array:
-        """Returns what is added to the value of a step."""
+    def sum_addends(self, values: Values) -> jax.Array:
+        """Returns the addend of a step."""
         return values[self.addends[0]]
 
     def split(self, value: jax.Array) -> Values:
@@ -62,8 +62,8 @@ class SavePoint(NamedTuple):
 def sum_point(
     equation: Any,
     stages: Stages,
-    uses: dict[Variable, int],
-    makers: dict[Variable, Any],
+    use_counts: dict[Variable, int],
+    producers: dict[Variable, Any],
 ) -> SavePoint | None:
     """Returns the sum of something with a projected input that nothing else reads.
 
@@ -73,8 +73,8 @@ def sum_point(
     Args:
       equation: perhaps a sum.
       stages: of each variable, see `product_search`.
-      uses: how often a variable is an operand or a result.
-      makers: the equation whose result a variable is.
+      use_counts: how often a variable is an operand or a result.
+      producers: the equation whose result a variable is.
     """
     if equation.primitive.name not in ("add", "add_any"):
         return None
@@ -82,9 +82,10 @@ def sum_point(
     if any(not is_variable(v) or v.aval != result.aval for v in operands):
         return None
     addend, lhs = sorted(operands, key=lambda v: stages[v])
-    if (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE) or uses[addend] > 1:
+    is_only_use = use_counts[addend] == 1
+    if not is_only_use or (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE):
         return None
-    if lhs in makers and makers[lhs].primitive.name == "mul":
+    if lhs in producers and producers[lhs].primitive.name == "mul":
         return None
     return SavePoint(lhs, (addend,), result, (equation,))
 

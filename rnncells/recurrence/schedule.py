@@ -18,18 +18,18 @@ PADDED_OUTPUTS = get_args(PaddedOutputs)
 
 
 class Schedule(NamedTuple):
-    """What happens at each step, in the order of processing.
+    """Masks of all steps, in the order of processing.
 
     The masks are booleans over batch and time, None where they are true (`reset`:
     false) throughout.
 
     Attributes:
       axis: position of the time axis.
-      padded_outputs: outputs at padded and masked steps, see `arrange`.
+      padded_outputs: outputs at padded and masked steps, see `prepare`.
       valid: true at valid steps.
       update: true at the steps that update the state; other steps hold it.
       reset: true at the steps before which the carry is reset.
-      cut: true at the steps before which the gradient of the carry is cut.
+      stops_gradient: true at the steps before which no gradient of the carry flows.
     """
 
     axis: int
@@ -37,11 +37,11 @@ class Schedule(NamedTuple):
     valid: jax.Array | None
     update: jax.Array | None
     reset: jax.Array | None
-    cut: jax.Array | None = None
+    stops_gradient: jax.Array | None = None
 
 
-class Now(NamedTuple):
-    """What differs from step to step, over time or of one step.
+class StepInputs(NamedTuple):
+    """Inputs and masks of one step, or with a time axis, of all steps.
 
     Attributes:
       inputs: pytree.
@@ -49,17 +49,17 @@ class Now(NamedTuple):
       update: see `Schedule`.
       final: true at the steps after which the state is what is returned: valid steps
         and resets; None where the state does not run on past the end.
-      cut: see `Schedule`.
+      stops_gradient: see `Schedule`.
     """
 
     inputs: chex.ArrayTree
     reset: jax.Array | None
     update: jax.Array | None
     final: jax.Array | None
-    cut: jax.Array | None
+    stops_gradient: jax.Array | None
 
 
-def arrange(
+def prepare(
     inputs: chex.ArrayTree,
     axis: int,
     *,
@@ -100,12 +100,12 @@ def arrange(
     if valid is not None:
         inputs = masks.clear_padding(inputs, valid, everything=not runs_on)
     update = mask if runs_on else valid
-    cut = None if cuts is None else masks.effective_cuts(cuts, update, axis)
-    return inputs, Schedule(axis, padded_outputs, valid, update, resets, cut)
+    stops_gradient = None if cuts is None else masks.effective_cuts(cuts, update, axis)
+    return inputs, Schedule(axis, padded_outputs, valid, update, resets, stops_gradient)
 
 
-class Scanned(NamedTuple):
-    """What a recurrence over time has found.
+class ScanResult(NamedTuple):
+    """Carries and outputs of a recurrence over time.
 
     Attributes:
       carry: after the last valid step.
@@ -129,7 +129,7 @@ def scan(
     *,
     keep_final: bool = True,
     keep_all: bool = False,
-) -> Scanned:
+) -> ScanResult:
     """Runs a step function over time.
 
     Args:
@@ -138,26 +138,32 @@ def scan(
         (carry, output)`. Its outputs can be followed by a certificate.
       reset_carry: carry after a reset, pytree of `(*batch, ...)`; None without.
       carry: carry before the first step, the same.
-      inputs: as returned by `arrange`.
-      schedule: as returned by `arrange`.
+      inputs: as returned by `prepare`.
+      schedule: as returned by `prepare`.
       keep_final: whether the final carry is wanted.
       keep_all: whether the carry after every step is wanted.
 
     Returns:
-      What is found, in the order of processing.
+      The carries and outputs, in the order of processing.
     """
     valid, update = schedule.valid, schedule.update
     # Where the state runs on past the end of a row, what is returned is kept apart.
-    apart = valid is not update and (keep_final or keep_all)
-    carry = carry, carry if apart else None
+    has_final = valid is not update and (keep_final or keep_all)
+    carry = carry, carry if has_final else None
     is_final = valid
     if valid is not None and schedule.reset is not None:
         is_final = valid | schedule.reset  # a masked step can have a reset
-    xs = Now(inputs, schedule.reset, update, is_final if apart else None, schedule.cut)
-    (state, final), found = loop(Body(keep_all), reset_carry, carry, xs)
-    history, outputs, *certificate = found
-    last, outputs = final if apart else state, _pad(outputs, schedule)
-    return Scanned(last, history, outputs, *certificate)
+    xs = StepInputs(
+        inputs,
+        schedule.reset,
+        update,
+        is_final if has_final else None,
+        schedule.stops_gradient,
+    )
+    (state, final), ys = loop(Body(keep_all), reset_carry, carry, xs)
+    history, outputs, *certificate = ys
+    last, outputs = final if has_final else state, _pad(outputs, schedule)
+    return ScanResult(last, history, outputs, *certificate)
 
 
 class Body(NamedTuple):
@@ -170,12 +176,17 @@ class Body(NamedTuple):
     keep_all: bool
 
     def __call__(
-        self, step: Callable, reset_carry: Any, carry: tuple[Any, Any], now: Now
+        self,
+        step: Callable,
+        reset_carry: Any,
+        carry: tuple[Any, Any],
+        step_inputs: StepInputs,
     ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """Takes one step; masks are None where there are none."""
-        (state, final), (x, reset, update, is_final, cut) = carry, now
-        if cut is not None:
-            state = masks.select(cut, jax.lax.stop_gradient(state), state)
+        state, final = carry
+        x, reset, update, is_final, stops_gradient = step_inputs
+        if stops_gradient is not None:
+            state = masks.select(stops_gradient, jax.lax.stop_gradient(state), state)
         if reset is not None:
             state = masks.select(reset, reset_carry, state)
         new, output = step(state, x)
@@ -183,8 +194,8 @@ class Body(NamedTuple):
             new = masks.select(update, new, state)
         if is_final is not None:
             final = masks.select(is_final, new, final)
-        kept = new if is_final is None else final
-        return (new, final), (kept if self.keep_all else None, output)
+        returned = new if is_final is None else final
+        return (new, final), (returned if self.keep_all else None, output)
 
 
 def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:

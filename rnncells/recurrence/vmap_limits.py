@@ -1,4 +1,4 @@
-"""What in a step `jax.vmap` changes or refuses.
+"""Operations of a step that `jax.vmap` changes or refuses.
 
 The fast loop takes the derivative of all steps at once, by `vmap` over time.
 """
@@ -21,7 +21,7 @@ def has_side_effects(jaxpr: Any) -> bool:
 
 
 def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
-    """Returns what `vmap` over some operands changes or refuses, None if nothing.
+    """Returns why `vmap` over some operands cannot be used, None if it can.
 
     Args:
       jaxpr: of a step, as from `jax.make_jaxpr`.
@@ -46,14 +46,14 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
     return None
 
 
-def _equations(jaxpr, varying, results: list[bool]) -> Iterator:
-    """Yields all equations, also of inner jaxprs, with what varies of each.
+def _equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
+    """Yields all equations, also of inner jaxprs, with flags of varying operands.
 
     As `(equation, operands, results)`. `results` takes what varies of the jaxpr's own.
     """
     varies = dict(zip(jaxpr.invars, varying, strict=True))
 
-    def of(variables):
+    def of(variables: list[Any]) -> list[bool]:
         return [not hasattr(v, "val") and varies.get(v, False) for v in variables]
 
     for equation in jaxpr.eqns:
@@ -71,5 +71,5 @@ def _equations(jaxpr, varying, results: list[bool]) -> Iterator:
     results += of(jaxpr.outvars)
 
 
-def _threefry():
+def _threefry() -> Any:
     return jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype

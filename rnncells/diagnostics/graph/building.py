@@ -13,7 +13,7 @@ from rnncells.recurrence.jaxprs import (
     Equations,
     as_function,
     is_variable,
-    traced,
+    trace,
     variables,
 )
 from rnncells.recurrence.pytrees import is_inexact, structs
@@ -101,7 +101,7 @@ def _of_jaxpr(name: str, jaxpr: Any, arguments: Sequence[Argument]) -> BackwardG
 def _inner_equations(jaxpr: Any) -> Equations:
     operands = [v.aval for v in getattr(jaxpr, "jaxpr", jaxpr).invars]
     function = as_function(jaxpr, is_inlined)
-    return traced(function, *structs(operands), is_inlined=is_inlined)[0]
+    return trace(function, *structs(operands), is_inlined=is_inlined)[0]
 
 
 def _of_scan(step: Step, flows: Sequence[Flow]) -> BackwardGraph:

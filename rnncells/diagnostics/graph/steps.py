@@ -74,8 +74,8 @@ class _Grouping:
         self._needed = equations.equations
         self._results = equations.results
         self._all = equations.jaxpr.eqns
-        self._uses = equations.uses()
-        self._makers = equations.makers()
+        self._uses = equations.use_counts()
+        self._makers = equations.producers()
         self._grouped: set[int] = set()
 
     def steps(self) -> list[Step]:

@@ -15,7 +15,7 @@ from rnncells.diagnostics.graph.arguments import (
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.building import graph_of
 from rnncells.diagnostics.graph.steps import is_inlined
-from rnncells.recurrence.jaxprs import traced
+from rnncells.recurrence.jaxprs import trace
 from rnncells.recurrence.pytrees import structs
 
 
@@ -62,7 +62,7 @@ def backward_graph(
         fn, params = as_function_of_params(fn)
         bound, trees, labels = (params,), (params, *args), ["params", *labels]
         requires = [*which_require(None, bound), *requires]
-    equations, result = traced(fn, *structs(trees), is_inlined=is_inlined)
+    equations, result = trace(fn, *structs(trees), is_inlined=is_inlined)
     ends = jax.tree_util.tree_leaves_with_path(result)
     return graph_of(
         equations,

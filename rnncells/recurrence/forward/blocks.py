@@ -8,21 +8,22 @@ networks"). For a block from s to s', with J the influence before it::
     J' = ∂s'/∂θ + (∂s'/∂s) J           by n backward passes
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.forward.rows import RowStep, add_flat
+from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, add_flat
 from rnncells.recurrence.pytrees import combine, inexact, partition
 
 
-class Blocks:
+class BlockInfluence:
     """The influence of one row at the border of a block: matrices of n rows.
 
     Args:
       step: the step of a row.
     """
 
-    def __init__(self, step: RowStep):
+    def __init__(self, step: RowStep) -> None:
         self.step = step
 
     def initial(self, s: jax.Array) -> list[jax.Array]:
@@ -32,20 +33,33 @@ class Blocks:
         zeros = [jnp.zeros((self.step.size, size), dtype) for size in sizes]
         return [*zeros, jnp.eye(self.step.size, dtype=dtype)]
 
-    def advance(self, influence, theta, s, rest, now, d_outputs):
+    def advance(
+        self,
+        influence: list[jax.Array],
+        theta: list[jax.Array],
+        s: jax.Array,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
+        d_outputs: chex.ArrayTree,
+    ) -> tuple[tuple, tuple]:
         """Takes a block; see `stepwise.advance`, with a leading time axis."""
-        x, others = partition(now)
+        diff_x, nondiff_x = partition(x)
 
-        def block(theta, s, x):
-            def one(carry, now):
+        def block(
+            theta: list[jax.Array], s: jax.Array, diff_x: chex.ArrayTree
+        ) -> tuple:
+            def one(carry: tuple, x: chex.ArrayTree) -> tuple[tuple, chex.ArrayTree]:
                 s, rest = carry
-                s, rest, output = self.step(theta, s, rest, now)
+                s, rest, output = self.step(theta, s, rest, x)
                 return (s, rest), inexact(output)
 
-            (s, after), outputs = jax.lax.scan(one, (s, rest), combine(x, others))
+            (s, after), outputs = jax.lax.scan(
+                one, (s, rest), combine(diff_x, nondiff_x)
+            )
             return (s, outputs), after
 
-        (after, _), vjp, rest = jax.vjp(block, theta, s, x, has_aux=True)
+        after: jax.Array
+        (after, _), vjp, rest = jax.vjp(block, theta, s, diff_x, has_aux=True)
         d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
         *through, d_initial = self.cotangents(influence, d_s)
         d_theta = add_flat(d_theta, through)

@@ -23,11 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
 from rnncells.recurrence.forward.structure import dependencies
 
 
@@ -40,12 +41,12 @@ class Influence:
 
     def __init__(
         self, step: RowStep, local: Callable | None = None, steps: int | None = None
-    ):
+    ) -> None:
         """Finds which entries to keep.
 
         Args:
           step: the step of a row.
-          local: `(theta, s, rest, now) -> (s, output)`, the step whose Jacobian by s is
+          local: `(theta, s, rest, x) -> (s, output)`, the step whose Jacobian by s is
             D, with the values of `step`; default: `step`.
           steps: keeps the entries that a parameter reaches in so many steps; default:
             all.
@@ -57,60 +58,79 @@ class Influence:
         by_theta, by_s = _patterns(step, step)
         if local is not None:
             _, by_s = _patterns(step, local)
-        self.d = Jacobian.of(by_s)
-        self.l = [Jacobian.of(pattern) for pattern in by_theta]
+        self.d = ColoredJacobian.of(by_s)
+        self.l = [ColoredJacobian.of(pattern) for pattern in by_theta]
         initial = np.eye(step.size, dtype=bool)
         more = None if steps is None else steps + 1
         reached = [_reached(pattern, by_s, steps) for pattern in by_theta]
         shapes = [*(leaf.shape for leaf in step.theta), (step.size,)]
         reached.append(_reached(initial, by_s, more))
-        self.kept = list(map(kept, reached, shapes))
+        self.layouts = list(map(layout_of, reached, shapes))
 
     def initial(self, s: jax.Array) -> list[jax.Array]:
         """Returns J_0: of zeros, and for the initial carry of ones."""
-        *of_theta, own = self.kept
-        identity = own.gathered(np.eye(self.step.size))
+        *of_theta, initial = self.layouts
+        identity = initial.gathered(np.eye(self.step.size))
         return [
-            *(jnp.zeros(kept.shape, self.step.influence_dtype) for kept in of_theta),
+            *(
+                jnp.zeros(layout.shape, self.step.influence_dtype)
+                for layout in of_theta
+            ),
             jnp.asarray(identity, self.step.influence_dtype),
         ]
 
-    def after(self, influence: list[jax.Array], theta, s, rest, now) -> list[jax.Array]:
+    def after(
+        self,
+        influence: list[jax.Array],
+        theta: list[jax.Array],
+        s: jax.Array,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
+    ) -> list[jax.Array]:
         """Returns J_t = D_t J_{t-1} + L_t."""
-        d = self.d.rows(lambda s: self.linear(theta, s, rest, now), s)
+        d = self.d.rows(lambda s: self.linear(theta, s, rest, x), s)
         by_theta = _rows_by_theta(
-            self.l, lambda theta: self.step(theta, s, rest, now)[0], theta
+            self.l, lambda theta: self.step(theta, s, rest, x)[0], theta
         )
         products = [
-            kept.product(self.d, d, j).astype(j.dtype)
-            for kept, j in zip(self.kept, influence, strict=True)
+            layout.product(self.d, d, j).astype(j.dtype)
+            for layout, j in zip(self.layouts, influence, strict=True)
         ]
         *of_theta, initial = products
         immediate = [
-            kept.entries(own, rows).astype(initial.dtype)
-            for kept, own, rows in zip(self.kept[:-1], self.l, by_theta, strict=True)
+            layout.entries(jacobian, rows).astype(initial.dtype)
+            for layout, jacobian, rows in zip(
+                self.layouts[:-1], self.l, by_theta, strict=True
+            )
         ]
         return [*map(jnp.add, of_theta, immediate), initial]
 
-    def output(self, theta, s, tap, rest, now):
-        """Returns the output; its derivatives reach the influence, see `readout`."""
+    def output(
+        self,
+        theta: list[jax.Array],
+        s: jax.Array,
+        tap: jax.Array,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
+    ) -> chex.ArrayTree:
+        """Returns the output; see `RowStep.output_with_tap`."""
         if self.reads_after:
-            return self.step.readout(theta, s, tap, rest, now)
+            return self.step.output_with_tap(theta, s, tap, rest, x)
         if self._local is None:
-            return self.step(theta, s, rest, now)[-1]
-        by_theta = self.step(theta, _constant(s), rest, now)[-1]
-        by_s = self._local(_constant(theta), s, rest, _constant(now))[-1]
+            return self.step(theta, s, rest, x)[-1]
+        by_theta = self.step(theta, _constant(s), rest, x)[-1]
+        by_s = self._local(_constant(theta), s, rest, _constant(x))[-1]
         # The values are equal; the derivatives are those by theta, and those by s.
         return jax.tree.map(lambda a, b: a + (b - _constant(b)), by_theta, by_s)
 
     def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
-        pairs = zip(self.kept, influence, strict=True)
-        return [kept.vector_product(d_s, j) for kept, j in pairs]
+        pairs = zip(self.layouts, influence, strict=True)
+        return [layout.vector_product(d_s, j) for layout, j in pairs]
 
 
 @dataclass(frozen=True, eq=False)
-class Jacobian:
+class ColoredJacobian:
     """A Jacobian of n rows whose entries outside of a pattern are zero.
 
     Attributes:
@@ -122,7 +142,7 @@ class Jacobian:
     colors: np.ndarray
 
     @classmethod
-    def of(cls, pattern: np.ndarray) -> "Jacobian":
+    def of(cls, pattern: np.ndarray) -> "ColoredJacobian":
         return cls(pattern, _colors(pattern))
 
     @property
@@ -143,7 +163,7 @@ class Jacobian:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class DenseInfluence:
     """An influence matrix of which every row is kept, `(n, columns)`.
 
     Attributes:
@@ -161,25 +181,29 @@ class Dense:
         """Returns the entries of a matrix `(n, columns)` that are kept."""
         return np.where(self.pattern, matrix, 0)
 
-    def entries(self, jacobian: Jacobian, rows: jax.Array) -> jax.Array:
+    def entries(self, jacobian: ColoredJacobian, rows: jax.Array) -> jax.Array:
         """Returns the entries of a Jacobian that are kept, from its `rows`."""
-        return self._kept(jacobian.full(rows))
+        return self._masked(jacobian.full(rows))
 
-    def product(self, jacobian: Jacobian, rows: jax.Array, j: jax.Array) -> jax.Array:
+    def product(
+        self, jacobian: ColoredJacobian, rows: jax.Array, j: jax.Array
+    ) -> jax.Array:
         """Returns the entries of D J that are kept, from the `rows` of D."""
-        return self._kept(jacobian.full(rows) @ j)
+        return self._masked(jacobian.full(rows) @ j)
 
     def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
         """Returns d_s J, `(columns,)`."""
         return d_s @ j
 
-    def _kept(self, matrix):
+    def _masked(self, matrix: jax.Array) -> jax.Array:
         return matrix if self.pattern.all() else jnp.where(self.pattern, matrix, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
-    """An influence matrix of which a column keeps few rows; methods as of `Dense`.
+class SparseInfluence:
+    """An influence matrix of which a column keeps few rows.
+
+    The methods are those of `DenseInfluence`.
 
     The columns repeat in time with a period, as those of a kernel do for each input.
 
@@ -202,35 +226,41 @@ class Sparse:
         units, mask = self._tiled(self.units), self._tiled(self.mask)
         return np.where(mask, np.take_along_axis(matrix, units, 0), 0)
 
-    def entries(self, jacobian: Jacobian, rows: jax.Array) -> jax.Array:
+    def entries(self, jacobian: ColoredJacobian, rows: jax.Array) -> jax.Array:
         units, column = self._tiled(self.units), np.arange(self.columns)
         mask = self._tiled(self.mask) & jacobian.pattern[units, column]
-        found = []
-        for own, kept in zip(jacobian.colors[units], mask, strict=True):
+        entries = []
+        for row_colors, row_mask in zip(jacobian.colors[units], mask, strict=True):
             # One color is a slice, which is faster than indexing.
-            colors = np.unique(own[kept])
-            found.append(rows[colors[0]] if len(colors) == 1 else rows[own, column])
-        return jnp.where(mask, jnp.stack(found), 0) if found else rows[:0]
+            colors = np.unique(row_colors[row_mask])
+            entries.append(
+                rows[colors[0]] if len(colors) == 1 else rows[row_colors, column]
+            )
+        return jnp.where(mask, jnp.stack(entries), 0) if entries else rows[:0]
 
-    def product(self, jacobian: Jacobian, rows: jax.Array, j: jax.Array) -> jax.Array:
+    def product(
+        self, jacobian: ColoredJacobian, rows: jax.Array, j: jax.Array
+    ) -> jax.Array:
         to, source = self.units[:, None], self.units[None]
-        is_kept = self.mask[:, None] & self.mask[None] & jacobian.pattern[to, source]
-        d = jnp.where(is_kept, rows[jacobian.colors[to], source], 0)
+        has_entry = self.mask[:, None] & self.mask[None] & jacobian.pattern[to, source]
+        d = jnp.where(has_entry, rows[jacobian.colors[to], source], 0)
         return jnp.sum(d[:, :, None] * self._by_period(j)[None], 1).reshape(j.shape)
 
     def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
         d = jnp.where(self.mask, d_s[self.units], 0)
         return jnp.sum(d[:, None] * self._by_period(j), 0).ravel()
 
-    def _tiled(self, of_period):
+    def _tiled(self, of_period: np.ndarray) -> np.ndarray:
         return np.tile(of_period, self.columns // max(1, of_period.shape[1]))
 
-    def _by_period(self, j):
+    def _by_period(self, j: jax.Array) -> jax.Array:
         repeats = self.columns // self.units.shape[1]
         return j.reshape(len(self.units), repeats, self.units.shape[1])
 
 
-def kept(pattern: np.ndarray, shape: tuple[int, ...]) -> Dense | Sparse:
+def layout_of(
+    pattern: np.ndarray, shape: tuple[int, ...]
+) -> DenseInfluence | SparseInfluence:
     """Returns how the entries of an influence matrix are kept.
 
     Args:
@@ -239,7 +269,7 @@ def kept(pattern: np.ndarray, shape: tuple[int, ...]) -> Dense | Sparse:
     """
     most = int(pattern.sum(0).max(initial=0))
     if 2 * most > len(pattern) or not pattern.size:
-        return Dense(pattern)
+        return DenseInfluence(pattern)
     period = pattern.shape[1]
     for size in np.cumprod(shape[::-1]):
         if (pattern.reshape(len(pattern), -1, size) == pattern[:, None, :size]).all():
@@ -248,24 +278,24 @@ def kept(pattern: np.ndarray, shape: tuple[int, ...]) -> Dense | Sparse:
     one = pattern[:, :period]
     units = np.argsort(~one, axis=0, kind="stable")[:most]
     mask = np.take_along_axis(one, units, 0)
-    return Sparse(pattern.shape[1], np.where(mask, units, 0), mask)
+    return SparseInfluence(pattern.shape[1], np.where(mask, units, 0), mask)
 
 
-def _constant(tree):
+def _constant(tree: chex.ArrayTree) -> chex.ArrayTree:
     return jax.tree.map(jax.lax.stop_gradient, tree)
 
 
-def _patterns(step, function):
+def _patterns(step: RowStep, function: Callable) -> tuple[list[np.ndarray], np.ndarray]:
     """Returns where L and D can be other than zero, as matrices of n rows."""
     s = jax.ShapeDtypeStruct((step.size,), step.dtype)
-    rest, now = step.blank
+    rest, x = step.zero_leaves
     by_theta, by_s = dependencies(
-        lambda theta, s: function(theta, s, rest, now)[0], step.theta, s
+        lambda theta, s: function(theta, s, rest, x)[0], step.theta, s
     )
-    return [found.reshape(step.size, -1) for found in by_theta], by_s
+    return [pattern.reshape(step.size, -1) for pattern in by_theta], by_s
 
 
-def _reached(pattern, by_s, steps):
+def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.ndarray:
     """Returns the entries that are reached in `steps` steps; None: in any number."""
     # Few columns differ: all weights of a unit reach the same units.
     packed = np.packbits(pattern, axis=0)
@@ -281,33 +311,36 @@ def _reached(pattern, by_s, steps):
     return reached[:, columns.ravel()]
 
 
-def _colors(pattern):
+def _colors(pattern: np.ndarray) -> np.ndarray:
     """Returns colors of rows such that rows of one color have no column in common."""
     if pattern.all(0).any():
         return np.arange(len(pattern))
-    colors, taken = np.zeros(len(pattern), int), []
+    colors = np.zeros(len(pattern), int)
+    columns_of: list[np.ndarray] = []
     for row, columns in enumerate(pattern):
-        for color, used in enumerate(taken):
+        for color, used in enumerate(columns_of):
             if not (used & columns).any():
-                taken[color] = used | columns
+                columns_of[color] = used | columns
                 break
         else:
-            color = len(taken)
-            taken.append(columns.copy())
+            color = len(columns_of)
+            columns_of.append(columns.copy())
         colors[row] = color
     return colors
 
 
-def _rows_by_theta(jacobians, function, theta):
+def _rows_by_theta(
+    jacobians: list[ColoredJacobian], function: Callable, theta: list[jax.Array]
+) -> list[jax.Array]:
     """Returns the `rows` of all L; leaves of equal colors share their VJPs."""
     value, vjp = jax.vjp(function, theta)
-    found = [None] * len(theta)
-    groups = {}
+    rows_of: list[Any] = [None] * len(theta)
+    groups: dict[bytes, list[int]] = {}
     for k, jacobian in enumerate(jacobians):
         groups.setdefault(jacobian.colors.tobytes(), []).append(k)
     for members in groups.values():
         seeds = jnp.asarray(jacobians[members[0]].seeds, value.dtype)
         (rows,) = jax.vmap(vjp)(seeds)
         for k in members:
-            found[k] = rows[k].reshape(len(seeds), -1)
-    return found
+            rows_of[k] = rows[k].reshape(len(seeds), -1)
+    return rows_of

@@ -8,35 +8,45 @@ weights count as inputs. Products that only the output reads are not cut.
 
 from collections.abc import Callable
 
+import chex
 import jax
 
 from rnncells.recurrence import products
-from rnncells.recurrence.forward.rows import RowStep, join
+from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, join
+from rnncells.recurrence.products import ProductEvaluator
 
 
 def local(step: RowStep) -> Callable:
-    """Returns `(theta, s, rest, now) -> (s, output)` without gradients of products."""
+    """Returns `(theta, s, rest, x) -> (s, output)` without gradients of products."""
     parts = step.parts
 
-    def cut(theta, s, rest, now):
-        given = join(theta, step.given, rest.given)
-        weights = parts.weights(given)
-        now = jax.tree.map(lambda leaf: leaf[None], now)
-        take = products.as_written(weights.projections)
-        z, _ = parts.project(weights.others, now, take)
+    def local_step(
+        theta: list[jax.Array], s: jax.Array, rest: NondiffLeaves, x: chex.ArrayTree
+    ) -> tuple[jax.Array, chex.ArrayTree]:
+        consts = join(theta, step.consts, rest.consts)
+        weights = parts.weights(consts)
+        x = jax.tree.map(lambda leaf: leaf[None], x)
+        evaluator = products.direct_evaluator(weights.projections)
+        z, _ = parts.project(weights.invariants, x, evaluator)
         z = [leaf[0] for leaf in z]
-        take = _cut_products(weights.products, parts.feeds_carry())
-        (new, output), _ = parts.recur(weights.others, step.carry(s, rest), z, take)
+        evaluator = _stop_at_products(weights.products, parts.feeds_carry())
+        (new, output), _ = parts.recur(
+            weights.invariants, step.carry(s, rest), z, evaluator
+        )
         return step.vector(new), output
 
-    return cut
+    return local_step
 
 
-def _cut_products(taken, feeds_carry):
-    """Returns what takes products; those that feed the carry pass no gradient on."""
-    take = products.as_written(taken)
+def _stop_at_products(
+    products_: list[products.Product], feeds_carry: list[bool]
+) -> ProductEvaluator:
+    """Returns an evaluator; products that feed the carry pass no gradient on."""
+    evaluator = products.direct_evaluator(products_)
 
-    def cut(k, lhs, add_to):
-        return take(k, jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs, add_to)
+    def stopped(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+        return evaluator(
+            k, jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs, addend
+        )
 
-    return cut
+    return stopped

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from rnncells.recurrence.jaxprs import Equations, evaluate, read, traced
+from rnncells.recurrence.jaxprs import Equations, evaluate, read, trace
 from rnncells.recurrence.pytrees import (
     StructTree,
     Tree,
@@ -28,50 +28,50 @@ from rnncells.recurrence.pytrees import (
     partition,
     sum_dtype,
 )
-from rnncells.recurrence.step import Step
+from rnncells.recurrence.split_step import SplitStep
 
 _MARK = "rnncells carry "
 
 
 def mark_carry(carry: chex.ArrayTree) -> chex.ArrayTree:
-    """Returns the carry after a step of a cell, marked for `RowStep.readout`."""
+    """Marks the carry after a step of a cell for `RowStep.output_with_tap`."""
     leaves, tree = jax.tree.flatten(inexact(carry))
     marked = [checkpoint_name(leaf, f"{_MARK}{k}") for k, leaf in enumerate(leaves)]
     return combine(jax.tree.unflatten(tree, marked), partition(carry)[1])
 
 
 class Row(NamedTuple):
-    """What a step of one row runs on, or with a leading axis, of all rows.
+    """The operands of a step of one row, or with a leading axis, of all rows.
 
     Attributes:
-      own: what is the same at each step and differs from row to row, as the carry after
-        a reset.
+      per_row: what is the same at each step and differs from row to row, as the carry
+        after a reset.
       carry: before the step.
-      now: what differs from step to step, as inputs and masks.
+      x: what differs from step to step, as inputs and masks.
     """
 
-    own: chex.ArrayTree
+    per_row: chex.ArrayTree
     carry: chex.ArrayTree
-    now: chex.ArrayTree
+    x: chex.ArrayTree
 
 
-class Rest(NamedTuple):
+class NondiffLeaves(NamedTuple):
     """The leaves that are neither floating nor complex; None for the others.
 
     Attributes:
-      given: of what is the same at each step.
+      consts: of what is the same at each step.
       carry: of the carry.
     """
 
-    given: chex.ArrayTree
+    consts: chex.ArrayTree
     carry: chex.ArrayTree
 
 
 class RowStep:
-    """A step of one row as a function of real arrays: `(theta, s, rest, now)`.
+    """A step of one row as a function of real arrays: `(theta, s, rest, x)`.
 
     Attributes:
-      function: the step, `(shared, own, carry, now) -> (carry, output)`.
+      function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
       theta: shapes and dtypes of what is differentiated beside the carry, a list.
       size: number of real numbers in the carry, n.
       dtype: their dtype.
@@ -84,7 +84,7 @@ class RowStep:
         shared: StructTree,
         row: Row,
         is_held: Callable | None = None,
-    ):
+    ) -> None:
         """Describes the step.
 
         Args:
@@ -92,12 +92,12 @@ class RowStep:
           shared: shapes and dtypes of what is the same for all rows and steps, as
             parameters.
           row: shapes and dtypes of one row.
-          is_held: from `now` to a boolean array of one element, whether the step holds
+          is_held: from `x` to a boolean array of one element, whether the step holds
             the carry before it; None: never.
         """
         self.function, self._is_held = function, is_held
-        self.given, self._row = (shared, row.own), row
-        self.theta = real_leaves(self.given)
+        self.consts, self._row = (shared, row.per_row), row
+        self.theta = real_leaves(self.consts)
         leaves = real_leaves(row.carry)
         self._leaves = leaves
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -106,27 +106,31 @@ class RowStep:
         self.influence_dtype = sum_dtype(widest)
 
     def __call__(
-        self, theta: list[jax.Array], s: jax.Array, rest: Rest, now: chex.ArrayTree
-    ) -> tuple[jax.Array, Rest, chex.ArrayTree]:
+        self,
+        theta: list[jax.Array],
+        s: jax.Array,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
+    ) -> tuple[jax.Array, NondiffLeaves, chex.ArrayTree]:
         """Returns the carry after the step, `(n,)`, its other leaves, and the output.
 
         Args:
           theta: what is differentiated beside the carry.
           s: carry before the step, `(n,)`.
           rest: leaves that are not differentiated.
-          now: of the step.
+          x: of the step.
         """
-        given = join(theta, self.given, rest.given)
-        new, output = self.function(*given, self.carry(s, rest), now)
+        consts = join(theta, self.consts, rest.consts)
+        new, output = self.function(*consts, self.carry(s, rest), x)
         return self.vector(new), rest._replace(carry=partition(new)[1]), output
 
-    def readout(
+    def output_with_tap(
         self,
         theta: list[jax.Array],
         s: jax.Array,
         tap: jax.Array,
-        rest: Rest,
-        now: chex.ArrayTree,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
     ) -> chex.ArrayTree:
         """Returns the output as a function of the carry after the step, too.
 
@@ -139,11 +143,11 @@ class RowStep:
           s: as in the call.
           tap: zeros, `(n,)`.
           rest: as in the call.
-          now: as in the call.
+          x: as in the call.
         """
-        given = join(theta, self.given, rest.given)
-        trees = given[0], given[1], self.carry(s, rest), now
-        equations, result = self._traced
+        consts = join(theta, self.consts, rest.consts)
+        trees = consts[0], consts[1], self.carry(s, rest), x
+        equations, result = self._equations
         arguments = (v for leaves in equations.arguments for v in leaves)
         values = dict(zip(arguments, jax.tree.leaves(trees), strict=True))
         values |= equations.constants
@@ -154,28 +158,28 @@ class RowStep:
                 if v in self._marked:
                     new = jax.lax.stop_gradient(values[v]) + taps[self._marked[v]]
                     if self._is_held is not None:
-                        new = jnp.where(self._is_held(now).reshape(()), values[v], new)
+                        new = jnp.where(self._is_held(x).reshape(()), values[v], new)
                     values[v] = new
         results = read(values, equations.results)
         return jax.tree.unflatten(jax.tree.structure(result), results)[1]
 
     @cached_property
-    def _traced(self) -> tuple[Equations, StructTree]:
-        return traced(self.function, *self.given, self._row.carry, self._row.now)
+    def _equations(self) -> tuple[Equations, StructTree]:
+        return trace(self.function, *self.consts, self._row.carry, self._row.x)
 
     @cached_property
     def _marked(self) -> dict[Any, int]:
         """For each variable that is marked, the number of its leaf in the carry."""
-        equations = self._traced[0].equations
+        equations = self._equations[0].equations
         marks = [e for e in equations if e.primitive.name == "name"]
-        found: dict[Any, int] = {}
+        leaf_of: dict[Any, int] = {}
         for equation in marks:
             name, (operand,) = equation.params["name"], equation.invars
             if name.startswith(_MARK):
-                found.setdefault(operand, int(name.removeprefix(_MARK)))
-        return found
+                leaf_of.setdefault(operand, int(name.removeprefix(_MARK)))
+        return leaf_of
 
-    def carry(self, s: jax.Array, rest: Rest) -> chex.ArrayTree:
+    def carry(self, s: jax.Array, rest: NondiffLeaves) -> chex.ArrayTree:
         """Returns the carry whose `vector` is `s`."""
         ends = accumulate(math.prod(leaf.shape) for leaf in self._leaves)
         parts = jnp.split(s, list(ends)[:-1])
@@ -191,38 +195,38 @@ class RowStep:
         return jnp.concatenate(leaves) if leaves else jnp.zeros(0, self.dtype)
 
     @cached_property
-    def parts(self) -> Step:
+    def parts(self) -> SplitStep:
         """The step taken apart into its products and the rest."""
         row = self._row
-        return Step(
-            lambda given, carry, now: self.function(*given, carry, now),
-            (self.given[0], row.own),
+        return SplitStep(
+            lambda consts, carry, x: self.function(*consts, carry, x),
+            (self.consts[0], row.per_row),
             row.carry,
-            row.now,
+            row.x,
         )
 
     @property
-    def blank(self) -> tuple[Rest, chex.ArrayTree]:
-        """Zeros as `rest` and `now`."""
-        others = [partition(tree)[1] for tree in (self.given, self._row.carry)]
+    def zero_leaves(self) -> tuple[NondiffLeaves, chex.ArrayTree]:
+        """Zeros as `rest` and `x`."""
+        nondiff = [partition(tree)[1] for tree in (self.consts, self._row.carry)]
         return jax.tree.map(
             lambda leaf: np.zeros(leaf.shape, leaf.dtype),
-            (Rest(*others), self._row.now),
+            (NondiffLeaves(*nondiff), self._row.x),
         )
 
 
 def real_leaves(tree: Tree) -> list[Any]:
     """Returns the floating leaves, and two real leaves for each complex leaf."""
-    found = []
+    leaves = []
     for leaf in jax.tree.leaves(inexact(tree)):
         if not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-            found.append(leaf)
+            leaves.append(leaf)
         elif isinstance(leaf, jax.ShapeDtypeStruct):
             real = jax.ShapeDtypeStruct(leaf.shape, jnp.finfo(leaf.dtype).dtype)
-            found += [real, real]
+            leaves += [real, real]
         else:
-            found += [leaf.real, leaf.imag]
-    return found
+            leaves += [leaf.real, leaf.imag]
+    return leaves
 
 
 def add_flat(leaves: list[jax.Array], terms: list[jax.Array]) -> list[jax.Array]:
@@ -231,19 +235,19 @@ def add_flat(leaves: list[jax.Array], terms: list[jax.Array]) -> list[jax.Array]
     return [leaf + term.reshape(leaf.shape).astype(leaf.dtype) for leaf, term in pairs]
 
 
-def join(leaves: list[jax.Array], like: StructTree, others: chex.ArrayTree):
+def join(leaves: list[jax.Array], like: StructTree, nondiff: chex.ArrayTree) -> Any:
     """Returns the tree whose `real_leaves` are `leaves`.
 
     Args:
       leaves: real arrays.
       like: shapes and dtypes of the tree.
-      others: the leaves that are neither floating nor complex, None for the rest.
+      nondiff: the leaves that are neither floating nor complex, None for the rest.
     """
-    given = iter(leaves)
+    remaining = iter(leaves)
 
-    def leaf(struct):
+    def leaf(struct: jax.ShapeDtypeStruct) -> jax.Array:
         if jnp.issubdtype(struct.dtype, jnp.complexfloating):
-            return jax.lax.complex(next(given), next(given))
-        return next(given)
+            return jax.lax.complex(next(remaining), next(remaining))
+        return next(remaining)
 
-    return combine(jax.tree.map(leaf, inexact(like)), others)
+    return combine(jax.tree.map(leaf, inexact(like)), nondiff)

@@ -7,14 +7,14 @@ its results depend on every element of its operands. So a derivative is zero onl
 there is no path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.jaxprs import bind, is_variable, traced
+from rnncells.recurrence.jaxprs import Atom, Variable, bind, is_variable, trace
 from rnncells.recurrence.pytrees import StructTree, is_inexact
 
 _ELEMENTWISE = frozenset(
@@ -34,6 +34,10 @@ _REDUCTIONS = ("reduce_max", "reduce_min", "reduce_prod")
 _CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 
 
+# For each variable, its counts of paths; None without paths.
+_Paths = dict[Variable, jax.Array | None]
+
+
 def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     """Returns where the derivatives of a function can be other than zero.
 
@@ -44,10 +48,10 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     Returns:
       For each argument, a pytree of booleans (NumPy), `(n, *leaf.shape)`.
     """
-    equations, result = traced(function, *args)
+    equations, result = trace(function, *args)
     leaves, tree = jax.tree.flatten(args)
 
-    def paths(*operands):
+    def paths(*operands: jax.Array) -> jax.Array:
         values = dict.fromkeys(equations.constants, None)
         arguments = (v for leaves in equations.arguments for v in leaves)
         values |= dict(zip(arguments, operands, strict=True))
@@ -56,17 +60,17 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
         return _ones(result) if result_ is None else result_
 
     @jax.jit
-    def counted(seeds, *ones):
+    def counted(seeds: jax.Array, *ones: jax.Array) -> list[jax.Array]:
         _, vjp = jax.vjp(paths, *ones)
         return [count > 0 for count in jax.vmap(vjp)(seeds)]
 
     ones = [np.ones(leaf.shape, np.float32) for leaf in leaves]
     with jax.ensure_compile_time_eval():
-        found = map(np.asarray, counted(np.eye(*result.shape, dtype=np.float32), *ones))
-    return list(jax.tree.unflatten(tree, found))
+        flags = map(np.asarray, counted(np.eye(*result.shape, dtype=np.float32), *ones))
+    return list(jax.tree.unflatten(tree, flags))
 
 
-def _evaluate(equations, values):
+def _evaluate(equations: Iterable[Any], values: _Paths) -> None:
     """Adds values with their counts of paths; None stands for a value without paths."""
     for equation in equations:
         operands = _read(values, equation.invars)
@@ -83,11 +87,11 @@ def _evaluate(equations, values):
             values[v] = _as_one(value) if has_paths else None
 
 
-def _read(values, atoms):
+def _read(values: _Paths, atoms: Iterable[Atom]) -> list[jax.Array | None]:
     return [values[v] if is_variable(v) else None for v in atoms]
 
 
-def _of_custom(equation, operands):
+def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     """Returns the results of a function that has its own derivative.
 
     That derivative can pass where the function itself has none, as for a step function
@@ -97,30 +101,30 @@ def _of_custom(equation, operands):
     primals = [
         jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars
     ]
-    varied = [k for k, primal in enumerate(primals) if is_inexact(primal)]
+    diff = [k for k, primal in enumerate(primals) if is_inexact(primal)]
     d_results = [_ones(v.aval) for v in equation.outvars if is_inexact(v.aval)]
 
-    def derivative(primals, d_results):
-        def call(*values):
-            given = list(primals)
-            for k, value in zip(varied, values, strict=True):
-                given[k] = value
-            return [result for result in bind(equation, given) if is_inexact(result)]
+    def derivative(primals: list[Any], d_results: list[jax.Array]) -> Any:
+        def call(*values: jax.Array) -> list[jax.Array]:
+            inputs = list(primals)
+            for k, value in zip(diff, values, strict=True):
+                inputs[k] = value
+            return [result for result in bind(equation, inputs) if is_inexact(result)]
 
-        results, vjp = jax.vjp(call, *[primals[k] for k in varied])
+        results, vjp = jax.vjp(call, *[primals[k] for k in diff])
         pairs = zip(d_results, results, strict=True)
         return vjp([d.astype(result.dtype) for d, result in pairs])
 
-    equations, _ = traced(derivative, primals, d_results)
+    equations, _ = trace(derivative, primals, d_results)
     from_primals, from_results = equations.arguments
 
-    def paths(d_results):
+    def paths(d_results: list[jax.Array]) -> list[jax.Array]:
         values = dict.fromkeys((*equations.constants, *from_primals), None)
         values |= dict(zip(from_results, d_results, strict=True))
         _evaluate(equations.equations, values)
         return [
             jnp.zeros(primals[k].shape, jnp.float32) if d is None else d
-            for k, d in zip(varied, _read(values, equations.results), strict=True)
+            for k, d in zip(diff, _read(values, equations.results), strict=True)
         ]
 
     d_operands, transpose = jax.vjp(paths, d_results)
@@ -128,24 +132,24 @@ def _of_custom(equation, operands):
         [
             # With x64, operands can be float64.
             jnp.zeros_like(d) if operands[k] is None else operands[k].astype(d.dtype)
-            for k, d in zip(varied, d_operands, strict=True)
+            for k, d in zip(diff, d_operands, strict=True)
         ]
     )
-    found = iter(results)
-    return [next(found) if is_inexact(v.aval) else None for v in equation.outvars]
+    remaining = iter(results)
+    return [next(remaining) if is_inexact(v.aval) else None for v in equation.outvars]
 
 
-def _results(equation, operands):
+def _results(equation: Any, operands: list[Any]) -> list[Any]:
     name, shapes = equation.primitive.name, [v.aval.shape for v in equation.outvars]
     if name in _ELEMENTWISE:
-        given = [operand for operand in operands if operand is not None]
+        present = [operand for operand in operands if operand is not None]
         if len(shapes) == len(operands) > 1:  # as optimization_barrier
             return operands
-        return [jnp.broadcast_to(sum(given), shapes[0])]
+        return [jnp.broadcast_to(sum(present), shapes[0])]
     if name in _REDUCTIONS:
         return [jnp.sum(operands[0], equation.params["axes"])]
-    known = [v for v in equation.invars if not is_inexact(v.aval)]
-    if name in _LINEAR and not known:
+    integers = [v for v in equation.invars if not is_inexact(v.aval)]
+    if name in _LINEAR and not integers:
         filled = [
             _ones(v.aval) if operand is None else operand
             for v, operand in zip(equation.invars, operands, strict=True)
@@ -153,21 +157,21 @@ def _results(equation, operands):
         params = dict(equation.params)
         if "preferred_element_type" in params:
             params["preferred_element_type"] = jnp.dtype(jnp.float32)
-        found = equation.primitive.bind(*filled, **params)
-        return found if equation.primitive.multiple_results else [found]
+        out = equation.primitive.bind(*filled, **params)
+        return out if equation.primitive.multiple_results else [out]
     return _of_all(equation, operands)
 
 
-def _of_all(equation, operands):
+def _of_all(equation: Any, operands: list[Any]) -> list[jax.Array]:
     """Returns results of which each element depends on all elements of operands."""
     total = sum(jnp.sum(operand) for operand in operands if operand is not None)
     return [jnp.broadcast_to(total, v.aval.shape) for v in equation.outvars]
 
 
-def _ones(struct):
+def _ones(struct: Any) -> jax.Array:
     return jnp.ones(struct.shape, jnp.float32)
 
 
-def _as_one(value):
+def _as_one(value: jax.Array) -> jax.Array:
     """Returns ones that have the derivatives of a value, so that counts stay small."""
     return 1 + (value - jax.lax.stop_gradient(value))

@@ -15,10 +15,11 @@ s̃ with s̃_t = D_t s̃_{t-1} and s̃_0 = ν, and ν.
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
 from rnncells.recurrence.pytrees import euclidean, upcast
 
 _EPSILON = 1e-7  # as in the paper, for norms that are zero
@@ -44,7 +45,7 @@ class RankOne(NamedTuple):
     steps: jax.Array
 
 
-class Uoro:
+class RankOneInfluence:
     """The updates of one row's vectors, as the methods of `Influence`.
 
     Args:
@@ -53,9 +54,9 @@ class Uoro:
 
     reads_after = True
 
-    def __init__(self, step: RowStep):
+    def __init__(self, step: RowStep) -> None:
         self.step = step
-        self.output = step.readout
+        self.output = step.output_with_tap
 
     def initial(self, s: jax.Array, key: jax.Array | None = None) -> RankOne:
         """Returns the vectors before the first step.
@@ -73,17 +74,24 @@ class Uoro:
         signs = self._signs(key, 0)
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
 
-    def after(self, influence: RankOne, theta, s, rest, now) -> RankOne:
+    def after(
+        self,
+        influence: RankOne,
+        theta: list[jax.Array],
+        s: jax.Array,
+        rest: NondiffLeaves,
+        x: chex.ArrayTree,
+    ) -> RankOne:
         """Returns the vectors after a step."""
         nu = self._signs(influence.key, influence.steps)
 
-        def of(theta, s):
-            return self.step(theta, s, rest, now)[0]
+        def next_s(theta: list[jax.Array], s: jax.Array) -> jax.Array:
+            return self.step(theta, s, rest, x)[0]
 
         tangents = influence.s, influence.initial
-        _, forward = jax.linearize(lambda s: of(theta, s), s)
+        _, forward = jax.linearize(lambda s: next_s(theta, s), s)
         d_s, initial = map(forward, tangents)
-        _, vjp = jax.vjp(lambda theta: of(theta, s), theta)
+        _, vjp = jax.vjp(lambda theta: next_s(theta, s), theta)
         (immediate,) = vjp(nu)
         size = _norm(influence.theta)
         rho0 = jnp.sqrt(size / (_norm(d_s) + _EPSILON)) + _EPSILON
@@ -105,11 +113,11 @@ class Uoro:
         of_theta = [(d_s @ influence.s) * leaf.ravel() for leaf in influence.theta]
         return [*of_theta, (d_s @ influence.initial) * influence.signs]
 
-    def _signs(self, key, step):
+    def _signs(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(key), step)
         return jax.random.rademacher(key, (self.step.size,), self.step.dtype)
 
 
-def _norm(tree):
+def _norm(tree: chex.ArrayTree) -> jax.Array:
     norms = [euclidean(leaf.ravel()) for leaf in jax.tree.leaves(upcast(tree))]
     return euclidean(jnp.array(norms))

@@ -1,0 +1,324 @@
+"""The step of any cell, split by what its equations depend on.
+
+    weights     what depends on the parameters alone: formed once, before the loop
+    projection  what depends on the inputs, but not on the carry: of many steps at once
+    recurrence  what depends on the carry: the body of the loop
+
+A product of something with weights is found as such (product_search.py). Products of
+one left operand are joined. What the projection adds to a product is summed in the
+projection, and the loop adds the sum to the product.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import chex
+import jax
+
+from rnncells.recurrence.gates_apart import split_gates
+from rnncells.recurrence.jaxprs import (
+    Values,
+    Variable,
+    evaluate,
+    evaluate_all_steps,
+    inner_jaxprs,
+    is_variable,
+    live_equations,
+    read,
+    trace,
+    variables,
+)
+from rnncells.recurrence.mesh import may_be_sharded
+from rnncells.recurrence.product_search import (
+    PRODUCTS,
+    PROJECTION,
+    RECURRENCE,
+    WEIGHTS,
+    FusedProduct,
+    find_products,
+)
+from rnncells.recurrence.products import Product, ProductEvaluator
+from rnncells.recurrence.save_points import Policy, SavePoint, is_chosen, sum_point
+
+
+class StepWeights(NamedTuple):
+    """Weights of products, and other values that depend on the parameters alone.
+
+    Attributes:
+      projections: products of the projection, with their weights.
+      products: products of the recurrence with theirs, and save points, which have
+        none, in the order of `SplitStep.saveable`.
+      invariants: all other values that are read: the same at each step.
+    """
+
+    projections: list[Product]
+    products: list[Product]
+    invariants: list[jax.Array]
+
+
+class EvaluatedProducts(NamedTuple):
+    """The products that a projection or a recurrence has evaluated, in order.
+
+    Attributes:
+      lhs: their left operands.
+      values: their values, with what they are added to.
+    """
+
+    lhs: list[jax.Array]
+    values: list[jax.Array]
+
+
+class SplitStep:
+    """The step of a cell as three functions, `weights`, `project` and `recur`.
+
+    Attributes:
+      result: shapes and dtypes of what the step returns.
+      jaxpr: of the step.
+      varying: for each operand of `jaxpr`, whether it differs from step to step.
+      projections: products of the projection, in order.
+      products: products of the recurrence, in order.
+      saveable: products and save points of the recurrence, in order.
+      chosen: for each of `saveable`, whether a policy chooses to save it.
+      read_by_projection: for each of the invariants of `StepWeights`, whether `project`
+        reads it.
+      outputs_in_carry: for each leaf of the output, the number of the leaf of the new
+        carry that it is, or -1.
+    """
+
+    def __init__(
+        self,
+        step: Callable,
+        consts: chex.ArrayTree,
+        carry: chex.ArrayTree,
+        inputs: chex.ArrayTree,
+        policy: Policy | None = None,
+    ) -> None:
+        """Traces `step(given, carry, inputs) -> (carry, output)`.
+
+        Args:
+          step: a pure function.
+          consts: parameters, and all else that is the same at each step.
+          carry: carry before a step.
+          inputs: of one step.
+          policy: chooses what to save, as one of `jax.checkpoint` does.
+        """
+        args = consts, inputs, carry
+        self._equations, self.result = trace(
+            lambda consts, inputs, carry: step(consts, carry, inputs), *args
+        )
+        # One device computes gates faster side by side.
+        if may_be_sharded():
+            split_function = split_gates(self._equations, RECURRENCE)
+            if split_function is not None:
+                self._equations, _ = trace(split_function, *args)
+        self._consts, self._inputs, self._carry = self._equations.arguments
+        self._stages = self._equations.stages()
+        self.jaxpr = self._equations.jaxpr
+        self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
+        self._order = self._find_order(policy)
+        self._find_saveable(policy)
+        self._find_reads()
+
+    @property
+    def captured_arrays(self) -> list[jax.Array]:
+        """The arrays that the step closes over."""
+        return list(self._equations.constants.values())
+
+    def weights(self, consts: chex.ArrayTree) -> StepWeights:
+        """Evaluates the equations that depend on the parameters alone."""
+        values = dict(zip(self._consts, jax.tree.leaves(consts), strict=True))
+        values |= self._equations.constants
+        evaluate(self._order[WEIGHTS], values)
+        return StepWeights(
+            [item.product(values) for item in self.projections],
+            [item.product(values) for item in self.saveable],
+            read(values, self._invariants),
+        )
+
+    def project(
+        self,
+        invariants: list[jax.Array],
+        inputs: chex.ArrayTree,
+        evaluator: ProductEvaluator,
+    ) -> tuple[list[jax.Array], EvaluatedProducts]:
+        """Evaluates the equations that do not depend on the carry; `(time, ...)`.
+
+        Args:
+          invariants: of `StepWeights`.
+          inputs: `(time, ...)`.
+          evaluator: computes the products.
+        """
+        invariant = dict(zip(self._invariants, invariants, strict=True))
+        per_step = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
+        steps = jax.tree.leaves(inputs)[0].shape[0]
+        evaluated = EvaluatedProducts([], [])
+        for is_saveable, items in groupby(self._order[PROJECTION], _is_saveable):
+            if is_saveable:
+                for item in items:
+                    _evaluate_product(item, per_step, None, evaluator, evaluated)
+                continue
+            equations = list(items)
+            outvars = [v for equation in equations for v in equation.outvars]
+            results = partial(read, atoms=outvars)
+            values = evaluate_all_steps(equations, invariant, per_step, steps, results)
+            per_step |= dict(zip(outvars, values, strict=True))
+
+        def projected(values: Values) -> list[jax.Array]:
+            sums = [item.sum_addends(values) for item in self._with_addends]
+            return sums + read(values, self._projected)
+
+        return evaluate_all_steps((), invariant, per_step, steps, projected), evaluated
+
+    def recur(
+        self,
+        invariants: list[jax.Array],
+        carry: chex.ArrayTree,
+        projected: list[jax.Array],
+        evaluator: ProductEvaluator,
+    ) -> tuple[chex.ArrayTree, EvaluatedProducts]:
+        """Returns the result of a step, and the products that it has taken.
+
+        Args:
+          invariants: of `StepWeights`.
+          carry: carry before the step.
+          projected: as `project` returns it, of one step.
+          evaluator: computes the products.
+        """
+        count, evaluated = len(self._with_addends), EvaluatedProducts([], [])
+        values = dict(zip(self._invariants, invariants, strict=True))
+        values |= dict(zip(self._projected, projected[count:], strict=True))
+        values |= dict(zip(self._carry, jax.tree.leaves(carry), strict=True))
+        addends = iter(projected[:count])
+        for item in self._order[RECURRENCE]:
+            if _is_saveable(item):
+                addend = next(addends) if item.has_addends else None
+                _evaluate_product(item, values, addend, evaluator, evaluated)
+            else:
+                evaluate([item], values)
+        results = read(values, self._equations.results)
+        return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
+
+    def used_outside(self) -> list[bool]:
+        """Says for each leaf of `consts` whether a product not in `products` reads it.
+
+        That is, in a product that is none of them, or in an inner function, such as the
+        body of a loop.
+        """
+        inner = [
+            equation
+            for equation in self._order[RECURRENCE]
+            if not _is_saveable(equation)
+            and (equation.primitive.name in PRODUCTS or inner_jaxprs(equation))
+        ]
+        used = {v for equation in inner for v in variables(equation)}
+        for equation in live_equations(self._order[WEIGHTS], used):
+            used |= set(variables(equation))
+        return [v in used for v in self._consts]
+
+    def feeds_carry(self) -> list[bool]:
+        """Says for each of `saveable` whether it is a product that the carry reads.
+
+        Other products are read by the outputs alone.
+        """
+        count = len(jax.tree.leaves(self.result[0]))
+        results = self._equations.results[:count]
+        read_by_carry = live_equations(self._equations.equations, results)
+        outvars = {v for equation in read_by_carry for v in equation.outvars}
+        return [
+            isinstance(item, FusedProduct)
+            and any(v in outvars for e in item.equations for v in e.outvars)
+            for item in self.saveable
+        ]
+
+    def _find_saveable(self, policy: Policy | None) -> None:
+        """Finds products and save points, and what each of them is."""
+        self.projections, self.saveable = (
+            list(filter(_is_saveable, self._order[stage]))
+            for stage in (PROJECTION, RECURRENCE)
+        )
+        self.products = [
+            item for item in self.saveable if isinstance(item, FusedProduct)
+        ]
+        self.chosen = [
+            any(is_chosen(equation, policy) for equation in item.equations)
+            for item in self.saveable
+        ]
+        self._with_addends = [item for item in self.saveable if item.has_addends]
+
+    def _find_reads(self) -> None:
+        """Finds the values that stages pass on, and the outputs in the carry."""
+        by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
+        by_either = dict.fromkeys(by_projection + by_recurrence)
+        self._invariants = [v for v in by_either if self._stages[v] == WEIGHTS]
+        self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
+        self.read_by_projection = [v in by_projection for v in self._invariants]
+        results, count = self._equations.results, len(jax.tree.leaves(self.result[0]))
+        carry = {v: k for k, v in enumerate(results[:count]) if is_variable(v)}
+        self.outputs_in_carry = [
+            carry.get(v, -1) if is_variable(v) else -1 for v in results[count:]
+        ]
+
+    def _find_order(self, policy: Policy | None) -> dict[int, list[Any]]:
+        """Returns equations, products and save points of each stage in order."""
+        fused_of = {
+            equation.outvars[0]: fused
+            for fused in find_products(self._equations, self._stages)
+            for product in fused.products
+            for equation in product.replaced
+        }
+        use_counts, producers = (
+            self._equations.use_counts(),
+            self._equations.producers(),
+        )
+        order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
+        for equation in self._equations.equations:
+            (result, *_) = equation.outvars
+            stage = self._stages[result]
+            fused = fused_of.get(result)
+            if fused is not None:
+                is_first = fused.products[0].equation is equation
+                order[stage] += [fused] if is_first else []
+            elif stage == RECURRENCE:
+                point = sum_point(equation, self._stages, use_counts, producers)
+                order[stage].append(equation if point is None else point)
+                if point is None and is_chosen(equation, policy):
+                    order[stage] += [
+                        SavePoint(v, (), v, (equation,)) for v in equation.outvars
+                    ]
+            else:
+                order[stage].append(equation)
+        return order
+
+    def _reads(self, stage: int) -> list[Variable]:
+        """Returns the variables of earlier stages that a stage reads."""
+        operands = []
+        for item in self._order[stage]:
+            operands += [item.lhs] if _is_saveable(item) else variables(item)
+        if stage == PROJECTION:
+            operands += [v for item in self._with_addends for v in item.addends]
+        else:
+            operands += filter(is_variable, self._equations.results)
+        return list(dict.fromkeys(v for v in operands if self._stages[v] < stage))
+
+
+def _is_saveable(item: Any) -> bool:
+    return isinstance(item, FusedProduct | SavePoint)
+
+
+def _evaluate_product(
+    item: FusedProduct | SavePoint,
+    values: Values,
+    addend: jax.Array | None,
+    evaluator: ProductEvaluator,
+    evaluated: EvaluatedProducts,
+) -> None:
+    """Evaluates a product or save point: adds it to `values` and to `evaluated`."""
+    lhs = values[item.lhs]
+    if getattr(lhs, "weak_type", False):
+        lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
+    value = evaluator(len(evaluated.lhs), lhs, addend)
+    evaluated.lhs.append(lhs)
+    evaluated.values.append(value)
+    values.update(item.split(value))
