@@ -185,5 +185,7 @@ def _saved(step: Step, flows: Sequence[Flow], residual: Residual) -> Saved:
         name, of = flows[residual.number].name, step.operands[residual.number]
     elif residual.source == "result":
         of = step.results[residual.number]
+    elif residual.number >= 0 and len(step.equation.invars) == len(step.operands):
+        of = step.equation.invars[residual.number]
     kind = ArrayType.of(residual.struct)
     return Saved(residual.formula, residual.source, kind, of, name)

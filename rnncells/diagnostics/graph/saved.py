@@ -26,7 +26,8 @@ class Residual(NamedTuple):
     Attributes:
       formula: the value, in the letters of operands (`x`) and results (`z`).
       source: `"operand"`, `"result"` or `"computed"`.
-      number: of the operand or the result.
+      number: of the operand or the result; of a computed value, the number of the
+        operand that it is, broadcast, or -1.
       struct: shape and dtype.
     """
 
@@ -149,7 +150,9 @@ class _Formulas:
         formula = self._formula(variable)
         if len(formula) > _LONGEST_FORMULA:
             formula = "computed"
-        return Residual(formula, "computed", -1, struct)
+        # An operand that is broadcast has its letter.
+        number = dict(self._operands.values()).get(formula, -1)
+        return Residual(formula, "computed", number, struct)
 
     def _formula(self, atom) -> str:
         if not is_variable(atom):
