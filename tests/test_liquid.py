@@ -110,6 +110,21 @@ def test_elapsed_times_differ_from_step_to_step(name, rng, float64):
     ).all()
 
 
+def test_gradient_of_a_pure_cfc_in_float16_is_finite_where_its_decay_is_0():
+    cell = rnncells.CfCCell(2, mode="pure", param_dtype="float16")
+    x, h = jnp.ones((3, 4), "float16"), jnp.zeros((3, 2), "float16")
+    params = cell.init(jax.random.key(0), h, x)["params"]
+    params |= {"A": jnp.full(2, 1e3, "float16")}
+    params["g"]["bias"] = jnp.full(2, 100, "float16")
+
+    def loss(params):
+        return 10 * cell.apply({"params": params}, h, x)[1].sum()
+
+    gradient = jax.grad(loss)(params)
+    np.testing.assert_array_equal(gradient["A"], 30)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
 def test_ltc_takes_steps_of_any_duration(rng):
     """Of 0, where nothing changes, and of any, with float16's gradient."""
     x, v = (jnp.asarray(rng.standard_normal((3, 2)), jnp.float16) for _ in range(2))

@@ -141,8 +141,12 @@ class CfCCell(RNNCellBase):
 
     def _pure(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
         g = self.affine(s, "g")
-        w_tau, A = (expand_left(w.astype(g.dtype), g) for w in (self.w_tau, self.A))
-        return A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
+        # In float16, the cotangent of exp can overflow where exp is 0.
+        dtype, wide = g.dtype, jnp.promote_types(g.dtype, jnp.float32)
+        g, elapsed = g.astype(wide), elapsed.astype(wide)
+        w_tau, A = (expand_left(w.astype(wide), g) for w in (self.w_tau, self.A))
+        h = A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
+        return h.astype(dtype)
 
     def _gated(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
         g, u, a, b = jnp.split(self.affine(s, "g", "u", "a", "b"), 4, axis=-1)
