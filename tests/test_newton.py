@@ -100,8 +100,8 @@ def test_heads_are_blocks_of_the_jacobian(monkeypatch, float64):
     }
     for cell, (blocks, size, colors) in expected.items():
         problem = problem_of(cell, monkeypatch)
-        assert problem.whole.members.shape == (blocks, size)
-        assert problem.whole.colors.max() + 1 == colors
+        assert problem.full_blocks.members.shape == (blocks, size)
+        assert problem.full_blocks.colors.max() + 1 == colors
 
 
 def problem_of(cell, monkeypatch):
