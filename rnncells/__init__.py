@@ -152,13 +152,13 @@ Submodules, which need no import of their own:
 
 More submodules:
 
-  diagnostics           what a recurrence computes, and how gradients flow
-  plots                 pictures of these values; needs matplotlib
-  nnx                   all cells and layers as modules of Flax NNX
-  interop               weights of PyTorch, Keras, Haiku, Equinox; files
+  diagnostics           What a recurrence computes, and how gradients flow
+  plots                 Pictures of these values; needs matplotlib
+  nnx                   All cells and layers as modules of Flax NNX
+  interop               Weights of PyTorch, Keras, Haiku, Equinox; files
   testing               `check_cell` and its report
-  legacy                runs code for Flax <= 0.6.11 unchanged
-  cells, layers         files of the cells and layers above
+  legacy                Runs code for Flax <= 0.6.11 unchanged
+  cells, layers         Files of the cells and layers above
 """
 
 import importlib

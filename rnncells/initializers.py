@@ -15,7 +15,7 @@ from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
 from rnncells.cells.checks import check_count
-from rnncells.recurrence.pytrees import sum_dtype
+from rnncells.recurrence.pytrees import full_precision
 
 
 def in_float32(init: Initializer) -> Initializer:
@@ -26,7 +26,7 @@ def in_float32(init: Initializer) -> Initializer:
     """
 
     def rounded(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
-        return init(key, shape, sum_dtype(dtype)).astype(dtype)
+        return init(key, shape, full_precision(dtype)).astype(dtype)
 
     return rounded
 

@@ -101,7 +101,7 @@ ALLOWED = {
     "rnncells/cells/mlstm.py": [*FLAX, *CONTRACT, "rnncells.cells.matrix"]
     + ["rnncells.recurrence"],
     "rnncells/cells/slstm.py": [*FLAX, *CONTRACT, "rnncells.cells.fields"]
-    + ["rnncells.cells.mlstm", "rnncells.cells.quotient", "rnncells.recurrence"],
+    + ["rnncells.cells.mlstm", "rnncells.recurrence"],
     "rnncells/layers/causal_conv_loop.py": [
         *FLAX,
         *CONTRACT,

@@ -12,7 +12,7 @@ from covering import exhaustive_but
 from equations import affine, in_blocks
 
 import rnncells
-from rnncells.cells.quotient import quotient
+from rnncells.cells.slstm import quotient
 
 
 def sigmoid(np, x):

@@ -68,19 +68,9 @@ class ConvCell(RNNCellBase):
                 f"`strides` must have one number for each axis of `kernel_size` "
                 f"{tuple(self.kernel_size)}, got {self.strides!r}."
             )
-        strides = self.strides if isinstance(self.strides, Sequence) else [self.strides]
-        for field, sizes in (("kernel_size", self.kernel_size), ("strides", strides)):
-            ints: Any = [size for size in sizes if (size, field) != (None, "strides")]
-            if not all(isinstance(size, int | np.integer) for size in ints):
-                raise TypeError(
-                    f"`{field}` of {type(self).__name__} must have ints, for example "
-                    f"(3, 3), got {getattr(self, field)!r}."
-                )
-            if min(ints, default=1) < 1:
-                raise ValueError(
-                    f"`{field}` of {type(self).__name__} must be at least 1, got "
-                    f"{getattr(self, field)!r}."
-                )
+        self._check_sizes("kernel_size")
+        if self.strides is not None:
+            self._check_sizes("strides")
         is_named = isinstance(self.padding, str) and self.padding.upper() in PADDINGS
         if self.padding is None or (isinstance(self.padding, str) and not is_named):
             raise ValueError(
@@ -88,6 +78,21 @@ class ConvCell(RNNCellBase):
                 f"or numbers, got {self.padding!r}."
             )
         super().__post_init__()
+
+    @nn.nowrap
+    def _check_sizes(self, field: str) -> None:
+        """Raises an error unless a size, or each of several, is a positive int."""
+        value = getattr(self, field)
+        sizes = value if isinstance(value, Sequence) else [value]
+        if not all(isinstance(size, int | np.integer) for size in sizes):
+            raise TypeError(
+                f"`{field}` of {type(self).__name__} must have ints, for example "
+                f"(3, 3), got {value!r}."
+            )
+        if min(sizes, default=1) < 1:
+            raise ValueError(
+                f"`{field}` of {type(self).__name__} must be at least 1, got {value!r}."
+            )
 
     @property
     def num_feature_dims(self) -> int:

@@ -13,7 +13,7 @@ from rnncells.cells.carry import ShapeTree
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.cells.parameters import param
 from rnncells.recurrence.matrix_state import OuterUpdate
-from rnncells.recurrence.pytrees import expand_left
+from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
 @initializers.in_float32
@@ -110,7 +110,7 @@ class DeltaNetCell(MatrixRNNCellBase):
         """Returns norm(silu(x))."""
         # Squares of half-precision numbers overflow, and so can the cotangent of a
         # vector near 0, before it is multiplied by the slope of silu.
-        wide = nn.silu(x.astype(jnp.promote_types(x.dtype, jnp.float32)))
+        wide = nn.silu(x.astype(full_precision(x.dtype)))
         square = (wide * wide).sum(-1, keepdims=True)
         return (wide * jax.lax.rsqrt(square + self.epsilon)).astype(x.dtype)
 
@@ -172,7 +172,7 @@ class GatedDeltaNetCell(DeltaNetCell):
         update = super().update(projected)
         alpha = projected[4]
         # In float16, exp(a) is infinite from a = 12 on.
-        wide = jnp.promote_types(alpha.dtype, jnp.float32)
+        wide = full_precision(alpha.dtype)
         rate = expand_left(jnp.exp(self.a.astype(wide)), alpha)
         log_alpha = -rate * nn.softplus(alpha.astype(wide))
         return update._replace(log_alpha=log_alpha.astype(alpha.dtype))

@@ -14,7 +14,7 @@ from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice, check_count
 from rnncells.cells.parameters import param
-from rnncells.recurrence.pytrees import expand_left
+from rnncells.recurrence.pytrees import expand_left, full_precision
 
 Mode = Literal["default", "pure", "no_gate"]
 
@@ -142,7 +142,7 @@ class CfCCell(RNNCellBase):
     def _pure(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
         g = self.affine(s, "g")
         # In float16, the cotangent of exp can overflow where exp is 0.
-        dtype, wide = g.dtype, jnp.promote_types(g.dtype, jnp.float32)
+        dtype, wide = g.dtype, full_precision(g.dtype)
         g, elapsed = g.astype(wide), elapsed.astype(wide)
         w_tau, A = (expand_left(w.astype(wide), g) for w in (self.w_tau, self.A))
         h = A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
@@ -241,7 +241,7 @@ class LTCCell(RNNCellBase):
         cm, gleak = self.positive_fn(self.cm), self.positive_fn(self.gleak)
         # In float16, the square of a denominator would overflow in derivatives.
         dtype = jnp.result_type(driven_x, v)
-        wide = jnp.promote_types(dtype, jnp.float32)
+        wide = full_precision(dtype)
         cm, gleak, vleak, driven_x, conductance_x, delta = (
             w.astype(wide)
             for w in (cm, gleak, self.vleak, driven_x, conductance_x, delta)

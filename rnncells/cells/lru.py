@@ -11,7 +11,7 @@ from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_count
 from rnncells.cells.linear import LinearRNNCellBase
 from rnncells.cells.parameters import param
-from rnncells.recurrence.pytrees import expand_left
+from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
 def _radius(
@@ -159,7 +159,7 @@ class LRUCell(LinearRNNCellBase):
 
     def _real(self, x: jax.Array) -> jax.Array:
         """Returns an array in a precision that has complex numbers."""
-        return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        return x.astype(full_precision(x.dtype))
 
 
 class RGLRUCell(LinearRNNCellBase):
@@ -251,7 +251,7 @@ class RGLRUCell(LinearRNNCellBase):
     def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
         ax, x = projected
         # In half precision, most a_t would round to 1.
-        ax, x = (y.astype(jnp.promote_types(y.dtype, jnp.float32)) for y in (ax, x))
+        ax, x = (y.astype(full_precision(y.dtype)) for y in (ax, x))
         r, i = jnp.split(nn.sigmoid(ax), 2, axis=-1)
         log_a = -self._c * expand_left(nn.softplus(self.Lambda.astype(r.dtype)), r) * r
         # 1 - a²; where r underflows to 0, the root has derivatives of 0.

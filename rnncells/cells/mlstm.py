@@ -14,6 +14,7 @@ from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
+from rnncells.recurrence.pytrees import full_precision
 
 ForgetGate = Literal["sigmoid", "exp"]
 
@@ -141,7 +142,7 @@ class MLSTMCell(MatrixRNNCellBase):
     def output(self, read: Any, m: Any, projected: chex.ArrayTree) -> jax.Array:
         *_, o = projected
         dtype = jnp.result_type(read, m)
-        wide = jnp.promote_types(dtype, jnp.float32)
+        wide = full_precision(dtype)
         read, m = read.astype(wide), m.astype(wide)
         Cq, nq = read[..., :-1], read[..., -1:]
         # Cq / max(|nq|, exp(-m)), where exp(-m) can overflow. It can also underflow,

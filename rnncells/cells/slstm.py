@@ -13,8 +13,8 @@ from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_choice
 from rnncells.cells.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
-from rnncells.cells.quotient import quotient
 from rnncells.recurrence.matrix_state import lowest
+from rnncells.recurrence.pytrees import full_precision
 
 
 class SLSTMCell(DenseCell):
@@ -110,3 +110,14 @@ class SLSTMCell(DenseCell):
         n = f * n + i
         h = o * quotient(c, n)
         return (c, n, m, h), h
+
+
+def quotient(above: jax.Array, below: jax.Array) -> jax.Array:
+    """Returns above / below, computed in float32 for half precision.
+
+    The derivative has the square of `below`, which is infinite in float16 from 256 on,
+    and 0 below 1/4096.
+    """
+    dtype = jnp.result_type(above, below)
+    wide = full_precision(dtype)
+    return (above.astype(wide) / below.astype(wide)).astype(dtype)

@@ -269,9 +269,10 @@ def fast_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
             return plain(body, reset_carry, carry, xs)
         full = _without_policy(rnn, pure, carry)
         plan = _plan(rnn, pure, carry, rnn.memory, full)
-        if plan.saves_all:  # then the program is that of memory='full'
-            if not pure.step.products and rnn.projection == "auto":
-                return plain(body, reset_carry, carry, xs)
+        if plan.saves_all and not pure.step.products and rnn.projection == "auto":
+            return plain(body, reset_carry, carry, xs)
+        if plan.saves_all and rnn.memory != "full":
+            # The program is that of memory='full', with its chunks of the projection.
             pure, plan = full, _plan(rnn, full, carry, "full", full)
         set_counters(pure.counters, rnn.cell.scope.rng_counters)
         carry, (ys, _) = _run_engine(rnn, pure, carry, plan)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from rnncells.recurrence.fusion_barrier import barrier
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
-from rnncells.recurrence.pytrees import expand_left, sum_dtype
+from rnncells.recurrence.pytrees import expand_left, full_precision
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
@@ -85,7 +85,7 @@ class Affine(ProductFunction):
             lhs = lhs.reshape(rows, lhs.shape[-1])
             cotangent = cotangent.reshape(rows, *kernel.shape[1:])
         axes = list(range(lhs.ndim - 1))
-        dtype = sum_dtype(cotangent.dtype)
+        dtype = full_precision(cotangent.dtype)
         d_kernel = jnp.tensordot(
             lhs, cotangent, (axes, axes), preferred_element_type=dtype
         )

@@ -58,15 +58,15 @@ def expand_left(array: jax.Array, like: jax.Array) -> jax.Array:
     return jax.lax.expand_dims(array, range(jnp.ndim(like) - jnp.ndim(array)))
 
 
-def sum_dtype(dtype: Any) -> Any:
-    """Returns the dtype in which to add up: float32 for half precision."""
+def full_precision(dtype: Any) -> Any:
+    """Returns float32 for a dtype of half precision, and other dtypes as they are."""
     is_half = jnp.issubdtype(dtype, jnp.floating) and jnp.dtype(dtype).itemsize < 4
     return jnp.float32 if is_half else dtype
 
 
 def upcast(tree: chex.ArrayTree) -> chex.ArrayTree:
     """Returns the tree in the dtypes in which to add up."""
-    return jax.tree.map(lambda leaf: leaf.astype(sum_dtype(leaf.dtype)), tree)
+    return jax.tree.map(lambda leaf: leaf.astype(full_precision(leaf.dtype)), tree)
 
 
 def add(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:

@@ -37,10 +37,10 @@ from rnncells.recurrence.product_search import PRODUCTS
 from rnncells.recurrence.products import vjp_evaluator
 from rnncells.recurrence.pytrees import (
     combine,
+    full_precision,
     inexact,
     partition,
     structs,
-    sum_dtype,
     zeros,
 )
 from rnncells.recurrence.residuals import Residuals, select_leaves
@@ -236,7 +236,9 @@ class StepVJP:
             step_terms = evaluate_all_steps(
                 equations, invariants, per_step, steps, terms
             )
-            totals = [term.sum(0, dtype=sum_dtype(term.dtype)) for term in step_terms]
+            totals = [
+                term.sum(0, dtype=full_precision(term.dtype)) for term in step_terms
+            ]
         values = invariants | dict(zip(summands, totals, strict=True))
         evaluate(self._after_sums, values)
         return [values[v] if self._is_read(v) else None for v in self._d_invariants]
@@ -308,7 +310,7 @@ def _totals_by_loop(
         terms = zip(totals, read(values, summands), strict=True)
         return [total + term.astype(total.dtype) for total, term in terms], None
 
-    totals = [jnp.zeros(v.aval.shape, sum_dtype(v.aval.dtype)) for v in summands]
+    totals = [jnp.zeros(v.aval.shape, full_precision(v.aval.dtype)) for v in summands]
     length = None if per_step else steps
     return jax.lax.scan(step, totals, list(per_step.values()), length)[0]
 

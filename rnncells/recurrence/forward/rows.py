@@ -24,9 +24,9 @@ from rnncells.recurrence.pytrees import (
     StructTree,
     Tree,
     combine,
+    full_precision,
     inexact,
     partition,
-    sum_dtype,
 )
 from rnncells.recurrence.split_step import SplitStep
 
@@ -103,7 +103,7 @@ class RowStep:
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
         self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
         widest = jnp.result_type(self.dtype, *(leaf.dtype for leaf in self.theta))
-        self.influence_dtype = sum_dtype(widest)
+        self.influence_dtype = full_precision(widest)
 
     def __call__(
         self,

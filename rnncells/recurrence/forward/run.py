@@ -17,10 +17,10 @@ from rnncells.recurrence.chunks import Segment, slice_time, write_time
 from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, add_flat
 from rnncells.recurrence.pytrees import (
     combine,
+    full_precision,
     inexact,
     partition,
     structs,
-    sum_dtype,
     zeros,
 )
 
@@ -269,9 +269,9 @@ def _sum_shared(
 ) -> tuple[list[jax.Array], list[jax.Array]]:
     """Returns cotangents of what is shared, summed over rows, and of the rest."""
     count = len(operands.shared)
-    shared = [d.sum(0, dtype=sum_dtype(d.dtype)) for d in d_theta[:count]]
+    shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
     return shared, d_theta[count:]
 
 
 def _zeros_to_sum(leaf: jax.Array) -> jax.Array:
-    return jnp.zeros(leaf.shape, sum_dtype(leaf.dtype))
+    return jnp.zeros(leaf.shape, full_precision(leaf.dtype))
