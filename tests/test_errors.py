@@ -1,15 +1,15 @@
-"""The mistakes of mistakes.py, each with its error or warning."""
+"""Errors and warnings: one call for each rule, and what must not raise."""
 
 import pytest
+from error_cases import ERROR_CASES, KEY, X, gru, outputs
 from flax.typing import Initializer
-from mistakes import KEY, MISTAKES, X, gru, outputs
 from user_cells import USER_CELLS
 
 import rnncells
 
 
-@pytest.mark.parametrize("call, kind, message", MISTAKES.values(), ids=MISTAKES)
-def test_mistake_has_its_error_or_warning(call, kind, message):
+@pytest.mark.parametrize("kind, message, call", ERROR_CASES)
+def test_violated_rules_are_explained(kind, message, call):
     expect = pytest.warns if issubclass(kind, Warning) else pytest.raises
     with expect(kind, match=message):
         call()
