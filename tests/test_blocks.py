@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import BATCH, TIME, assert_close, random_like, random_params
 from covering import exhaustive_but
-from equations import affine, arrays, in_blocks, sigmoid
+from equations.parts import affine, arrays, sigmoid
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
 
 import rnncells
@@ -134,7 +134,7 @@ def test_griffin_block_follows_the_equations(rng, float64):
     u = sum(w[j] * past[:, j : j + TIME] for j in range(3)) + conv["bias"]
     h, states = np.zeros((BATCH, 4)), []
     for t in range(TIME):
-        r, i = (sigmoid(in_blocks(np, u[:, t], cell[k])) for k in "ax")
+        r, i = (sigmoid(affine(u[:, t], cell[k])) for k in "ax")
         a = sigmoid(-cell["Lambda"]) ** (8 * r)
         h = a * h + np.sqrt(1 - a**2) * (i * u[:, t])
         states.append(h)

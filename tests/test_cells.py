@@ -23,7 +23,6 @@ from cases import (
     under_cell,
 )
 from covering import exhaustive_but
-from jax.test_util import check_grads
 from user_cells import CountingCell
 
 import rnncells
@@ -84,11 +83,6 @@ def dtypes_of(tree):
     return {str(leaf.dtype) for leaf in jax.tree.leaves(tree)}
 
 
-def test_every_public_cell_is_in_the_table():
-    public = {name for name in dir(rnncells) if name.endswith("Cell")}
-    assert public == {case.name for case in ALL_CELLS.values()}
-
-
 @each_cell(ALL_CELLS)
 def test_sequence_equals_the_steps_of_each_row(name, rng):
     """The rows of any batch axes are independent; also of a step, by `vmap`."""
@@ -124,26 +118,6 @@ def test_step_is_recurrence_of_projection(name, rng):
     assert_close(composed(params, carry, inputs), expected)
     if name in FORMS:
         assert_close(cell.apply(params, carry, inputs[0]), first_of(expected))
-
-
-# Gradients that are truncated on purpose are compared with the paper's in
-# test_lstm1997.py. In test_engine.py every gradient is compared with that of JAX, in
-# test_flax_parity.py those of an LSTM with Flax's, and in test_reference.py those of a
-# GRU with NumPy's.
-@each_cell(
-    [n for n, case in ALL_CELLS.items() if case.exact_gradient],
-    always=["ConvLSTMCell-peepholes"],
-)
-def test_gradients_are_derivatives(name, rng, float64):
-    case = ALL_CELLS[name]
-    cell, params, carry, _ = random_setting(case, rng, *ROWS)
-    inputs = case.inputs(rng, 3, *ROWS)
-    rnn = rnncells.RNN(cell, return_carry=True, time_major=True)
-
-    def run(params, carry, inputs):
-        return rnn.apply(under_cell(params), inputs, initial_carry=carry)
-
-    check_grads(jax.jit(run), (params, carry, inputs), order=1, modes=["rev"], eps=1e-5)
 
 
 @each_cell(always=KINDS)

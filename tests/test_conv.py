@@ -1,4 +1,4 @@
-"""ConvLSTMCell against its equations in NumPy, and convolutions against each other."""
+"""Cells of images, and convolutions against each other."""
 
 from functools import partial
 
@@ -8,77 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from by_hand import assert_sequence_follows
 from cases import (
     ALL_CELLS,
-    CELLS,
     assert_close,
-    each_cell,
     random_like,
     random_params,
     random_setting,
 )
-from convolutions import convolve, convolve_in_jax
-from equations import arrays, sigmoid
 
 import rnncells
 from rnncells.recurrence.convolution import (
     convolve_by_patches,
     convolve_by_transposed,
 )
-
-CASES = [name for name in ALL_CELLS if name.startswith("ConvLSTMCell")]
-# As numbers of zeros before and after, on each axis.
-PADS = {"CAUSAL": ((2, 0),)}
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_conv_lstm_cell_follows_its_equations(name, rng, float64):
-    case = ALL_CELLS[name]
-    cell, params, carry, x = random_setting(case, rng, 2)
-
-    (c, h), y = jax.jit(cell.apply)(params, carry, x)
-
-    p, (c_, h_), x = arrays(params), arrays(carry), arrays(x)
-    strides = case.options.get("strides")
-    pads = case.options.get("padding", "SAME")
-    pads = PADS.get(pads, pads)
-    # Only where it changes the size of images is the padding not that of the state.
-    changes_size = strides or name in ("ConvLSTMCell-valid", "ConvLSTMCell-pairs")
-    state_pads = "SAME" if changes_size else pads
-    gates = convolve(x, p["ih"], strides, pads)
-    gates += convolve(h_, p["hh"], pads=state_pads)
-    i, g, f, o = np.split(gates, 4, axis=-1)
-    w_ci, w_cf, w_co = (p[n]["kernel"] if n in p else 0 for n in ("ci", "cf", "co"))
-    i, f = i + w_ci * c_, f + w_cf * c_
-    expected_c = sigmoid(f + 1) * c_ + sigmoid(i) * np.tanh(g)
-    np.testing.assert_allclose(c, expected_c, rtol=1e-11, atol=1e-12)
-    expected_h = sigmoid(o + w_co * expected_c) * np.tanh(expected_c)
-    np.testing.assert_allclose(h, expected_h, rtol=1e-11, atol=1e-12)
-    np.testing.assert_array_equal(y, h)
-
-
-def in_jax(case):
-    def equations(np, p, carry, x):
-        c, h = carry
-        gates = convolve_in_jax(x, p["ih"], case.options.get("strides"))
-        gates += convolve_in_jax(h, p["hh"])
-        i, g, f, o = np.split(gates, 4, axis=-1)
-        w_ci, w_cf, w_co = (p[name]["kernel"] for name in ("ci", "cf", "co"))
-        i = 1 / (1 + np.exp(-i - w_ci * c))
-        f = 1 / (1 + np.exp(-f - w_cf * c - 1))
-        c = f * c + i * np.tanh(g)
-        o = 1 / (1 + np.exp(-o - w_co * c))
-        h = o * np.tanh(c)
-        return (c, h), h
-
-    return equations
-
-
-@each_cell([name for name in CASES if "peepholes" in name], always=CELLS)
-def test_sequence_with_peepholes_follows_the_equations(name, rng, float64):
-    case = ALL_CELLS[name]
-    assert_sequence_follows(case, in_jax(case), rng)
 
 
 def test_peepholes_have_the_size_of_images_and_start_at_zero(key):
@@ -158,3 +100,59 @@ def test_paddings_have_names_in_either_case():
         for padding in ("valid", "VALID")
     ]
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("reset_after", [False, True])
+def test_conv_gru_on_one_pixel_equals_gru(reset_after, rng, float64):
+    """But for the roles of z and 1 - z, which a change of sign exchanges."""
+    case = ALL_CELLS["GRUCell" if reset_after else "GRUCell-reset-before"]
+    gru, params, h, x = random_setting(case, rng, 2)
+    p = params["params"]
+    cell = rnncells.ConvGRUCell(4, (1,), reset_after=reset_after, param_dtype=float)
+
+    def side_by_side(part, z, *others):
+        return jnp.concatenate([-z[part], *(gate[part] for gate in others)], axis=-1)
+
+    of_input, of_state = (p["iz"], p["ir"], p["in"]), (p["hz"], p["hr"])
+    as_conv = {
+        "ih": {
+            "kernel": side_by_side("kernel", *of_input)[None],
+            "bias": side_by_side("bias", *of_input),
+        },
+        "hh": {"kernel": side_by_side("kernel", *of_state)[None]},
+        "hn": {**p["hn"], "kernel": p["hn"]["kernel"][None]},
+    }
+    _, expected = gru.apply(params, h, x)
+    _, y = cell.apply({"params": as_conv}, h[:, None], x[:, None])
+    assert_close(y[:, 0], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_initializers_apply_to_the_kernels_and_biases_they_name(key):
+    constant = nn.initializers.constant
+    x = jnp.ones((2, 6, 7, 3))
+    for reset_after in (False, True):
+        cell = rnncells.ConvGRUCell(
+            *(4, (3, 2)),
+            kernel_init=constant(1),
+            recurrent_kernel_init=constant(2),
+            bias_init=constant(3),
+            reset_after=reset_after,
+        )
+        params = cell.init(key, cell.initialize_carry(key, x), x)["params"]
+        expected = {
+            "ih": {"bias": ((12,), 3), "kernel": ((3, 2, 3, 12), 1)},
+            "hh": {"kernel": ((3, 2, 4, 8), 2)},
+            "hn": {"kernel": ((3, 2, 4, 4), 2)},
+        }
+        if reset_after:
+            expected["hn"]["bias"] = ((4,), 3)
+        found = jax.tree.map(lambda leaf: (leaf.shape, leaf.max()), params)
+        assert found == expected
+
+
+@pytest.mark.parametrize("make", [rnncells.ConvGRUCell, rnncells.ConvLSTMCell])
+def test_errors_name_the_class_and_the_rule(make):
+    with pytest.raises(TypeError, match=f"`features` of {make.__name__} must be"):
+        make(None, (3, 2))
+    with pytest.raises(TypeError, match="one size for each spatial axis"):
+        make(4, 3)

@@ -1,31 +1,13 @@
-"""LSTMCell against its equations in NumPy, and against numbers that Keras publishes."""
+"""LSTMCell against numbers that Keras publishes, and the LSTM that a coupled one is."""
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, assert_equal, random_setting
-from equations import affine, arrays, sigmoid
+from cases import ALL_CELLS, assert_close, assert_equal, random_setting
 
 import rnncells
-
-
-@pytest.mark.parametrize("name", ["LSTMCell", "OptimizedLSTMCell"])
-def test_lstm_cell_follows_its_equations(name, rng, float64):
-    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
-
-    (c, h), y = cell.apply(params, carry, x)
-
-    p, (c_, h_), x = arrays(params), arrays(carry), arrays(x)
-    i = sigmoid(affine(x, p["ii"]) + affine(h_, p["hi"]))
-    f = sigmoid(affine(x, p["if"]) + affine(h_, p["hf"]))
-    g = np.tanh(affine(x, p["ig"]) + affine(h_, p["hg"]))
-    o = sigmoid(affine(x, p["io"]) + affine(h_, p["ho"]))
-    expected_c = f * c_ + i * g
-    np.testing.assert_allclose(c, expected_c, rtol=1e-12)
-    np.testing.assert_allclose(h, o * np.tanh(expected_c), rtol=1e-12)
-    np.testing.assert_array_equal(y, h)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +51,20 @@ def test_features_none_takes_the_width_of_the_carry(name, key):
     )
     with pytest.raises(ValueError, match="`features` of .* is None"):
         rnn.init(key, x[:, None])
+
+
+def test_coupled_lstm_equals_lstm_with_negated_forget_gate(rng, float64):
+    cell, params, carry, x = random_setting(ALL_CELLS["CoupledLSTMCell"], rng, 2)
+    p = params["params"]
+    opposite = {f"{k}f": jax.tree.map(lambda w: -w, p[f"{k}i"]) for k in "ih"}
+    lstm = rnncells.LSTMCell(4, param_dtype=float)
+    expected = lstm.apply({"params": p | opposite}, carry, x)
+    assert_close(cell.apply(params, carry, x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_cell_state_stays_in_its_bounds(rng, key):
+    """What is forgotten is what is replaced: no state leaves [-1, 1]."""
+    rnn = rnncells.RNN(rnncells.CoupledLSTMCell(4), return_carry=True)
+    x = 9 * jax.random.normal(key, (2, 50, 3))
+    (c, _), _ = rnn.apply(rnn.init(key, x), x)
+    assert abs(c).max() <= 1

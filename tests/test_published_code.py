@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import BATCH, CELLS, TIME, assert_close, random_params, random_setting
-from equations import affine, in_blocks
+from equations.parts import affine
 from peers import peer
 
 import rnncells
@@ -42,7 +42,7 @@ def test_slstm_equals_xlstm(torch, rng, float64):
     c, n, m, h = carry
     p = params["params"]
     Wx = np.concatenate([affine(x, p[f"i{a}"]) for a in "ifzo"], -1)
-    Ry = np.concatenate([in_blocks(np, h, p[f"h{a}"]) for a in "ifzo"], -1)
+    Ry = np.concatenate([affine(h, p[f"h{a}"]) for a in "ifzo"], -1)
     states = torch.stack([tensor(torch, s) for s in (h, c, n, m)])
     operands = tensor(torch, Wx), tensor(torch, Ry), torch.zeros(1, Wx.shape[-1])
     found, _ = slstm.slstm_forward_pointwise(*operands, states, {})

@@ -1,4 +1,4 @@
-"""Cells that draw random numbers: their equations, and their streams over time."""
+"""Cells that draw random numbers: masks, and streams over time."""
 
 import itertools
 from functools import partial
@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from cases import assert_close, assert_equal, jit_apply, random_like, random_params
 from covering import exhaustive_but
-from equations import affine, arrays, sigmoid
+from equations.gru import gru
+from equations.lstm import lstm
+from equations.parts import arrays
 
 import rnncells
 
@@ -300,21 +302,6 @@ def test_zoneout_keeps_old_states_at_the_given_rate(rng, float64):
     assert (y == h).all()
 
 
-def test_deterministic_zoneout_takes_the_expectation(rng, float64):
-    inner = rnncells.LSTMCell(FEATURES)
-    cell = rnncells.ZoneoutCell(inner, rate=(0.7, 0.2), deterministic=True)
-    carry = tuple(jnp.asarray(rng.standard_normal((BATCH, FEATURES))) for _ in range(2))
-    x = inputs_of(rng, BATCH)
-    params = random_params(rng, inner, carry, x)
-
-    (c, h), y = jit_apply(cell, {"params": {"cell": params["params"]}}, carry, x)
-
-    (new_c, new_h), _ = arrays(jit_apply(inner, params, carry, x))
-    np.testing.assert_allclose(c, 0.7 * carry[0] + 0.3 * new_c, rtol=1e-12)
-    np.testing.assert_allclose(h, 0.2 * carry[1] + 0.8 * new_h, rtol=1e-12)
-    np.testing.assert_array_equal(y, h)
-
-
 def masks(monkeypatch, rng):
     """Puts known masks in place of drawn ones; returns them, by shape without time."""
     drawn = {}
@@ -327,30 +314,16 @@ def masks(monkeypatch, rng):
     return drawn
 
 
-def lstm_step(p, carry, x, z_x, z_h):
-    (c, h), x = carry, x * z_x
-    h = h * z_h
-    i = sigmoid(affine(x, p["ii"]) + affine(h, p["hi"]))
-    f = sigmoid(affine(x, p["if"]) + affine(h, p["hf"]))
-    g = np.tanh(affine(x, p["ig"]) + affine(h, p["hg"]))
-    o = sigmoid(affine(x, p["io"]) + affine(h, p["ho"]))
-    c = f * c + i * g
-    h = o * np.tanh(c)
-    return (c, h), h
-
-
-def gru_step(p, h, x, z_x, z_h):
-    x, masked = x * z_x, h * z_h
-    r = sigmoid(affine(x, p["ir"]) + affine(masked, p["hr"]))
-    z = sigmoid(affine(x, p["iz"]) + affine(masked, p["hz"]))
-    n = np.tanh(affine(x, p["in"]) + r * affine(masked, p["hn"]))
-    h = (1 - z) * n + z * h
-    return h, h
+def masked_lstm(p, carry, x, mask):
+    return lstm(p, (carry[0], mask * carry[1]), x)
 
 
 @pytest.mark.parametrize(
     "name, step",
-    [("VariationalLSTMCell", lstm_step), ("VariationalGRUCell", gru_step)],
+    [
+        ("VariationalLSTMCell", masked_lstm),
+        ("VariationalGRUCell", lambda *args: gru(*args[:3], mask=args[3])),
+    ],
 )
 def test_variational_dropout_follows_its_equations(
     name, step, rng, float64, monkeypatch
@@ -365,9 +338,8 @@ def test_variational_dropout_follows_its_equations(
     state = np.zeros((BATCH, FEATURES))
     carry = (state, state) if "LSTM" in name else state
     for t in range(TIME):
-        carry, expected = step(
-            arrays(params)["cell"], carry, np.asarray(x[:, t]), z_x, z_h
-        )
+        inputs = z_x * np.asarray(x[:, t])
+        carry, expected = step(arrays(params)["cell"], carry, inputs, z_h)
         np.testing.assert_allclose(y[:, t], expected, rtol=1e-12)
 
 
@@ -417,17 +389,6 @@ def test_cells_declare_their_random_streams(name, rng):
             for n in (1, 2)
         )
         assert not np.allclose(first, second)
-
-
-@pytest.mark.parametrize("name", ["VariationalLSTMCell", "VariationalGRUCell"])
-def test_deterministic_variational_cell_equals_the_plain_cell(name, rng):
-    make = partial(variational, name, deterministic=True)
-    rnn, params, x = setting(rng, make, FIXED)
-    plain = getattr(rnncells, name.removeprefix("Variational"))(FEATURES)
-
-    y = jit_apply(rnn, params, x)
-
-    assert_close(y, jit_apply(rnncells.RNN(plain), params, x))
 
 
 def test_masks_of_each_step_equal_the_plain_loop(rng):

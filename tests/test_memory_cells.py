@@ -1,44 +1,16 @@
-"""LSTM1997Cell: the paper's equations, weight counts, and its truncated gradient."""
+"""LSTM1997Cell and LSTM2000Cell: weight counts, truncated gradients, initial values."""
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, random_params, random_setting
+from cases import ALL_CELLS, assert_close, random_params, random_setting
 from covering import exhaustive_but
-from equations import affine, arrays, sigmoid
+from equations.memory_cells import g, h
+from equations.parts import arrays, sigmoid
 
 import rnncells
-
-CASES = [name for name in ALL_CELLS if name.startswith("LSTM1997Cell")]
-
-
-def g(x):
-    return 4 * sigmoid(x) - 2
-
-
-def h(x):
-    return 2 * sigmoid(x) - 1
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_memory_cells_follow_their_equations(name, rng, float64):
-    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
-
-    (s, y), y_c = cell.apply(params, carry, x)
-
-    p, (s_, y_), x = arrays(params), arrays(carry), arrays(x)
-    y_in = sigmoid(affine(x, p["ii"]) + affine(y_, p["hi"]))
-    y_out = sigmoid(affine(x, p["io"]) + affine(y_, p["ho"]))
-    net_c = affine(x, p["ig"]) + affine(y_, p["hg"])
-    expected_s = s_ + np.repeat(y_in, 2, axis=-1) * g(net_c)
-    np.testing.assert_allclose(s, expected_s, rtol=1e-12)
-    np.testing.assert_allclose(
-        y_c, np.repeat(y_out, 2, axis=-1) * h(expected_s), rtol=1e-12
-    )
-    fed_back = [y_c, y_in, y_out] if cell.gate_feedback else [y_c]
-    np.testing.assert_allclose(y, np.concatenate(fed_back, axis=-1), rtol=1e-12)
 
 
 class Net(nn.Module):
@@ -82,8 +54,10 @@ def test_networks_have_the_number_of_weights_of_the_paper(
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == weights
 
 
-def on_line_changes(p, w_k, b_k, x, targets, size):
-    """The paper's algorithm, forward in time: equations (19) to (28), for rate 1.
+def on_line_changes(p, w_k, b_k, x, targets, size, gate_feedback):
+    """The algorithm of both papers, forward in time, for rate 1.
+
+    The numbers are equations of 1997, which has no forget gates: they are 1.
 
     Returns the changes of all weights, `(inputs or hidden units or 1, units)` each, and
     the outputs.
@@ -91,49 +65,64 @@ def on_line_changes(p, w_k, b_k, x, targets, size):
     blocks, cells = p["hi"]["kernel"].shape[1], p["hg"]["kernel"].shape[1]
     f = sigmoid
     columns = {}
-    for name in "igo":
-        bias = p[f"h{name}"].get("bias", np.zeros(p[f"h{name}"]["kernel"].shape[1]))
-        columns[name] = np.vstack(
-            [p[f"i{name}"]["kernel"], p[f"h{name}"]["kernel"], bias]
-        )
+    for name in GATES if "if" in p else "igo":
+        kernel = p[f"h{name}"]["kernel"]
+        bias = p[f"h{name}"].get("bias", np.zeros(kernel.shape[1]))
+        columns[name] = np.vstack([p[f"i{name}"]["kernel"], kernel, bias])
     change = {name: np.zeros_like(w) for name, w in columns.items()}
     change |= {"k": np.zeros_like(w_k), "b_k": np.zeros_like(b_k)}
-    s, y = np.zeros(cells), np.zeros(cells + 2 * blocks)
-    ds_in = np.zeros_like(columns["g"])  # ds_c / dw of the input gate of c's block
-    ds_c = np.zeros_like(columns["g"])
+    s, y = np.zeros(cells), np.zeros(len(p["hi"]["kernel"]))
+    # ds_c / dw: of c itself, of the input gate and the forget gate of its block.
+    ds_c, ds_in, ds_forget = (np.zeros_like(columns["g"]) for _ in range(3))
     outputs = []
     for x_t, t_t in zip(x, targets, strict=True):
         src = np.concatenate([x_t, y, [1.0]])
-        net_in, net_c, net_out = (src @ columns[name] for name in "igo")
-        y_in, y_out = f(net_in), f(net_out)
-        wide_in, wide_out = np.repeat(y_in, size), np.repeat(y_out, size)
-        ds_in += np.outer(src, g(net_c) * np.repeat(y_in * (1 - y_in), size))  # (25)
-        ds_c += np.outer(src, 4 * f(net_c) * (1 - f(net_c)) * wide_in)  # (27)
-        s = s + wide_in * g(net_c)
-        y_c = wide_out * h(s)
+        net = {name: src @ column for name, column in columns.items()}
+        gates = {name: f(net[name]) for name in "ifo" if name in net}
+        wide = {name: np.repeat(gate, size) for name, gate in gates.items()}
+        slope = {name: gate * (1 - gate) for name, gate in wide.items()}
+        forget = wide.get("f", 1)
+        ds_in = forget * ds_in + np.outer(src, g(net["g"]) * slope["i"])  # (25)
+        d_g = 4 * f(net["g"]) * (1 - f(net["g"]))
+        ds_c = forget * ds_c + np.outer(src, d_g * wide["i"])  # (27)
+        ds_forget = forget * ds_forget + np.outer(src, s * slope.get("f", 0))
+        s = forget * s + wide["i"] * g(net["g"])
+        y_c = wide["o"] * h(s)
         y_k = f(y_c @ w_k + b_k)
         e_k = y_k * (1 - y_k) * (t_t - y_k)  # (19)
         back = w_k @ e_k
-        e_out = y_out * (1 - y_out) * (h(s) * back).reshape(blocks, size).sum(1)  # (21)
-        e_s = wide_out * 2 * f(s) * (1 - f(s)) * back  # (23)
+        e_out = (slope["o"] * h(s) * back).reshape(blocks, size).sum(1)  # (21)
+        e_s = wide["o"] * 2 * f(s) * (1 - f(s)) * back  # (23)
         change["k"] += np.outer(y_c, e_k)  # (22)
         change["b_k"] += e_k
         change["o"] += np.outer(src, e_out)  # (22)
         change["i"] += (e_s * ds_in).reshape(-1, blocks, size).sum(-1)  # (26)
+        if "f" in change:
+            change["f"] += (e_s * ds_forget).reshape(-1, blocks, size).sum(-1)
         change["g"] += e_s * ds_c  # (28)
-        y = np.concatenate([y_c, y_in, y_out])
+        y = np.concatenate([y_c, *gates.values()]) if gate_feedback else y_c
         outputs.append(y_k)
     return change, np.array(outputs)
 
 
+GATES = "ifgo"
+OLD, NEW = rnncells.LSTM1997Cell, rnncells.LSTM2000Cell
+
+
 @pytest.mark.parametrize(
-    "blocks, size, time",
-    exhaustive_but([(3, 2, 12), (2, 2, 40), (4, 1, 20)], [(3, 2, 12), (4, 1, 20)]),
+    "make, blocks, size, time, gate_feedback",
+    exhaustive_but(
+        [(OLD, 3, 2, 12, True), (OLD, 2, 2, 40, True), (OLD, 4, 1, 20, True)]
+        + [(NEW, 3, 2, 12, True), (NEW, 3, 2, 12, False)]
+        + [(NEW, 4, 1, 20, True), (NEW, 4, 1, 20, False)],
+        [(OLD, 3, 2, 12, True), (NEW, 3, 2, 12, True), (NEW, 4, 1, 20, False)],
+    ),
 )
 def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
-    blocks, size, time, rng, float64
+    make, blocks, size, time, gate_feedback, rng, float64
 ):
-    net = Net(rnncells.LSTM1997Cell(blocks, size, param_dtype=float), 3, True)
+    cell = make(blocks, size, param_dtype=float, gate_feedback=gate_feedback)
+    net = Net(cell, 3, True)
     x, targets = rng.standard_normal((time, 5)), rng.uniform(size=(time, 3))
     params = random_params(rng, net, x)
 
@@ -147,56 +136,18 @@ def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
     (name,) = set(tree) - {"Dense_0"}
     output = tree["Dense_0"]
     change, expected = on_line_changes(
-        tree[name], output["kernel"], output["bias"], x, targets, size
+        *(tree[name], output["kernel"], output["bias"]),
+        *(x, targets, size, gate_feedback),
     )
-    np.testing.assert_allclose(y, expected, rtol=1e-12)
     close = {"rtol": 1e-12, "atol": 1e-12}
-    for gate in "igo":
+    np.testing.assert_allclose(y, expected, **close)
+    for gate in set(GATES) & set(change):
         recurrent = gradient[name][f"h{gate}"]
-        actual = np.vstack(
-            [
-                gradient[name][f"i{gate}"]["kernel"],
-                recurrent["kernel"],
-                recurrent["bias"],
-            ]
-        )
+        parts = gradient[name][f"i{gate}"]["kernel"], recurrent["kernel"]
+        actual = np.vstack([*parts, recurrent["bias"]])
         np.testing.assert_allclose(-actual, change[gate], **close)
     np.testing.assert_allclose(-gradient["Dense_0"]["kernel"], change["k"], **close)
     np.testing.assert_allclose(-gradient["Dense_0"]["bias"], change["b_k"], **close)
-
-
-def test_full_gradient_has_equal_values_and_differs_from_the_truncated_one(
-    rng, float64
-):
-    x = rng.standard_normal((2, 9, 5))
-    cut = rnncells.RNN(rnncells.LSTM1997Cell(2, 2, param_dtype=float))
-    full = rnncells.RNN(cut.cell.clone(truncate_gradient=False))
-    params = random_params(rng, cut, x)
-
-    def run(rnn):
-        loss = lambda p: (jnp.sum(rnn.apply(p, x) ** 2), rnn.apply(p, x))  # noqa: E731
-        return jax.device_get(jax.jit(jax.value_and_grad(loss, has_aux=True))(params))
-
-    ((_, y), cut_gradient), ((_, y_full), gradient) = run(cut), run(full)
-    np.testing.assert_array_equal(y, y_full)
-    flat, flat_full = (
-        np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
-        for tree in (cut_gradient, gradient)
-    )
-    assert np.linalg.norm(flat - flat_full) > 0.05 * np.linalg.norm(flat_full)
-
-
-def test_error_flows_back_in_time_only_through_the_state(rng):
-    cell = rnncells.LSTM1997Cell(2, 2)
-    x, carry = jnp.ones((3, 5)), cell.initialize_carry(jax.random.key(0), (3, 5))
-    params = random_params(rng, cell, carry, x)
-
-    def step(carry):
-        (s, y), y_c = cell.apply(params, carry, x)
-        return jnp.sum(s) + jnp.sum(y) + jnp.sum(y_c)
-
-    ds, dy = jax.grad(step)(carry)
-    assert (ds != 0).all() and (dy == 0).all()
 
 
 def test_initial_weights_and_biases_follow_the_options(key):
@@ -245,3 +196,55 @@ def test_squashing_functions_can_be_replaced(rng):
     params = random_params(rng, cell, carry, x)
     (s, _), _ = cell.apply(params, carry, x)
     assert (s > 0).all()
+
+
+def test_open_forget_gates_give_the_cells_of_1997(rng, float64):
+    case = ALL_CELLS["LSTM2000Cell-cells-feed-back"]
+    cell, params, carry, _ = random_setting(case, rng, 2)
+    x = case.inputs(rng, 2, 20)
+    of_1997 = dict(params["params"])
+    forget = {k: jax.tree.map(jnp.zeros_like, of_1997.pop(k)) for k in ("if", "hf")}
+    forget["hf"]["bias"] += 100.0  # whose sigmoid is 1
+    old = ALL_CELLS["LSTM1997Cell-cells-feed-back"].make(param_dtype=float)
+
+    def run(cell, params):
+        rnn = rnncells.RNN(cell, return_carry=True)
+        tree = {"params": {"cell": params}}
+        return jax.jit(rnn.apply)(tree, x, initial_carry=carry)
+
+    actual = run(cell, of_1997 | forget)
+    assert_close(actual, run(old, of_1997), rtol=1e-12, atol=1e-12)
+
+
+def test_initial_biases_of_2000_follow_the_options(key):
+    cell = rnncells.LSTM2000Cell(
+        *(3, 2),
+        weight_range=0.2,
+        input_gate_bias=(-0.5, -1, -1.5),
+        forget_gate_bias=(0.5, 1, 1.5),
+        biases=("in", "forget", "cell"),
+    )
+    x = jnp.ones((1, 4))
+    params = cell.init(key, cell.initialize_carry(key, x), x)["params"]
+    np.testing.assert_array_equal(params["hi"]["bias"], [-0.5, -1, -1.5])
+    np.testing.assert_array_equal(params["hf"]["bias"], [0.5, 1, 1.5])
+    assert 0 < np.abs(params["hg"]["bias"]).max() < 0.2
+    assert "bias" not in params["ho"]
+    assert set(params) == {"ii", "if", "ig", "io", "hi", "hf", "hg", "ho"}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
+        ({"forget_gate_bias": (1.0,)}, "`forget_gate_bias` must have one value for"),
+        (
+            {"biases": ("forgets",)},
+            "must contain only .*'forget'.* got 'forgets'",
+        ),
+        ({"biases": ("in",), "forget_gate_bias": (1, 1)}, "add 'forget' to `biases`"),
+    ],
+)
+def test_wrong_options_of_2000_raise(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        rnncells.LSTM2000Cell(**{"blocks": 2, **options})
