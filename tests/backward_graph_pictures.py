@@ -2,11 +2,15 @@
 
     python -m tests.backward_graph_pictures    # writes docs/backward-graph/*.svg
 
+Graphviz must be installed.
+
 A picture `backward-graph/NAME.svg` shows the graph that the examples call NAME.
 """
 
 import re
 from pathlib import Path
+
+from rnncells.diagnostics import BackwardGraph
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "backward-graph.md"
@@ -21,15 +25,15 @@ def run_examples() -> dict:
     return namespace
 
 
-def pictures() -> dict[Path, str]:
-    """Returns the SVG file that each picture on the page should be."""
+def pictures() -> dict[Path, BackwardGraph]:
+    """Returns the graph that each picture on the page shows."""
     namespace = run_examples()
     names = re.findall(r"\]\(backward-graph/(\w+)\.svg\)", PAGE.read_text())
     folder = PAGE.with_suffix("")
-    return {folder / f"{name}.svg": namespace[name].svg() for name in names}
+    return {folder / f"{name}.svg": namespace[name] for name in names}
 
 
 if __name__ == "__main__":
-    for path, picture in pictures().items():
+    for path, graph in pictures().items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(picture)
+        path.write_text(graph.svg())

@@ -35,36 +35,35 @@ def argument_leaves(
       names: their names.
       requires: for each argument and each of its leaves, if it requires a gradient.
     """
-    found = []
-    for name, tree, required in zip(names, trees, requires, strict=True):
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        for (path, leaf), is_required in zip(leaves, required, strict=True):
-            label = name + jax.tree_util.keystr(path)
-            found.append(Argument(label, is_required, _device(leaf)))
-    return found
+    return [
+        Argument(name + jax.tree_util.keystr(path), is_required, _device(leaf))
+        for name, tree, required in zip(names, trees, requires, strict=True)
+        for (path, leaf), is_required in zip(
+            jax.tree_util.tree_leaves_with_path(tree), required, strict=True
+        )
+    ]
 
 
 def which_require(
     argnums: int | Sequence[int] | None, args: Sequence[Any]
 ) -> list[list[bool]]:
     """Returns, for each argument and each of its leaves, if it requires a gradient."""
-    given = range(len(args)) if argnums is None else argnums
-    numbers = [given] if isinstance(given, int) else list(given)
-    found = []
+    chosen = range(len(args)) if argnums is None else argnums
+    numbers = [chosen] if isinstance(chosen, int) else list(chosen)
     for number in numbers:
         if not -len(args) <= number < len(args):
             raise ValueError(
                 f"`argnums` must be in [0, {len(args)}), because there are "
                 f"{len(args)} arguments, got {number}."
             )
-        found.append(number % len(args))
-    if len(set(found)) != len(found):
+    required = {number % len(args) for number in numbers}
+    if len(required) != len(numbers):
         raise ValueError(f"`argnums` must name each argument once, got {numbers}.")
     requires = []
     for number, tree in enumerate(args):
         leaves = jax.tree.leaves(tree)
-        inexact = [number in found and is_inexact(leaf) for leaf in leaves]
-        if argnums is not None and number in found and not all(inexact):
+        inexact = [number in required and is_inexact(leaf) for leaf in leaves]
+        if argnums is not None and number in required and not all(inexact):
             dtypes = sorted({str(jnp.result_type(leaf)) for leaf in leaves})
             raise TypeError(
                 f"argument {number} must have floating or complex leaves, because "
@@ -104,13 +103,13 @@ def as_function_of_params(fn: Callable) -> tuple[Callable, Any]:
     bound = bound_module(fn)
     assert bound is not None and bound.scope is not None
     module, variables = bound.unbind()
-    others = {name: variables[name] for name in variables if name != "params"}
     method = None if fn is bound else fn.__name__
     rngs = dict(bound.scope.rngs)
 
     def call(params, *args):
-        given = {**others, "params": params}
-        return module.apply(given, *args, rngs=rngs, method=method)
+        return module.apply(
+            {**variables, "params": params}, *args, rngs=rngs, method=method
+        )
 
     call.__name__ = type(module).__name__
     return call, variables.get("params", {})

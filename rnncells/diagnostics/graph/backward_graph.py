@@ -3,22 +3,20 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rnncells.diagnostics.graph import dot, mermaid, svg, text
+from rnncells.diagnostics.graph import drawing, text
 from rnncells.diagnostics.graph.nodes import Graph
-from rnncells.diagnostics.graph.program import Program
-from rnncells.diagnostics.graph.tape import Tape
+from rnncells.diagnostics.graph.tape import Program, Tape
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BackwardGraph(Graph):
-    """What reverse-mode differentiation records of a function.
+    """The operations that reverse-mode differentiation records of a function.
 
     A graph is data: nothing changes it, and it holds no values of arguments.
     `rnncells.diagnostics.backward_graph` makes it. `print(graph)` shows the text, a
     notebook shows the picture.
 
-    Attributes, in addition to `name`, `results` and `unreached` (see
-    `rnncells.diagnostics.graph.nodes.Graph`):
+    Attributes, in addition to those of `rnncells.diagnostics.graph.nodes.Graph`:
       program: what `record` runs; None for the graph inside a node.
     """
 
@@ -30,15 +28,19 @@ class BackwardGraph(Graph):
 
     def dot(self) -> str:
         """Returns the graph in the language of Graphviz."""
-        return dot.dot(self)
+        return drawing.dot(self)
 
     def mermaid(self) -> str:
         """Returns the graph in the language of Mermaid, which GitHub draws."""
-        return mermaid.mermaid(self)
+        return drawing.mermaid(self)
 
     def svg(self) -> str:
-        """Returns a picture of the graph: an SVG file, drawn without other programs."""
-        return svg.svg(self)
+        """Returns a picture of the graph: an SVG file, drawn by Graphviz.
+
+        Raises:
+          RuntimeError: Graphviz, a program, is not installed.
+        """
+        return drawing.svg(self)
 
     def record(self, *args: Any) -> Tape:
         """Runs the function, and keeps what its backward pass needs.
@@ -66,5 +68,9 @@ class BackwardGraph(Graph):
     def __str__(self) -> str:
         return self.text()
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Returns a picture for notebooks: without Graphviz, the notebook draws it."""
+        if drawing.can_draw():
+            return {"text/plain": repr(self), "image/svg+xml": self.svg()}
+        markdown = f"```mermaid\n{self.mermaid()}```"
+        return {"text/plain": repr(self), "text/markdown": markdown}

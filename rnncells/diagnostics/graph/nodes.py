@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
+
+from rnncells._array_text import array_text
 
 # Leaves have the largest number, as in PyTorch: their gradients are added up first.
 LEAF_ORDER = 2**64 - 1
@@ -28,13 +31,10 @@ class ArrayType(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Number of bytes of such an array."""
-        size = 1
-        for length in self.shape:
-            size *= length
-        return size * self.dtype.itemsize
+        return prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return array_text(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """Where a gradient goes.
+    """The way of a gradient from a node, or from the start, to the next node.
 
     Attributes:
       node: the next node; None if the operand needs no gradient.
@@ -89,9 +89,9 @@ class Edge:
         return self.node is not None and not isinstance(self.node, Cut)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Node:
-    """A node: what happens to a gradient.
+    """A node: an operation on a gradient, or one of its ends.
 
     Attributes:
       name: name of the operation, without PyTorch's ending `Backward0`.
@@ -99,22 +99,16 @@ class Node:
         (PyTorch's `_sequence_nr`). The backward pass starts with the largest.
       outputs: shapes and dtypes of the results, and so of the gradients that come in.
       device: where the values are, as `cpu:0`; None if only shapes were given.
+      edges: where the gradients of the operands go, with cuts; leaves have no edges.
+      saved: values that are kept for the backward pass.
     """
 
     name: str
-    order: int
+    order: int = LEAF_ORDER
     outputs: tuple[ArrayType, ...]
     device: str | None
-
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        """Where the gradients of the operands go, with cuts; leaves have no edges."""
-        return ()
-
-    @property
-    def saved(self) -> tuple[Saved, ...]:
-        """Values that are kept for the backward pass."""
-        return ()
+    edges: tuple[Edge, ...] = ()
+    saved: tuple[Saved, ...] = ()
 
     @property
     def next_functions(self) -> tuple[tuple["Node | None", int], ...]:
@@ -133,7 +127,7 @@ class Node:
         return f"<{self.label}>"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Operation(Node):
     """An operation that has a gradient.
 
@@ -149,20 +143,10 @@ class Operation(Node):
     forward: str
     backward: str
     words: str
-    _edges: tuple[Edge, ...]
-    _saved: tuple[Saved, ...]
     inner: tuple[Any, ...] = ()
 
-    @property
-    def edges(self) -> tuple[Edge, ...]:
-        return self._edges
 
-    @property
-    def saved(self) -> tuple[Saved, ...]:
-        return self._saved
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Accumulate(Node):
     """A leaf: an argument's gradients are added up here.
 
@@ -170,6 +154,7 @@ class Accumulate(Node):
       argument: name of the argument: `params['hi']['kernel']`.
     """
 
+    name: str = "Accumulate"
     argument: str
 
     @property
@@ -177,7 +162,7 @@ class Accumulate(Node):
         return f"{self.name} {self.argument}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Cut(Node):
     """A leaf where gradients end, although the value depends on arguments.
 
@@ -186,6 +171,7 @@ class Cut(Node):
       arguments: names of the arguments that would get a gradient otherwise.
     """
 
+    name: str = "Cut"
     reason: str
     arguments: tuple[str, ...]
 
@@ -212,22 +198,22 @@ class Graph:
     Attributes:
       name: name of the function.
       results: an edge for each leaf of the function's result.
-      unreached: for each argument that requires a gradient and gets none, the reason.
+      required: names of the arguments that require a gradient.
     """
 
     name: str
     results: tuple[Edge, ...]
-    unreached: dict[str, str]
+    required: tuple[str, ...]
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes in the order of the backward pass; leaves and cuts come last."""
-        found = list(reachable(self.results))
-        operations = [n for n in found if isinstance(n, Operation)]
-        operations.sort(key=lambda node: -node.order)
-        others = [n for n in found if not isinstance(n, Operation)]
-        others.sort(key=lambda node: isinstance(node, Cut))
-        return (*operations, *others)
+
+        def place(node: Node) -> tuple[int, int]:
+            is_operation = isinstance(node, Operation)
+            return (0, -node.order) if is_operation else (1 + isinstance(node, Cut), 0)
+
+        return tuple(sorted(reachable(self.results), key=place))
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -243,6 +229,17 @@ class Graph:
     def cuts(self) -> tuple[Cut, ...]:
         """The nodes where gradients end."""
         return tuple(n for n in self.nodes if isinstance(n, Cut))
+
+    @cached_property
+    def unreached(self) -> dict[str, str]:
+        """For each argument that requires a gradient and gets none, the reason."""
+        reached = {leaf.argument for leaf in self.leaves}
+        reasons = {name: cut.reason for cut in self.cuts for name in cut.arguments}
+        return {
+            name: reasons.get(name, "no result depends on it")
+            for name in self.required
+            if name not in reached
+        }
 
     @cached_property
     def saved(self) -> tuple[Saved, ...]:
@@ -261,10 +258,5 @@ class Graph:
         None stands for the start of the backward pass. The gradients of edges that lead
         to the same output are added up.
         """
-        found = [(None, edge) for edge in self.results if edge.node is node]
-        return found + [
-            (start, edge)
-            for start in self.nodes
-            for edge in start.edges
-            if edge.node is node
-        ]
+        starts = [(None, self.results), *((start, start.edges) for start in self.nodes)]
+        return [(start, e) for start, edges in starts for e in edges if e.node is node]

@@ -1,4 +1,4 @@
-"""What an operation keeps for its backward pass, found by tracing that.
+"""The values that an operation keeps for its backward pass, found by tracing that.
 
 `jax.vjp` of an operation returns a function that holds the values it needs. If it is
 traced, these values are variables of a jaxpr: an operand, a result, or what was
@@ -38,7 +38,7 @@ class Residual(NamedTuple):
 
 
 class Derivative(NamedTuple):
-    """What the backward pass of an operation depends on.
+    """The dependencies of the backward pass of an operation.
 
     Attributes:
       passes: for each operand that requires a gradient, whether its gradient depends on
@@ -59,13 +59,13 @@ def vjp_of(function: Callable, operands: Sequence[Any], wanted: Sequence[int]):
       wanted: numbers of the operands whose gradients the backward pass returns.
     """
 
-    def at(*varied):
+    def function_of_wanted(*varied):
         values = list(operands)
         for k, value in zip(wanted, varied, strict=True):
             values[k] = value
         return function(*values)
 
-    return jax.vjp(at, *(operands[k] for k in wanted))
+    return jax.vjp(function_of_wanted, *(operands[k] for k in wanted))
 
 
 def derivative(
@@ -93,19 +93,19 @@ def derivative(
     structs = [operands[k] for k in traced]
     jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
     leaves, tree = jax.tree.flatten(vjp)
-    given = [letters[k] for k in traced]
-    formulas = _Formulas(jaxpr.jaxpr, given, traced, len(results))
+    traced_letters = [letters[k] for k in traced]
+    formulas = _Formulas(jaxpr.jaxpr, traced_letters, traced, len(results))
     kept = filter(is_variable, jaxpr.jaxpr.outvars[len(results) :])
     variables = dict.fromkeys(v for v in kept if v not in jaxpr.jaxpr.constvars)
     residuals = list(map(formulas.residual, variables))
     return Derivative(_passes(leaves, tree, results), residuals)
 
 
-def cotangents_of(results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """Returns cotangents of all results; `given` are those of the inexact ones."""
-    given = iter(given)
+def cotangents_of(results: Sequence[Any], inexact: Sequence[Any]) -> list[Any]:
+    """Returns cotangents of all results, from those of the inexact ones."""
+    remaining = iter(inexact)
     return [
-        next(given) if is_inexact(r) else np.zeros(r.shape, jax.dtypes.float0)
+        next(remaining) if is_inexact(r) else np.zeros(r.shape, jax.dtypes.float0)
         for r in results
     ]
 
@@ -114,8 +114,8 @@ def _passes(leaves, tree, results) -> list[bool]:
     """Returns which gradients depend on the cotangents of the results."""
     inexact = [r for r in results if is_inexact(r)]
 
-    def pullback(leaves, given):
-        return tree.unflatten(leaves)(cotangents_of(results, given))
+    def pullback(leaves, cotangents):
+        return tree.unflatten(leaves)(cotangents_of(results, cotangents))
 
     jaxpr = jax.make_jaxpr(pullback)(leaves, inexact).jaxpr
     depends = set(jaxpr.invars[len(leaves) :])
@@ -129,38 +129,32 @@ class _Formulas:
     """Formulas of the variables of a traced forward pass."""
 
     def __init__(self, jaxpr, letters, numbers, results):
-        self._operands = dict(zip(jaxpr.invars, zip(letters, numbers), strict=True))
-        outputs = jaxpr.outvars[:results]
         names = ["z"] if results == 1 else [f"z{k}" for k in range(results)]
-        self._results = {
-            v: (name, k)
-            for k, (v, name) in enumerate(zip(outputs, names, strict=True))
-            if is_variable(v)
-        }
-        self._makers = {v: e for e in jaxpr.eqns for v in e.outvars}
+        outvars = zip(jaxpr.outvars[:results], names, range(results), strict=True)
+        # Of each variable: its formula, its source, and the number there.
+        self._known = {v: (z, "result", k) for v, z, k in outvars if is_variable(v)}
+        operands = zip(jaxpr.invars, letters, numbers, strict=True)
+        self._known |= {v: (letter, "operand", k) for v, letter, k in operands}
+        self._letters = dict(zip(letters, numbers, strict=True))
+        self._producers = {v: e for e in jaxpr.eqns for v in e.outvars}
 
     def residual(self, variable) -> Residual:
         struct = jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
-        if variable in self._operands:
-            formula, number = self._operands[variable]
-            return Residual(formula, "operand", number, struct)
-        if variable in self._results:
-            formula, number = self._results[variable]
-            return Residual(formula, "result", number, struct)
+        if variable in self._known:
+            formula, source, number = self._known[variable]
+            return Residual(formula, source, number, struct)
         formula = self._formula(variable)
         if len(formula) > _LONGEST_FORMULA:
             formula = "computed"
         # An operand that is broadcast has its letter.
-        number = dict(self._operands.values()).get(formula, -1)
-        return Residual(formula, "computed", number, struct)
+        return Residual(formula, "computed", self._letters.get(formula, -1), struct)
 
     def _formula(self, atom) -> str:
         if not is_variable(atom):
             return f"{atom.val:g}" if atom.aval.shape == () else "constant"
-        for known in (self._operands, self._results):
-            if atom in known:
-                return known[atom][0]
-        equation = self._makers.get(atom)
+        if atom in self._known:
+            return self._known[atom][0]
+        equation = self._producers.get(atom)
         if equation is None:
             return "constant"
         name = equation.primitive.name

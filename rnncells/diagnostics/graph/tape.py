@@ -1,16 +1,52 @@
 """A run of a backward graph: values are recorded, gradients are added up."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.diagnostics.graph.nodes import ArrayType, Edge, Graph, Operation
-from rnncells.diagnostics.graph.program import Program, Recorded
+from rnncells._array_text import tree_text
+from rnncells.diagnostics.graph.nodes import Edge, Graph, Operation
 from rnncells.diagnostics.graph.saved import cotangents_of, vjp_of
-from rnncells.recurrence.jaxprs import read
+from rnncells.diagnostics.graph.steps import Step
+from rnncells.recurrence.jaxprs import Equations, read
 from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
+
+
+class Recorded(NamedTuple):
+    """A step that has a node.
+
+    Attributes:
+      node: its node.
+      wanted: numbers of the step's operands that get a gradient.
+      edges: where these gradients go.
+    """
+
+    node: Operation
+    wanted: tuple[int, ...]
+    edges: tuple[Edge, ...]
+
+
+class Program(NamedTuple):
+    """A function as steps, of which some are recorded.
+
+    Attributes:
+      equations: of the function; its arguments are single leaves.
+      steps: in the order of the forward pass.
+      recorded: the steps that have a node.
+      bound: arguments before those of the user: the params of a bound module.
+      arguments: shapes and dtypes of the user's arguments, as a tuple of pytrees.
+      result: shapes and dtypes of the result, as a pytree.
+    """
+
+    equations: Equations
+    steps: Sequence[Step]
+    recorded: dict[Step, Recorded]
+    bound: tuple[Any, ...]
+    arguments: tuple[Any, ...]
+    result: Any
 
 
 class Tape:
@@ -113,13 +149,13 @@ class Tape:
         arrays = map(jnp.asarray, leaves)
         values = equations.constants | dict(zip(variables, arrays, strict=True))
         for step in program.steps:
-            operands = read(values, step.operands)
+            operands = read(values, step.invars)
             recorded = program.recorded.get(step)
             if recorded is None or recorded.node not in reachable:
                 results = step.function(*operands)
             else:
                 results = self._record(step, recorded, operands)
-            values.update(zip(step.results, results, strict=True))
+            values.update(zip(step.outvars, results, strict=True))
         results = read(values, equations.results)
         return [jnp.asarray(result) for result in results]
 
@@ -147,18 +183,19 @@ class Tape:
         expected = structs(self.result)
         if cotangent is None:
             leaves = jax.tree.leaves(expected)
-            if len(leaves) != 1 or leaves[0].shape or not _is_real(leaves[0]):
+            reals = [s for s in leaves if jnp.issubdtype(s.dtype, jnp.floating)]
+            if len(leaves) != 1 or not reals or reals[0].shape:
                 raise ValueError(
                     "`cotangent` can be omitted only if the result is one real scalar, "
-                    f"got a result of {_shown(expected)}. Pass `cotangent`: the "
+                    f"got a result of {tree_text(expected)}. Pass `cotangent`: the "
                     "gradient of the loss with respect to the result, with the same "
                     "structure, for example ones."
                 )
-            cotangent = jax.tree.map(lambda s: jnp.ones(s.shape, s.dtype), expected)
+            cotangent = jax.tree.map(jnp.ones_like, expected)
         elif structs(cotangent) != expected:
             raise ValueError(
                 "`cotangent` must have the structure, shapes and dtypes of the result, "
-                f"{_shown(expected)}, got {_shown(structs(cotangent))}."
+                f"{tree_text(expected)}, got {tree_text(structs(cotangent))}."
             )
         arrays = map(jnp.asarray, jax.tree.leaves(cotangent))
         pairs = zip(edges, arrays, strict=True)
@@ -196,15 +233,6 @@ def _check_arguments(expected: tuple[StructTree, ...], args: tuple[Any, ...]) ->
     if structs(args) != expected:
         raise ValueError(
             "the arguments of `record` must have the structure, shapes and dtypes that "
-            f"the graph was made from, {_shown(expected)}, got {_shown(structs(args))}."
+            f"the graph was made from, {tree_text(expected)}, got "
+            f"{tree_text(structs(args))}."
         )
-
-
-def _is_real(leaf: StructTree) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
-
-
-def _shown(tree: StructTree) -> str:
-    """Returns shapes and dtypes in short: `(float32[2,3], float32[])`."""
-    kinds = jax.tree.map(lambda leaf: str(ArrayType.of(leaf)), tree)
-    return str(kinds).replace("'", "")

@@ -13,7 +13,7 @@ from rnncells.diagnostics.graph.arguments import (
     which_require,
 )
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
-from rnncells.diagnostics.graph.building import graph_of
+from rnncells.diagnostics.graph.builder import graph_of
 from rnncells.diagnostics.graph.steps import is_inlined
 from rnncells.recurrence.jaxprs import trace
 from rnncells.recurrence.pytrees import structs
@@ -22,7 +22,7 @@ from rnncells.recurrence.pytrees import structs
 def backward_graph(
     fn: Callable, *args: Any, argnums: int | Sequence[int] | None = None
 ) -> BackwardGraph:
-    """Returns what reverse-mode differentiation records of a function.
+    """Returns the graph of operations that reverse-mode differentiation records.
 
     The graph has the form of PyTorch's `grad_fn` and `next_functions`: it starts at the
     results, and leads to the arguments. Each operation says what its backward pass

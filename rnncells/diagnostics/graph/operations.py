@@ -1,10 +1,119 @@
-"""The equations of the operations and of their backward passes, in symbols and words.
+"""Names of operations, PyTorch's, with their equations in symbols and words.
 
 In all equations, z is the result, x and y are the operands, and dx is the gradient of
 the loss with respect to x. Gradients are JAX's: nothing is conjugated.
 """
 
+import re
 from typing import Any, NamedTuple
+
+# Names of nodes, without PyTorch's ending `Backward0`. Others are `camel` of the name
+# of the primitive or the function.
+NAMES = {
+    "add_any": "Add",
+    "cholesky": "LinalgCholeskyEx",
+    "clip": "Clamp",
+    "concatenate": "Cat",
+    "conv_general_dilated": "Convolution",
+    "convert_element_type": "ToCopy",
+    "copy": "Clone",
+    "copy_p": "Clone",
+    "cumlogsumexp": "Logcumsumexp",
+    "dynamic_slice": "Slice",
+    "dynamic_update_slice": "SliceScatter",
+    "erf_inv": "Erfinv",
+    "gather": "Index",
+    "hard_tanh": "Hardtanh",
+    "log1p": "Log1P",
+    "logistic": "Sigmoid",
+    "max": "Maximum",
+    "min": "Minimum",
+    "pad": "ConstantPadNd",
+    "reduce_max": "Amax",
+    "reduce_min": "Amin",
+    "reduce_prod": "Prod",
+    "reduce_sum": "Sum",
+    "remat2": "Checkpoint",
+    "rev": "Flip",
+    "scatter": "IndexPut",
+    "scatter_add": "IndexAdd",
+    "select_n": "Where",
+    "square": "Pow",
+    "unstack": "Unbind",
+}
+# Names under which JAX compiles functions that are one operation in PyTorch.
+FUNCTIONS = "_std _var celu clip elu hard_tanh leaky_relu log_softmax silu".split()
+
+
+def name_of(equation: Any) -> str:
+    """Returns the name of the node of an equation."""
+    primitive = equation.primitive.name
+    if primitive in _SPECIAL:
+        return _SPECIAL[primitive](equation)
+    return NAMES.get(primitive) or camel(primitive)
+
+
+def camel(name: str) -> str:
+    """Returns a name of a function in the style of classes.
+
+    >>> camel("log_softmax"), camel("_logaddexp"), camel("myF")
+    ('LogSoftmax', 'Logaddexp', 'MyF')
+    """
+    parts = re.split(r"[\W_]+", name)
+    return "".join(part[0].upper() + part[1:] for part in parts if part) or "Function"
+
+
+def _product(equation):
+    """Products are named by the number of axes, as in PyTorch."""
+    (_, (batch, _)) = equation.params["dimension_numbers"]
+    axes = tuple(len(v.aval.shape) for v in equation.invars)
+    if batch:
+        return "Bmm"
+    return {(1, 1): "Dot", (2, 1): "Mv"}.get(axes, "Mm")
+
+
+def _transpose(equation):
+    return "T" if equation.params["permutation"] == (1, 0) else "Permute"
+
+
+def _power(equation):
+    return "Reciprocal" if equation.params["y"] == -1 else "Pow"
+
+
+def _broadcast(equation):
+    (operand, *_), (result,) = equation.invars, equation.outvars
+    return "Unsqueeze" if operand.aval.size == result.aval.size else "Expand"
+
+
+def _reshape(equation):
+    (operand, *_), (result,) = equation.invars, equation.outvars
+    new = [n for n in result.aval.shape if n != 1]
+    old = [n for n in operand.aval.shape if n != 1]
+    if new != old or len(result.aval.shape) == len(operand.aval.shape):
+        return "View"
+    longer = len(result.aval.shape) > len(operand.aval.shape)
+    return "Unsqueeze" if longer else "Squeeze"
+
+
+def _function(equation):
+    name = equation.params.get("name")
+    if name is None:
+        inner = equation.params["call_jaxpr"]
+        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+        name = getattr(info, "func_name", "").split(" ")[0]
+    return NAMES.get(name) or camel(name)
+
+
+_SPECIAL = {
+    "dot_general": _product,
+    "transpose": _transpose,
+    "integer_pow": _power,
+    "broadcast_in_dim": _broadcast,
+    "reshape": _reshape,
+    "jit": _function,
+    "custom_jvp_call": _function,
+    "custom_vjp_call": _function,
+}
 
 
 class Wording(NamedTuple):
@@ -282,7 +391,7 @@ def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:
       letters: of the operands.
     """
     if name == "Pow":
-        return _power(exponent)
+        return _power_wording(exponent)
     if name in WORDINGS:
         return WORDINGS[name]
     return Wording(
@@ -294,13 +403,13 @@ def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:
 
 def operand_letters(name: str, count: int) -> tuple[str, ...]:
     """Returns the letters of an operation's operands."""
-    given = LETTERS.get(name, ("x",) if count == 1 else ("x", "y"))
-    if len(given) == count and name not in ("Cat", "Stack"):
-        return given
+    letters = LETTERS.get(name, ("x",) if count == 1 else ("x", "y"))
+    if len(letters) == count and name not in ("Cat", "Stack"):
+        return letters
     return tuple(f"x{k + 1}" for k in range(count))
 
 
-def _power(exponent):
+def _power_wording(exponent):
     if exponent is None:
         return Wording(
             "z = x^y",

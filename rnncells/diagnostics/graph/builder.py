@@ -1,0 +1,303 @@
+"""From a traced function to its graph, with the graphs inside of its nodes."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from rnncells.diagnostics.graph.arguments import Argument
+from rnncells.diagnostics.graph.backward_graph import BackwardGraph
+from rnncells.diagnostics.graph.nodes import (
+    Accumulate,
+    ArrayType,
+    Cut,
+    Edge,
+    Node,
+    Operation,
+    Saved,
+)
+from rnncells.diagnostics.graph.operations import operand_letters, wording
+from rnncells.diagnostics.graph.saved import Derivative, Residual, derivative
+from rnncells.diagnostics.graph.steps import Step, is_inlined, steps
+from rnncells.diagnostics.graph.tape import Program, Recorded
+from rnncells.recurrence.jaxprs import (
+    Atom,
+    Equations,
+    Variable,
+    as_function,
+    is_variable,
+    trace,
+    variables,
+)
+from rnncells.recurrence.pytrees import is_inexact, structs
+
+
+def graph_of(
+    equations: Equations,
+    name: str,
+    arguments: Sequence[Argument],
+    outputs: Sequence[str],
+    trees: tuple[Any, Any, Any] | None = None,
+) -> BackwardGraph:
+    """Returns the graph of a traced function.
+
+    Args:
+      equations: the function.
+      name: its name.
+      arguments: its argument leaves.
+      outputs: names of the leaves of its result.
+      trees: what a `Program` needs beside its steps; None for a graph that is not run.
+    """
+    builder, steps_ = _Builder(), steps(equations)
+    inputs = [v for leaves in equations.arguments for v in leaves]
+    for variable, argument in zip(inputs, arguments, strict=True):
+        builder.add_argument(variable, argument)
+    for step in steps_:
+        builder.add_step(step)
+    results = tuple(
+        builder.flow(atom).edge(atom, output)
+        for atom, output in zip(equations.results, outputs, strict=True)
+    )
+    program = trees and Program(equations, steps_, builder.recorded, *trees)
+    required = tuple(argument.name for argument in arguments if argument.requires)
+    return BackwardGraph(name, results, required, program)
+
+
+class _Flow(NamedTuple):
+    """The way of the gradient of a value.
+
+    Attributes:
+      node: the next node; None if the value needs no gradient.
+      output: number of the node's output that the value is.
+      cut: where the gradient was cut, if it was.
+      arguments: names of the arguments that the gradient reaches.
+      device: of the value.
+      name: of an argument or a constant.
+    """
+
+    node: Node | None = None
+    output: int = 0
+    cut: Cut | None = None
+    arguments: frozenset[str] = frozenset()
+    device: str | None = None
+    name: str | None = None
+
+    def edge(self, variable: Any, operand: str) -> Edge:
+        """Returns the edge of an operand or a result of the graph."""
+        kind = ArrayType.of(variable.aval)
+        return Edge(self.node or self.cut, self.output, kind, operand)
+
+
+_CONSTANT = _Flow(name="constant")
+
+
+class _Builder:
+    """Adds nodes for the steps of a function, in their order.
+
+    Attributes:
+      recorded: the steps that have a node.
+    """
+
+    def __init__(self) -> None:
+        self.recorded: dict[Step, Recorded] = {}
+        self._flows: dict[Variable, _Flow] = {}
+
+    def flow(self, atom: Atom) -> _Flow:
+        """Returns the flow of a variable or a literal."""
+        return self._flows.get(atom, _CONSTANT) if is_variable(atom) else _CONSTANT
+
+    def add_argument(self, variable: Variable, argument: Argument) -> None:
+        """Adds an argument, with a leaf node if it requires a gradient."""
+        name, requires, device = argument
+        flow = _Flow(device=device, name=name)
+        if requires:
+            outputs = (ArrayType.of(variable.aval),)
+            leaf = Accumulate(outputs=outputs, device=device, argument=name)
+            flow = flow._replace(node=leaf, arguments=frozenset([name]))
+        self._flows[variable] = flow
+
+    def add_step(self, step: Step) -> None:
+        """Adds the results of a step, and its node if it has one."""
+        flows = [self.flow(v) for v in step.invars]
+        wanted = [k for k, flow in enumerate(flows) if flow.node is not None]
+        device = ", ".join(sorted({f.device for f in flows if f.device})) or None
+        flow = _Flow(device=device)
+        if not wanted:
+            flow = flow._replace(cut=_merged({f.cut for f in flows if f.cut}))
+        elif step.equation.primitive.name == "stop_gradient":
+            reached = _reached(flows, wanted)
+            flow = flow._replace(cut=_cut("stop_gradient", reached, step, device))
+        else:
+            flow = self._record(step, flows, wanted, device)
+        for number, variable in enumerate(step.outvars):
+            of_result = flow._replace(output=number if flow.node is not None else 0)
+            # Integers have no gradient.
+            has_gradient = is_inexact(variable.aval)
+            self._flows[variable] = of_result if has_gradient else _Flow(device=device)
+
+    def _record(
+        self, step: Step, flows: list[_Flow], wanted: list[int], device: str | None
+    ) -> _Flow:
+        """Adds the node of a step, unless its derivative is 0; returns its flow."""
+        letters = operand_letters(step.name, len(flows))
+        passes, residuals = _derivative(step, wanted, letters)
+        passing = [k for k, is_passed in zip(wanted, passes, strict=True) if is_passed]
+        zero = f"{step.name} has the derivative 0"
+        if not passing:
+            cut = _cut(zero, _reached(flows, wanted), step, device)
+            return _Flow(cut=cut, device=device)
+        ends = {
+            k: _Flow(cut=_cut(zero, flows[k].arguments, step, device))
+            for k in set(wanted) - set(passing)
+        }
+        edges = {
+            k: ends.get(k, flows[k]).edge(atom, letters[k])
+            for k, atom in enumerate(step.invars)
+            if is_inexact(atom.aval)
+        }
+        forward, backward, words = wording(step.name, step.exponent, letters)
+        node = Operation(
+            name=step.name,
+            order=len(self.recorded),
+            outputs=_types(step),
+            device=device,
+            forward=forward,
+            backward=backward,
+            words=words,
+            edges=tuple(edges.values()),
+            saved=tuple(_saved(step, flows, residual) for residual in residuals),
+            inner=_inner_graphs(step, flows),
+        )
+        sent = tuple(edges[k] for k in passing)
+        self.recorded[step] = Recorded(node, tuple(passing), sent)
+        return _Flow(node, arguments=_reached(flows, passing), device=device)
+
+
+def _derivative(step: Step, wanted: list[int], letters: Sequence[str]) -> Derivative:
+    if step.equation.primitive.name == "while":
+        return Derivative([True] * len(wanted), [])
+    operands = [
+        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type)
+        if is_variable(v)
+        else v.val
+        for v in step.invars
+    ]
+    return derivative(step.function, operands, wanted, letters)
+
+
+def _reached(flows: Sequence[_Flow], numbers: Sequence[int]) -> frozenset[str]:
+    return frozenset().union(*(flows[k].arguments for k in numbers))
+
+
+def _types(step: Step) -> tuple[ArrayType, ...]:
+    return tuple(ArrayType.of(v.aval) for v in step.outvars)
+
+
+def _cut(reason: str, names: Iterable[str], step: Step, device: str | None) -> Cut:
+    arguments = tuple(sorted(names))
+    return Cut(outputs=_types(step), device=device, reason=reason, arguments=arguments)
+
+
+def _merged(cuts: set[Cut]) -> Cut | None:
+    """Returns one cut for a value that several cuts lead to."""
+    if len(cuts) < 2:
+        return next(iter(cuts), None)
+    reasons = sorted({cut.reason for cut in cuts})
+    arguments = sorted({name for cut in cuts for name in cut.arguments})
+    return dataclasses.replace(
+        next(iter(cuts)), reason="; ".join(reasons), arguments=tuple(arguments)
+    )
+
+
+def _saved(step: Step, flows: Sequence[_Flow], residual: Residual) -> Saved:
+    formula, source, number, struct = residual
+    name, of = None, object()
+    if source == "operand":
+        name, of = flows[number].name, step.invars[number]
+    elif source == "result":
+        of = step.outvars[number]
+    elif number >= 0 and len(step.equation.invars) == len(step.invars):
+        of = step.equation.invars[number]
+    return Saved(formula, source, ArrayType.of(struct), of, name)
+
+
+def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ...]:
+    """Returns the graphs of the functions that a step calls."""
+    equation = step.equation
+    primitive, params = equation.primitive.name, equation.params
+    if primitive == "scan":
+        return (_scan_graph(step, flows),)
+    if primitive == "cond":
+        branches = params["branches"]
+        names_and_jaxprs = [(f"branch {k}", b) for k, b in enumerate(branches)]
+        flows = flows[1:]
+    elif primitive in ("remat2", "checkpoint", "jit"):
+        names_and_jaxprs = [(step.name, params["jaxpr"])]
+        # A step has no operands for numbers.
+        by_variable = dict(zip(step.invars, flows, strict=True))
+        flows = [
+            by_variable.get(v, _Flow()) if is_variable(v) else _CONSTANT
+            for v in equation.invars
+        ]
+    else:
+        return ()
+    arguments = [
+        Argument(flow.name or f"operand[{k}]", flow.node is not None, flow.device)
+        for k, flow in enumerate(flows)
+    ]
+    graphs = []
+    for name, jaxpr in names_and_jaxprs:
+        equations = _inner_equations(jaxpr)
+        outputs = [f"result[{k}]" for k, _ in enumerate(equations.results)]
+        graphs.append(graph_of(equations, name, arguments, outputs))
+    return tuple(graphs)
+
+
+def _inner_equations(jaxpr: Any) -> Equations:
+    operands = [v.aval for v in getattr(jaxpr, "jaxpr", jaxpr).invars]
+    function = as_function(jaxpr, is_inlined)
+    return trace(function, *structs(operands), is_inlined=is_inlined)[0]
+
+
+def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
+    """Returns the graph of one step of a loop.
+
+    The shapes tell constants and carries from the inputs of all steps, which have one
+    axis more outside. A carry requires a gradient if a step makes it depend on one.
+    """
+    equations = _inner_equations(step.equation.params["jaxpr"])
+    inside = [leaves[0] for leaves in equations.arguments]
+    outside = zip(inside, step.invars, strict=True)
+    inputs = sum(v.aval.shape != atom.aval.shape for v, atom in outside)
+    ends = zip(equations.results, step.outvars, strict=True)
+    carries = [
+        f"carry[{k}]"
+        for k in range(sum(v.aval.shape == atom.aval.shape for v, atom in ends))
+    ]
+    end = len(inside) - inputs
+    start = end - len(carries)
+    names = [flow.name or f"constant[{k}]" for k, flow in enumerate(flows[:start])]
+    names += [*carries, *(f"input[{k}]" for k in range(inputs))]
+    requires = [flow.node is not None for flow in flows]
+    while True:
+        after = _requiring(equations, requires)[: len(carries)]
+        after = [a or b for a, b in zip(requires[start:end], after, strict=True)]
+        if after == requires[start:end]:
+            break
+        requires[start:end] = after
+    arguments = list(map(Argument, names, requires, [flow.device for flow in flows]))
+    others = len(equations.results) - len(carries)
+    outputs = [*carries, *(f"output[{k}]" for k in range(others))]
+    return graph_of(equations, "step", arguments, outputs)
+
+
+def _requiring(equations: Equations, requires: Sequence[bool]) -> list[bool]:
+    """Returns which results require a gradient, given which arguments do."""
+    leaves = [v for leaves in equations.arguments for v in leaves]
+    tainted = {v for v, required in zip(leaves, requires, strict=True) if required}
+    for equation in equations.equations:
+        is_cut = equation.primitive.name == "stop_gradient"
+        if not is_cut and tainted.intersection(variables(equation)):
+            tainted.update(v for v in equation.outvars if is_inexact(v.aval))
+    return [is_variable(v) and v in tainted for v in equations.results]
