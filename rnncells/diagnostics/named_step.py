@@ -9,7 +9,14 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_step import apply_step
 from rnncells.diagnostics.names import mark, marked_variables, name_of
-from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, read, trace
+from rnncells.recurrence.jaxprs import (
+    bind,
+    evaluate,
+    is_variable,
+    live_equations,
+    read,
+    trace,
+)
 
 # Names of marks that no variable in Python can have.
 _BEFORE, _AFTER = "<", ">"
@@ -49,9 +56,9 @@ class NamedStep:
     """A step as a jaxpr with marks.
 
     Args:
-      function: `(given, inputs, carry) -> result`, a pure function; it calls a step
+      function: `(consts, inputs, carry) -> result`, a pure function; it calls a step
         that `marked` returns, once.
-      given: pytree of parameters, and all else that is the same at each step.
+      consts: pytree of parameters, and all else that is the same at each step.
       inputs: pytree of what differs.
       carry: carry before the step.
 
@@ -62,13 +69,13 @@ class NamedStep:
     def __init__(
         self,
         function: Callable,
-        given: chex.ArrayTree,
+        consts: chex.ArrayTree,
         inputs: chex.ArrayTree,
         carry: chex.ArrayTree,
     ):
         # A cached trace of a jitted function would run no Python code.
         with jax.disable_jit():
-            self._traced, self.result = trace(function, given, inputs, carry)
+            self._traced, self.result = trace(function, consts, inputs, carry)
         equations = tuple(self._traced.jaxpr.eqns)
         names = ((name_of(e), e) for e in equations)
         marks = {name: e for name, e in names if name is not None}
@@ -86,7 +93,7 @@ class NamedStep:
             for name, e in marks.items()
             if name[0] not in (_BEFORE, _AFTER)
             and is_variable(e.invars[0])
-            and stages[e.invars[0]] > 0  # depends on more than `given`
+            and stages[e.invars[0]] > 0  # depends on more than `consts`
             and not jnp.issubdtype(e.invars[0].aval.dtype, jax.dtypes.extended)
         }
         wanted = [*self._traced.results, *self._named.values(), *self._after]
@@ -94,20 +101,24 @@ class NamedStep:
 
     def __call__(
         self,
-        given: chex.ArrayTree,
+        consts: chex.ArrayTree,
         inputs: chex.ArrayTree,
         carry: chex.ArrayTree,
         taps: StepValues | None = None,
     ) -> tuple[chex.ArrayTree, StepValues]:
         """Returns the result of the function, and the values of the step."""
         added = {} if taps is None else self._added(taps)
-        args = jax.tree.leaves((given, inputs, carry))
-        arguments = [v for leaves in self._traced.arguments for v in leaves]
-        values = dict(self._traced.constants)
-        _assign(values, arguments, args, added)
-        for equation in self._equations:
-            results = bind(equation, read(values, equation.invars))
-            _assign(values, equation.outvars, results, added)
+
+        def add_taps(equation, operands):
+            results = bind(equation, operands)
+            return [
+                sum(added.get(v, ()), r)
+                for v, r in zip(equation.outvars, results, strict=True)
+            ]
+
+        values = self._traced.initial_values(consts, inputs, carry)
+        values |= {v: sum(taps, values[v]) for v, taps in added.items() if v in values}
+        evaluate(self._equations, values, add_taps)
         result = jax.tree.unflatten(
             jax.tree.structure(self.result), read(values, self._traced.results)
         )
@@ -122,10 +133,3 @@ class NamedStep:
             if tap is not None:
                 added.setdefault(variable, []).append(tap)
         return added
-
-
-def _assign(values, variables, arrays, added):
-    for variable, array in zip(variables, arrays, strict=True):
-        for tap in added.get(variable, ()):
-            array = array + tap
-        values[variable] = array

@@ -16,6 +16,7 @@ The engine joins these products again, with the gates on an axis of their own (s
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import chex
@@ -26,20 +27,14 @@ from rnncells.recurrence.jaxprs import (
     Atom,
     Equations,
     Stages,
-    Values,
     Variable,
     bind,
     is_variable,
 )
+from rnncells.recurrence.primitives import ELEMENTWISE
 
-# Functions of one element of each operand.
-_ELEMENTWISE = (
-    *("add", "add_any", "sub", "mul", "div", "neg", "max", "min", "select_n"),
-    *("exp", "tanh", "logistic", "sqrt", "rsqrt", "square", "integer_pow"),
-    *("convert_element_type", "name"),
-)
 # Where gates side by side can begin.
-_PASSES_ON = (*_ELEMENTWISE, "broadcast_in_dim", "dot_general", "reshape")
+_PASSES_ON = ELEMENTWISE | {"broadcast_in_dim", "dot_general", "reshape"}
 
 
 def split_gates(equations: Equations, recurrence: int) -> Callable | None:
@@ -54,17 +49,10 @@ def split_gates(equations: Equations, recurrence: int) -> Callable | None:
     counts = _gates_of(equations)
     if not counts:
         return None
-    stages = equations.stages()
+    splitter = _GateSplitter(counts, equations.stages(), recurrence)
 
     def step(*args: chex.ArrayTree) -> list[jax.Array]:
-        arguments = [v for leaves in equations.arguments for v in leaves]
-        values = dict(zip(arguments, jax.tree.leaves(args), strict=True))
-        splitter = _GateSplitter(
-            values | equations.constants, counts, stages, recurrence
-        )
-        for equation in equations.equations:
-            splitter.evaluate(equation)
-        return [splitter.concatenated(v) for v in equations.results]
+        return [_concatenated(value) for value in equations(*args, rule=splitter)]
 
     return step
 
@@ -91,120 +79,106 @@ def _gates_of(equations: Equations) -> dict[Variable, int]:
     return counts
 
 
+class _Gates:
+    """An array as one array for each gate."""
+
+    def __init__(self, arrays: list[jax.Array]) -> None:
+        self.arrays = arrays
+
+    @cached_property
+    def concatenated(self) -> jax.Array:
+        """The gates side by side."""
+        return jnp.concatenate(self.arrays, -1)
+
+
 class _GateSplitter:
-    """Evaluates the equations of a step, of some variables gate by gate."""
+    """A rule that evaluates equations gate by gate, where values are `_Gates`."""
 
     def __init__(
-        self, values: Values, counts: dict, stages: Stages, recurrence: int
+        self, counts: dict[Variable, int], stages: Stages, recurrence: int
     ) -> None:
-        self._values = values
-        self._gates: dict[Variable, list[jax.Array]] = {}
-        self._counts = counts
-        self._stages = stages
-        self._recurrence = recurrence
+        self._counts, self._stages, self._recurrence = counts, stages, recurrence
 
-    def evaluate(self, equation: Any) -> None:
-        """Adds the results of an equation."""
-        name, (result, *_) = equation.primitive.name, equation.outvars
-        operand_gates = [self._gates[v] for v in equation.invars if self._has_gates(v)]
-        is_split = name == "split" and bool(operand_gates)
-        if is_split and _are_gates(equation.outvars, operand_gates[0]):
-            self._values |= zip(equation.outvars, operand_gates[0], strict=True)
-            return
-        if name == "reduce_sum" and operand_gates and self._sums_gates(equation):
-            terms = [bind(equation, [gate])[0] for gate in operand_gates[0]]
-            self._values[result] = sum(terms[1:], terms[0])
-            return
-        count = len(operand_gates[0]) if operand_gates else self._counts.get(result, 0)
-        gates = self._by_gate(equation, count) if count else None
-        if gates is not None:
-            self._gates[result] = gates
-            return
-        results = bind(equation, [self.concatenated(v) for v in equation.invars])
-        self._values |= zip(equation.outvars, results, strict=True)
+    def __call__(self, equation: Any, operands: list[Any]) -> list[Any]:
+        name, (result, *others) = equation.primitive.name, equation.outvars
+        gates = [operand.arrays for operand in operands if isinstance(operand, _Gates)]
+        if gates and name == "split":
+            shapes = [v.aval.shape for v in equation.outvars]
+            if shapes == [gate.shape for gate in gates[0]]:
+                return gates[0]
+        if gates and name == "reduce_sum":
+            last = len(equation.invars[0].aval.shape) - 1
+            if last in equation.params["axes"]:
+                terms = [bind(equation, [gate])[0] for gate in gates[0]]
+                return [sum(terms[1:], terms[0])]
+        count = len(gates[0]) if gates else self._counts.get(result, 0)
+        if count and not others:
+            by_gate = self._by_gate(equation, operands, count)
+            if by_gate is not None:
+                return [_Gates(by_gate)]
+        return bind(equation, list(map(_concatenated, operands)))
 
-    def concatenated(self, atom: Atom) -> jax.Array:
-        """Returns the value of a variable or a literal; gates side by side."""
-        if not is_variable(atom):
-            return atom.val
-        if atom not in self._values:
-            self._values[atom] = jnp.concatenate(self._gates[atom], -1)
-        return self._values[atom]
-
-    def _has_gates(self, atom: Atom) -> bool:
-        return is_variable(atom) and atom in self._gates
-
-    def _sums_gates(self, equation: Any) -> bool:
-        (operand,) = equation.invars
-        return len(operand.aval.shape) - 1 in equation.params["axes"]
-
-    def _by_gate(self, equation: Any, count: int) -> list[jax.Array] | None:
+    def _by_gate(
+        self, equation: Any, operands: list[Any], count: int
+    ) -> list[jax.Array] | None:
         """Returns the result of an equation for each gate; None if it has no such."""
-        if len(equation.outvars) > 1:
-            return None
-        name, (result,) = equation.primitive.name, equation.outvars
-        shape = result.aval.shape
+        name, shape = equation.primitive.name, equation.outvars[0].aval.shape
         if name == "concatenate":
-            widths = {v.aval.shape[-1] for v in equation.invars}
-            if equation.params["dimension"] != len(shape) - 1 or len(widths) > 1:
-                return None
-            is_one_each = len(equation.invars) == count
-            return (
-                [self.concatenated(v) for v in equation.invars] if is_one_each else None
-            )
+            widths = [v.aval.shape[-1] for v in equation.invars]
+            is_last = equation.params["dimension"] == len(shape) - 1
+            are_gates = len(widths) == count and len(set(widths)) == 1
+            return list(map(_concatenated, operands)) if is_last and are_gates else None
         if name == "dot_general":
-            gates = _is_last_free(equation) and self._gates_in(
-                equation.invars[1], count
-            )
-            lhs = self.concatenated(equation.invars[0])
-            return [bind(equation, [lhs, gate])[0] for gate in gates] if gates else None
-        if name in _ELEMENTWISE:
-            operands = [
-                self._gates_in(v, count)
-                if v.aval.shape[-1:] == shape[-1:]
-                else [self.concatenated(v)] * count
-                for v in equation.invars
-            ]
-            if None in operands:
+            lhs, rhs = operands
+            if not _is_last_free(equation):
                 return None
-            return [
-                bind(equation, list(gate))[0] for gate in zip(*operands, strict=True)
+            gates = self._gates_in(equation.invars[1], rhs, count)
+            lhs = _concatenated(lhs)
+            return gates and [bind(equation, [lhs, gate])[0] for gate in gates]
+        if name in ELEMENTWISE:
+            parts = [
+                self._gates_in(v, operand, count)
+                if v.aval.shape[-1:] == shape[-1:]
+                else [_concatenated(operand)] * count
+                for v, operand in zip(equation.invars, operands, strict=True)
             ]
+            if None in parts:
+                return None
+            return [bind(equation, list(gate))[0] for gate in zip(*parts, strict=True)]
         if name in ("broadcast_in_dim", "reshape"):
-            return self._reshaped(equation, count)
+            return self._reshaped(equation, operands[0], count)
         return None
 
-    def _reshaped(self, equation: Any, count: int) -> list[jax.Array] | None:
-        operand, shape = equation.invars[0], equation.outvars[0].aval.shape
-        part = (*shape[:-1], shape[-1] // count)
-        operand_shape = operand.aval.shape
-        axes = equation.params.get("broadcast_dimensions", (len(shape) - 1,))
-        last = len(shape) - 1
-        has_features = operand_shape[-1:] == shape[-1:] and axes[-1:] == (last,)
-        gates = self._gates_in(operand, count) if has_features else None
+    def _reshaped(
+        self, equation: Any, operand: Any, count: int
+    ) -> list[jax.Array] | None:
+        (atom, *_), shape = equation.invars, equation.outvars[0].aval.shape
+        part, last = (*shape[:-1], shape[-1] // count), len(shape) - 1
+        axes = equation.params.get("broadcast_dimensions", (last,))
+        has_features = atom.aval.shape[-1:] == shape[-1:] and axes[-1:] == (last,)
+        gates = self._gates_in(atom, operand, count) if has_features else None
         if equation.primitive.name == "reshape":
             return gates and [gate.reshape(part) for gate in gates]
         if not has_features:
-            gates = [self.concatenated(operand)] * count
+            gates = [_concatenated(operand)] * count
         return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
 
-    def _gates_in(self, atom: Atom, count: int) -> list[jax.Array] | None:
+    def _gates_in(self, atom: Atom, operand: Any, count: int) -> list[jax.Array] | None:
         """Returns an array for each gate; None if they are not known.
 
         What does not depend on the carry can be sliced, because that is done outside of
         the loop over steps.
         """
-        if self._has_gates(atom):
-            gates = self._gates[atom]
-            return gates if len(gates) == count else None
+        if isinstance(operand, _Gates):
+            return operand.arrays if len(operand.arrays) == count else None
         is_of_loop = is_variable(atom) and self._stages[atom] >= self._recurrence
         if is_of_loop or atom.aval.shape[-1] % count:
             return None
-        return jnp.split(self.concatenated(atom), count, -1)
+        return jnp.split(operand, count, -1)
 
 
-def _are_gates(variables: list[Variable], gates: list[jax.Array]) -> bool:
-    return [v.aval.shape for v in variables] == [gate.shape for gate in gates]
+def _concatenated(value: Any) -> Any:
+    return value.concatenated if isinstance(value, _Gates) else value
 
 
 def _is_last_free(equation: Any) -> bool:

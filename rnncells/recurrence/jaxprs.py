@@ -9,18 +9,51 @@ import jax
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
+from rnncells.recurrence.primitives import INLINED
 from rnncells.recurrence.pytrees import StructTree, Tree
-
-# Calls that are replaced by what they call. Functions with derivatives of their own
-# (`custom_jvp_call`, `custom_vjp_call`) stay whole.
-INLINED = ("jit", "remat2", "call", "closed_call", "eval_jaxpr")
 
 # `jex.Var`, and `jex.Var` or `jex.Literal`; JAX types their avals without shapes.
 Variable: TypeAlias = Any
 Atom: TypeAlias = Any
-Values = dict[Variable, jax.Array]
+Values = dict[Variable, Any]
+# From an equation and its operands to its results.
+Rule: TypeAlias = Callable[[Any, list[Any]], Sequence[Any]]
 # For each variable, the number of the last argument that it depends on.
 Stages = dict[Variable, int]
+
+
+def read(values: Values, atoms: Iterable[Atom]) -> list[Any]:
+    """Returns the values of variables and of literals."""
+    return [values[v] if is_variable(v) else v.val for v in atoms]
+
+
+def bind(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+    """Returns the results of an equation."""
+    primitive = equation.primitive
+    params = primitive.get_bind_params(equation.params)
+    with _named_as(equation), equation.ctx.manager:
+        results = primitive.bind(*operands, **params)
+    return results if primitive.multiple_results else [results]
+
+
+def _named_as(equation: Any) -> Any:
+    """Returns a context that keeps the line and the `jax.named_scope` of an equation.
+
+    Profiles show them.
+    """
+    info = equation.source_info
+    names = source_info_util.current_name_stack() + info.name_stack
+    return source_info_util.user_context(info.traceback, name_stack=names)
+
+
+def evaluate(equations: Iterable[Any], values: Values, rule: Rule = bind) -> None:
+    """Adds the results of equations to `values`: those of JAX, or of another rule.
+
+    An equation is one of a jaxpr, or any object with `invars` and `outvars`.
+    """
+    for equation in equations:
+        results = rule(equation, read(values, equation.invars))
+        values.update(zip(equation.outvars, results, strict=True))
 
 
 class Equations(NamedTuple):
@@ -49,6 +82,17 @@ class Equations(NamedTuple):
             stage = max((stages[v] for v in variables(equation)), default=0)
             stages |= dict.fromkeys(equation.outvars, stage)
         return stages
+
+    def initial_values(self, *args: Tree) -> Values:
+        """Returns the values of the arguments and of the constants."""
+        arguments = [v for leaves in self.arguments for v in leaves]
+        return self.constants | dict(zip(arguments, jax.tree.leaves(args), strict=True))
+
+    def __call__(self, *args: Tree, rule: Rule = bind) -> list[Any]:
+        """Returns the leaves of the result, by JAX or by another rule."""
+        values = self.initial_values(*args)
+        evaluate(self.equations, values, rule)
+        return read(values, self.results)
 
     def use_counts(self) -> Counter:
         """Returns how often each variable is an operand or a result."""
@@ -118,37 +162,6 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns")
 
 
-def read(values: Values, atoms: Iterable[Atom]) -> list[jax.Array]:
-    """Returns the values of variables and of literals."""
-    return [values[v] if is_variable(v) else v.val for v in atoms]
-
-
-def bind(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
-    """Returns the results of an equation."""
-    primitive = equation.primitive
-    params = primitive.get_bind_params(equation.params)
-    with _named_as(equation), equation.ctx.manager:
-        results = primitive.bind(*operands, **params)
-    return results if primitive.multiple_results else [results]
-
-
-def _named_as(equation: Any) -> Any:
-    """Returns a context that keeps the line and the `jax.named_scope` of an equation.
-
-    Profiles show them.
-    """
-    info = equation.source_info
-    names = source_info_util.current_name_stack() + info.name_stack
-    return source_info_util.user_context(info.traceback, name_stack=names)
-
-
-def evaluate(equations: Iterable[Any], values: Values) -> None:
-    """Adds the results of equations to `values`."""
-    for equation in equations:
-        results = bind(equation, read(values, equation.invars))
-        values.update(zip(equation.outvars, results, strict=True))
-
-
 def evaluate_all_steps(
     equations: Iterable[Any],
     invariant: Values,
@@ -180,17 +193,16 @@ def _inline(
     is_inlined: Callable[[Any], bool],
     *args: jax.Array,
 ) -> list[jax.Array]:
-    values = dict(zip(jaxpr.constvars, consts, strict=True))
-    values |= dict(zip(jaxpr.invars, args, strict=True))
-    for equation in jaxpr.eqns:
-        operands = read(values, equation.invars)
-        if is_inlined(equation):
-            inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-            with _named_as(equation):
-                results = as_function(inner, is_inlined)(*operands)
-        else:
-            results = bind(equation, operands)
-        values.update(zip(equation.outvars, results, strict=True))
+    def rule(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+        if not is_inlined(equation):
+            return bind(equation, operands)
+        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+        with _named_as(equation):
+            return as_function(inner, is_inlined)(*operands)
+
+    variables = (*jaxpr.constvars, *jaxpr.invars)
+    values = dict(zip(variables, (*consts, *args), strict=True))
+    evaluate(jaxpr.eqns, values, rule)
     return read(values, jaxpr.outvars)
 
 

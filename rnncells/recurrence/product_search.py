@@ -19,13 +19,13 @@ from rnncells.recurrence.jaxprs import (
     read,
 )
 from rnncells.recurrence.mesh import may_be_sharded
+from rnncells.recurrence.primitives import PRODUCTS, SUMS
 from rnncells.recurrence.products import Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
 # The arguments of a step: what depends on the first alone, on no later one than the
 # second, and on the third.
 WEIGHTS, PROJECTION, RECURRENCE = range(3)
-PRODUCTS = "dot_general", "conv_general_dilated"
 
 
 class ProductSlice(NamedTuple):
@@ -284,7 +284,7 @@ class _Finder(NamedTuple):
         if self.use_counts[result] != 1 or result not in self.consumers:
             return None
         user = self.consumers[result]
-        is_sum = user.primitive.name in ("add", "add_any")
+        is_sum = user.primitive.name in SUMS
         return user if is_sum and user.outvars[0].aval == result.aval else None
 
     def _uncast(self, weight: Variable, dtype: Any) -> Variable:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from rnncells.recurrence.jaxprs import Stages, Values, Variable, is_variable
+from rnncells.recurrence.primitives import SUMS
 from rnncells.recurrence.product_search import PROJECTION, RECURRENCE
 from rnncells.recurrence.products import Product, ProductFunction
 
@@ -76,7 +77,7 @@ def sum_point(
       use_counts: how often a variable is an operand or a result.
       producers: the equation whose result a variable is.
     """
-    if equation.primitive.name not in ("add", "add_any"):
+    if equation.primitive.name not in SUMS:
         return None
     (result,), operands = equation.outvars, equation.invars
     if any(not is_variable(v) or v.aval != result.aval for v in operands):

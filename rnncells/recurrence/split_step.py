@@ -31,8 +31,8 @@ from rnncells.recurrence.jaxprs import (
     variables,
 )
 from rnncells.recurrence.mesh import may_be_sharded
+from rnncells.recurrence.primitives import PRODUCTS
 from rnncells.recurrence.product_search import (
-    PRODUCTS,
     PROJECTION,
     RECURRENCE,
     WEIGHTS,

@@ -33,7 +33,7 @@ from rnncells.recurrence.jaxprs import (
     trace,
     variables,
 )
-from rnncells.recurrence.product_search import PRODUCTS
+from rnncells.recurrence.primitives import LINEAR_MAPS, PRODUCTS
 from rnncells.recurrence.products import vjp_evaluator
 from rnncells.recurrence.pytrees import (
     combine,
@@ -47,8 +47,6 @@ from rnncells.recurrence.residuals import Residuals, select_leaves
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 
 WEIGHTS, LINEARIZATION, COTANGENTS = range(3)
-# Linear functions of one operand.
-_LINEAR = ("reduce_sum", "reshape", "squeeze", "broadcast_in_dim", "transpose", "neg")
 
 
 class StepCotangents(NamedTuple):
@@ -283,7 +281,7 @@ def _find_summands(
     per_step: set[Variable] = set()
     for equation in reversed(equations):
         (result, *_) = equation.outvars
-        is_linear = equation.primitive.name in _LINEAR
+        is_linear = equation.primitive.name in LINEAR_MAPS
         if is_linear and result in summands and result not in per_step:
             del summands[result]
             summands[equation.invars[0]] = None

@@ -8,10 +8,8 @@ from typing import Any
 
 import jax
 
-from rnncells.recurrence.jaxprs import INLINED, inner_jaxprs
-
-# Calls whose inner jaxpr has the operands and the results of the call.
-_CALLS = (*INLINED, "custom_jvp_call", "custom_vjp_call")
+from rnncells.recurrence.jaxprs import inner_jaxprs
+from rnncells.recurrence.primitives import CUSTOM, INLINED
 
 
 def has_side_effects(jaxpr: Any) -> bool:
@@ -60,7 +58,8 @@ def _equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator
         operands = of(equation.invars)
         inner = inner_jaxprs(equation)
         out = [any(operands)] * len(equation.outvars)
-        if equation.primitive.name in _CALLS:
+        if equation.primitive.name in (*INLINED, *CUSTOM):
+            # Their inner jaxpr has the operands and the results of the call.
             out = []
             yield from _equations(inner[0], operands, out)
         else:

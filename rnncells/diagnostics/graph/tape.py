@@ -1,6 +1,5 @@
 """A run of a backward graph: values are recorded, gradients are added up."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -11,7 +10,7 @@ from rnncells._array_text import tree_text
 from rnncells.diagnostics.graph.nodes import Edge, Graph, Operation
 from rnncells.diagnostics.graph.saved import cotangents_of, vjp_of
 from rnncells.diagnostics.graph.steps import Step
-from rnncells.recurrence.jaxprs import Equations, read
+from rnncells.recurrence.jaxprs import Equations
 from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
 
 
@@ -42,7 +41,7 @@ class Program(NamedTuple):
     """
 
     equations: Equations
-    steps: Sequence[Step]
+    steps: tuple[Step, ...]
     recorded: dict[Step, Recorded]
     bound: tuple[Any, ...]
     arguments: tuple[Any, ...]
@@ -144,31 +143,31 @@ class Tape:
                 del self._vjps[node]
 
     def _forward(self, program: Program, leaves: list[Any]) -> list[jax.Array]:
-        equations, reachable = program.equations, set(self.graph.operations)
-        variables = [v for argument in equations.arguments for v in argument]
-        arrays = map(jnp.asarray, leaves)
-        values = equations.constants | dict(zip(variables, arrays, strict=True))
-        for step in program.steps:
-            operands = read(values, step.invars)
+        equations = program.equations._replace(equations=program.steps)
+        reachable = set(self.graph.operations)
+
+        def record(step: Step, operands: list[jax.Array]) -> list[jax.Array]:
             recorded = program.recorded.get(step)
             if recorded is None or recorded.node not in reachable:
-                results = step.function(*operands)
-            else:
-                results = self._record(step, recorded, operands)
-            values.update(zip(step.outvars, results, strict=True))
-        results = read(values, equations.results)
+                return step.function(*operands)
+            return self._record(step, recorded, operands)
+
+        results = equations(*map(jnp.asarray, leaves), rule=record)
         return [jnp.asarray(result) for result in results]
 
-    def _record(self, step, recorded: Recorded, operands) -> list[jax.Array]:
-        if recorded.node.name == "While":
+    def _record(
+        self, step: Step, recorded: Recorded, operands: list[jax.Array]
+    ) -> list[jax.Array]:
+        node = recorded.node
+        if node.name == "While":
             raise NotImplementedError(
                 "reverse-mode differentiation is not defined for `while` loops, got "
-                f"{recorded.node.label}. Use `jax.lax.scan`, or `fori_loop` with a "
-                "number of steps that is known when the function is traced."
+                f"{node.label}. Use `jax.lax.scan`, or `fori_loop` with a number of "
+                "steps that is known when the function is traced."
             )
         results, vjp = vjp_of(step.function, operands, recorded.wanted)
-        self._vjps[recorded.node] = structs(results), vjp
-        self._edges[recorded.node] = recorded.edges
+        self._vjps[node] = structs(results), vjp
+        self._edges[node] = recorded.edges
         return results
 
     def _start(self, cotangent) -> list[tuple[Edge, jax.Array]]:

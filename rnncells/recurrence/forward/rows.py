@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from rnncells.recurrence.jaxprs import Equations, evaluate, read, trace
+from rnncells.recurrence.jaxprs import Equations, bind, trace
 from rnncells.recurrence.pytrees import (
     StructTree,
     Tree,
@@ -145,23 +145,22 @@ class RowStep:
           rest: as in the call.
           x: as in the call.
         """
-        consts = join(theta, self.consts, rest.consts)
-        trees = consts[0], consts[1], self.carry(s, rest), x
+        shared, per_row = join(theta, self.consts, rest.consts)
         equations, result = self._equations
-        arguments = (v for leaves in equations.arguments for v in leaves)
-        values = dict(zip(arguments, jax.tree.leaves(trees), strict=True))
-        values |= equations.constants
         taps = jax.tree.leaves(inexact(self.carry(tap, rest)))
-        for equation in equations.equations:
-            evaluate([equation], values)
-            for v in equation.outvars:
+
+        def add_taps(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+            results = list(bind(equation, operands))
+            for k, v in enumerate(equation.outvars):
                 if v in self._marked:
-                    new = jax.lax.stop_gradient(values[v]) + taps[self._marked[v]]
+                    new = jax.lax.stop_gradient(results[k]) + taps[self._marked[v]]
                     if self._is_held is not None:
-                        new = jnp.where(self._is_held(x).reshape(()), values[v], new)
-                    values[v] = new
-        results = read(values, equations.results)
-        return jax.tree.unflatten(jax.tree.structure(result), results)[1]
+                        new = jnp.where(self._is_held(x).reshape(()), results[k], new)
+                    results[k] = new
+            return results
+
+        leaves = equations(shared, per_row, self.carry(s, rest), x, rule=add_taps)
+        return jax.tree.unflatten(jax.tree.structure(result), leaves)[1]
 
     @cached_property
     def _equations(self) -> tuple[Equations, StructTree]:

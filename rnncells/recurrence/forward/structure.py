@@ -7,35 +7,16 @@ its results depend on every element of its operands. So a derivative is zero onl
 there is no path.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.jaxprs import Atom, Variable, bind, is_variable, trace
+from rnncells.recurrence.jaxprs import bind, evaluate, is_variable, trace
+from rnncells.recurrence.primitives import CUSTOM, ELEMENTWISE, LINEAR, REDUCTIONS
 from rnncells.recurrence.pytrees import StructTree, is_inexact
-
-_ELEMENTWISE = frozenset(
-    "abs acos acosh add add_any asin asinh atan atan2 atanh cbrt ceil clamp complex "
-    "conj convert_element_type copy copy_p cos cosh digamma div erf erf_inv erfc exp "
-    "exp2 expm1 floor imag integer_pow is_finite lgamma log log1p logistic max min mul "
-    "name neg nextafter optimization_barrier pow real reduce_precision rem round rsqrt "
-    "select_n sign sin sinh sqrt square sub tan tanh".split()
-)
-# Positive linear functions of each operand.
-_LINEAR = frozenset(
-    "broadcast_in_dim concatenate conv_general_dilated cumsum dot_general expand_dims "
-    "pad reduce_sum reduce_window_sum reshape rev slice split squeeze tile "
-    "transpose".split()
-)
-_REDUCTIONS = ("reduce_max", "reduce_min", "reduce_prod")
-_CUSTOM = ("custom_jvp_call", "custom_vjp_call")
-
-
-# For each variable, its counts of paths; None without paths.
-_Paths = dict[Variable, jax.Array | None]
 
 
 def dependencies(function: Callable, *args: StructTree) -> list[Any]:
@@ -50,14 +31,11 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     """
     equations, result = trace(function, *args)
     leaves, tree = jax.tree.flatten(args)
+    equations = equations._replace(constants=dict.fromkeys(equations.constants))
 
     def paths(*operands: jax.Array) -> jax.Array:
-        values = dict.fromkeys(equations.constants, None)
-        arguments = (v for leaves in equations.arguments for v in leaves)
-        values |= dict(zip(arguments, operands, strict=True))
-        _evaluate(equations.equations, values)
-        (result_,) = _read(values, equations.results)
-        return _ones(result) if result_ is None else result_
+        (counts,) = equations(*operands, rule=_count)
+        return _ones(result) if counts is None else counts
 
     @jax.jit
     def counted(seeds: jax.Array, *ones: jax.Array) -> list[jax.Array]:
@@ -70,25 +48,24 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     return list(jax.tree.unflatten(tree, flags))
 
 
-def _evaluate(equations: Iterable[Any], values: _Paths) -> None:
-    """Adds values with their counts of paths; None stands for a value without paths."""
-    for equation in equations:
-        operands = _read(values, equation.invars)
-        if all(operand is None for operand in operands):
-            results = [None] * len(equation.outvars)
-        elif equation.primitive.name in _CUSTOM:
-            results = _of_custom(equation, operands)
-        elif equation.primitive.name == "stop_gradient":
-            results = [None]
-        else:
-            results = _results(equation, operands)
-        for v, value in zip(equation.outvars, results, strict=True):
-            has_paths = value is not None and is_inexact(v.aval)
-            values[v] = _as_one(value) if has_paths else None
-
-
-def _read(values: _Paths, atoms: Iterable[Atom]) -> list[jax.Array | None]:
-    return [values[v] if is_variable(v) else None for v in atoms]
+def _count(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
+    """Rule for counts of paths; None stands for a value without paths."""
+    operands = [
+        operand if is_variable(v) else None
+        for v, operand in zip(equation.invars, operands, strict=True)
+    ]
+    if all(operand is None for operand in operands):
+        return [None] * len(equation.outvars)
+    if equation.primitive.name in CUSTOM:
+        results = _of_custom(equation, operands)
+    elif equation.primitive.name == "stop_gradient":
+        results = [None]
+    else:
+        results = _results(equation, operands)
+    return [
+        _as_one(value) if value is not None and is_inexact(v.aval) else None
+        for v, value in zip(equation.outvars, results, strict=True)
+    ]
 
 
 def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
@@ -121,11 +98,10 @@ def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     def paths(d_results: list[jax.Array]) -> list[jax.Array]:
         values = dict.fromkeys((*equations.constants, *from_primals), None)
         values |= dict(zip(from_results, d_results, strict=True))
-        _evaluate(equations.equations, values)
-        return [
-            jnp.zeros(primals[k].shape, jnp.float32) if d is None else d
-            for k, d in zip(diff, _read(values, equations.results), strict=True)
-        ]
+        evaluate(equations.equations, values, _count)
+        counts = [values.get(v) if is_variable(v) else None for v in equations.results]
+        zeros = [jnp.zeros(primals[k].shape, jnp.float32) for k in diff]
+        return [z if d is None else d for d, z in zip(counts, zeros, strict=True)]
 
     d_operands, transpose = jax.vjp(paths, d_results)
     (results,) = transpose(
@@ -141,15 +117,15 @@ def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
 
 def _results(equation: Any, operands: list[Any]) -> list[Any]:
     name, shapes = equation.primitive.name, [v.aval.shape for v in equation.outvars]
-    if name in _ELEMENTWISE:
+    if name in ELEMENTWISE:
         present = [operand for operand in operands if operand is not None]
         if len(shapes) == len(operands) > 1:  # as optimization_barrier
             return operands
         return [jnp.broadcast_to(sum(present), shapes[0])]
-    if name in _REDUCTIONS:
+    if name in REDUCTIONS:
         return [jnp.sum(operands[0], equation.params["axes"])]
     integers = [v for v in equation.invars if not is_inexact(v.aval)]
-    if name in _LINEAR and not integers:
+    if name in LINEAR and not integers:
         filled = [
             _ones(v.aval) if operand is None else operand
             for v, operand in zip(equation.invars, operands, strict=True)
