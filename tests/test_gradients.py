@@ -36,6 +36,11 @@ from rnncells import (
 from rnncells.recurrence.forward.structure import dependencies
 
 BATCH, TIME = 2, 5
+# Every method that goes forward in time.
+FORWARD = [
+    kind(8) if "steps" in kind.__dataclass_fields__ else kind()
+    for kind in rnncells.gradients.ForwardGradient.__subclasses__()
+]
 # Constants, as random numbers take long to compile.
 ONES = nn.initializers.ones
 Dense = partial(nn.Dense, kernel_init=ONES)
@@ -467,7 +472,9 @@ def test_elementwise_recurrences_keep_a_number_for_each_weight(
 
 
 @pytest.mark.parametrize(
-    "method", exhaustive_but([(Rtrl(),), (SnAp(1),), (Uoro(),)], [(Rtrl(),)]), ids=str
+    "method",
+    exhaustive_but([(method,) for method in FORWARD if method.is_online], [(Rtrl(),)]),
+    ids=str,
 )
 def test_learning_on_line_adds_up_to_the_gradient_of_the_layer(method, rng, float64):
     case = CELLS["LSTMCell"]
@@ -598,10 +605,7 @@ def test_directions_and_layers_take_a_method(rng, float64):
 
 @pytest.mark.parametrize(
     "method",
-    exhaustive_but(
-        [(Rtrl(),), (BlockRtrl(8),), (SnAp(1),), (Rflo(),), (Uoro(),)],
-        [(Rtrl(),), (Uoro(),)],
-    ),
+    exhaustive_but([(method,) for method in FORWARD], [(Rtrl(),), (Uoro(),)]),
     ids=str,
 )
 def test_memory_does_not_depend_on_time(method):

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from covering import exhaustive_but
 
-from experiments.paper1997.tasks import TASKS, reber, temporal_order
+from experiments.paper1997.tasks import TASKS, temporal_order
+from experiments.paper1997.tasks import embedded_reber as reber
 from experiments.paper1997.tasks.reber_sets import draw_sets
 from experiments.settings.reading import config_path, paper_names, read_config
 from experiments.settings.rules import ConfigError

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from experiments.paper1997.learners.network import Weights
 from experiments.paper1997.learners.online import at_last_step, trace
-from experiments.paper1997.tasks import reber, temporal_order
+from experiments.paper1997.tasks import embedded_reber as reber
+from experiments.paper1997.tasks import temporal_order
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.kept import Outcome

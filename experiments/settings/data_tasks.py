@@ -1,6 +1,11 @@
-"""The options of the tasks on data sets: the section `[task]` of a config."""
+"""The options of the tasks on data sets: the section `[task]` of a config.
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+A config can choose every subclass of `DataTask`, by its name.
+"""
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -202,7 +207,5 @@ class MovingDigits(DataTask):
             )
 
 
-AnyDataTask = (
-    CharLM | JapaneseVowels | Pixels | Copying | Adding | OrderOfTwo | MovingDigits
-)
-DATA_TASKS = {task.name: task for task in get_args(AnyDataTask)}
+DATA_TASKS = {task.name: task for task in DataTask.__subclasses__()}
+AnyDataTask = reduce(or_, DATA_TASKS.values())

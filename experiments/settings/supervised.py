@@ -45,28 +45,13 @@ class Network:
     """Size of the kernels of a convolutional cell, at least 1."""
     library: Literal["rnncells", "flax"] = "rnncells"
     """The library of the layers and cells. The parameters are the same."""
-    gradient: Literal[
-        "bptt", "truncated-bptt", "truncated-1997", "rtrl", "snap", "rflo", "uoro"
-    ] = "bptt"
-    """How the gradient of the recurrent layers is formed, see rnncells.gradients."""
+    gradient: str = "bptt"
+    """How the gradient of the recurrent layers is formed: a class of
+    rnncells.gradients, such as truncated-bptt or snap."""
     gradient_steps: CountOrZero = 0
-    """Steps of a window of truncated-bptt, or of the influence of snap, at least 0; 0:
-    one of the other methods."""
+    """Field `steps` of a gradient that has it, at least 0; 0: it has none."""
 
     def __post_init__(self):
-        has_steps = self.gradient in ("truncated-bptt", "snap")
-        require(
-            has_steps == bool(self.gradient_steps),
-            "`gradient_steps` must be at least 1 if `gradient` is 'truncated-bptt' or "
-            f"'snap', and 0 otherwise, got {self.gradient_steps} with "
-            f"{self.gradient!r}.",
-        )
-        goes_back = self.gradient in ("bptt", "truncated-bptt", "truncated-1997")
-        require(
-            goes_back or self.layers == 1,
-            f"`layers` must be 1 if `gradient` is {self.gradient!r}, got "
-            f"{self.layers}.",
-        )
         require(
             self.library == "rnncells" or self.gradient == "bptt",
             f"`gradient` must be 'bptt' if `library` is 'flax', got {self.gradient!r}.",

@@ -1,19 +1,34 @@
 """The options of each task: the section `[task]` of a config.
 
-`is_symbolic`: inputs are indices of symbols. `is_along`: there is a target at every
-step, not only at the end. `asked_from_end`: for `is_along`, the position of the
-prediction that needs the first symbols, counted from the end; 1 is the last step.
+A config can choose every subclass of `PaperTask`, by its name.
 """
 
-from typing import Annotated, ClassVar, Literal, get_args
+from functools import reduce
+from operator import or_
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from experiments.settings.rules import Count, NotNegative, require, settings
 
 
+class PaperTask:
+    """Base of the options.
+
+    Attributes:
+      is_symbolic: whether inputs are indices of symbols.
+      is_along: whether there is a target at every step, not only at the end.
+      asked_from_end: for `is_along`, the position of the prediction that needs the
+        first symbols, counted from the end; 1 is the last step.
+    """
+
+    is_symbolic: ClassVar[bool] = False
+    is_along: ClassVar[bool] = False
+    asked_from_end: ClassVar[int] = 1
+
+
 @settings
-class EmbeddedReber:
+class EmbeddedReber(PaperTask):
     """Predicting the next symbols of the embedded Reber grammar (Experiment 1), or of
     the plain one."""
 
@@ -34,12 +49,11 @@ class EmbeddedReber:
 
 
 @settings
-class LongLags:
+class LongLags(PaperTask):
     """Predicting every next symbol; the last equals the first (2a, 2b)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
-    asked_from_end: ClassVar[int] = 1
 
     name: Literal["long-lags"] = "long-lags"
     """The task; only the config file chooses it."""
@@ -53,11 +67,10 @@ class LongLags:
 
 
 @settings
-class VeryLongLags:
+class VeryLongLags(PaperTask):
     """Remembering the second symbol until a trigger (2c)."""
 
     is_symbolic: ClassVar[bool] = True
-    is_along: ClassVar[bool] = False
 
     name: Literal["very-long-lags"] = "very-long-lags"
     """The task; only the config file chooses it."""
@@ -70,11 +83,8 @@ class VeryLongLags:
 
 
 @settings
-class TwoClasses:
+class TwoClasses(PaperTask):
     """Classifying a noisy sequence by its first numbers (3)."""
-
-    is_symbolic: ClassVar[bool] = False
-    is_along: ClassVar[bool] = False
 
     name: Literal["two-classes"] = "two-classes"
     """The task; only the config file chooses it."""
@@ -100,11 +110,8 @@ class TwoClasses:
 
 
 @settings
-class MarkedPairs:
+class MarkedPairs(PaperTask):
     """Adding or multiplying two marked numbers (4, 5)."""
-
-    is_symbolic: ClassVar[bool] = False
-    is_along: ClassVar[bool] = False
 
     name: Literal["marked-pairs"] = "marked-pairs"
     """The task; only the config file chooses it."""
@@ -119,11 +126,10 @@ class MarkedPairs:
 
 
 @settings
-class TemporalOrder:
+class TemporalOrder(PaperTask):
     """Classifying the order of symbols that are far apart (6)."""
 
     is_symbolic: ClassVar[bool] = True
-    is_along: ClassVar[bool] = False
 
     name: Literal["temporal-order"] = "temporal-order"
     """The task; only the config file chooses it."""
@@ -154,7 +160,5 @@ class TemporalOrder:
         )
 
 
-AnyTask = (
-    EmbeddedReber | LongLags | VeryLongLags | TwoClasses | MarkedPairs | TemporalOrder
-)
-TASK_OPTIONS = {task.name: task for task in get_args(AnyTask)}
+TASK_OPTIONS = {task.name: task for task in PaperTask.__subclasses__()}
+AnyTask = reduce(or_, TASK_OPTIONS.values())

@@ -10,21 +10,18 @@ import jax
 import jax.numpy as jnp
 
 import rnncells
-from experiments.settings.rules import ConfigError
+from experiments.settings.rules import ConfigError, require
 from experiments.settings.supervised import Network, Supervised
 from experiments.settings.wording import nearest
 
 Array = jax.Array
 # The library that runs the layers; cells are looked up in it by name.
 LIBRARIES = {"rnncells": rnncells, "flax": nn}
+# By the name of the class in lower case: `truncated-1997` is `Truncated1997`.
 GRADIENTS = {
-    "bptt": rnncells.Bptt,
-    "truncated-bptt": rnncells.TruncatedBptt,
-    "truncated-1997": rnncells.Truncated1997,
-    "rtrl": rnncells.Rtrl,
-    "snap": rnncells.SnAp,
-    "rflo": rnncells.Rflo,
-    "uoro": rnncells.Uoro,
+    name.lower(): kind
+    for name, kind in vars(rnncells.gradients).items()
+    if dataclasses.is_dataclass(kind) and issubclass(kind, rnncells.gradients.Gradient)
 }
 # Rates of the random cells, in training.
 ZONEOUT, VARIATIONAL, DROP_CONNECT = 0.1, 0.1, 0.1
@@ -138,9 +135,28 @@ def cell_of(config: Network, dtype: Any = None, **fields: Any) -> nn.Module:
 
 
 def gradient_of(config: Network) -> rnncells.gradients.Gradient:
-    """Returns the method that forms the gradient of the recurrent layers."""
-    steps = (config.gradient_steps,) if config.gradient_steps else ()
-    return GRADIENTS[config.gradient](*steps)
+    """Returns the method that forms the gradient of the recurrent layers.
+
+    Raises:
+      ConfigError: there is no such method, or its number of steps or of layers is
+        wrong.
+    """
+    name, steps = config.gradient, config.gradient_steps
+    kind = GRADIENTS.get(name.replace("-", ""))
+    if kind is None:
+        raise ConfigError(f"unknown gradient `{name}`{nearest(name, [*GRADIENTS])}")
+    require(
+        ("steps" in kind.__dataclass_fields__) == bool(steps),
+        "`model.gradient_steps` must be at least 1 for a gradient with the field "
+        f"`steps`, and 0 for others, got {steps} with {name!r}.",
+    )
+    goes_back = not issubclass(kind, rnncells.gradients.ForwardGradient)
+    require(
+        goes_back or config.layers == 1,
+        f"`model.layers` must be 1 if `model.gradient` is {name!r}, got "
+        f"{config.layers}.",
+    )
+    return kind(steps=steps) if steps else kind()
 
 
 def rngs(key: Array) -> dict[str, Array]:

@@ -62,8 +62,8 @@ class Online:
     ...     params = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
 
     Args:
-      rnn: an `RNN` with a forward method as `gradient`: `Rtrl()`, `SnAp(steps)`,
-        `Rflo()` or `Uoro()`, with `learn_initial_carry=False` and `reverse=False`.
+      rnn: an `RNN` with a forward method with an update at each step as `gradient`,
+        such as `Rtrl()`, with `learn_initial_carry=False` and `reverse=False`.
 
     Raises:
       TypeError: `rnn` is no RNN.
@@ -80,8 +80,8 @@ class Online:
         method = rnn.gradient
         if not isinstance(method, ForwardGradient) or not method.is_online:
             raise ValueError(
-                "`rnn` of Online needs a gradient with an update at each step: Rtrl(), "
-                f"SnAp(steps), Rflo() or Uoro(), got gradient={method}."
+                "`rnn` of Online needs a gradient with an update at each step, such as "
+                f"Rtrl(), got gradient={method}."
             )
         if rnn.learn_initial_carry or rnn.reverse:
             raise ValueError(

@@ -164,12 +164,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         cells, all carries by Newton's method, within its tolerance; where it does not
         converge, a loop.
         Default: `'auto'`.
-      gradient: how the gradient is formed: `Bptt()`, `TruncatedBptt(steps)`,
-        `Truncated1997()`, or a method that carries it forward in time, with memory that
-        does not depend on time: `Rtrl()`, `BlockRtrl(steps)`, `SnAp(steps)`, `Rflo()`,
-        `Uoro()`. The values are the same for all; see `help(rnncells.gradients)`. The
-        method `step` has the gradient of its one step, in which nothing is cut but h by
-        `Truncated1997`.
+      gradient: how the gradient is formed: a method of `help(rnncells.gradients)`,
+        which goes back in time, such as `TruncatedBptt(steps)`, or forward with memory
+        that does not depend on time, such as `Rtrl()`. The values are the same for all.
+        The method `step` has the gradient of its one step, in which nothing is cut but
+        h by `Truncated1997`.
         Default: Bptt().
       learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
         parameter tree, which starts with the values of the cell's `initialize_carry`

@@ -1,9 +1,9 @@
 """The tasks, by their names in configs.
 
-A task is a module. `inputs(options)` and `outputs(options)` return the numbers of
-units. `sample(options, key)` is a pure JAX function that returns one `Sequence`, padded
-to `longest(options)` steps. The options of a task are a dataclass in
-`experiments/settings/tasks.py`, listed in `AnyTask`.
+A task is a module with its name. `inputs(options)` and `outputs(options)` return the
+numbers of units. `sample(options, key)` is a pure JAX function that returns one
+`Sequence`, padded to `longest(options)` steps. The options of a task are a subclass of
+`PaperTask` in `experiments/settings/tasks.py`.
 
 Use `jax.vmap` to draw many sequences and to judge a network's outputs. Everything after
 a sequence's `length` is padding, which can look like symbols. To get the options of a
@@ -26,20 +26,10 @@ from `experiments.settings.reading`. To get the fixed sets of the Reber grammar,
 0.2, 0.2 right
 """
 
-from experiments.paper1997.tasks import (
-    long_lags,
-    marked_pairs,
-    reber,
-    temporal_order,
-    two_classes,
-    very_long_lags,
-)
+from importlib import import_module
+
+from experiments.settings.tasks import TASK_OPTIONS
 
 TASKS = {
-    "embedded-reber": reber,
-    "long-lags": long_lags,
-    "very-long-lags": very_long_lags,
-    "two-classes": two_classes,
-    "marked-pairs": marked_pairs,
-    "temporal-order": temporal_order,
+    name: import_module(f"{__name__}.{name.replace('-', '_')}") for name in TASK_OPTIONS
 }

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.paper1997.tasks import reber
+from experiments.paper1997.tasks import embedded_reber as reber
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.settings.rules import require
 from experiments.settings.tasks import EmbeddedReber

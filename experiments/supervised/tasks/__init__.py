@@ -1,19 +1,19 @@
-"""The tasks on data sets, by their names in configs."""
+"""The tasks on data sets, by their names in configs.
 
-from experiments.supervised.tasks.adding import AddingTask
-from experiments.supervised.tasks.char_lm import CharLMTask
-from experiments.supervised.tasks.copying import CopyingTask
-from experiments.supervised.tasks.japanese_vowels import JapaneseVowelsTask
-from experiments.supervised.tasks.moving_digits import MovingDigitsTask
-from experiments.supervised.tasks.order_of_two import OrderOfTwoTask
-from experiments.supervised.tasks.pixels import PixelsTask
+A task is a subclass of `Task` in a module with the name of the task. Its options are a
+subclass of `DataTask` in `experiments/settings/data_tasks.py`.
+"""
 
-TASKS = {
-    "adding": AddingTask,
-    "char-lm": CharLMTask,
-    "copying": CopyingTask,
-    "japanese-vowels": JapaneseVowelsTask,
-    "moving-digits": MovingDigitsTask,
-    "order-of-two": OrderOfTwoTask,
-    "pixels": PixelsTask,
-}
+from importlib import import_module
+
+from experiments.settings.data_tasks import DATA_TASKS
+from experiments.supervised.task import Task
+
+
+def _class_of(name: str) -> type[Task]:
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    (kind,) = (k for k in Task.__subclasses__() if k.__module__ == module.__name__)
+    return kind
+
+
+TASKS = {name: _class_of(name) for name in DATA_TASKS}
