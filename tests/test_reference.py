@@ -16,7 +16,6 @@ from cases import (
     TIME,
     assert_close,
     assert_equal,
-    dense,
     random_like,
     random_params,
     random_setting,
@@ -55,7 +54,7 @@ def exactly(actual, expected):
     ids=str,
 )
 def test_step_and_derivatives_equal_those_of_the_cell(use_bias, batch, rng, float64):
-    case = dense("LSTMCell", use_bias=use_bias)
+    case = ALL_CELLS["LSTMCell" if use_bias else "LSTMCell-no-bias"]
     cell, variables, carry, x = random_setting(case, rng, *batch)
     params = variables["params"]
     d_carry, d_h = random_like(rng, (carry, carry[1]))
