@@ -36,7 +36,7 @@ from rnncells.cells.stacked import StackedCell
 from rnncells.recurrence.forward.blocks import BlockInfluence
 from rnncells.recurrence.forward.influence import Influence
 from rnncells.recurrence.forward.local import local
-from rnncells.recurrence.forward.rows import RowStep
+from rnncells.recurrence.forward.rows import RowStep, mark_carry
 from rnncells.recurrence.forward.uoro import RankOneInfluence
 
 # From the cotangent of a carry to the one that takes its place.
@@ -200,6 +200,15 @@ class ForwardGradient(Gradient):
     # Random stream that the method draws from.
     rng_stream: ClassVar[str | None] = None
 
+    def of_step(self, step: Callable) -> Callable:
+        def marked(
+            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
+        ) -> tuple[Carry, chex.ArrayTree]:
+            carry, output = step(cell, carry, inputs)
+            return mark_carry(carry), output
+
+        return marked
+
     def method(self, step: RowStep) -> Any:
         """Returns the updates of the influence of one row.
 
@@ -211,6 +220,34 @@ class ForwardGradient(Gradient):
     def block(self) -> int:
         """Returns the number of steps that the method takes at once."""
         return 1
+
+
+def is_forward(gradient: Any) -> bool:
+    """Says whether a method carries an influence forward in time."""
+    return isinstance(gradient, ForwardGradient)
+
+
+def is_backward(gradient: Gradient) -> bool:
+    """Says whether a method goes back in time."""
+    return not is_forward(gradient)
+
+
+def is_plain_backward(gradient: Gradient) -> bool:
+    """Says whether a method goes back in time, without a hook on every carry."""
+    return not is_forward(gradient) and getattr(gradient, "carry_hook", None) is None
+
+
+def check_gradient(owner: str, gradient: Any) -> None:
+    """Raises TypeError unless the field `gradient` of a layer is a method."""
+    if isinstance(gradient, Gradient):
+        return
+    hint = ""
+    if isinstance(gradient, type) and issubclass(gradient, Gradient):
+        hint = f" Call the class: {gradient.__name__}(...)."
+    raise TypeError(
+        f"`gradient` of {owner} must be a method of rnncells.gradients, such as "
+        f"Bptt(), got {gradient!r}.{hint}"
+    )
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
 from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.cells.matrix import MatrixRNNCellBase
-from rnncells.layers.causal_conv_loop import is_causal_conv
 from rnncells.layers.checks import check_cell_instance
-from rnncells.layers.constants import changed
-from rnncells.layers.linear_loop import is_linear
-from rnncells.layers.loops import pure_step
 from rnncells.layers.rnn import RNN
+from rnncells.loops import table
+from rnncells.loops.constants import changed
+from rnncells.loops.request import Obstacle, PureStep, StepRequest
 from rnncells.recurrence.pytrees import structs, zeros
+from rnncells.recurrence.schedule import StepInputs
 
 STEPS = 5
 BATCH = 3
@@ -372,7 +372,7 @@ def _loops(at: _Setting) -> Iterator[Finding]:
     equal = {"values": _equal(fast, plain), "gradients": _equal(d_fast, d_plain)}
     other = [name for name, is_equal in equal.items() if not is_equal]
     loop, hint = "fast", ""
-    if is_linear(at.cell):
+    if table.LINEAR.is_for(at.cell):
         loop, hint = "linear", f" `{_claim(at.cell)}` must agree with `recur`."
     if other:
         text = f"the {' and '.join(other)} of the {loop} and the plain loop differ."
@@ -389,19 +389,23 @@ def _claim(cell: nn.Module) -> str:
 
 def _weights(at: _Setting) -> Iterator[Finding]:
     """Checks that the loop over time uses weights only in products."""
-    if is_linear(at.cell):
+    if table.LINEAR.is_for(at.cell):
         text = "the step is linear in the carry, so RNN computes all steps at once."
         yield Finding("right", text)
         return
-    if is_causal_conv(at.cell):
+    if table.CAUSAL_CONV.is_for(at.cell):
         text = "the carry is the last inputs, so RNN computes all steps at once."
         yield Finding("right", text)
         return
-    args = (at.carry, None), (at.inputs,)
     step = partial(apply_step, deterministic=at.deterministic)
-    pure, reason = RNN(at.cell).apply(at.in_layer, *args, step=step, method=pure_step)
-    if reason is not None:
-        text = f"RNN runs the cell in the plain loop: the fast loop {reason}"
+
+    def pure_step(rnn: RNN) -> PureStep | Obstacle:
+        xs = StepInputs(at.inputs)
+        return StepRequest(rnn, (at.carry, None), xs, step).pure
+
+    pure: Any = RNN(at.cell).apply(at.in_layer, method=pure_step)
+    if isinstance(pure, Obstacle):
+        text = f"RNN runs the cell in the plain loop: the fast loop {pure.text}"
         yield Finding("slow", text)
         return
     leaves = jax.tree_util.tree_leaves_with_path(pure.consts)

@@ -21,7 +21,7 @@ from equations.table import VARIANTS as VARIANTS_OF
 
 import rnncells
 import rnncells.public
-from rnncells.layers.linear_loop import is_linear
+from rnncells.loops.table import LINEAR as LINEAR_LOOP
 
 # In the order of `rnncells/public.py`.
 PUBLIC_CELLS = [name for name in vars(rnncells.public) if name.endswith("Cell")]
@@ -37,7 +37,7 @@ VARIANTS = {key: case for rows in VARIANTS_OF.values() for key, case in rows.ite
 ALL_CELLS = CELLS | VARIANTS
 # Cells of `CELLS` whose carry is multiplied by no weights, so that the fast loop has
 # nothing to take out of its steps.
-LINEAR = [name for name, case in CELLS.items() if is_linear(case.make())]
+LINEAR = [name for name, case in CELLS.items() if LINEAR_LOOP.is_for(case.make())]
 WITH_PRODUCTS = [n for n, case in CELLS.items() if case.name not in WITHOUT_PRODUCTS]
 # All of `CELLS` but those that share nearly all code with another one.
 DISTINCT = [

@@ -588,12 +588,16 @@ VALUE_ERRORS = {
     "memory='sqrt' of RNN needs the fast loop, which needs a step that": lambda: (
         outputs(own(recur=recur(called_back)), memory="sqrt")
     ),
-    "memory='sqrt' of RNN needs the fast loop, but": lambda: RNN(
+    "implementation='scan' and memory='sqrt' of RNN exclude each other": lambda: RNN(
         OwnCell(4), memory="sqrt", implementation="scan"
     ),
-    r"gradient=SnAp\(steps=1\) of RNN saves nothing for the gradient, so": lambda: gru(
-        gradient=SnAp(1), memory="sqrt"
+    r"gradient=SnAp\(steps=1\) and memory='sqrt' of GRU exclude each other": lambda: (
+        GRU(4, gradient=SnAp(1), memory="sqrt")
     ),
+    "implementation='associative' of RNN needs the loop of linear cells, which .*, got "
+    "LSTMCell. Or it needs .* use implementation='auto'": lambda: RNN(
+        LSTMCell(4), implementation="associative"
+    ).apply(params_of(RNN(LSTMCell(4))), X),
     r"gradient=Rtrl\(\) needs LSTM to have one recurrent layer:": lambda: LSTM(
         4, num_layers=2, gradient=Rtrl()
     ),
@@ -603,7 +607,7 @@ VALUE_ERRORS = {
             Bidirectional(gru(), gru(gradient=Rflo())),
         ]
     ),
-    r"gradient=Rtrl\(\) of RNN needs a step that draws no random": lambda: RNN(
+    r"gradient=Rtrl\(\) of RNN needs .* draws no random numbers, .*=True": lambda: RNN(
         ZoneoutCell(GRUCell(4), 0.1), gradient=Rtrl()
     ).apply(
         params_of(RNN(ZoneoutCell(GRUCell(4), deterministic=True))),
@@ -611,7 +615,7 @@ VALUE_ERRORS = {
         deterministic=False,
         rngs={"dropout": KEY},
     ),
-    r"gradient=Rtrl\(\) of RNN needs a step that reads only .*, got": lambda: (
+    r"gradient=Rtrl\(\) of RNN needs .* a step that reads only .*, got": lambda: (
         jax.eval_shape(
             lambda scale: RNN(
                 SimpleCell(4, activation_fn=lambda a: scale * a),
@@ -620,7 +624,7 @@ VALUE_ERRORS = {
             1.0,
         )
     ),
-    r"gradient=Rtrl\(\) of RNN needs the step as a pure function, which": lambda: RNN(
+    r"gradient=Rtrl\(\) of RNN needs the loop of forward methods, which": lambda: RNN(
         own(recur=recur(printed)), gradient=Rtrl()
     ).apply(RNN(own()).init(KEY, X), X),
     r"gradient=Truncated1997\(\) of RNN needs an LSTM, .* got GRUCell": lambda: gru(

@@ -12,7 +12,8 @@ from covering import exhaustive_but
 from sequences import ROWS, STEPS, WAYS
 
 import rnncells
-from rnncells.layers.loops import pure_step
+from rnncells.loops.request import StepRequest
+from rnncells.recurrence.schedule import StepInputs
 
 FEATURES_IN, FEATURES, HEADS = 3, 4, 2
 dense = partial(nn.Dense, FEATURES, param_dtype=jnp.float64)
@@ -269,8 +270,8 @@ def test_products_with_weights_are_found(name, rng, float64):
     rnn, params, x = setting(name, rng)
     carry = rnn.initialize_carry(None, x[:, 0])
     steps = jnp.moveaxis(x, 1, 0)
-    pure, reason = rnn.apply(params, (carry, None), (steps,), method=pure_step)
-    assert reason is None
+    request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
+    pure = rnn.apply(params, method=lambda rnn: request(rnn).pure)
     assert len(pure.step.products) == CELLS[name][1]
 
 

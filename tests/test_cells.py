@@ -26,7 +26,7 @@ from covering import exhaustive_but
 from user_cells import CountingCell
 
 import rnncells
-from rnncells.layers.linear_loop import is_linear
+from rnncells.loops.table import LINEAR
 
 # One cell of each form, and carries of all kinds: also matrices and complex numbers.
 KINDS = [*FORMS, "SimpleCell", "MLSTMCell", "LRUCell"]
@@ -97,7 +97,7 @@ def test_sequence_equals_the_steps_of_each_row(name, rng):
     expected = python_loop(rows, params, carry, inputs)
     assert_close((last, time_first(y)), expected)
     # The loops of other cells take such steps themselves.
-    if name in (*KINDS, "CausalConvCell") or is_linear(cell):
+    if name in (*KINDS, "CausalConvCell") or LINEAR.is_for(cell):
         assert_close(step(params, carry, inputs[0]), rows(params, carry, inputs[0]))
 
 

@@ -11,7 +11,7 @@ from cases import ALL_CELLS, assert_close, random_like, random_params
 from covering import covering, exhaustive_but
 
 import rnncells
-from rnncells.layers.linear_loop import is_linear
+from rnncells.loops.table import LINEAR as LINEAR_LOOP
 from rnncells.recurrence.linear_recurrence import solve_linear
 from rnncells.recurrence.matrix_state import (
     MatrixChunk,
@@ -22,7 +22,7 @@ from rnncells.recurrence.matrix_state import (
 )
 
 BATCH, TIME = 3, 9
-LINEAR = [n for n, case in ALL_CELLS.items() if is_linear(case.make())]
+LINEAR = [n for n, case in ALL_CELLS.items() if LINEAR_LOOP.is_for(case.make())]
 # One cell of each kind: real, complex, exponential gates, the delta rule with a decay,
 # and the last inputs.
 KINDS = ["MinGRUCell", "LRUCell", "MLSTMCell", "GatedDeltaNetCell", "CausalConvCell"]

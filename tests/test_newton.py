@@ -11,7 +11,7 @@ from covering import exhaustive_but
 import rnncells
 from benchmarks import newton as benchmark
 from rnncells import Newton, diagnostics
-from rnncells.layers import newton_loop
+from rnncells.loops import newton as newton_loop
 
 BATCH, TIME, FEATURES = 3, 40, 6
 

@@ -13,7 +13,8 @@ from covering import exhaustive_but
 from sequences import ROWS, STEPS, WAYS
 
 import rnncells
-from rnncells.layers.loops import pure_step
+from rnncells.loops.request import StepRequest
+from rnncells.recurrence.schedule import StepInputs
 
 FEATURES_IN = 3
 NORMAL = nn.initializers.normal(1.0)
@@ -147,7 +148,8 @@ def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings
     params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), params)
     steps = jnp.ones((24, 11, 8))
     carry = rnn.initialize_carry(None, x.update(shape=(11, 8)))
-    pure, _ = rnn.apply(params, (carry, None), (steps,), method=pure_step)
+    request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
+    pure = rnn.apply(params, method=lambda rnn: request(rnn).pure)
     # Of the states of the LSTM; Dense; of inputs and states of the GRU; Dense.
     assert len(pure.step.products) == 5
     # Dense, and the inputs of the LSTM.

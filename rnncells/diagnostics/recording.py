@@ -303,7 +303,7 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     loop = RecordingLoop(rnn, order_of(rnn, *args, **kwargs), taps, jacobians)
     recording = copy(rnn)  # of the same scope
     # Flax modules are frozen.
-    object.__setattr__(recording, "_loop", loop.of)
+    object.__setattr__(recording, "_loop", loop.run)
     outputs = recording(*args, **kwargs)
     rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
     return outputs

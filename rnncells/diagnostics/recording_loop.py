@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
-from rnncells.layers.loops import pure_function, set_counters
-from rnncells.layers.unbinding import unbound
+from rnncells.loops.request import NotPure, StepRequest
 from rnncells.recurrence import masks
 from rnncells.recurrence.pytrees import is_inexact, structs, upcast
 
@@ -122,32 +121,31 @@ class RecordingLoop:
             self.taps = StepValues(values, leaves)
         self.recorded: Recorded | None = None
 
-    def of(self, axis: int, step: Callable) -> Callable:
-        """Returns the loop for a time axis and a step; see `schedule.scan`."""
-        return partial(self._run, axis, step)
-
-    def _run(self, axis, step, body, reset_carry, carry, xs):
-        xs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), xs)
-        step = marked(step)
-        pure, reason = pure_function(self.rnn, carry, xs, body, reset_carry, step)
-        if reason is not None:
-            raise ValueError(f"Recording an RNN {reason}")
+    def run(
+        self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
+    ) -> tuple:
+        """Runs the loop; see `schedule.scan`."""
+        request = StepRequest(self.rnn, carry, xs, marked(step), body, reset_carry)
+        try:
+            pure = request.function
+        except NotPure as error:
+            raise ValueError(f"Recording an RNN {error}") from error
         named = NamedStep(
             lambda given, now, carry: pure.function(given, carry, now),
             *(pure.consts, structs(pure.xs, drop_axis=0), carry),
         )
-        self._check_unchanged(named.result)
+        self._check_unchanged(request, named.result)
         treedef = jax.tree.structure(carry[0])
         one_step = partial(self._one_step, partial(named, pure.consts))
         carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
-        set_counters(pure.counters, self.rnn.cell.scope.rng_counters)
+        request.count_draws()
         self.recorded = self._recorded(treedef, *found)
-        return carry, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, axis), ys)
+        return carry, ys
 
-    def _check_unchanged(self, result):
+    def _check_unchanged(self, request: StepRequest, result: tuple) -> None:
         """Raises ValueError if the step changes collections of the cell."""
         _, (_, changed) = result
-        if names := changed.keys() & unbound(self.rnn.cell).variables.keys():
+        if names := changed.keys() & request.unbound_cell.variables.keys():
             raise ValueError(
                 "Recording an RNN needs a cell that only reads its collections; "
                 f"{type(self.rnn.cell).__name__} changes {sorted(names)} at each step. "

@@ -15,9 +15,12 @@ from rnncells._user_warning import warn
 from rnncells.cells.any_cell import has_attribute
 from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
 from rnncells.cells.checks import check_bools, check_instance, check_not_nnx
+from rnncells.gradients import is_forward
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PADDED_OUTPUTS
+
+_DIRECTIONS = ("forward", "backward")
 
 
 def check_cell_instance(owner: str, cell: Any) -> None:
@@ -332,3 +335,21 @@ def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> Non
             "`reset_carry` must have the structure and shapes of the initial carry, "
             f"{describe(carry)}, got {describe(reset_carry)}."
         )
+
+
+def check_depth(owner: str, layer: nn.Module) -> None:
+    """Raises ValueError if the gradient of a layer is carried forward in time.
+
+    Args:
+      owner: name of the module that has another recurrent layer below it.
+      layer: the layer.
+    """
+    directions = [getattr(layer, f"{side}_rnn", None) for side in _DIRECTIONS]
+    for rnn in filter(None, (layer, *directions)):
+        gradient = getattr(rnn, "gradient", None)
+        if is_forward(gradient):
+            raise ValueError(
+                f"gradient={gradient} needs {owner} to have one recurrent layer: the "
+                "layers below would get a biased gradient. Put all cells into one "
+                f"cell, RNN(StackedCell([...]), gradient={gradient}), or use Bptt()."
+            )

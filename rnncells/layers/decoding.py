@@ -18,8 +18,9 @@ from flax.errors import InvalidRngError
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_count, check_key
-from rnncells.layers.loops import fast_loop
-from rnncells.layers.rng_streams import key_data, key_like
+from rnncells.loops import table
+from rnncells.loops.request import StepRequest
+from rnncells.loops.rng_streams import key_data, key_like
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import select
 from rnncells.recurrence.pytrees import structs
@@ -96,12 +97,12 @@ def decode(
         inputs = jax.tree.map(_shifted, first, feedback.targets)
         step = partial(apply_step, deterministic=deterministic)
         result = schedule.scan(
-            fast_loop(rnn, 0, step), None, carry, inputs, _NO_MASKS, **keep
+            partial(_loop, rnn, step), None, carry, inputs, _NO_MASKS, **keep
         )
         return result.carry, result.carries, (result.outputs, feedback.targets)
     step = partial(_step, feedback, deterministic=deterministic)
     result = schedule.scan(
-        fast_loop(rnn, 0, step),
+        partial(_loop, rnn, step),
         None,
         (carry, first),
         _decoding_inputs(rnn, feedback, batch),
@@ -110,6 +111,16 @@ def decode(
     )
     carries = None if result.carries is None else result.carries[0]
     return result.carry[0], carries, result.outputs
+
+
+def _loop(
+    rnn: nn.Module, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
+) -> tuple:
+    """Runs the fast or the plain loop; other loops need all inputs in advance."""
+    is_scan = rnn.implementation == "scan"
+    options = {"implementation": "scan" if is_scan else "auto"}
+    request = StepRequest(rnn, carry, xs, step, body, reset_carry, options)
+    return table.run(request, (table.FAST, table.PLAIN))
 
 
 def _shifted(first: jax.Array, targets: jax.Array) -> jax.Array:

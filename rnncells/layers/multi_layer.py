@@ -34,16 +34,16 @@ from rnncells.cells.checks import (
     check_rng,
 )
 from rnncells.cells.input_spec import InputSpec, input_structs
-from rnncells.gradients import Bptt, Gradient
+from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
     check_call,
+    check_depth,
     check_inputs,
     check_layout,
     resolve_flags,
     warn_sequence_input,
 )
-from rnncells.layers.gradient_checks import check_depth, check_gradient
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.states import (
@@ -55,6 +55,7 @@ from rnncells.layers.states import (
     to_carry,
     to_states,
 )
+from rnncells.loops.table import check_options
 from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
@@ -143,7 +144,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         check_bool_fields(self)
         check_dtypes(self)
         check_initializers(self)
-        check_gradient(self)
+        check_gradient(name, self.gradient)
+        check_options(self)
         if self.num_layers > 1:
             check_depth(name, self)
         super().__post_init__()

@@ -11,21 +11,17 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
-from rnncells.layers.forward_loop import (
-    gradient_option,
-    marked,
-    random_keys,
-    require_pure_step,
-)
-from rnncells.layers.independent_rows import check_independent_rows
-from rnncells.layers.loops import PureStep
 from rnncells.layers.rnn import RNN
-from rnncells.layers.rows import Batch, RowProblem, row_problem
-from rnncells.layers.unbinding import placed
+from rnncells.loops.forward import random_keys
+from rnncells.loops.independent_rows import check_independent_rows
+from rnncells.loops.request import Obstacle, PureStep, StepRequest
+from rnncells.loops.rows import Batch, RowProblem, batch_of, row_problem
+from rnncells.loops.table import FORWARD, choose
+from rnncells.loops.unbinding import placed
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
-from rnncells.recurrence.masks import select
 from rnncells.recurrence.pytrees import combine, inexact, structs
+from rnncells.recurrence.schedule import StepInputs
 
 CotangentOf = Callable[[chex.ArrayTree], chex.ArrayTree]
 
@@ -199,24 +195,15 @@ def _one_step(
     resets = check_steps("resets", resets, sizes[1:], "batch axes")
     # The carry after a reset is not learned, so it needs no gradient.
     reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
-    xs = x, resets, None, reset_carry
-    step = marked(rnn._step(deterministic))
+    xs = StepInputs(x, resets, reset_carry=reset_carry)
     start = jax.tree.map(jnp.asarray, carry), None
-    pure = require_pure_step(
-        rnn, gradient_option(rnn), start, add_time_axis(xs), _body, None, step
-    )
-    batch = Batch(sizes[1:])
-    check_independent_rows(type(rnn.cell).__name__, batch, pure, start)
+    step = rnn._step(deterministic)
+    request = StepRequest(rnn, start, add_time_axis(xs), step)
+    choose(request, (FORWARD,))
+    pure, batch = request.pure, batch_of(request)
+    assert not isinstance(pure, Obstacle)
+    check_independent_rows(request.cell_name, batch, pure, start)
     return pure, row_problem(batch, pure, start), batch
-
-
-def _body(step: Callable, _: None, carry: tuple, x: tuple) -> tuple:
-    """The body of a loop with resets, see `schedule.scan`."""
-    (state, _), (inputs, reset, _, reset_carry) = carry, x
-    if reset is not None:
-        state = select(reset, reset_carry, state)
-    new, output = step(state, inputs)
-    return (new, None), (None, output)
 
 
 def _as_cotangent(cotangent: Any, output: chex.ArrayTree) -> chex.ArrayTree:

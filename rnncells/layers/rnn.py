@@ -29,7 +29,7 @@ from rnncells.cells.checks import (
     check_not_states,
 )
 from rnncells.cells.input_spec import InputSpec
-from rnncells.gradients import Bptt, Gradient
+from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.checks import (
     check_call,
     check_cell_instance,
@@ -44,11 +44,12 @@ from rnncells.layers.checks import (
     warn_sequence_input,
 )
 from rnncells.layers.decoding import check_feedback, decode
-from rnncells.layers.gradient_checks import check_gradient
 from rnncells.layers.learned_carry import LearnedCarry
-from rnncells.layers.loop_choice import loop_over_time, uses_newton
-from rnncells.layers.loops import check_default_options, single_step
 from rnncells.layers.sequence_layer import RunsByCall
+from rnncells.loops import table
+from rnncells.loops.newton import exact_certificate
+from rnncells.loops.plain import run_once
+from rnncells.loops.request import StepRequest, is_newton
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import flip, select
 from rnncells.recurrence.memory import (
@@ -216,19 +217,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
-        check_gradient(self)
+        check_gradient("RNN", self.gradient)
         check_memory(self.memory)
         check_projection(self.projection)
-        if self.implementation == "scan":
-            check_default_options(
-                self, "but implementation='scan' selects the plain loop."
-            )
-        if uses_newton(self):
-            check_default_options(
-                self, "but implementation='newton' solves for all steps at once."
-            )
-        else:
-            self._check_certificate(self.return_certificate)
+        table.check_options(self)
+        self._check_certificate(self.return_certificate)
         super().__post_init__()
 
     def __call__(
@@ -326,7 +319,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             cuts=self.gradient.cuts(sizes, axis),
         )
         result = schedule.scan(
-            self._loop(axis, self._step(deterministic)),
+            partial(self._loop, self._step(deterministic)),
             reset_carry,
             carry,
             inputs,
@@ -342,7 +335,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             results = carries, outputs
         elif flags["return_carry"]:
             results = carry, outputs
-        return (results, certificate) if flags["return_certificate"] else results
+        if not flags["return_certificate"]:
+            return results
+        if certificate is None:  # there was nothing to solve for
+            certificate = exact_certificate(sizes[:axis] + sizes[axis + 1 :])
+        return results, certificate
 
     def step(
         self,
@@ -402,7 +399,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         sequence, arranged = schedule.prepare(
             sequence, 0, mask=mask, padded_outputs=self.padded_outputs
         )
-        loop = single_step(self.cell, self._step(deterministic))
+        step = self._step(deterministic)
+
+        def loop(body: Any, reset_carry: None, carry: Any, xs: Any) -> tuple:
+            return run_once(StepRequest(self, carry, xs, step, body))
+
         result = schedule.scan(loop, None, carry, sequence, arranged)
         return result.carry, jax.tree.map(lambda leaf: leaf[0], result.outputs)
 
@@ -596,9 +597,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return self._cell_carry(key, sample)
 
     @nn.nowrap
-    def _loop(self, axis: int, step: Callable) -> Callable:
-        """Returns the loop over time; `rnncells.diagnostics` puts its own in place."""
-        return loop_over_time(self, axis, step)
+    def _loop(
+        self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
+    ) -> tuple:
+        """Runs the loop over time; `rnncells.diagnostics` puts its own in place."""
+        return table.run(StepRequest(self, carry, xs, step, body, reset_carry))
 
     def setup(self) -> None:
         """Creates the parameters of the initial carry."""
@@ -607,7 +610,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
 
     @nn.nowrap
     def _check_certificate(self, is_wanted: bool) -> None:
-        if is_wanted and not uses_newton(self):
+        if is_wanted and not is_newton(self.implementation):
             raise ValueError(
                 "`return_certificate` of RNN needs implementation='newton' or "
                 f"Newton(...), got {self.implementation!r}."

@@ -50,13 +50,15 @@ class StepInputs(NamedTuple):
       final: true at the steps after which the state is what is returned: valid steps
         and resets; None where the state does not run on past the end.
       stops_gradient: see `Schedule`.
+      reset_carry: carry after a reset, if it is no constant of the loop.
     """
 
     inputs: chex.ArrayTree
-    reset: jax.Array | None
-    update: jax.Array | None
-    final: jax.Array | None
-    stops_gradient: jax.Array | None
+    reset: jax.Array | None = None
+    update: jax.Array | None = None
+    final: jax.Array | None = None
+    stops_gradient: jax.Array | None = None
+    reset_carry: chex.ArrayTree = None
 
 
 def prepare(
@@ -134,7 +136,7 @@ def scan(
 
     Args:
       loop: `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry,
-        x)` over the time axis of `xs` as `jax.lax.scan` does, with `step(carry, x) ->
+        x)` over the first axis of `xs` as `jax.lax.scan` does, with `step(carry, x) ->
         (carry, output)`. Its outputs can be followed by a certificate.
       reset_carry: carry after a reset, pytree of `(*batch, ...)`; None without.
       carry: carry before the first step, the same.
@@ -160,10 +162,18 @@ def scan(
         is_final if has_final else None,
         schedule.stops_gradient,
     )
+    xs = _move_axis(xs, schedule.axis, 0)
     (state, final), ys = loop(Body(keep_all), reset_carry, carry, xs)
     history, outputs, *certificate = ys
+    history, outputs = _move_axis((history, outputs), 0, schedule.axis)
     last, outputs = final if has_final else state, _pad(outputs, schedule)
     return ScanResult(last, history, outputs, *certificate)
+
+
+def _move_axis(tree: Any, source: int, target: int) -> Any:
+    if source == target:
+        return tree
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, source, target), tree)
 
 
 class Body(NamedTuple):
@@ -184,11 +194,12 @@ class Body(NamedTuple):
     ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """Takes one step; masks are None where there are none."""
         state, final = carry
-        x, reset, update, is_final, stops_gradient = step_inputs
+        x, reset, update, is_final, stops_gradient, reset_to = step_inputs
         if stops_gradient is not None:
             state = masks.select(stops_gradient, jax.lax.stop_gradient(state), state)
         if reset is not None:
-            state = masks.select(reset, reset_carry, state)
+            reset_to = reset_carry if reset_to is None else reset_to
+            state = masks.select(reset, reset_to, state)
         new, output = step(state, x)
         if update is not None:
             new = masks.select(update, new, state)

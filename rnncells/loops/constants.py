@@ -13,7 +13,7 @@ import jax
 from flax.core import DenyList
 from flax.core.scope import CollectionFilter, Scope, in_filter, subtract_filters
 
-from rnncells.layers.unbinding import unbound
+from rnncells.loops.unbinding import unbound
 from rnncells.recurrence.jaxprs import (
     evaluate,
     is_variable,

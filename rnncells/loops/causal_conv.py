@@ -1,58 +1,45 @@
 """The loop of a causal convolution: its carries are inputs, known before it runs."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import cast_like
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.layers.linear_loop import last_step, parallel_loop
+from rnncells.loops.linear import ParallelLoop, last_step
+from rnncells.loops.request import StepRequest
 from rnncells.recurrence import masks
-from rnncells.recurrence.schedule import Body, StepInputs
+from rnncells.recurrence.schedule import StepInputs
 
 
-def is_causal_conv(cell: nn.Module) -> bool:
-    """Says whether the carry of a cell is known to be its last inputs."""
-    is_known = type(cell).__call__ is RNNCellBase.__call__
-    return isinstance(cell, CausalConvCell) and is_known
+class CausalConvLoop(ParallelLoop):
+    """The loop of `CausalConvCell`: the windows of all steps at once."""
 
+    name = "loop of causal convolutions"
+    cells = (CausalConvCell,)
 
-def causal_conv_loop(rnn: nn.Module, axis: int, step: Callable) -> Callable:
-    """Returns the loop of a causal convolution; where it cannot run, the fast loop.
+    def run(self, request: StepRequest) -> tuple[tuple, tuple]:
+        cell, variables, _ = request.unbound_cell
 
-    Args:
-      rnn: the layer, bound.
-      axis: position of the time axis.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
-    """
-    return parallel_loop(rnn, axis, step, _make_run)
+        def run(carry: tuple, xs: StepInputs) -> tuple:
+            state, final = carry
+            before = _windows(state, request.reset_carry, xs)
+            after, outputs = jax.vmap(partial(cell.apply, variables))(before, xs.inputs)
+            history = after = cast_like(after, before)
+            if xs.update is not None:
+                history = after = masks.select(xs.update, after, before)
+            if xs.final is not None:
+                history = masks.up_to_valid(xs.final, after, final)
+                final = last_step(history)
+            carries = history if request.body.keep_all else None
+            return (last_step(after), final), (carries, outputs)
 
-
-def _make_run(
-    rnn: nn.Module, cell: RNNCellBase, variables: Any, body: Body, reset_carry: Any
-) -> Callable:
-    """Returns `(carry, xs) -> (carry, (history, outputs))`, with time first."""
-
-    def run(carry: tuple, xs: StepInputs) -> tuple:
-        state, final = carry
-        before = _windows(state, reset_carry, xs)
-        after, outputs = jax.vmap(partial(cell.apply, variables))(before, xs.inputs)
-        history = after = cast_like(after, before)
-        if xs.update is not None:
-            history = after = masks.select(xs.update, after, before)
-        if xs.final is not None:
-            history = masks.up_to_valid(xs.final, after, final)
-            final = last_step(history)
-        carries = history if body.keep_all else None
-        return (last_step(after), final), (carries, outputs)
-
-    # The residuals are the windows, or the inputs alone.
-    return run if rnn.memory == "full" else jax.checkpoint(run, prevent_cse=False)
+        if request.option("memory") != "full":
+            # The residuals are the inputs alone, without the windows.
+            run = jax.checkpoint(run, prevent_cse=False)
+        return run(request.carry, request.xs)
 
 
 def _windows(window: jax.Array, reset_window: Any, xs: StepInputs) -> jax.Array:

@@ -81,6 +81,13 @@ def count_draws(
     return copied(counters_after)
 
 
+def total_draws(counters: dict) -> int:
+    """Returns the number of random draws that counters have counted."""
+    # The keys cannot be sorted, so the dictionary is no pytree.
+    values = counters.values()
+    return sum(total_draws(v) if isinstance(v, dict) else v for v in values)
+
+
 def set_counters(counters: dict, target: dict) -> None:
     """Sets a scope's counters in place, because submodules may refer to them."""
     for key, value in counters.items():

@@ -7,7 +7,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.layers.loops import PureStep
+from rnncells.cells.any_cell import feature_dims
+from rnncells.loops.request import PureStep, StepRequest
 from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import Row, RowStep, real_leaves
 from rnncells.recurrence.pytrees import StructTree, Tree, inexact, partition, structs
@@ -83,6 +84,12 @@ class RowProblem(NamedTuple):
     constants: forward.NondiffOperands
 
 
+def batch_of(request: StepRequest) -> Batch:
+    """Returns the batch axes of a request."""
+    shape = jax.tree.leaves(request.xs.inputs)[0].shape
+    return Batch(shape[1 : len(shape) - feature_dims(request.cell)])
+
+
 def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProblem:
     """Returns the step and the operands of a layer, row by row."""
     shared, reset_carry = pure.consts[0], batch.to_rows(pure.consts[1])
@@ -102,8 +109,7 @@ def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProbl
         row_structs(carry),
         structs(row_structs(xs), drop_axis=0),
     )
-    update = inputs[2] if len(inputs) > 2 else None
-    is_held = None if update is None else (lambda x: ~x[0][2])
+    is_held = None if inputs.update is None else (lambda x: ~x[0].update)
     step = RowStep(function, structs(shared), row, is_held)
     operands = forward.DiffOperands(
         real_leaves(shared),

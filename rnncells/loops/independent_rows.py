@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.layers.loops import PureStep
-from rnncells.layers.rows import Batch
+from rnncells.loops.request import PureStep
+from rnncells.loops.rows import Batch
 from rnncells.recurrence.pytrees import combine, inexact, is_inexact, partition, structs
 
 
@@ -35,15 +35,15 @@ def check_independent_rows(
         return jax.tree.map(struct, tree)
 
     shared, keys = structs(pure.consts[0]), structs(pure.xs[1], drop_axis=0)
-    (x, reset, *masks), rng = small_structs(pure.xs[0], 1), np.random.default_rng(0)
-    shared, keys, reset_carry, before, x = jax.tree.map(
-        lambda leaf: _random_like(leaf, rng),
-        (shared, keys, small_structs(pure.consts[1]), small_structs(carry), x),
+    xs, rng = small_structs(pure.xs[0], 1), np.random.default_rng(0)
+    rows = small_structs(pure.consts[1]), small_structs(carry), xs
+    shared, keys, (reset_carry, before, xs) = jax.tree.map(
+        lambda leaf: _random_like(leaf, rng), (shared, keys, rows)
     )
-    # No row is reset, and every row is updated.
-    reset = jax.tree.map(lambda leaf: np.zeros(leaf.shape, bool), reset)
-    masks = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), masks)
-    rows = reset_carry, before, (x, reset, *masks)
+    # Every row is updated; none is reset.
+    masks = {"update": xs.update, "final": xs.final}
+    xs = xs._replace(**jax.tree.map(np.ones_like, masks))
+    rows = reset_carry, before, xs
     constants = partition(rows)[1]
 
     @jax.jit

@@ -1,0 +1,7 @@
+"""The loops over time: `table.py` lists them, `request.py` says what each one gets.
+
+`RNN` makes a `StepRequest` of its cell, inputs and options. `table.run` passes it to
+the first loop that takes the options and can run the step. All loops return the same
+values and gradients to rounding. A loop is one class in one file, and one line in the
+table.
+"""

@@ -1,0 +1,210 @@
+"""The loop of cells that are linear in their carry: all steps of a chunk at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+from flax.errors import FlaxError
+
+from rnncells.cells.carry import Carry, cast_like
+from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
+from rnncells.cells.matrix import MatrixRNNCellBase
+from rnncells.loops.request import (
+    Loop,
+    NotPure,
+    Obstacle,
+    StepRequest,
+    any_value,
+    obstacle_of,
+    one_of,
+    writes_obstacle,
+)
+from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
+from rnncells.recurrence.chunks import scan_chunks
+from rnncells.recurrence.pytrees import inexact
+from rnncells.recurrence.schedule import StepInputs
+
+# The cell's carry, and its carry after the last valid step (see `schedule.scan`).
+LoopCarry = tuple[chex.ArrayTree, chex.ArrayTree]
+
+
+class ParallelLoop(Loop):
+    """Base of the loops that take many steps at once."""
+
+    options = {
+        "implementation": one_of("auto", "associative"),
+        "memory": any_value,
+        "projection": any_value,
+    }
+
+    def why_not(self, request: StepRequest) -> Obstacle | None:
+        name = request.cell_name
+        if hasattr(type(request.cell), "deterministic"):
+            text = f"needs a cell without the field `deterministic`; {name} has it."
+            return Obstacle("step", text)
+        if not isinstance(request.steps, int):
+            text = f"needs a known number of steps; got {request.steps}."
+            return Obstacle("step", text)
+        try:
+            effects = request.effects
+        except (FlaxError, NotPure) as error:
+            return obstacle_of(error, name)
+        if effects.updates:
+            return writes_obstacle(name, effects.updates)
+        if effects.has_effects:
+            text = (
+                f"needs a step without side effects; {name} has some, such as "
+                "`jax.debug.print`."
+            )
+            return Obstacle("step", text)
+        return None
+
+
+class LinearLoop(ParallelLoop):
+    """The loop of cells that are linear in their carry, see docs/parallel.md."""
+
+    name = "loop of linear cells"
+    cells = (LinearRNNCellBase, MatrixRNNCellBase)
+
+    def run(self, request: StepRequest) -> tuple[LoopCarry, tuple]:
+        cell, variables, _ = request.unbound_cell
+        xs, body = request.xs, request.body
+        is_matrix = isinstance(cell, MatrixRNNCellBase)
+        chunk_steps = _matrix_steps if is_matrix else _element_steps
+
+        def apply(method: Callable, *args: Any) -> Any:
+            """Applies a method to all steps of a chunk."""
+            return cell.apply(variables, *args, method=method)
+
+        is_associative = request.option("implementation") == "associative"
+        solver: linear_recurrence.Solver
+        solver = "associative" if is_associative else "auto"
+        steps = partial(chunk_steps, apply, body.keep_all, request.reset_carry, solver)
+        method = _update if is_matrix else _coefficients
+        coefficients = partial(apply, method, request.carry[0])
+        z = jax.eval_shape(jax.vmap(coefficients), xs.inputs)
+        options = request.option("memory"), request.option("projection"), is_matrix
+        operands = memory.OperandStructs(inexact(variables), request.carry, xs.inputs)
+        plan = memory.linear_plan(request.steps, z, *options, operands)
+
+        def chunk(carry: LoopCarry, start: Any, length: int, xs: StepInputs) -> tuple:
+            return plan.recomputing(steps)(carry, xs)
+
+        segments = [
+            jax.tree.map(
+                lambda leaf, s=s: leaf[s.start : s.start + s.chunks * s.steps].reshape(
+                    s.chunks, s.steps, *leaf.shape[1:]
+                ),
+                xs,
+            )
+            for s in plan.segments
+        ]
+        carry, results = scan_chunks(chunk, request.carry, plan.segments, segments)
+        ys = [jax.tree.map(_merge_chunks, part) for part in results]
+        return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
+
+
+def _merge_chunks(leaf: jax.Array) -> jax.Array:
+    """Returns `(time, ...)` of `(chunks, steps, ...)`."""
+    return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
+
+
+def _element_steps(
+    apply: Callable,
+    keep_all: bool,
+    reset_carry: chex.ArrayTree,
+    solver: linear_recurrence.Solver,
+    carry: LoopCarry,
+    xs: StepInputs,
+) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Takes the steps of a chunk, element by element."""
+    state, final = carry
+
+    def coefficients(x: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+        return apply(_coefficients, state, x)
+
+    projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
+    c = linear_recurrence.solve_linear(
+        *(a, b, state),
+        reset=xs.reset,
+        update=xs.update,
+        reset_carry=reset_carry,
+        solver=solver,
+    )
+    carries_seen = c
+    if xs.update is not None:
+        # A step that holds the carry shows the carry it would have had.
+        carries_seen = linear_recurrence.carries_seen_by_output(a, b, c, xs.update)
+    outputs = jax.vmap(partial(apply, _output))(carries_seen, projected)
+    c = jax.vmap(cast_like, (0, None))(c, state)
+    state, history = last_step(c), c
+    if xs.final is not None:
+        history = masks.up_to_valid(xs.final, c, final)
+        final = last_step(history)
+    return (state, final), (history if keep_all else None, outputs)
+
+
+def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: chex.ArrayTree) -> tuple:
+    cell._check_carry(carry, x)
+    projected = cell._with_inferred_width(carry).project(x)
+    return projected, check_coefficients(cell, cell.coefficients(projected), carry)
+
+
+def _output(cell: LinearRNNCellBase, carry: Carry, projected: Any) -> Any:
+    return cell._with_inferred_width(carry).output(carry, projected)
+
+
+def last_step(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns the last step of a pytree of `(time, ...)`."""
+    return jax.tree.map(lambda leaf: leaf[-1], tree)
+
+
+def _matrix_steps(
+    apply: Callable,
+    keep_all: bool,
+    reset_carry: chex.ArrayTree,
+    _: linear_recurrence.Solver,
+    carry: LoopCarry,
+    xs: StepInputs,
+) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
+    """Takes the steps of a chunk, by products of matrices."""
+    state, final = carry
+    projected, updates = jax.vmap(lambda x: apply(_update, state, x))(xs.inputs)
+
+    def to_state(carry: chex.ArrayTree) -> matrix_state.MatrixState:
+        return apply(lambda cell: cell.to_state(carry))
+
+    def to_carry(matrices: chex.ArrayTree) -> chex.ArrayTree:
+        return cast_like(apply(lambda cell: cell.to_carry(matrices)), state)
+
+    chunk = matrix_state.MatrixChunk(
+        to_state(state),
+        updates,
+        reset=xs.reset,
+        update=xs.update,
+        reset_state=None if xs.reset is None else to_state(reset_carry),
+    )
+    outputs = jax.vmap(partial(apply, _read_output))(*chunk.reads(), projected)
+    history, last = None, chunk.last()
+    if keep_all:
+        history = jax.vmap(to_carry)(chunk.states())
+    if xs.final is not None:
+        valid_step = masks.last_valid(xs.final, 0)
+        if keep_all:
+            history = masks.up_to_valid(xs.final, history, final)
+        last_valid = to_carry(chunk.state_after(jnp.maximum(valid_step[-1], 0)))
+        final = masks.select(valid_step[-1] >= 0, last_valid, final)
+    return (to_carry(last), final), (history, outputs)
+
+
+def _update(cell: MatrixRNNCellBase, carry: Carry, x: Any) -> tuple:
+    cell._check_carry(carry, x)
+    projected = cell.project(x)
+    return projected, cell.update(projected)
+
+
+def _read_output(cell: MatrixRNNCellBase, read: Any, m: Any, projected: Any) -> Any:
+    return cell.output(read, m, projected)

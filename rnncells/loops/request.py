@@ -1,0 +1,382 @@
+"""A request to run a cell over time, in the form that all loops take."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple
+
+import chex
+import flax.linen as nn
+import jax
+from flax.errors import FlaxError, InvalidRngError
+
+from rnncells.cells.any_step import apply_step
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
+from rnncells.gradients import Bptt
+from rnncells.loops.constants import changed, is_per_step, writable
+from rnncells.loops.rng_streams import (
+    RngStreams,
+    available_streams,
+    count_draws,
+    is_key,
+    set_counters,
+    total_draws,
+)
+from rnncells.loops.unbinding import UnboundCell, unbound
+from rnncells.recurrence import memory
+from rnncells.recurrence.mesh import has_mesh_types
+from rnncells.recurrence.newton import Newton
+from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.schedule import Body, StepInputs
+from rnncells.recurrence.split_step import SplitStep
+from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
+
+# The options of a layer that loops differ in, and their defaults.
+DEFAULTS = {
+    "gradient": Bptt(),
+    "implementation": "auto",
+    "memory": "full",
+    "projection": "auto",
+}
+
+
+class Obstacle(NamedTuple):
+    """A reason why a loop cannot run a request.
+
+    Attributes:
+      kind: `'cell'`: the loop is for other cells; `'draws'`: the step draws random
+        numbers; `'step'`: the step does something that the loop does not support.
+      text: a phrase that starts with "needs".
+    """
+
+    kind: Literal["cell", "draws", "step"]
+    text: str
+
+
+class NotPure(Exception):
+    """The step is not a pure function of arrays, because of an `Obstacle`."""
+
+    def __init__(self, text: str, kind: Literal["draws", "step"] = "step") -> None:
+        super().__init__(text)
+        self.obstacle = Obstacle(kind, text)
+
+
+class PureFunction(NamedTuple):
+    """The step of a layer's cell as a pure function, with its operands.
+
+    Attributes:
+      function: `(consts, carry, x) -> (carry, ((history, output), updates))`; `updates`
+        are the collections that the cell changes.
+      consts: the same at each step: variables and keys; and the carry after a reset.
+      xs: of all steps, `(time, ...)`: `StepInputs`, and keys.
+      counters: of random draws, after the loop.
+    """
+
+    function: Callable
+    consts: chex.ArrayTree
+    xs: chex.ArrayTree
+    counters: dict
+
+
+class PureStep(NamedTuple):
+    """The step of a layer's cell, split by the engine, with its operands.
+
+    Attributes:
+      step: the step, as the engine runs it.
+      function: see `PureFunction`.
+      consts: see `PureFunction`.
+      xs: see `PureFunction`.
+    """
+
+    step: SplitStep
+    function: Callable
+    consts: chex.ArrayTree
+    xs: chex.ArrayTree
+
+
+class StepEffects(NamedTuple):
+    """Effects of a step besides its results.
+
+    Attributes:
+      updates: the collections that it writes to or changes.
+      has_effects: whether it has side effects, such as `jax.debug.print`.
+    """
+
+    updates: set[str]
+    has_effects: bool
+
+
+@dataclass(frozen=True, eq=False)
+class StepRequest:
+    """A request to run a layer's cell over time.
+
+    Attributes:
+      rnn: the layer, bound.
+      carry: the carry before the first step: the cell's, and the one that is returned
+        if it is another, see `schedule.scan`.
+      xs: inputs and masks of all steps, `(time, ...)`.
+      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
+      body: the body of the loop, see `schedule.scan`.
+      reset_carry: carry after a reset, or None.
+      options: values of the options in `DEFAULTS`; default: those of the layer.
+    """
+
+    rnn: nn.Module
+    carry: tuple[Carry, Carry | None]
+    xs: StepInputs
+    step: Callable = apply_step
+    body: Body = Body(keep_all=False)
+    reset_carry: chex.ArrayTree = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> Any:
+        """The cell, a bound module."""
+        return self.rnn.cell
+
+    @property
+    def cell_name(self) -> str:
+        """Name of the cell's class, for errors."""
+        return type(self.rnn.cell).__name__
+
+    @property
+    def steps(self) -> Any:
+        """Number of steps; symbolic in `jax.export`."""
+        return jax.tree.leaves(self.xs)[0].shape[0]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no steps, or no numbers in the carry."""
+        return self.steps == 0 or not any(
+            leaf.size for leaf in jax.tree.leaves(self.carry)
+        )
+
+    def option(self, name: str) -> Any:
+        """Returns the value of an option in `DEFAULTS`."""
+        return self.options[name] if name in self.options else getattr(self.rnn, name)
+
+    @cached_property
+    def unbound_cell(self) -> UnboundCell:
+        """The cell apart from its model."""
+        return unbound(self.cell)
+
+    @cached_property
+    def function(self) -> PureFunction:
+        """The step as a pure function.
+
+        Raises:
+          NotPure: there is an obstacle.
+          FlaxError: the cell needs a random stream or a variable that it does not have.
+        """
+        cell, rnn = self.unbound_cell, self.rnn
+        _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
+        streams = available_streams(rnn, self.steps)
+        counters, after = self._counters(streams)
+        draws = total_draws(counters) != total_draws(self.cell.scope.rng_counters)
+        if cell.has_outside_modules and draws:
+            # Their keys would depend on their place in the cell.
+            raise NotPure(
+                "needs modules that draw random numbers to belong to the cell; "
+                f"{self.cell_name} contains others. If nn.compact creates both, create "
+                "them in `setup`."
+            )
+        consts = (cell.variables, streams.fixed), self.reset_carry
+        function = _step_function(self, streams, counters)
+        return PureFunction(function, consts, (self.xs, streams.stepwise), after)
+
+    def _counters(self, streams: RngStreams) -> tuple[dict, dict]:
+        """Returns counters of random draws: before a step, and after the loop."""
+        if not streams.like:
+            return {}, {}
+        cell, x_t = self.unbound_cell, structs(self.xs.inputs, drop_axis=0)
+        count = partial(count_draws, cell.module, self.step)
+        operands = cell.variables, self.carry[0], x_t, streams.like
+        counters = count(self.cell.scope.rng_counters, *operands)
+        # Later draws continue with the counters that flax.linen.scan leaves.
+        return counters, count(counters, *operands)
+
+    def count_draws(self) -> None:
+        """Counts the random draws of all steps of `function` in the layer."""
+        set_counters(self.function.counters, self.cell.scope.rng_counters)
+
+    @cached_property
+    def effects(self) -> StepEffects:
+        """Effects of the step besides its results; raises as `function`."""
+        consts, xs = self.function.consts, structs(self.function.xs, drop_axis=0)
+        make_jaxpr = jax.make_jaxpr(self.function.function, return_shape=True)
+        jaxpr, (_, (_, updates)) = make_jaxpr(consts, self.carry, xs)
+        return StepEffects(set(updates), has_side_effects(jaxpr))
+
+    def split(self, policy: Callable | None) -> PureStep:
+        """Returns the step, split by the engine; raises as `function`.
+
+        Args:
+          policy: a policy of `jax.checkpoint`, or None.
+        """
+        function, consts, xs, _ = self.function
+        x = structs(xs, drop_axis=0)
+        step = SplitStep(function, consts, self.carry, x, policy)
+        return PureStep(step, function, consts, xs)
+
+    @cached_property
+    def pure(self) -> PureStep | Obstacle:
+        """The step as the engine runs it, or the reason why the engine cannot."""
+        try:
+            pure = self.split(memory.checkpoint_policy_of(self.option("memory")))
+        except (NotPure, FlaxError) as error:
+            return obstacle_of(error, self.cell_name)
+        _, (_, updates) = pure.step.result
+        if jax.tree.leaves(updates):
+            return writes_obstacle(self.cell_name, updates)
+        limit = why_not_vmapped(pure.step.jaxpr, pure.step.varying)
+        if limit is not None:
+            return Obstacle(
+                "step",
+                "needs a step that `jax.vmap` can map, because it takes the "
+                f"derivatives of all steps at once; {self.cell_name} {limit}.",
+            )
+        return pure
+
+
+def obstacle_of(error: Exception, cell_name: str) -> Obstacle:
+    """Returns the obstacle that an error of `StepRequest.function` stands for."""
+    if isinstance(error, NotPure):
+        return error.obstacle
+    if isinstance(error, InvalidRngError):
+        return Obstacle(
+            "draws",
+            "needs each random stream of the cell in `rngs` and in `split_rngs`, as in "
+            f"split_rngs={{'params': False, 'dropout': True}}: {error}",
+        )
+    return Obstacle(
+        "step",
+        f"needs a cell that uses only its own variables; {cell_name} uses others. If "
+        "it contains a cell and nn.compact creates both, create them in `setup`.",
+    )
+
+
+def writes_obstacle(cell_name: str, collections: Any) -> Obstacle:
+    """Returns the obstacle of a cell that writes to collections."""
+    return Obstacle(
+        "step",
+        f"needs a cell that writes to no collection; {cell_name} writes to "
+        f"{sorted(collections)}, for example with `sow`.",
+    )
+
+
+def _check_pure(
+    rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
+) -> None:
+    """Raises NotPure if a step is not a pure function of arrays.
+
+    Args:
+      rnn: the layer, bound.
+      variables: of its cell.
+      carry: before the first step.
+      inputs: of all steps.
+    """
+    name = type(rnn.cell).__name__
+    by_step = sorted(c for c in variables if is_per_step(rnn, c))
+    if by_step:
+        raise NotPure(
+            f"needs collections that are the same at each step; `variable_axes` of RNN "
+            f"has {by_step} of {name}."
+        )
+    if not all(isinstance(stream, str) for stream in rnn.rng_streams):
+        raise NotPure(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
+    if any(is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
+        raise NotPure(
+            f"needs variables that are numbers; {name} has random keys among them."
+        )
+    if has_mesh_types((variables, carry, inputs)):
+        raise NotPure(
+            "does not support arrays with mesh types, as in explicit sharding or "
+            "`shard_map` with `check_vma`."
+        )
+
+
+def _step_function(
+    request: StepRequest, streams: RngStreams, counters: dict
+) -> Callable:
+    """Returns a step as a function, see `PureFunction`."""
+    cell, step, body = request.unbound_cell.module, request.step, request.body
+    mutable = writable(request.cell)
+
+    def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
+        set_counters(counters, cell.scope.rng_counters)
+        return step(cell, carry, inputs)
+
+    def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:
+        ((variables, fixed), reset_carry), (inputs, keys) = consts, x
+        options: dict[str, Any] = {"rngs": streams.rngs(fixed, keys)}
+        options |= {"mutable": mutable, "method": call}
+
+        def apply(carry: Carry, inputs: chex.ArrayTree) -> tuple:
+            results = cell.apply(variables, carry, inputs, **options)
+            (carry, output), updates = results
+            return carry, (output, changed(variables, updates))
+
+        carry, (history, (output, updates)) = body(apply, reset_carry, carry, inputs)
+        return carry, ((history, output), updates)
+
+    return pure
+
+
+class Loop:
+    """A loop over time: an entry of `rnncells.loops.table.LOOPS`.
+
+    Attributes:
+      name: for errors.
+      options: which values of the options in `DEFAULTS` the loop takes: functions from
+        a value to a bool. Of an option that is not here, it takes the default.
+      cells: base classes of the cells for which the loop is; their `__call__` must not
+        be overridden. None: any cell.
+    """
+
+    name: str
+    options: Mapping[str, Callable[[Any], bool]] = {}
+    cells: tuple[type[RNNCellBase], ...] | None = None
+
+    def takes(self, options: Mapping[str, Any]) -> bool:
+        """Says whether the loop takes the values of options."""
+
+        def takes_one(name: str, value: Any) -> bool:
+            if name in self.options:
+                return self.options[name](value)
+            return value == DEFAULTS[name]
+
+        return all(takes_one(name, value) for name, value in options.items())
+
+    def is_for(self, cell: nn.Module) -> bool:
+        """Says whether the loop is for a cell, by its class."""
+        if self.cells is None:
+            return True
+        is_known = type(cell).__call__ is RNNCellBase.__call__
+        return isinstance(cell, self.cells) and is_known
+
+    def why_not(self, request: StepRequest) -> Obstacle | None:
+        """Returns the reason why the loop cannot run a request, or None if it can."""
+        raise NotImplementedError
+
+    def run(self, request: StepRequest) -> tuple[tuple, tuple]:
+        """Returns the last carry, and `(history, outputs)`, time first.
+
+        They can be followed by a certificate.
+        """
+        raise NotImplementedError
+
+
+def any_value(value: Any) -> bool:
+    """Says that a loop takes any value of an option."""
+    return True
+
+
+def one_of(*values: Any) -> Callable[[Any], bool]:
+    """Returns a function that says whether a loop takes a value: one of these."""
+    return lambda value: value in values
+
+
+def is_newton(implementation: Any) -> bool:
+    """Says whether a value of `implementation` is Newton's method."""
+    return implementation == "newton" or isinstance(implementation, Newton)

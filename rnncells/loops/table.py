@@ -1,0 +1,100 @@
+"""The table of loops over time, and the choice of the one that runs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+
+from rnncells.loops.causal_conv import CausalConvLoop
+from rnncells.loops.fast import FastLoop
+from rnncells.loops.forward import ForwardLoop
+from rnncells.loops.linear import LinearLoop
+from rnncells.loops.newton import NewtonLoop
+from rnncells.loops.plain import PlainLoop
+from rnncells.loops.request import DEFAULTS, Loop, Obstacle, StepRequest
+
+FORWARD, NEWTON = ForwardLoop(), NewtonLoop()
+LINEAR, CAUSAL_CONV = LinearLoop(), CausalConvLoop()
+FAST, PLAIN = FastLoop(), PlainLoop()
+# The first loop that takes the options and can run the step is chosen.
+LOOPS: list[Loop] = [FORWARD, NEWTON, LINEAR, CAUSAL_CONV, FAST, PLAIN]
+
+
+def check_options(layer: nn.Module) -> None:
+    """Raises ValueError if no loop takes the options of a layer together."""
+    options: dict[str, Any] = {}
+    for name in DEFAULTS:
+        options[name] = getattr(layer, name)
+        if any(loop.takes(options) for loop in LOOPS):
+            continue
+        set_options = _set_options(options)
+        hint = "Leave one of them at its default"
+        if len(set_options) > 1:
+            raise ValueError(
+                f"{_shown(set_options)} of {type(layer).__name__} exclude each other: "
+                f"no loop over time takes both. {hint}, such as {_default(name)}."
+            )
+
+
+def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tuple]:
+    """Runs a request; returns what `Loop.run` returns."""
+    if request.rnn.is_initializing() or request.is_empty:
+        return PLAIN.run(request)
+    return choose(request, loops).run(request)
+
+
+def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
+    """Returns the first loop that takes the options and can run the step.
+
+    Raises:
+      ValueError: there is no such loop.
+    """
+    options = {name: request.option(name) for name in DEFAULTS}
+    passed_over = []
+    for loop in loops:
+        if not loop.takes(options):
+            continue
+        obstacle = _cell_obstacle(loop, request) or loop.why_not(request)
+        if obstacle is None:
+            return loop
+        passed_over.append((loop, obstacle))
+    raise _error(_set_options(options), passed_over)
+
+
+def _cell_obstacle(loop: Loop, request: StepRequest) -> Obstacle | None:
+    if loop.is_for(request.cell):
+        return None
+    names = " or ".join(base.__name__ for base in loop.cells or ())
+    text = f"needs a cell derived from {names}, got {request.cell_name}."
+    return Obstacle("cell", text)
+
+
+def _error(
+    options: Mapping[str, Any], passed_over: list[tuple[Loop, Obstacle]]
+) -> ValueError:
+    """Returns the error of a step that no loop can run."""
+    # A loop for other cells is no advice if there is one for this cell.
+    of_cell = [pair for pair in passed_over if pair[1].kind != "cell"] or passed_over
+    reasons = " Or it ".join(
+        f"needs the {loop.name}, which {obstacle.text}" for loop, obstacle in of_cell
+    )
+    hint = ""
+    if any(obstacle.kind == "draws" for _, obstacle in of_cell):
+        hint = "Pass deterministic=True if the cell has dropout, or use "
+    defaults = " and ".join(map(_default, options))
+    return ValueError(
+        f"{_shown(options)} of RNN {reasons} {hint or 'For this cell, use '}{defaults}."
+    )
+
+
+def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that differ from their defaults."""
+    return {name: v for name, v in options.items() if v != DEFAULTS[name]}
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    return " and ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def _default(name: str) -> str:
+    return f"{name}={DEFAULTS[name]!r}"
