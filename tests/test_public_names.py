@@ -16,7 +16,7 @@ from rnncells import public
 
 ROOT = Path(__file__).resolve().parent.parent
 # The engine, and modules that only `rnncells/__init__.py` and old programs import.
-INTERNAL = {"loops", "recurrence", "public"}
+INTERNAL = {"flax_internals", "loops", "recurrence", "public"}
 
 
 def submodules_in(package):

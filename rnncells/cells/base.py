@@ -9,7 +9,6 @@ depends on the inputs only, and `recur` everything that depends on the carry. A 
 defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
-import copy
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -39,6 +38,7 @@ from rnncells.cells.checks import (
 )
 from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
 from rnncells.cells.parameters import DenseParams
+from rnncells.flax_internals import clone_in_scope, copy_bound, run_setup
 from rnncells.initializers import PerGateInit, check_by_gate, of_gate
 from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
@@ -196,16 +196,14 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         if getattr(self, "features", 0) is not None:
             return self
         width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
-        # The names of the gates are taken in the scope, so it is rewound.
-        assert self.scope is not None
-        return self.clone(parent=self.scope.rewound(), features=width)
+        return clone_in_scope(self, features=width)
 
     @nn.nowrap
     def _with_deterministic(self, deterministic: bool | None) -> "RNNCellBase":
         """Returns a bound copy whose dropout is off or on, also in cells inside it."""
         if deterministic is None:
             return self
-        self._try_setup()
+        run_setup(self)
         inner = {k: v for k, v in vars(self).items() if isinstance(v, RNNCellBase)}
         inner.pop("parent", None)
         fields: dict[str, Any] = {
@@ -214,26 +212,11 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         check_set_up(self, deterministic)
         if hasattr(type(self), "deterministic"):
             fields["deterministic"] = deterministic
-        return self._rebound_copy(**fields) if fields else self
-
-    @nn.nowrap
-    def _rebound_copy(self, **fields: Any) -> "RNNCellBase":
-        """Returns a bound copy with other fields and the same scope and submodules.
-
-        A clone would run `setup` again, which draws keys for initial biases again. The
-        copy shares submodules and their counters of random draws; `setup` runs before,
-        because the copy and the original share the state that says whether it has run.
-        """
-        self._try_setup()
-        copied = copy.copy(self)
-        for name, value in fields.items():
-            # Flax modules are frozen.
-            object.__setattr__(copied, name, value)
-        return copied
+        return copy_bound(self, **fields) if fields else self
 
     @nn.nowrap
     def _check_bias_init(self) -> None:
-        self._try_setup()
+        run_setup(self)
         if getattr(self, "use_bias", True):
             names = [name for name, gate in self._gates().items() if gate.use_bias]
             init = getattr(self, "bias_init", None)
@@ -304,7 +287,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         if self.scope is None:
             return
         if self.is_mutable_collection("params") or self.variables.get("params"):
-            self._try_setup()
+            run_setup(self)
 
     @nn.nowrap
     def _carry_structs(self, sample: StructTree) -> StructTree:
@@ -454,7 +437,7 @@ def _after_setup(method: Callable) -> Callable:
     @nn.nowrap
     @wraps(method)
     def call(cell: "RNNCellBase", *args: Any, **kwargs: Any) -> Any:
-        cell._try_setup()
+        run_setup(cell)
         return method(cell, *args, **kwargs)
 
     return call

@@ -14,6 +14,7 @@ from rnncells.cells.checks import (
 )
 from rnncells.cells.parameters import DenseParams
 from rnncells.cells.wrapper import WrapperCell
+from rnncells.flax_internals import copy_bound, run_setup
 
 
 class DropConnectCell(WrapperCell):
@@ -74,7 +75,7 @@ class DropConnectCell(WrapperCell):
         if self.deterministic or self.rate == 0:
             return self.cell.recur(carry, projected)
         check_rng(self, self.rng_collection)
-        self.cell._try_setup()
+        run_setup(self.cell)
         gates = {k: v for k, v in self.cell._gates().items() if k.startswith("h")}
         if not gates:
             raise TypeError(
@@ -86,7 +87,7 @@ class DropConnectCell(WrapperCell):
             name: _Dropped(gate, self.make_rng(self.rng_collection), self.rate)
             for name, gate in gates.items()
         }
-        return self.cell._rebound_copy(**dropped).recur(carry, projected)
+        return copy_bound(self.cell, **dropped).recur(carry, projected)
 
 
 @dataclass(frozen=True)

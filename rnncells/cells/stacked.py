@@ -27,6 +27,7 @@ from rnncells.cells.checks import (
     check_not_separate,
     check_not_states,
 )
+from rnncells.flax_internals import copy_bound, run_setup
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
@@ -162,7 +163,7 @@ class StackedCell(RNNCellBase):
     @nn.nowrap
     def _with_deterministic(self, deterministic: bool | None) -> RNNCellBase:
         fields = {"deterministic": deterministic}
-        return self if deterministic is None else self._rebound_copy(**fields)
+        return self if deterministic is None else copy_bound(self, **fields)
 
     @nn.nowrap
     def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
@@ -177,7 +178,7 @@ class StackedCell(RNNCellBase):
 
     @nn.nowrap
     def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
-        self._try_setup()
+        run_setup(self)
         cells = list(filter(is_cell, self.layers))
         keys = [None] * len(cells)
         if key is not None:

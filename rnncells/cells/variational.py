@@ -12,6 +12,7 @@ from rnncells.cells.carry import Carry
 from rnncells.cells.checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
+from rnncells.flax_internals import copy_bound
 
 
 class VariationalDropout(RNNCellBase):
@@ -99,7 +100,7 @@ class VariationalDropout(RNNCellBase):
 
     def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
-        masked: Any = self._rebound_copy(z_h=self._mask(self.recurrent_dropout, ones))
+        masked: Any = copy_bound(self, z_h=self._mask(self.recurrent_dropout, ones))
         return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from rnncells.cells.carry import Carry
 from rnncells.cells.checks import is_nnx_module
 from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
+from rnncells.flax_internals import copy_bound
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import inexact
 
@@ -301,10 +301,7 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
         number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
         taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
     loop = RecordingLoop(rnn, order_of(rnn, *args, **kwargs), taps, jacobians)
-    recording = copy(rnn)  # of the same scope
-    # Flax modules are frozen.
-    object.__setattr__(recording, "_loop", loop.run)
-    outputs = recording(*args, **kwargs)
+    outputs = copy_bound(rnn, _loop=loop.run)(*args, **kwargs)
     rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
     return outputs
 

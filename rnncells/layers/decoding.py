@@ -18,9 +18,9 @@ from flax.errors import InvalidRngError
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.checks import check_count, check_key
+from rnncells.flax_internals import key_data, key_like
 from rnncells.loops import table
 from rnncells.loops.request import StepRequest
-from rnncells.loops.rng_streams import key_data, key_like
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import select
 from rnncells.recurrence.pytrees import structs

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
+from rnncells.flax_internals import placed
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
 from rnncells.layers.rnn import RNN
@@ -17,7 +18,6 @@ from rnncells.loops.independent_rows import check_independent_rows
 from rnncells.loops.request import Obstacle, PureStep, StepRequest
 from rnncells.loops.rows import Batch, RowProblem, batch_of, row_problem
 from rnncells.loops.table import FORWARD, choose
-from rnncells.loops.unbinding import placed
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
 from rnncells.recurrence.pytrees import combine, inexact, structs

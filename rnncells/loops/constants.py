@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import chex
 import flax.linen as nn
 import jax
-from flax.core import DenyList
-from flax.core.scope import CollectionFilter, Scope, in_filter, subtract_filters
+from flax.core.scope import in_filter
 
-from rnncells.loops.unbinding import unbound
+from rnncells.flax_internals import initializing_scope, unbound
 from rnncells.recurrence.jaxprs import (
     evaluate,
     is_variable,
@@ -53,12 +52,6 @@ def not_lifted(rnn: nn.Module, collections: Iterable[str]) -> set[str]:
     """Returns the collections for which no option of the layer says what they are."""
     filters = rnn.variable_broadcast, rnn.variable_carry, *rnn.variable_axes
     return {c for c in collections if not any(in_filter(f, c) for f in filters)}
-
-
-def writable(cell: nn.Module) -> CollectionFilter:
-    """Returns a filter of the collections that a step of a bound cell may write to."""
-    assert cell.scope is not None
-    return subtract_filters(cell.scope.root.mutable, "params")
 
 
 def changed(before: Variables, after: Variables) -> dict[str, Any]:
@@ -131,13 +124,7 @@ def initial_variables(
     """
 
     def init(_: tuple, operands: tuple) -> Variables:
-        scope = Scope(
-            {},
-            rngs=dict(rnn.cell.scope.rngs),
-            path=rnn.cell.scope.path,  # so that nn.tabulate shows each module once
-            mutable=DenyList("intermediates"),
-            flags={"initializing": True},
-        )
+        scope = initializing_scope(rnn.cell)
         step(unbound(rnn.cell).module.clone(parent=scope, _deep_clone=True), *operands)
         return scope.mutable_variables()
 
@@ -159,13 +146,3 @@ def initial_variables(
 
     has_effects = has_side_effects(equations.jaxpr)
     return InitialVariables(set(constants), varying, has_effects, create)
-
-
-def put_missing(cell: nn.Module, variables: Variables) -> None:
-    """Writes variables that a bound cell does not have."""
-    assert cell.scope is not None
-    for collection, tree in variables.items():
-        existing = cell.scope.variables().get(collection, {})
-        for name, value in tree.items():
-            if name not in existing:
-                cell.scope.put_variable(collection, name, value)

@@ -6,18 +6,18 @@ import chex
 import jax
 
 from rnncells.gradients import is_plain_backward
-from rnncells.loops.plain import PlainLoop, steps_per_iteration
+from rnncells.loops.plain import PlainLoop
 from rnncells.loops.request import Loop, Obstacle, PureStep, StepRequest, any_value
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.pytrees import inexact
 
 
 class EngineOptions(NamedTuple):
-    """Options of `RNN` that the engine takes."""
+    """Options of a request that the engine takes."""
 
     memory: memory.Memory
     projection: memory.Projection
-    unroll: int | None
+    unroll: int
 
 
 class FastLoop(Loop):
@@ -37,7 +37,7 @@ class FastLoop(Loop):
         pure, carry = request.pure, request.carry
         assert not isinstance(pure, Obstacle)
         options = EngineOptions(
-            request.option("memory"), request.option("projection"), request.rnn.unroll
+            request.option("memory"), request.option("projection"), request.unroll
         )
         # The step without the values that a policy chooses to save.
         has_policy = memory.checkpoint_policy_of(options.memory) is not None
@@ -66,9 +66,7 @@ def run_fast(
 def _run_engine(
     options: EngineOptions, pure: PureStep, carry: chex.ArrayTree, plan: memory.Plan
 ) -> tuple:
-    steps = jax.tree.leaves(pure.xs)[0].shape[0]
-    unroll = steps_per_iteration(options.unroll, steps)
-    recurrence = engine.Recurrence(pure.step, plan, unroll)
+    recurrence = engine.Recurrence(pure.step, plan, options.unroll)
     weights = pure.step.weights(pure.consts)
     return engine.run(recurrence, engine.EngineOperands(weights, carry, pure.xs))
 

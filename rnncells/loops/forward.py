@@ -38,7 +38,7 @@ class ForwardLoop(Loop):
         request.count_draws()
         batch = batch_of(request)
         check_independent_rows(request.cell_name, batch, pure, request.carry)
-        carry, (ys, _) = _run_forward(request.rnn, batch, pure, request.carry)
+        carry, (ys, _) = _run_forward(request, batch, pure)
         return carry, ys
 
 
@@ -74,13 +74,14 @@ def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
 
 
 def _run_forward(
-    rnn: nn.Module, batch: Batch, pure: PureStep, carry: chex.ArrayTree
+    request: StepRequest, batch: Batch, pure: PureStep
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Returns the last carry and the outputs, `(time, *batch, ...)`."""
-    step, operands, constants = row_problem(batch, pure, carry)
+    step, operands, constants = row_problem(batch, pure, request.carry)
     shapes = structs((pure.consts[0], batch.to_rows(pure.consts[1])))
-    steps, block = jax.tree.leaves(pure.xs)[0].shape[0], rnn.gradient.block()
-    options = EngineOptions("full", "auto", rnn.unroll)
+    steps, gradient = request.steps, request.option("gradient")
+    block = gradient.block()
+    options = EngineOptions("full", "auto", request.unroll)
     # JAX keeps `values`: arrays of this trace would leak.
     without_arrays = pure._replace(consts=None, xs=None)
 
@@ -102,10 +103,10 @@ def _run_forward(
     last, outputs = forward.run(
         values,
         step,
-        rnn.gradient.method,
+        gradient.method,
         split_time(steps, block) if block > 1 else (Segment(0, steps, 1),),
         operands,
         constants,
-        random_keys(rnn, batch),
+        random_keys(request.rnn, batch),
     )
     return batch.from_rows(last), batch.from_rows(outputs, 1)

@@ -9,6 +9,13 @@ import jax
 from flax.core.scope import union_filters
 from flax.errors import FlaxError, InvalidRngError
 
+from rnncells.flax_internals import (
+    copied,
+    put_missing,
+    rewind,
+    rng_counters,
+    unbound,
+)
 from rnncells.gradients import is_backward
 from rnncells.loops.constants import (
     InitialVariables,
@@ -18,17 +25,12 @@ from rnncells.loops.constants import (
     initial_variables,
     is_shared,
     not_lifted,
-    put_missing,
 )
 from rnncells.loops.request import Loop, NotPure, PureFunction, StepRequest, one_of
-from rnncells.loops.rng_streams import copied, rewind
-from rnncells.loops.unbinding import unbound
 from rnncells.recurrence.mesh import varying_axes, varying_over
 from rnncells.recurrence.pytrees import structs, zeros
 from rnncells.recurrence.schedule import StepInputs
 
-# Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
-_STEPS_ON_GPU = 4
 # Of an error of `flax.linen.scan`, also for side effects such as `jax.debug.print`.
 _DEPENDS_ON_STEP = "data dependency on the scan body"
 
@@ -79,7 +81,7 @@ def run_once(request: StepRequest) -> tuple[tuple, tuple]:
 def _run(request: StepRequest, constants: set[str]) -> Any:
     """Runs the plain loop; `constants` are collections that no option names."""
     rnn = request.rnn
-    counters = request.cell.scope.root.rng_counters  # also of modules elsewhere
+    counters = rng_counters(request.cell, whole_model=True)
     before = copied(counters)
     try:
         return _flax_scan(request, constants)
@@ -148,8 +150,7 @@ def _scan_function(request: StepRequest, pure: PureFunction) -> tuple[tuple, Any
         carry, (ys, _) = pure.function(pure.consts, carry, x)
         return carry, ys
 
-    unroll = steps_per_iteration(request.rnn.unroll, request.steps)
-    return jax.lax.scan(one_step, request.carry, pure.xs, unroll=unroll)
+    return jax.lax.scan(one_step, request.carry, pure.xs, unroll=request.unroll)
 
 
 def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
@@ -166,7 +167,7 @@ def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
 
     scan = nn.scan(
         one_step,
-        unroll=steps_per_iteration(rnn.unroll, request.steps),
+        unroll=request.unroll,
         variable_axes=rnn.variable_axes,
         variable_broadcast=union_filters(rnn.variable_broadcast, constants),
         variable_carry=rnn.variable_carry,
@@ -184,17 +185,3 @@ def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
             f"`split_rngs` of RNN: {{'params': False, {missing[0]!r}: True}}. "
             f"({error})"
         ) from error
-
-
-def steps_per_iteration(unroll: int | None, steps: Any) -> int:
-    """Returns the number of steps in one iteration of a loop.
-
-    Args:
-      unroll: of `RNN`.
-      steps: number of steps in all.
-    """
-    if not isinstance(steps, int):  # `jax.lax.scan` unrolls no symbolic length
-        return 1
-    if unroll is not None:
-        return unroll
-    return _STEPS_ON_GPU if jax.default_backend() == "gpu" else 1

@@ -13,17 +13,20 @@ from flax.errors import FlaxError, InvalidRngError
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
-from rnncells.gradients import Bptt
-from rnncells.loops.constants import changed, is_per_step, writable
-from rnncells.loops.rng_streams import (
+from rnncells.flax_internals import (
     RngStreams,
+    UnboundCell,
     available_streams,
     count_draws,
     is_key,
+    rng_counters,
     set_counters,
     total_draws,
+    unbound,
+    writable,
 )
-from rnncells.loops.unbinding import UnboundCell, unbound
+from rnncells.gradients import Bptt
+from rnncells.loops.constants import changed, is_per_step
 from rnncells.recurrence import memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.newton import Newton
@@ -32,6 +35,8 @@ from rnncells.recurrence.schedule import Body, StepInputs
 from rnncells.recurrence.split_step import SplitStep
 from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
 
+# Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
+_STEPS_ON_GPU = 4
 # The options of a layer that loops differ in, and their defaults.
 DEFAULTS = {
     "gradient": Bptt(),
@@ -146,6 +151,15 @@ class StepRequest:
         return jax.tree.leaves(self.xs)[0].shape[0]
 
     @property
+    def unroll(self) -> int:
+        """Number of steps in one iteration of a loop."""
+        if not isinstance(self.steps, int):  # `jax.lax.scan` unrolls no symbolic length
+            return 1
+        if self.rnn.unroll is not None:
+            return self.rnn.unroll
+        return _STEPS_ON_GPU if jax.default_backend() == "gpu" else 1
+
+    @property
     def is_empty(self) -> bool:
         """Whether there are no steps, or no numbers in the carry."""
         return self.steps == 0 or not any(
@@ -173,7 +187,7 @@ class StepRequest:
         _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
         streams = available_streams(rnn, self.steps)
         counters, after = self._counters(streams)
-        draws = total_draws(counters) != total_draws(self.cell.scope.rng_counters)
+        draws = total_draws(counters) != total_draws(rng_counters(self.cell))
         if cell.has_outside_modules and draws:
             # Their keys would depend on their place in the cell.
             raise NotPure(
@@ -192,13 +206,13 @@ class StepRequest:
         cell, x_t = self.unbound_cell, structs(self.xs.inputs, drop_axis=0)
         count = partial(count_draws, cell.module, self.step)
         operands = cell.variables, self.carry[0], x_t, streams.like
-        counters = count(self.cell.scope.rng_counters, *operands)
+        counters = count(rng_counters(self.cell), *operands)
         # Later draws continue with the counters that flax.linen.scan leaves.
         return counters, count(counters, *operands)
 
     def count_draws(self) -> None:
         """Counts the random draws of all steps of `function` in the layer."""
-        set_counters(self.function.counters, self.cell.scope.rng_counters)
+        set_counters(self.function.counters, rng_counters(self.cell))
 
     @cached_property
     def effects(self) -> StepEffects:
@@ -304,7 +318,7 @@ def _step_function(
     mutable = writable(request.cell)
 
     def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
-        set_counters(counters, cell.scope.rng_counters)
+        set_counters(counters, rng_counters(cell))
         return step(cell, carry, inputs)
 
     def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:

@@ -1,0 +1,275 @@
+"""Everything that reads or changes private parts of a Flax module or scope.
+
+A new version of Flax that changes one of them breaks this file alone.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.core import DenyList
+from flax.core.scope import CollectionFilter, LazyRng, Scope, subtract_filters
+
+KeyData = dict[str, jax.Array]
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def run_setup(module: nn.Module) -> None:
+    """Runs `setup` of a bound module, unless it has run; binds modules in its fields.
+
+    Flax does so before a wrapped method runs, but not before a `nn.nowrap` method.
+    """
+    module._try_setup()
+
+
+def copy_bound(module: _Module, **fields: Any) -> _Module:
+    """Returns a bound copy with other fields and the same scope and submodules.
+
+    A clone would run `setup` again, which draws keys for initial biases again. The
+    copy shares submodules and their counters of random draws; `setup` runs before,
+    because the copy and the original share the state that says whether it has run.
+    """
+    run_setup(module)
+    copied = copy.copy(module)
+    for name, value in fields.items():
+        # Flax modules are frozen.
+        object.__setattr__(copied, name, value)
+    return copied
+
+
+def clone_in_scope(module: _Module, **fields: Any) -> _Module:
+    """Returns a clone with other fields that creates its submodules in the same scope.
+
+    The names of the submodules are taken in the scope, so it is rewound.
+    """
+    assert module.scope is not None
+    return module.clone(parent=module.scope.rewound(), **fields)
+
+
+def writable(module: nn.Module) -> CollectionFilter:
+    """Returns a filter of the collections that a step of a bound cell may write to."""
+    assert module.scope is not None
+    return subtract_filters(module.scope.root.mutable, "params")
+
+
+def initializing_scope(module: nn.Module) -> Scope:
+    """Returns a new scope with the random streams of a bound module, for `init`."""
+    assert module.scope is not None
+    return Scope(
+        {},
+        rngs=dict(module.scope.rngs),
+        path=module.scope.path,  # so that nn.tabulate shows each module once
+        mutable=DenyList("intermediates"),
+        flags={"initializing": True},
+    )
+
+
+def put_missing(module: nn.Module, variables: Mapping[str, Any]) -> None:
+    """Writes variables that a bound module does not have."""
+    assert module.scope is not None
+    for collection, tree in variables.items():
+        existing = module.scope.variables().get(collection, {})
+        for name, value in tree.items():
+            if name not in existing:
+                module.scope.put_variable(collection, name, value)
+
+
+class UnboundCell(NamedTuple):
+    """A cell for `apply`.
+
+    Attributes:
+      module: the cell, unbound.
+      variables: its variables.
+      has_outside_modules: whether a field contains a module that another module owns.
+    """
+
+    module: nn.Module
+    variables: Mapping[str, Any]
+    has_outside_modules: bool
+
+
+def unbound(cell: nn.Module) -> UnboundCell:
+    """Returns an unbound copy of a bound cell, and the variables for its `apply`.
+
+    A module that an `nn.compact` method creates belongs to the module of that method,
+    also as a field of the cell. `nn.Module.unbind` leaves out its variables. In the
+    copy it belongs to the cell, so its variables are put in that place.
+    """
+    assert cell.scope is not None
+    module, variables = cell.unbind()
+    outside = list(_outside_modules(cell, module.bind(variables), cell.scope.path))
+    for path, module_variables in outside:
+        for collection, values in module_variables.items():
+            variables = placed(variables, (collection, *path), values)
+    return UnboundCell(module, variables, bool(outside))
+
+
+def _outside_modules(
+    cell: nn.Module, copy: nn.Module, root: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """Yields, for modules in fields that other modules own, their place and variables.
+
+    Args:
+      cell: the cell, or a module in one of its fields.
+      copy: the same module in the bound copy of the cell.
+      root: path of the cell.
+    """
+    for original, copied in zip(_submodules(cell), _submodules(copy), strict=True):
+        assert copied.scope is not None
+        path = copied.scope.path
+        if original.scope is not None and original.scope.path != root + path:
+            yield path, original.variables
+        yield from _outside_modules(original, copied, root)
+
+
+def _submodules(module: nn.Module) -> list[nn.Module]:
+    module._try_setup(shallow=True)  # binds the modules in fields alone
+    names = [field.name for field in dataclasses.fields(module) if field.init]
+    values = [getattr(module, name) for name in names if name not in ("parent", "name")]
+    leaves = jax.tree.leaves(values, is_leaf=_is_module)
+    return list(filter(_is_module, leaves))
+
+
+def _is_module(leaf: Any) -> bool:
+    return isinstance(leaf, nn.Module)
+
+
+def placed(tree: Mapping, path: tuple[str, ...], values: Any) -> dict:
+    """Returns a copy of a nested dict with `values` at a path."""
+    (name, *rest), below = path, tree.get(path[0], {})
+    return {**tree, name: placed(below, tuple(rest), values) if rest else values}
+
+
+class RngStreams(NamedTuple):
+    """The available random streams among those that `RNN.rng_streams` names.
+
+    They yield the same keys as `flax.linen.scan`. Keys are stored as raw key data,
+    because the arrays of the loop must be numeric.
+
+    Attributes:
+      fixed: keys of the streams that are the same at each step.
+      stepwise: keys of the streams that differ at each step, `(time, ...)`.
+      like: Flax's streams outside the loop, by name.
+    """
+
+    fixed: KeyData
+    stepwise: KeyData
+    like: Mapping[str, LazyRng]
+
+    def rngs(self, *data: KeyData) -> dict[str, LazyRng]:
+        """Converts the keys of one step to streams for `apply`."""
+        streams = {}
+        for name, raw in (item for keys in data for item in keys.items()):
+            like = self.like[name]
+            streams[name] = LazyRng(key_like(raw, like.rng), like.suffix)
+        return streams
+
+
+def available_streams(rnn: nn.Module, steps: int) -> RngStreams:
+    """Returns the streams of a layer's cell for `steps` steps."""
+    scope, fixed, stepwise, like = rnn.cell.scope, {}, {}, {}
+    for name, is_split in rnn.rng_streams.items():
+        if name == "params" or name not in scope.rngs:
+            continue
+        like[name] = scope.rngs[name]
+        key = like[name].rng
+        if is_split:
+            stepwise[name] = key_data(jax.random.split(key, steps))
+        else:
+            fixed[name] = key_data(key)
+    return RngStreams(fixed, stepwise, like)
+
+
+def count_draws(
+    cell: nn.Module,
+    take_step: Callable,
+    counters: dict,
+    variables: Any,
+    carry: Any,
+    inputs: Any,
+    rngs: Any,
+) -> dict:
+    """Returns the counters of a cell's random draws after one step from `counters`.
+
+    `flax.linen.scan` traces a step twice and keeps counting draws from the first trace
+    to the second. Drawing the same numbers needs the same counts.
+    """
+    counters_after: dict = {}
+
+    def call(cell: Any, carry: Any, inputs: Any) -> Any:
+        set_counters(counters, rng_counters(cell))
+        result = take_step(cell, carry, inputs)
+        counters_after.update(rng_counters(cell))
+        return result
+
+    def step(variables: Any, carry: Any, inputs: Any) -> Any:
+        return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
+
+    jax.eval_shape(step, variables, carry, inputs)
+    return copied(counters_after)
+
+
+def rng_counters(module: nn.Module, whole_model: bool = False) -> dict:
+    """Returns the counters of random draws of a bound module.
+
+    Args:
+      module: the module.
+      whole_model: whether to return those of all modules of its model.
+    """
+    assert module.scope is not None
+    return (module.scope.root if whole_model else module.scope).rng_counters
+
+
+def total_draws(counters: dict) -> int:
+    """Returns the number of random draws that counters have counted."""
+    # The keys cannot be sorted, so the dictionary is no pytree.
+    values = counters.values()
+    return sum(total_draws(v) if isinstance(v, dict) else v for v in values)
+
+
+def set_counters(counters: dict, target: dict) -> None:
+    """Sets a scope's counters in place, because submodules may refer to them."""
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            set_counters(value, target.setdefault(key, {}))
+        else:
+            target[key] = value
+
+
+def rewind(counters: dict, before: dict) -> None:
+    """Sets a scope's counters in place to those of `copied` before."""
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            rewind(value, before.get(key, {}))
+        else:
+            counters[key] = before.get(key, 0)
+
+
+def copied(counters: dict) -> dict:
+    """Returns a deep copy of counters, including those of submodules."""
+    return {
+        key: copied(value) if isinstance(value, dict) else value
+        for key, value in counters.items()
+    }
+
+
+def key_data(keys: chex.PRNGKey) -> jax.Array:
+    """Returns the raw data of keys."""
+    return jax.random.key_data(keys) if is_key(keys) else keys
+
+
+def key_like(raw: jax.Array, key: chex.PRNGKey) -> chex.PRNGKey:
+    """Returns raw data as a key of the same form as another key."""
+    if not is_key(key):
+        return raw
+    return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(key))
+
+
+def is_key(array: Any) -> bool:
+    """Says whether an array has typed random keys."""
+    return jnp.issubdtype(jnp.result_type(array), jax.dtypes.prng_key)
