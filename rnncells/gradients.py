@@ -30,8 +30,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_count
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_count
 from rnncells.cells.stacked import StackedCell
 from rnncells.recurrence.forward.blocks import BlockInfluence
 from rnncells.recurrence.forward.influence import Influence

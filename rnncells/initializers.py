@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
-from rnncells.cells.checks import check_count
+from rnncells._checks import check_count
 from rnncells.recurrence.pytrees import full_precision
 
 

@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import is_nnx_module
 from rnncells._user_warning import warn
 from rnncells.cells.carry import Carry, carry_dtype, dtype_of
-from rnncells.cells.checks import is_nnx_module
 from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples, is_shape
 from rnncells.recurrence.pytrees import StructTree
 

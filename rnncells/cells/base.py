@@ -21,17 +21,14 @@ from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 
 from rnncells._argument_hints import ExplainsArguments
+from rnncells._checks import check_array, check_count, check_key, check_names
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
 from rnncells.cells.checks import (
-    check_array,
     check_carry_arguments,
     check_carry_shape,
     check_carry_shapes,
-    check_count,
     check_fields,
-    check_key,
-    check_names,
     check_not_states,
     check_set_up,
     check_stepped,

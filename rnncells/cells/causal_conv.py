@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
+from rnncells._checks import check_count
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_count
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 

@@ -6,12 +6,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import (
-    check_deterministic,
-    check_rate,
-    check_rng,
-)
 from rnncells.cells.parameters import DenseParams
 from rnncells.cells.wrapper import WrapperCell
 from rnncells.flax_internals import copy_bound, run_setup

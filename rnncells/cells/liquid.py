@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells._checks import check_choice, check_count
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_choice, check_count
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
 

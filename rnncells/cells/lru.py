@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells._checks import check_count
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_count
 from rnncells.cells.linear import LinearRNNCellBase
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells._checks import check_count
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_count
 
 HIDDEN_UNITS = ("in", "cell", "out")
 

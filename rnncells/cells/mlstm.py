@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
+from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_choice
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
 from rnncells.recurrence.pytrees import full_precision

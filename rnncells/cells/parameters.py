@@ -10,7 +10,7 @@ from flax.errors import ScopeParamNotFoundError
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
-from rnncells.cells.checks import check_dtypes, check_initializers
+from rnncells._checks import check_dtypes, check_initializers
 
 
 class MissingParamError(ScopeParamNotFoundError):

@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_choice
 from rnncells.cells.linear import LinearGatedCell
 
 Pooling = Literal["f", "fo", "ifo"]

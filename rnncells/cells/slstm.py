@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax.typing import Initializer
 
 from rnncells import initializers
+from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_choice
 from rnncells.cells.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
 from rnncells.recurrence.matrix_state import lowest

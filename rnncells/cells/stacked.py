@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_count, check_list, check_not_separate
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
@@ -21,12 +22,7 @@ from rnncells.cells.any_cell import (
 from rnncells.cells.any_step import apply_step, deterministic_option, without_dropout
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import (
-    check_count,
-    check_list,
-    check_not_separate,
-    check_not_states,
-)
+from rnncells.cells.checks import check_not_states
 from rnncells.flax_internals import copy_bound, run_setup
 from rnncells.recurrence.pytrees import StructTree, structs
 

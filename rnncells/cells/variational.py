@@ -7,9 +7,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.flax_internals import copy_bound

@@ -6,10 +6,10 @@ import chex
 import flax.linen as nn
 import jax.numpy as jnp
 
+from rnncells._checks import check_instance
 from rnncells.cells.any_cell import declared_streams
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import ShapeTree
-from rnncells.cells.checks import check_instance
 
 
 class WrapperCell(RNNCellBase):

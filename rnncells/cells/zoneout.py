@@ -7,12 +7,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import (
-    check_deterministic,
-    check_rate,
-    check_rng,
-)
 from rnncells.cells.wrapper import WrapperCell
 
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 from flax.core.scope import CollectionFilter, union_filters
 
+from rnncells._checks import is_nnx_module
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import is_nnx_module
 from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.flax_internals import copy_bound

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax.errors import CallCompactUnboundModuleError
 
+from rnncells._checks import check_bools, check_instance, check_not_nnx
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import has_attribute
 from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
-from rnncells.cells.checks import check_bools, check_instance, check_not_nnx
 from rnncells.gradients import is_forward
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree

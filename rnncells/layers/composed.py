@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells._argument_hints import ExplainsArguments
+from rnncells._checks import check_key
 from rnncells.cells.any_cell import resolve_input_spec
 from rnncells.cells.any_step import (
     deterministic_option,
@@ -18,7 +19,6 @@ from rnncells.cells.any_step import (
     without_dropout,
 )
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_key
 from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import (
     check_call,

@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
+from rnncells._checks import check_count, check_features
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.cells.checks import check_count, check_features
 from rnncells.cells.lru import RGLRUCell
 from rnncells.layers.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN

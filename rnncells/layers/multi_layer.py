@@ -13,16 +13,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells._argument_hints import ExplainsArguments
-from rnncells._user_warning import warn
-from rnncells.cells.any_cell import (
-    declared_streams,
-    feature_dims,
-    initialize_carry,
-    resolve_input_spec,
-)
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, describe
-from rnncells.cells.checks import (
+from rnncells._checks import (
     check_bool_fields,
     check_count,
     check_deterministic,
@@ -33,6 +24,15 @@ from rnncells.cells.checks import (
     check_rate,
     check_rng,
 )
+from rnncells._user_warning import warn
+from rnncells.cells.any_cell import (
+    declared_streams,
+    feature_dims,
+    initialize_carry,
+    resolve_input_spec,
+)
+from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry, describe
 from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.bidirectional import Bidirectional

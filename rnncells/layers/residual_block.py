@@ -4,8 +4,8 @@ import chex
 import flax.linen as nn
 import jax.numpy as jnp
 
+from rnncells._checks import check_bool_fields, check_dtypes, check_initializers
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_bool_fields, check_dtypes, check_initializers
 from rnncells.cells.input_spec import InputSpec, is_shape
 from rnncells.layers.composed import ComposedLayer
 

@@ -13,6 +13,7 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 
 from rnncells._argument_hints import ExplainsArguments
+from rnncells._checks import check_bool_fields, check_count, check_key
 from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
@@ -22,12 +23,7 @@ from rnncells.cells.any_cell import (
 )
 from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
-from rnncells.cells.checks import (
-    check_bool_fields,
-    check_count,
-    check_key,
-    check_not_states,
-)
+from rnncells.cells.checks import check_not_states
 from rnncells.cells.input_spec import InputSpec
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.checks import (

@@ -8,9 +8,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._checks import check_bool_fields, check_list, check_not_separate
 from rnncells.cells.any_cell import is_cell, warn_shared_layers
 from rnncells.cells.carry import Carry
-from rnncells.cells.checks import check_bool_fields, check_list, check_not_separate
 from rnncells.layers.checks import check_depth
 from rnncells.layers.composed import ComposedLayer
 from rnncells.layers.rnn import RNN

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
 
+from rnncells._checks import check_choice, check_count, check_features
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.cells.checks import check_choice, check_count, check_features
 from rnncells.cells.mlstm import MLSTMCell
 from rnncells.cells.parameters import ElementwiseAffine
 from rnncells.cells.slstm import SLSTMCell

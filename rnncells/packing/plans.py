@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rnncells._checks import check_bools, check_count
 from rnncells.cells.carry import Carry, cast_like, describe, is_alike
-from rnncells.cells.checks import check_bools, check_count
 from rnncells.recurrence.masks import select
 
 
