@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from covering import exhaustive_but
 from equations.table import BATCH as BATCH
 from equations.table import FEATURES as FEATURES
 from equations.table import FEATURES_IN as FEATURES_IN
@@ -39,31 +38,36 @@ ALL_CELLS = CELLS | VARIANTS
 # nothing to take out of its steps.
 LINEAR = [name for name, case in CELLS.items() if LINEAR_LOOP.is_for(case.make())]
 WITH_PRODUCTS = [n for n, case in CELLS.items() if case.name not in WITHOUT_PRODUCTS]
-# All of `CELLS` but those that share nearly all code with another one.
-DISTINCT = [
-    name
-    for name in CELLS
-    if name
-    not in ("OptimizedLSTMCell", "LSTM1997Cell-full-gradient", "ConvLSTMCell-strides")
-]
-# One cell of each form: Flax's LSTM; two products in series; convolutions and
-# peepholes; blocks of memory cells with a truncated gradient.
-FORMS = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-peepholes", "LSTM1997Cell"]
+QUICK_CELLS = ["LSTMCell", "GRUCell"]
+# One cell of each form, in addition to these.
+CELL_FORMS = {
+    "two products in series": "GRUCell-reset-before",
+    "more carries": "SLSTMCell",
+    "convolutions, and peepholes": "ConvLSTMCell-peepholes",
+    "memory blocks with a truncated gradient": "LSTM1997Cell",
+    "element-wise linear, of complex numbers": "LRUCell",
+    "matrix state": "MLSTMCell",
+    "wrapper": "ZoneoutCell",
+}
 
 
-def each_cell(cells=CELLS, always=DISTINCT):
-    """Parametrizes a test by the names of cells.
+def level_of(name, default=CELL_FORMS.values()):
+    """Returns the marker of the level of a cell's row; none if it is quick."""
+    if name in QUICK_CELLS:
+        return []
+    return pytest.mark.default if name in default else pytest.mark.exhaustive
+
+
+def each_cell(cells=CELLS, default=CELL_FORMS.values()):
+    """Parametrizes a test by the names of cells, each with the level of its form.
 
     Args:
       cells: names of the cells.
-      always: those that every run tests; `-m exhaustive` tests the others.
+      default: cells that every run tests, in addition to an LSTM and a GRU; without
+        any of these, every run tests the first cell.
     """
-    names = [(name,) for name in cells]
-    unknown = set(always) - set(ALL_CELLS)
-    if unknown:
-        raise ValueError(f"`always` must be names of cells, got {sorted(unknown)}.")
-    chosen = [(name,) for name in cells if name in always]
-    rows = exhaustive_but(names, chosen)
+    chosen = default if {*cells} & {*default, *QUICK_CELLS} else [*cells][:1]
+    rows = [pytest.param(name, marks=level_of(name, chosen)) for name in cells]
     return pytest.mark.parametrize("name", rows)
 
 

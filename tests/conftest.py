@@ -1,7 +1,6 @@
 """Settings of all tests."""
 
 import atexit
-import collections
 import itertools
 import os
 import pathlib
@@ -41,64 +40,23 @@ MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 50_000
 TESTS_BETWEEN_READS = 10
 finished_tests = itertools.count(1)
 
-# Tests of code that does not depend on the version of JAX: files, runs, reports,
-# and examples of what other tests run.
-ANY_JAX = [
-    *("test_benchmarks", "test_chunks", "test_cli", "test_competitors", "test_config"),
-    "test_datasets",
-    *(
-        "test_examples",
-        "test_experiments",
-        "test_interruption",
-        "test_layout",
-        "test_league",
-    ),
-    *("test_mutants", "test_old_programs", "test_paper1997", "test_progress"),
-    *("test_packages", "test_project_files"),
-    *("test_docs", "test_inspection", "test_plots", "test_readme", "test_results"),
-    *("test_renamed_files", "test_run_folder", "test_scaling"),
-    *("test_network", "test_supervised"),
-    *("test_supervised_devices", "test_supervised_run"),
-    *("test_sweep", "test_tasks"),
-]
-
-
-# On the oldest JAX, CI runs the first two rows of each test. It runs all rows of tests
-# on several devices, and of these files: tests of the engine, which reads jaxprs, and
-# comparisons with libraries that CI installs for Python 3.11 only.
-ROWS_ON_OLDEST_JAX = 2
-ALL_ROWS_ON_OLDEST_JAX = [
-    *("test_any_cell", "test_engine", "test_generated_cells", "test_model_axis"),
-    *("test_backward_graph", "test_files", "test_initializers", "test_interop"),
-    *("test_published_code", "test_pytorch", "test_reference"),
-]
-
-
 # The number of CPU devices in tests that are marked `several_devices`.
 SEVERAL_DEVICES = 8
 
 
 def pytest_collection_modifyitems(items):
-    """Marks tests that CI runs on one version of JAX, and examples that make a mesh.
+    """Marks quick tests, and examples that make a mesh. `levels.py` explains levels.
 
     Sorts tests on several devices first: each switch clears all compiled programs.
     """
-    rows = collections.Counter()
     for item in items:
         # Examples of docstrings show what other tests run.
-        is_example = isinstance(item, pytest.DoctestItem)
-        if is_example and "make_mesh" in item.dtest.docstring:
-            item.add_marker("several_devices")
-        name = item.path.stem
-        if name in ANY_JAX or is_example:
-            item.add_marker("any_jax")
-        markers = {marker.name for marker in item.iter_markers()}
-        if not markers & {"any_jax", "exhaustive", "several_devices"}:
-            test = item.nodeid.partition("[")[0]
-            rows[test] += 1
-            all_rows = name in ALL_ROWS_ON_OLDEST_JAX
-            if rows[test] > ROWS_ON_OLDEST_JAX and not all_rows:
-                item.add_marker("any_jax")
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("default")
+            if "make_mesh" in item.dtest.docstring:
+                item.add_marker("several_devices")
+        if not any(map(item.get_closest_marker, ("default", "exhaustive"))):
+            item.add_marker("quick")
     items.sort(key=lambda item: item.get_closest_marker("several_devices") is None)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close, jit_apply, random_like, random_params
-from covering import exhaustive_but
+from levels import by_level
 from sequences import ROWS, STEPS, WAYS
 
 import rnncells
@@ -215,13 +215,12 @@ CELLS = {
         ]
     },
 }
-# Cells that differ little from others.
-ALIKE = {"flax.MGUCell", "flax.SimpleCell", "TwoLayers", "Jitted", "Branched"}
-ALIKE |= {"Dense", "Tied", "Remat", "Partitioned", "ClosesOver"}
-ALIKE |= {"flax.GRUCell", "flax.OptimizedLSTMCell"}
 each_cell = pytest.mark.parametrize(
     "name",
-    exhaustive_but([(n,) for n in CELLS], [(n,) for n in CELLS if n not in ALIKE]),
+    by_level(
+        CELLS,
+        [("flax.LSTMCell",), ("flax.ConvLSTMCell",), ("Scanned",), ("Attention",)],
+    ),
 )
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from covering import exhaustive_but
+from levels import by_level
 
 from benchmarks import cli, contenders, floor, parallel
 from benchmarks.linen import check_equal_to_flax
@@ -17,6 +17,8 @@ from benchmarks.plot import save_picture, save_steps
 from benchmarks.report import END, START, format_case, markdown, replace_between
 from benchmarks.sizes import CELLS, DEFAULT_SIZES, Size, cases
 from benchmarks.timing import interleave, ratios, spread
+
+pytestmark = pytest.mark.default
 
 TOY = Size("toy", batch=2, time=3, features_in=2, features=3)
 
@@ -127,7 +129,7 @@ def test_missing_or_failing_libraries_are_named(case, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "cell", exhaustive_but([("LSTM",), ("CompactLSTM",)], [("CompactLSTM",)])
+    "cell", by_level([("LSTM",), ("CompactLSTM",)], [("CompactLSTM",)])
 )
 def test_outputs_equal_those_of_flax(cell):
     check_equal_to_flax(cell)
@@ -182,7 +184,7 @@ def test_cases_without_any_library_raise(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", exhaustive_but([("cumulative",), ("differentiated",)], [("cumulative",)])
+    "name", by_level([("cumulative",), ("differentiated",)], [("cumulative",)])
 )
 def test_other_learning_loops_give_equal_weights(name, rng, float64):
     from benchmarks import online

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import BATCH, TIME, assert_close, random_like, random_params
-from covering import exhaustive_but
 from equations.parts import affine, arrays, sigmoid
+from levels import by_level
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
 
 import rnncells
@@ -61,7 +61,7 @@ def select(rows, where_true, where_false):
 
 @pytest.mark.parametrize(
     "name, has_gradient",
-    exhaustive_but(
+    by_level(
         [*itertools.product(BLOCKS, [False, True])],
         # The loops of their cells are differentiated in other tests as well.
         [("mlstm", False), ("slstm", False), ("griffin", True)],

@@ -12,8 +12,7 @@ from cases import (
     ALL_CELLS,
     BATCH,
     CELLS,
-    DISTINCT,
-    FORMS,
+    QUICK_CELLS,
     TIME,
     assert_close,
     assert_equal,
@@ -22,14 +21,11 @@ from cases import (
     random_setting,
     under_cell,
 )
-from covering import exhaustive_but
+from levels import by_level
 from user_cells import CountingCell
 
 import rnncells
-from rnncells.loops.table import LINEAR
 
-# One cell of each form, and carries of all kinds: also matrices and complex numbers.
-KINDS = [*FORMS, "SimpleCell", "MLSTMCell", "LRUCell"]
 # Batch axes.
 ROWS = (2, 3)
 
@@ -96,12 +92,10 @@ def test_sequence_equals_the_steps_of_each_row(name, rng):
     rows = jax.jit(jax.vmap(jax.vmap(cell.apply, (None, 0, 0)), (None, 0, 0)))
     expected = python_loop(rows, params, carry, inputs)
     assert_close((last, time_first(y)), expected)
-    # The loops of other cells take such steps themselves.
-    if name in (*KINDS, "CausalConvCell") or LINEAR.is_for(cell):
-        assert_close(step(params, carry, inputs[0]), rows(params, carry, inputs[0]))
+    assert_close(step(params, carry, inputs[0]), rows(params, carry, inputs[0]))
 
 
-@each_cell(always=KINDS)
+@each_cell()
 def test_step_is_recurrence_of_projection(name, rng):
     """Also of the projection of a whole sequence at once, and without `jit`."""
     case = CELLS[name]
@@ -116,11 +110,11 @@ def test_step_is_recurrence_of_projection(name, rng):
 
     expected = stacked([step(params, carry, x) for x in inputs])
     assert_close(composed(params, carry, inputs), expected)
-    if name in FORMS:
+    if name in QUICK_CELLS:
         assert_close(cell.apply(params, carry, inputs[0]), first_of(expected))
 
 
-@each_cell(always=KINDS)
+@each_cell()
 def test_sample_may_be_array_struct_or_shape(name, rng, key):
     case = CELLS[name]
     cell = case.make(carry_init=nn.initializers.normal())
@@ -134,7 +128,7 @@ def test_sample_may_be_array_struct_or_shape(name, rng, key):
     assert_equal(cell.initialize_carry(key=key, sample_input=x), expected)
 
 
-@each_cell(always=["LSTMCell", "ConvLSTMCell-peepholes"])
+@each_cell(default=["ConvLSTMCell-peepholes"])
 def test_initialize_carry_can_be_traced_and_mapped(name, rng, key):
     case = CELLS[name]
     cell = case.make(carry_init=nn.initializers.normal())
@@ -165,17 +159,16 @@ def test_features_is_the_width_of_the_output(name, rng):
     assert y.shape[-1] == getattr(cell, "proj_features", cell.features)
 
 
-# All distinct cells in bfloat16, and one of each form in float16.
-BFLOAT = "bfloat16"
-HALF_PRECISION = [(name, BFLOAT) for name in DISTINCT]
-HALF_PRECISION += [(name, "float16") for name in FORMS]
-HALF_PRECISION_PARAMETERS = exhaustive_but(
-    HALF_PRECISION,
-    [(name, ("bfloat16", "float16")[k % 2]) for k, name in enumerate(FORMS)],
+HALF_PRECISION = [(name, dtype) for name in CELLS for dtype in ("bfloat16", "float16")]
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    by_level(
+        HALF_PRECISION,
+        [("LSTMCell", "float16"), ("ConvLSTMCell-peepholes", "bfloat16")],
+    ),
 )
-
-
-@pytest.mark.parametrize("name, dtype", HALF_PRECISION_PARAMETERS)
 def test_half_precision_parameters(name, dtype, rng):
     """Parameters and carry have that dtype, and outputs are those of float32.
 
@@ -198,13 +191,9 @@ def test_half_precision_parameters(name, dtype, rng):
 
 @pytest.mark.parametrize(
     "name, dtype",
-    exhaustive_but(
+    by_level(
         HALF_PRECISION,
-        [
-            (name, BFLOAT)
-            for name in ["LSTMCell", "ConvLSTMCell-peepholes", "LSTM1997Cell"]
-            + ["MLSTMCell", "LayerNormGRUCell", "LRUCell"]
-        ],
+        [(name, "bfloat16") for name in ("LSTMCell", "LSTM1997Cell", "LRUCell")],
     ),
 )
 def test_half_precision_computation(name, dtype, rng):
@@ -242,7 +231,7 @@ def test_real_carry_keeps_its_dtype(name, rng):
 # GRUs of complex inputs are tested in test_engine.py.
 @each_cell(
     [name for name in CELLS if name != "LRUCell"],
-    always=[name for name in FORMS if "GRU" not in name],
+    default=["ConvLSTMCell-peepholes"],
 )
 def test_complex_inputs_can_be_scanned(name, rng, float64):
     case = CELLS[name]
@@ -264,7 +253,7 @@ def test_complex_inputs_can_be_scanned(name, rng, float64):
 
 
 # For Flax, cells differ in what `RNNCellBase` does with their carries.
-@each_cell(always=[*KINDS, "LSTM2000Cell", "CausalConvCell"])
+@each_cell()
 def test_flax_rnn_runs_the_cell(name, rng):
     cell, _, _ = compiled(name)
     inputs = CELLS[name].inputs(rng, *ROWS, TIME)
@@ -275,7 +264,7 @@ def test_flax_rnn_runs_the_cell(name, rng):
     assert_close(actual, run_in_float32(name, params, inputs))
 
 
-@each_cell(always=["ConvLSTMCell-peepholes"])
+@each_cell(default=["ConvLSTMCell-peepholes"])
 def test_flax_bidirectional_runs_the_cell(name, rng):
     case = CELLS[name]
     inputs = case.inputs(rng, 2, TIME)
@@ -292,7 +281,7 @@ def test_flax_bidirectional_runs_the_cell(name, rng):
         assert_close(actual, expected)
 
 
-@each_cell(always=FORMS)
+@each_cell(default=["ConvLSTMCell-peepholes"])
 def test_flax_scan_lifts_the_class(name, rng, key):
     case = CELLS[name]
     cell, params, carry, _ = random_setting(case, rng, *ROWS)

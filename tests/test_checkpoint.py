@@ -18,6 +18,8 @@ from experiments.runs import checkpoint
 from experiments.runs.checkpoint import Checkpoints, saved_steps
 from experiments.settings.rules import ConfigError
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -337,6 +339,7 @@ with Checkpoints(folder) as checkpoints:
 """
 
 
+@pytest.mark.exhaustive
 def test_several_processes_save_and_restore_together(tmp_path):
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -6,6 +6,8 @@ import pytest
 from rnncells import Chunk
 from rnncells.recurrence.chunks import Segment, split_time, square_root
 
+pytestmark = pytest.mark.default
+
 
 @pytest.mark.parametrize("time", [1, 2, 7, 24, 97, 1020])
 @pytest.mark.parametrize("steps", [1, 2, 3, 8, 50])

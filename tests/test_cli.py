@@ -24,6 +24,8 @@ from experiments.settings.reading import (
     to_dict,
 )
 
+pytestmark = pytest.mark.default
+
 NAME = "temporal-order-6a"
 
 
@@ -469,7 +471,7 @@ def test_report_of_an_unfinished_run_names_the_nearest(reports, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    ["", "list", f"show {NAME}", f"run {NAME} --help", "rn", RUN + "--trials ten"],
+    ["list", f"run {NAME} --help"],
 )
 def test_help_list_and_show_do_not_import_jax(words):
     code = (

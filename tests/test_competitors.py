@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from levels import by_level
 
 from experiments.paper1997.learners.competitor import CompetitorLearner
 from experiments.paper1997.tasks import TASKS
 from experiments.paper1997.training.trainer import Trainer, learner_of
 from experiments.settings.config import PER_GUESS
 from experiments.settings.reading import config_path, paper_names, read_config, readings
+
+pytestmark = pytest.mark.default
 
 RATE, TRIALS = 0.7, 2
 KEY = jax.random.key(0)
@@ -88,7 +91,7 @@ def one_hot(indices, size):
     return np.eye(size)[np.asarray(indices)]
 
 
-@pytest.mark.parametrize("name, reading, method", NETS)
+@pytest.mark.parametrize("name, reading, method", by_level(NETS, 2))
 def test_learning_follows_the_equations(name, reading, method, float64):
     learner, w, sequence = setting(name, reading, method)
     assert isinstance(learner, CompetitorLearner)

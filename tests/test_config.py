@@ -37,6 +37,8 @@ from experiments.settings.rules import ConfigError
 from experiments.settings.tasks import TemporalOrder, TwoClasses
 from experiments.settings.wording import describe
 
+pytestmark = pytest.mark.default
+
 KEY = jax.random.key(0)
 ROOT = reading.CONFIGS.parent
 

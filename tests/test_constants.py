@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close
-from covering import exhaustive_but
 from flax import nnx
+from levels import by_level
 
 import rnncells
 import rnncells.nnx as rnx
@@ -107,7 +107,7 @@ ALIKE = {"broadcast", "bidirectional", "stacked", "newton"}
 
 @pytest.mark.parametrize(
     "name",
-    exhaustive_but([(n,) for n in LAYERS], [(n,) for n in LAYERS if n not in ALIKE]),
+    by_level([(n,) for n in LAYERS], [("model",)]),
 )
 def test_collections_that_a_cell_reads_are_constants(name):
     layer, plain = LAYERS[name](HasConstants), LAYERS[name](ClosesOver)
@@ -318,12 +318,15 @@ QUIET = {
 
 @pytest.mark.parametrize(
     "cell, options",
-    [
-        (Seen, {}),
-        (Seen, {"time_major": True, "implementation": "scan"}),
-        (SeenConstants, {}),
-        (SeenLinear, {}),
-    ],
+    by_level(
+        [
+            (Seen, {}),
+            (Seen, {"time_major": True, "implementation": "scan"}),
+            (SeenConstants, {}),
+            (SeenLinear, {}),
+        ],
+        1,
+    ),
 )
 def test_callbacks_in_a_cell_run_once_for_each_step(cell, options):
     rnn, quiet = rnn_of(cell, **options), rnn_of(QUIET[cell], **options)
@@ -369,11 +372,17 @@ class Empty(UserCell):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        *({}, {"implementation": "scan"}, {"memory": "sqrt"}),
-        *({"implementation": "newton"}, {"gradient": rnncells.Rtrl()}),
-        *({"gradient": rnncells.BlockRtrl(2)}, {"gradient": rnncells.TruncatedBptt(2)}),
-    ],
+    by_level(
+        [
+            *({}, {"implementation": "scan"}, {"memory": "sqrt"}),
+            *({"implementation": "newton"}, {"gradient": rnncells.Rtrl()}),
+            *(
+                {"gradient": rnncells.BlockRtrl(2)},
+                {"gradient": rnncells.TruncatedBptt(2)},
+            ),
+        ],
+        1,
+    ),
 )
 def test_a_cell_of_width_zero_runs_in_every_loop(options):
     rnn = rnncells.RNN(Empty(), **options)

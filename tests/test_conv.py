@@ -15,6 +15,7 @@ from cases import (
     random_params,
     random_setting,
 )
+from levels import by_level
 
 import rnncells
 from rnncells.recurrence.convolution import (
@@ -68,12 +69,15 @@ def test_too_few_axes_raise(key):
 @pytest.mark.parametrize("form", [convolve_by_patches, convolve_by_transposed])
 @pytest.mark.parametrize(
     "options",
-    [
-        {"strides": (2, 1), "padding": "SAME"},
-        {"strides": (1, 3), "padding": "VALID", "kernel_dilation": (2, 1)},
-        {"padding": [(2, 0), (1, 3)], "input_dilation": (3, 2)},
-        {"padding": "CIRCULAR", "use_bias": False},
-    ],
+    by_level(
+        [
+            {"strides": (2, 1), "padding": "SAME"},
+            {"strides": (1, 3), "padding": "VALID", "kernel_dilation": (2, 1)},
+            {"padding": [(2, 0), (1, 3)], "input_dilation": (3, 2)},
+            {"padding": "CIRCULAR", "use_bias": False},
+        ],
+        1,
+    ),
 )
 def test_convolution_by_patches_or_transposed_equals_lax(form, options, rng, float64):
     layer = nn.Conv(4, (3, 2), param_dtype=jnp.float64, **options)

@@ -28,6 +28,8 @@ from experiments.datasets.text import (
 )
 from experiments.settings.rules import ConfigError
 
+pytestmark = pytest.mark.default
+
 TEXT_SHA256 = "23c281b439ebc5988895e0cc611686e8707688d98a73e9d0e8f588c62f4894ec"
 
 

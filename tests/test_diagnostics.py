@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from covering import exhaustive_but
+from levels import by_level
 
 import rnncells
 from rnncells import diagnostics
@@ -154,7 +154,7 @@ def check(recorded, expected, mask=None):
     )
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", by_level(CELLS, 2))
 def test_named_values_equal_equations_in_numpy(name):
     kind, equations = CELLS[name]
     rnn = rnncells.RNN(
@@ -183,7 +183,7 @@ def last_steps_reversed(resets):
 
 @pytest.mark.parametrize(
     "time_major, reverse",
-    exhaustive_but(
+    by_level(
         [*itertools.product([False, True], repeat=2)], [(False, False), (True, True)]
     ),
 )
@@ -383,7 +383,7 @@ def test_carries_can_have_integers_and_constants():
     np.testing.assert_array_equal(scale[0, :, 0], later)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", by_level([False, True], 1))
 def test_gradients_of_the_carry_equal_those_of_a_loop(reverse):
     rnn = rnncells.RNN(rnncells.GRUCell(FEATURES, param_dtype=float), reverse=reverse)
     variables, x = made(rnn)
@@ -641,7 +641,7 @@ class TwelveCalls(nn.Module):
         return [rnn((k + 1) * x) for k in range(12)]
 
 
-@pytest.mark.parametrize("label", ["rnn", "rnn#b", "of_layer"])
+@pytest.mark.parametrize("label", by_level(["rnn", "rnn#b", "of_layer"], 1))
 def test_cotangents_of_many_calls_belong_to_their_calls(label, rng):
     """As text, call 10 is before call 2."""
     x = jnp.asarray(rng.standard_normal((1, 2, 3)), jnp.float32)
@@ -667,6 +667,7 @@ class Reader(LeakyCell):
         return carry, carry
 
 
+@pytest.mark.exhaustive
 def test_layers_in_a_cell_are_parts_of_its_step(rng):
     x, rnn = jnp.asarray(rng.standard_normal((BATCH, 2, 3))), rnncells.RNN(Reader(2))
     params = rnn.init(jax.random.key(0), x)
@@ -692,6 +693,7 @@ def test_diagnostics_take_the_filters_of_apply(mutable):
     assert list(found) == ["layers_1"]
 
 
+@pytest.mark.exhaustive
 def test_carries_of_several_ranks_and_no_rows(rng):
     cell = rnncells.MLSTMCell(FEATURES, num_heads=2)
     rnn, x = rnncells.RNN(cell), jnp.asarray(rng.standard_normal((BATCH, 2, INPUTS)))

@@ -15,6 +15,8 @@ import pytest
 import rnncells
 import rnncells.nnx
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -32,9 +34,17 @@ def blocks_of(page):
     return BLOCK.findall((DOCS / page).read_text())
 
 
+# Pages that take seconds; every run starts as new readers do.
+LONG = ["diagnostics.md", "gradients.md", "newton.md", "scaling.md"]
+LONG += [f"how-to/{name}.md" for name in ("from-pytorch", "lengths", "nnx", "own-cell")]
+LONG += ["how-to/streaming.md"]
+
+
 def page_with_examples(page):
     has_mesh = any("make_mesh" in block for block in blocks_of(page))
-    return pytest.param(page, marks=[pytest.mark.several_devices] * has_mesh)
+    marks = [pytest.mark.several_devices] * has_mesh
+    marks += [pytest.mark.exhaustive] * (page in LONG)
+    return pytest.param(page, marks=marks)
 
 
 @pytest.mark.parametrize("page", [page_with_examples(p) for p in PAGES if blocks_of(p)])

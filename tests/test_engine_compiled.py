@@ -8,10 +8,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import CELLS, DISTINCT, WITH_PRODUCTS, assert_close, random_params
+from cases import CELLS, WITH_PRODUCTS, assert_close, level_of, random_params
 from compiled import Program
-from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from levels import by_level
 
 import rnncells
 from rnncells.recurrence.chunks import Chunk
@@ -108,16 +108,8 @@ PRODUCTS = {
     "LSTM2000Cell": (1, 1, 0),
     OWN: (1, 2, 2),
 }
-# Programs that differ little from those of another cell.
-LIKE_OTHERS = {*CELLS} - {*DISTINCT} | {"CoupledLSTMCell", "LayerNormLSTMCell"}
-LIKE_OTHERS |= {"MGUCell", "LSTM1997Cell", "ConvLSTMCell-2d", "SLSTMCell"}
-LIKE_OTHERS |= {"flax.GRUCell", "LSTM2000Cell", "GRUCell", "ConvGRUCell"}
-LIKE_OTHERS |= {"flax.OptimizedLSTMCell", "PeepholeLSTMCell", "SimpleCell"}
-LIKE_OTHERS |= {f"{OWN}-wide", "CompactCell"}
-
-
-def is_like_others(name, way):
-    return name in LIKE_OTHERS or (name == OWN and way != "chunks")
+# Programs that every run tests; those of LSTMCell with each way.
+CHOSEN = ["LSTMCell", "GRUCell-reset-before", "ConvLSTMCell-peepholes", OWN]
 
 
 # Of one step, where it is not 15.
@@ -204,7 +196,7 @@ def build(name, way):
     params=[
         pytest.param(
             (name, way),
-            marks=[pytest.mark.exhaustive] * is_like_others(name, way),
+            marks=level_of(name, CHOSEN if way == "chunks" else []),
             id=f"{name}-{way}",
         )
         for name, way in PROGRAMS
@@ -252,7 +244,7 @@ def test_one_product_computes_the_gradient_of_a_kernel(built):
 
 
 @pytest.mark.parametrize(
-    "name", exhaustive_but([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
+    "name", by_level([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
 )
 def test_programs_of_tests_equal_those_of_users(name):
     """The optimizations that tests turn off come after HLO."""
@@ -270,7 +262,7 @@ def test_programs_of_tests_equal_those_of_users(name):
 
 
 @pytest.mark.parametrize(
-    "name", exhaustive_but([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
+    "name", by_level([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
 )
 def test_plain_loop_forms_weight_gradients_in_each_step(name):
     """The tests above can fail: they find such products where there are some."""
@@ -359,7 +351,7 @@ def temporaries(rnn, *shape):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("time", exhaustive_but([(100,), (512,)], [(100,)]))
+@pytest.mark.parametrize("time", by_level([(100,), (512,)], [(100,)]))
 def test_memory_policies_are_ordered_and_use_at_most_the_memory_of_flax(time):
     def of(layer):
         return temporaries(layer, 32, time, 64)
@@ -371,6 +363,7 @@ def test_memory_policies_are_ordered_and_use_at_most_the_memory_of_flax(time):
     assert sqrt < recompute < full <= of(nn.RNN(nn.OptimizedLSTMCell(128)))
 
 
+@pytest.mark.exhaustive
 def test_square_root_memory_grows_with_the_square_root_of_time():
     """A chunk's arrays, as many carries, and inputs in the order of time.
 

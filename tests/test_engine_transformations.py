@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close, random_like
-from covering import exhaustive_but
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from levels import by_level
 from test_engine_corners import EXACT, FEATURES, ROWS, STEPS, OwnCell
 
 import rnncells
@@ -107,7 +107,7 @@ def in_both_loops(rnn, program):
 
 @pytest.mark.parametrize(
     "mapped, result",
-    exhaustive_but(
+    by_level(
         [*itertools.product(ARGUMENTS, ["return_carry", "return_all_carries"])],
         [
             ("params", "return_carry"),

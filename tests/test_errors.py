@@ -7,6 +7,8 @@ from user_cells import USER_CELLS
 
 import rnncells
 
+pytestmark = pytest.mark.default
+
 
 @pytest.mark.parametrize("kind, message, call", ERROR_CASES)
 def test_violated_rules_are_explained(kind, message, call):

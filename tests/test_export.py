@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_close, random_params
-from covering import exhaustive_but
 from jax import export
+from levels import by_level
 
 import rnncells
 from experiments.paper1997.training.trainer import Trainer
@@ -44,7 +44,7 @@ def through_bytes(function, *arguments, **options):
 
 @pytest.mark.parametrize(
     "name, host",
-    exhaustive_but(
+    by_level(
         [(name, host) for name in LAYERS for host in ("cpu", "gpu")],
         [
             ("LSTM-bidirectional-projected", "gpu"),
@@ -78,7 +78,7 @@ def test_export_sequences_with_symbolic_batch_and_time(name, host, rng, monkeypa
 
 @pytest.mark.parametrize(
     "name",
-    exhaustive_but(
+    by_level(
         [(name,) for name in LAYERS if "bidirectional" not in name],
         [("LSTM",), ("StackedCell",)],
     ),

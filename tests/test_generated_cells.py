@@ -13,7 +13,7 @@ import rnncells
 
 # One on one device and one on several. They take derivatives of `vmap`; every run takes
 # second derivatives in test_engine.py.
-IN_EVERY_RUN, IN_ALL = (0, 5), 3000
+IN_EVERY_RUN, IN_ALL, GROUPS = (0, 5), 3000, 60
 DERIVATIVES = ("first", "first", "second", "vmap params", "vmap inputs", "vmap carry")
 
 
@@ -45,27 +45,39 @@ def derivative(kind, of, at):
     return jax.value_and_grad(of_both, (0, 1, 2), allow_int=True)(*at)
 
 
-def assert_near(actual, expected, tolerance):
+def assert_near(actual, expected, tolerance, seed):
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for a, b in zip(*map(jax.tree.leaves, (actual, expected)), strict=True):
         if a.dtype == jax.dtypes.float0:
             continue
         assert a.dtype == b.dtype and np.isfinite(b).all()
         np.testing.assert_allclose(
-            *(a, b), rtol=0, atol=tolerance * max(1, np.abs(b).max(initial=0))
+            *(a, b),
+            rtol=0,
+            atol=tolerance * max(1, np.abs(b).max(initial=0)),
+            err_msg=f"seed {seed}",
         )
 
 
-def seeds():
-    """Yields seeds; every other cell runs on several devices."""
-    for seed in range(IN_ALL):
+def groups():
+    """Yields groups of seeds; every other cell runs on several devices."""
+    for seed in IN_EVERY_RUN:
         marks = [pytest.mark.several_devices] * (seed % 2)
-        marks += [pytest.mark.exhaustive] * (seed not in IN_EVERY_RUN)
-        yield pytest.param(seed, marks=marks)
+        yield pytest.param([seed], marks=marks, id=f"{seed}")
+    for first in range(GROUPS):
+        marks = [pytest.mark.several_devices] * (first % 2) + [pytest.mark.exhaustive]
+        yield pytest.param(
+            range(first, IN_ALL, GROUPS), marks=marks, id=f"from-{first}"
+        )
 
 
-@pytest.mark.parametrize("seed", [*seeds()])
-def test_random_cell_equals_the_plain_loop(seed, float64):
+@pytest.mark.parametrize("seeds", [*groups()])
+def test_random_cell_equals_the_plain_loop(seeds, float64):
+    for seed in seeds:
+        assert_equals_the_plain_loop(seed)
+
+
+def assert_equals_the_plain_loop(seed):
     rng = np.random.default_rng(seed)
     cell, steps = some_cell(rng), int(rng.integers(1, 6))
     fields, arguments = some_options(rng, steps)
@@ -86,4 +98,4 @@ def test_random_cell_equals_the_plain_loop(seed, float64):
         for rnn in (fast, plain)
     )
 
-    assert_near(actual, expected, 1e-5 if has_single(cell) else 1e-10)
+    assert_near(actual, expected, 1e-5 if has_single(cell) else 1e-10, seed)

@@ -22,6 +22,8 @@ from experiments.supervised.inspection_figures import draw
 from experiments.supervised.tasks import TASKS
 from rnncells import diagnostics
 
+pytestmark = pytest.mark.default
+
 FEATURES = 3
 
 

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from covering import exhaustive_but
+from levels import by_level
 
 from experiments import cli
 from experiments.runs.checkpoint import saved_steps
 from experiments.runs.folder import CHECKPOINTS, METRICS, RESULT, WEIGHTS
+
+pytestmark = pytest.mark.default
 
 ROOT = Path(__file__).resolve().parent.parent
 # Commands whose runs take some seconds, with at least ten chunks; `--out` is added.
@@ -198,7 +200,7 @@ if IS_LINUX:
 
 @pytest.mark.parametrize(
     "command, interruptions",
-    exhaustive_but(
+    by_level(
         [(name, interruptions) for name in COMMANDS for interruptions in INTERRUPTIONS],
         # Both commands save and stop by the same code, so every run needs the faster.
         [("temporal-order-6a", "one after the other")],
@@ -229,7 +231,7 @@ def catches(process, number):
 )
 @pytest.mark.parametrize(
     "command, number, share",
-    exhaustive_but(
+    by_level(
         [
             (name, number, share)
             for name in COMMANDS
@@ -264,7 +266,7 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments", *sys.argv[1:]])
 
 @pytest.mark.parametrize(
     "command, is_new",
-    exhaustive_but(
+    by_level(
         [(name, is_new) for name in COMMANDS for is_new in (False, True)],
         [("temporal-order-6a", True)],
     ),

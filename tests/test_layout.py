@@ -12,6 +12,8 @@ from importlinter.cli import lint_imports
 
 import rnncells
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

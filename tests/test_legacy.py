@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import old_linen
 import pytest
+from levels import by_level
 from programs import assert_same, run_python
 
 import rnncells
@@ -34,7 +35,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", by_level(CELLS, 2))
 def test_new_forms_equal_flax_and_do_not_warn(name):
     x = X[..., None] if name == "ConvLSTMCell" else X
 
@@ -204,7 +205,9 @@ def test_cells_from_default_factories_equal_those_of_flax():
 
 
 @quiet
-@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"time_major": True}])
+@pytest.mark.parametrize(
+    "options", by_level([{}, {"reverse": True}, {"time_major": True}], 1)
+)
 @pytest.mark.parametrize("name", ["seq_lengths", "segmentation_mask"])
 def test_rows_of_length_0_run_all_steps_in_old_forms(name, options):
     """Flax, then as now, takes the carry at index 0 - 1, the last."""

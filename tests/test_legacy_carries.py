@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import old_linen
 import pytest
+from levels import by_level
 from programs import assert_same
 
 from rnncells import legacy
@@ -41,7 +42,9 @@ CARRIES = {
 
 
 @quiet
-@pytest.mark.parametrize("name, carry, inputs", CARRIES.values(), ids=CARRIES)
+@pytest.mark.parametrize(
+    "name, carry, inputs", by_level(CARRIES.values(), 6), ids=CARRIES
+)
 def test_old_cells_accept_the_carries_of_old_flax(name, carry, inputs):
     def results(module):
         args = () if inputs.ndim < 4 else (4, (3, 3))
@@ -65,6 +68,7 @@ def test_random_initial_carries_are_those_of_old_flax(name):
     assert_same(carry(legacy), carry(old_linen))
 
 
+@pytest.mark.exhaustive
 @quiet
 def test_the_gradient_of_a_learned_carry_is_unchanged():
     def results(module):

@@ -9,10 +9,13 @@ import jax
 import jax.numpy as jnp
 import old_linen
 import pytest
+from levels import by_level
 from programs import assert_same, run_python
 
 import rnncells
 from rnncells import legacy
+
+pytestmark = pytest.mark.default
 
 KEY = jax.random.PRNGKey(0)
 X = jnp.sin(jnp.arange(30.0)).reshape(2, 5, 3)
@@ -97,6 +100,7 @@ def test_the_environment_variable_sets_strict_mode():
     assert "TypeError: `GRUCell.initialize_carry(" in said
 
 
+@pytest.mark.exhaustive
 def test_the_documented_filters_show_warnings_of_imported_modules(tmp_path):
     (tmp_path / "imported.py").write_text(
         "import jax, rnncells.legacy as nn\n"
@@ -194,7 +198,7 @@ def evaluated(form, namespace, cell, made=""):
     return eval(form, namespace)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", by_level(FORMS, 6))
 def test_the_suggested_code_gives_the_same_results_on_flax(form):
     cell, result = FORMS[form]
     size = (4, 6) if "Conv" in form + cell else 4

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import old_linen
 import pytest
+from levels import by_level
 from programs import CALL, assert_same
 
 import rnncells
@@ -122,7 +123,7 @@ def results(module, code, size):
 
 
 @quiet
-@pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("source, cell, size", by_level(CELLS.values(), 4), ids=CELLS)
 def test_own_cells_give_the_results_of_old_flax(source, cell, size):
     code = program(source, cell.format(""))
     assert_same(results(legacy, code, size), results(old_linen, code, size))
@@ -153,7 +154,7 @@ def written_as_told(source, text):
     return f"{source}\n    @property\n    def {name}(self):\n        return {axes}\n"
 
 
-@pytest.mark.parametrize("source, cell, size", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("source, cell, size", by_level(CELLS.values(), 4), ids=CELLS)
 def test_own_cells_changed_as_suggested_give_the_same_results(source, cell, size):
     old = program(source, cell.format(""))
     with warnings.catch_warnings(record=True) as caught:

@@ -1,14 +1,14 @@
 """The loops that take many steps at once against the plain loop: every option."""
 
 import itertools
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import ALL_CELLS, assert_close, random_like, random_params
-from covering import covering, exhaustive_but
+from levels import by_level, pairwise
 
 import rnncells
 from rnncells.loops.table import LINEAR as LINEAR_LOOP
@@ -28,42 +28,17 @@ LINEAR = [n for n, case in ALL_CELLS.items() if LINEAR_LOOP.is_for(case.make())]
 KINDS = ["MinGRUCell", "LRUCell", "MLSTMCell", "GatedDeltaNetCell", "CausalConvCell"]
 MEMORY = {"full": "full", "sqrt": "sqrt", "chunk": rnncells.Chunk(4)}
 MEMORY |= {"policy": jax.checkpoint_policies.dots_saveable}
-GRID = [
-    (name, reverse, lengths, mask, resets, padded, kept, memory, implementation)
-    for name in [*LINEAR, "CausalConvCell"]
-    for reverse in (False, True)
-    for lengths in (False, True)
-    for mask in (False, True)
-    for resets in (None, "own", "given")
-    for padded in ("run", "hold", "zero")
-    for kept in ("return_carry", "return_all_carries")
-    for memory in MEMORY
-    for implementation in ("auto", "associative")
-]
-
-
-# The cell of each row below. Three are matrices, which are slow to compile: one keeps
-# all carries, one has lengths, masks and resets, and one has the delta rule.
-CELL_OF_ROW = [
-    *("MinGRUCell", "LRUCell", "MLSTMCell", "MinGRUCell", "CausalConvCell"),
-    *("MLSTMCell", "MinGRUCell", "MinGRUCell", "MinGRUCell", "CausalConvCell"),
-    *("MinGRUCell", "MinGRUCell", "MinGRUCell", "GatedDeltaNetCell", "CausalConvCell"),
-]
-
-
-@cache
-def chosen():
-    """Rows that have every pair of options, each for a cell of one kind."""
-    options = [row for row in GRID if row[0] == KINDS[0]]
-    rows = covering([row[1:] for row in options])
-    found = [(name, *row) for name, row in zip(CELL_OF_ROW, rows, strict=True)]
-    # Elements, matrices and a convolution each have lengths, masks and resets in a row.
-    every = False, True, True, "given"
-    return [
-        *found,
-        ("MinGRUCell", *every, "run", "return_carry", "chunk", "auto"),
-        ("CausalConvCell", *every, "hold", "return_all_carries", "full", "auto"),
-    ]
+OPTIONS = list(
+    itertools.product(
+        *((False, True), (False, True), (False, True)),
+        *((None, "own", "given"), ("run", "hold", "zero")),
+        *(("return_carry", "return_all_carries"), MEMORY, ("auto", "associative")),
+    )
+)
+# All pairs of options, with each cell; every run tests one row of most kinds.
+PAIRS = pairwise(OPTIONS)
+GRID = [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS]
+CHOSEN = [(name, *row) for name, row in zip(["MinGRUCell", *KINDS], PAIRS)]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):
@@ -85,7 +60,9 @@ def arguments_of(rng, case, lengths, mask, resets, carry):
 
 @pytest.mark.parametrize(
     "name, reverse, lengths, mask, resets, padded, kept, memory, implementation",
-    exhaustive_but(GRID, chosen()),
+    by_level(
+        [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS], CHOSEN
+    ),
 )
 def test_linear_loop_equals_the_plain_loop(
     name,
@@ -147,12 +124,9 @@ def test_products_that_underflow_are_exact(solver, rng):
 # The loop of matrices has one solver; that of a convolution must accept both names.
 @pytest.mark.parametrize(
     "name, implementation",
-    exhaustive_but(
+    by_level(
         [*itertools.product(KINDS, ["auto", "associative"])],
-        [
-            *((name, "auto") for name in KINDS),
-            *((name, "associative") for name in (*KINDS[:2], "CausalConvCell")),
-        ],
+        [("MinGRUCell", "associative"), ("LRUCell", "auto"), ("MLSTMCell", "auto")],
     ),
 )
 def test_infinity_does_not_cross_a_reset(name, implementation, rng):
@@ -171,9 +145,9 @@ def test_infinity_does_not_cross_a_reset(name, implementation, rng):
 
 @pytest.mark.parametrize(
     "name, implementation",
-    exhaustive_but(
+    by_level(
         [*((name, "auto") for name in ALL_CELLS), ("GRUCell", "newton")],
-        [*((name, "auto") for name in (*KINDS, "LSTMCell")), ("GRUCell", "newton")],
+        [("MinGRUCell", "auto"), ("CausalConvCell", "auto"), ("GRUCell", "newton")],
     ),
 )
 def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation, rng):
@@ -194,7 +168,7 @@ def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation,
             assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("gate", ["beta", "log_i"])
+@pytest.mark.parametrize("gate", by_level([("beta",), ("log_i",)], [("beta",)]))
 def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
     """Each row has one operand that is not finite at one step, the last row a state."""
     steps, held, reset_at = 6, 3, 4
@@ -270,7 +244,7 @@ def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
 
 # In test_cells.py, every run takes the steps of all kinds of cells.
 each_kind = pytest.mark.parametrize(
-    "name", exhaustive_but([(n,) for n in KINDS], [(KINDS[0],)])
+    "name", by_level([(n,) for n in KINDS], [(KINDS[0],)])
 )
 
 

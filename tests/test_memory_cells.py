@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import ALL_CELLS, assert_close, random_params, random_setting
-from covering import exhaustive_but
 from equations.memory_cells import g, h
 from equations.parts import arrays, sigmoid
+from levels import by_level
 
 import rnncells
 
@@ -111,7 +111,7 @@ OLD, NEW = rnncells.LSTM1997Cell, rnncells.LSTM2000Cell
 
 @pytest.mark.parametrize(
     "make, blocks, size, time, gate_feedback",
-    exhaustive_but(
+    by_level(
         [(OLD, 3, 2, 12, True), (OLD, 2, 2, 40, True), (OLD, 4, 1, 20, True)]
         + [(NEW, 3, 2, 12, True), (NEW, 3, 2, 12, False)]
         + [(NEW, 4, 1, 20, True), (NEW, 4, 1, 20, False)],

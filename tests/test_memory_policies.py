@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cases import assert_close, random_params
 from compiled import Program
-from covering import exhaustive_but
 from jax.ad_checkpoint import checkpoint_name
+from levels import by_level
 
 import rnncells
 from rnncells.recurrence.split_step import SplitStep
@@ -138,7 +138,7 @@ CELLS += [rnncells.SRUCell]  # without products, it takes the plain loop
 
 @pytest.mark.parametrize(
     "cell, size",
-    exhaustive_but(
+    by_level(
         [(cell, size) for cell in CELLS for size in SIZES],
         [(rnncells.LSTMCell, SIZES[k]) for k in (2, 3, 5)]
         + [(rnncells.GatedDeltaNetCell, SIZES[1]), (rnncells.LRUCell, SIZES[0])]

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 from cases import assert_close, random_params
-from covering import exhaustive_but
 from flax import linen as nn
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from levels import by_level
 
 import rnncells
 
@@ -72,7 +72,7 @@ def on_mesh(kind, loss, mesh):
 
 @pytest.mark.parametrize(
     "kind, name",
-    exhaustive_but([(kind, name) for kind in KINDS for name in LAYERS], CHOSEN),
+    by_level([(kind, name) for kind in KINDS for name in LAYERS], CHOSEN),
 )
 def test_layers_make_their_initial_carries_for_the_mesh(kind, name, rng):
     layer, width = LAYERS[name]

@@ -20,6 +20,8 @@ from rnncells_migrate.rewrite import rewrite
 
 from rnncells import legacy
 
+pytestmark = pytest.mark.default
+
 GUIDE = (Path(__file__).resolve().parent.parent / "docs" / "migration.md").read_text()
 HEAD = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
 

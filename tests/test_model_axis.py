@@ -22,8 +22,8 @@ from collectives import (
     rows_of_page,
     value_and_grad,
 )
-from covering import exhaustive_but
 from jax.sharding import AxisType, PartitionSpec
+from levels import by_level
 
 import rnncells
 
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.several_devices
 
 # The cells that communicate least: `h` is gathered once a step.
 ONE_GATHER = ["SimpleCell", "LSTMCell", "GRUCell", "MGUCell", "PeepholeLSTMCell"]
-ALWAYS = ["LSTMCell", "GRUCell-reset-before", "LayerNormLSTMCell", "LSTM1997Cell"]
 # XLA in jax 0.10 communicates more in a step of these cells than the page says.
 MORE_IN_JAX_0_10 = ["LSTM1997Cell", "LSTM2000Cell", "VariationalGRUCell"]
 SHAPE = (BATCH, TIME, FEATURES_IN)
@@ -61,7 +60,7 @@ def built(name):
     return rnn, shape, build(rnn, shape, MESH)
 
 
-@each_cell(IN_TABLE, ALWAYS)
+@each_cell(IN_TABLE, default=["GRUCell-reset-before", "LayerNormLSTMCell"])
 def test_sharded_cell_equals_one_device_and_communicates_as_documented(
     name, rng, float64
 ):
@@ -124,7 +123,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(
     "layer",
-    exhaustive_but([(layer,) for layer in LAYERS], [(LAYERS[0],)]),
+    by_level([(layer,) for layer in LAYERS], [(LAYERS[0],)]),
     ids=["directions", "LSTM", "flax", "recompute", "sqrt"],
 )
 def test_loops_of_layers_communicate_once_a_step(layer, rng, float64):

@@ -1,6 +1,9 @@
 """The table of mutants: every fault can be put into the library as it is."""
 
 import mutants
+import pytest
+
+pytestmark = pytest.mark.default
 
 
 def test_mutants_apply_to_the_current_code():

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import ALL_CELLS, assert_close, random_like, random_params
-from covering import exhaustive_but
+from levels import by_level
 
 import rnncells
 from benchmarks import newton as benchmark
@@ -75,7 +75,7 @@ IN_EVERY_RUN = [
 
 @pytest.mark.parametrize(
     "name, call, options, fields",
-    exhaustive_but([*OTHERS, *IN_EVERY_RUN], IN_EVERY_RUN),
+    by_level([*OTHERS, *IN_EVERY_RUN], IN_EVERY_RUN),
 )
 def test_newton_equals_the_loop(name, call, options, fields, rng, float64):
     cell = getattr(rnncells, name)(FEATURES, param_dtype=float)
@@ -207,7 +207,7 @@ def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
 
 @pytest.mark.parametrize(
     "name",
-    exhaustive_but(
+    by_level(
         [("SLSTMCell",), ("LTCCell",), ("LRUCell",), ("SimpleCell-heads",)],
         [("LRUCell",), ("LTCCell",), ("SimpleCell-heads",)],
     ),

@@ -8,11 +8,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from covering import exhaustive_but
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
+from levels import by_level
 
 import rnncells
+
+pytestmark = pytest.mark.default
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = f"rnncells-{rnncells.__version__}"
@@ -63,7 +65,7 @@ def test_package_contains_only_the_library(package):
 
 
 @pytest.mark.parametrize(
-    "package", exhaustive_but([("wheel",), ("sdist",)], [("sdist",)]), indirect=True
+    "package", by_level([("wheel",), ("sdist",)], [("sdist",)]), indirect=True
 )
 def test_installed_package_works(package, tmp_path):
     install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from covering import exhaustive_but
+from levels import by_level
 
 from experiments.paper1997.learners.online import trace
 from experiments.paper1997.run import save_weights
@@ -23,6 +23,8 @@ from experiments.reports.tables import changes
 from experiments.settings.config import Growth
 from experiments.settings.reading import config_path, paper_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
+
+pytestmark = pytest.mark.default
 
 NAME = "temporal-order-6a"
 
@@ -293,6 +295,7 @@ def test_committed_pages_equal_the_output_of_the_command(tmp_path):
         assert (tmp_path / file).read_text() == (paper1997.ROOT / file).read_text()
 
 
+@pytest.mark.exhaustive
 def test_figures_show_the_kept_results(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
     # Compiled once for all networks.
@@ -358,6 +361,7 @@ def test_activation_traces_equal_those_of_the_network():
     )
 
 
+@pytest.mark.exhaustive
 def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
     """Both hold for any weights; here, for networks that were trained a little."""
     literal = read_config(config_path("long-lag-2b"))
@@ -384,6 +388,7 @@ def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
         assert np.all((np.diff(in_order) <= 1e-6)[~rises])
 
 
+@pytest.mark.exhaustive
 def test_first_states_follow_the_equations(monkeypatch):
     first_states = cache(network_figures.first_states)
     monkeypatch.setattr(network_figures, "first_states", first_states)
@@ -471,7 +476,7 @@ def test_failures_name_the_missed_targets(name, wrong, there, expected):
 
 @pytest.mark.parametrize(
     "name",
-    exhaustive_but([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)]),
+    by_level([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)]),
 )
 def test_wrong_answers_are_counted_by_target(name, rng):
     config = read_config(config_path(name))

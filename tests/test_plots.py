@@ -9,6 +9,8 @@ from matplotlib.figure import Figure
 
 from rnncells import plots
 
+pytestmark = pytest.mark.default
+
 
 @pytest.fixture
 def ax():

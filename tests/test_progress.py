@@ -8,6 +8,8 @@ from rich.console import Console
 
 from experiments.runs import progress
 
+pytestmark = pytest.mark.default
+
 
 @pytest.fixture
 def shown(monkeypatch):

@@ -9,6 +9,8 @@ import yaml
 
 import rnncells
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 YAML = [ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
 YAML += [ROOT / ".pre-commit-hooks.yaml", *(ROOT / ".github").rglob("*.yml")]

@@ -14,6 +14,8 @@ import rnncells
 from docs import generate
 from rnncells import public
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 # The engine, and modules that only `rnncells/__init__.py` and old programs import.
 INTERNAL = {"flax_internals", "loops", "recurrence", "public"}

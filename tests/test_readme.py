@@ -8,6 +8,8 @@ import pytest
 
 import rnncells
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 

@@ -8,6 +8,8 @@ from flax import serialization
 
 from rnncells._command import main
 
+pytestmark = pytest.mark.default
+
 
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

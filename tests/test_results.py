@@ -24,6 +24,8 @@ from experiments.settings.reading import (
 )
 from experiments.settings.rules import ConfigError
 
+pytestmark = pytest.mark.default
+
 NAME = "japanese-vowels"
 CONFUSION = [[[5, 1], [0, 3]]] * 4 + [[[4, 2], [2, 1]]]
 PAPER = {"name": "reber-1-1", "weights": 264, "seconds": 1.0, "trials": []}

@@ -8,6 +8,7 @@ import shutil
 
 import jax
 import pytest
+from levels import by_level
 
 from experiments.cli import main
 from experiments.paper1997.run import run
@@ -30,6 +31,8 @@ from experiments.runs.folder import (
 )
 from experiments.settings.reading import config_path, read_config, to_dict, toml_lines
 from experiments.settings.rules import ConfigError
+
+pytestmark = pytest.mark.default
 
 # Its programs compile fastest.
 NAME = "long-lag-2a"
@@ -99,10 +102,13 @@ def test_result_names_the_environments_of_start_and_resume(folder, config, monke
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("jax", "jaxlib", "flax", "optax", "numpy", "device", "processor"),
-        *("jax_default_prng_impl", "jax_default_matmul_precision", "XLA_FLAGS"),
-    ],
+    by_level(
+        [
+            *("jax", "jaxlib", "flax", "optax", "numpy", "device", "processor"),
+            *("jax_default_prng_impl", "jax_default_matmul_precision", "XLA_FLAGS"),
+        ],
+        2,
+    ),
 )
 def test_run_does_not_resume_where_numbers_may_differ(name, folder, config):
     began = describe_environment()
@@ -156,15 +162,18 @@ def test_run_without_recorded_settings_resumes(folder):
 
 @pytest.mark.parametrize(
     "file, damage",
-    [
-        (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
-        (METRICS, lambda path: path.unlink()),
-        (METRICS, lambda path: path.write_text("[" * 100_000)),
-        (METRICS, lambda path: path.write_text("9" * 6_000)),
-        (ENVIRONMENT, lambda path: path.write_text("[]")),
-        (ENVIRONMENT, lambda path: path.write_text('[{"commit": "abc"}]')),
-        (ENVIRONMENT, lambda path: path.unlink()),
-    ],
+    by_level(
+        [
+            (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
+            (METRICS, lambda path: path.unlink()),
+            (METRICS, lambda path: path.write_text("[" * 100_000)),
+            (METRICS, lambda path: path.write_text("9" * 6_000)),
+            (ENVIRONMENT, lambda path: path.write_text("[]")),
+            (ENVIRONMENT, lambda path: path.write_text('[{"commit": "abc"}]')),
+            (ENVIRONMENT, lambda path: path.unlink()),
+        ],
+        2,
+    ),
 )
 def test_damaged_file_of_a_run_is_named_and_overwritten(file, damage, folder, config):
     damage(folder / file)

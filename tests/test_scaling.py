@@ -11,6 +11,8 @@ import pytest
 import rnncells
 from benchmarks import scaling
 
+pytestmark = pytest.mark.default
+
 PAGE = (Path(__file__).resolve().parent.parent / scaling.PAGE).read_text()
 
 

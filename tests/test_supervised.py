@@ -39,6 +39,8 @@ from experiments.supervised.tasks.moving_digits import (
 from experiments.supervised.tasks.pixels import sha256_of
 from experiments.supervised.trainer import Trainer
 
+pytestmark = pytest.mark.default
+
 BATCH, WINDOW, CHUNK = 8, 5, 3
 
 
@@ -124,6 +126,7 @@ def test_updates_equal_a_loop_over_windows(config, trainer, advanced):
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), got, wanted)
 
 
+@pytest.mark.exhaustive
 def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
     state, losses = advance(changed(config, training={"precision": "bfloat16"}))
     assert {leaf.dtype.name for leaf in jax.tree.leaves(state.params)} == {"float32"}
@@ -134,6 +137,7 @@ def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
     assert np.abs(losses / of_float32 - 1).max() > 1e-5
 
 
+@pytest.mark.exhaustive
 def test_layers_of_flax_have_the_same_losses(config, advanced):
     """Ours have resets, where documents begin: nowhere in this text."""
     theirs = changed(config, {"documents": False}, model={"library": "flax"})
@@ -354,6 +358,7 @@ def random_params(init, rng):
     )
 
 
+@pytest.mark.exhaustive
 def test_layouts_of_vowels_have_equal_losses(rng):
     """Padded, packed and bucketed batches of the same utterances."""
     config = changed(
@@ -501,19 +506,17 @@ SMALL = {
 }
 
 
-# Images by pixel; an example trains on films, and two processes on text.
-EVERY_RUN = ["pixels"]
 # Of 8 devices, as many as divide the batch.
 DEVICES = {"pixels": 8, "japanese-vowels": 3}
 
 
 def each_config():
     for name in data_names():
-        marks = [] if name in EVERY_RUN else [pytest.mark.exhaustive]
-        marks += [pytest.mark.several_devices] * (name in DEVICES)
+        marks = [pytest.mark.several_devices] * (name in DEVICES)
         yield pytest.param(name, marks=marks)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [*each_config()])
 def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     options = {"model.features": 2, "training.updates": 1, "seeds": 1} | SMALL[name]

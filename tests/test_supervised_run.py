@@ -36,6 +36,8 @@ from experiments.supervised.run import run
 from experiments.supervised.sampling import load
 from experiments.supervised.tasks.char_lm import STREAMS, CharLMTask
 
+pytestmark = pytest.mark.default
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

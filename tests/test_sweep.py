@@ -16,6 +16,8 @@ from experiments.runs.sweep import CLONE, chosen
 from experiments.settings.reading import config_names, config_path, read_config
 from experiments.settings.rules import ConfigError
 
+pytestmark = pytest.mark.default
+
 SIX_A = "temporal-order-6a"
 SHORT = ["--trials", "2", "--learning.max-sequences", "20", "--test-sequences", "4"]
 
@@ -166,6 +168,7 @@ def test_lock_is_no_content_of_a_folder(tmp_path):
         assert (tmp_path / "lock").is_file()
 
 
+@pytest.mark.exhaustive
 def test_runs_end_with_the_command(tmp_path):
     long = [sys.executable, "-m", "experiments", "run-all", SIX_A, "--out", tmp_path]
     process = subprocess.Popen(long, cwd=CLONE)

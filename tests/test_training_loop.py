@@ -26,6 +26,8 @@ from experiments.supervised.optimizer import optimizer_of
 from experiments.supervised.task import Task
 from experiments.supervised.trainer import Trainer
 
+pytestmark = pytest.mark.default
+
 
 class Falling(Task):
     """A weight `w` with the loss `w`: its gradient is 1, so Adam's step is the rate.
