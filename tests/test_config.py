@@ -97,15 +97,6 @@ def file(tmp_path, monkeypatch):
     return write
 
 
-def test_there_are_configs():
-    assert "temporal-order-6a" in config_names()
-
-
-@pytest.mark.parametrize("name", config_names())
-def test_every_config_loads(name):
-    assert read_config(config_path(name)).title
-
-
 @pytest.mark.parametrize("name", config_names())
 def test_every_header_names_its_command(name):
     header = config_header(config_path(name))
@@ -133,12 +124,6 @@ def test_temporal_order_6a_has_the_values_of_the_paper():
     assert experiment.stopping == Stopping(
         on="training", tolerance=0.3, window=2000, wrong=(0,), mean_error=(0.1,)
     )
-
-
-def test_integers_are_converted_to_floats(file):
-    experiment = read_config(file())
-    assert type(experiment.learning.rate) is float
-    assert [type(bias) for bias in experiment.model.input_gate_bias] == [float, float]
 
 
 def test_readings_replace_the_values_they_name(file):
@@ -182,13 +167,6 @@ def test_lists_become_tuples(file):
     hash(experiment)
 
 
-def test_keys_left_out_take_their_defaults(file):
-    experiment = read_config(file())
-    assert (experiment.seed, experiment.test_sequences) == (0, 2560)
-    assert experiment.model.output_gate_bias is None
-    assert experiment.model.gate_feedback is True
-
-
 def test_json_holds_all_values(file):
     experiment = read_config(file())
     table = to_dict(experiment)
@@ -202,11 +180,6 @@ def test_header_ends_at_the_first_other_line(file):
     assert config_header(file()) == "# The header,\n# two lines."
     assert config_header(file("# All\n# of it.\n")) == "# All\n# of it."
     assert config_header(file("")) == ""
-
-
-def test_task_is_chosen_by_its_name(file):
-    text = TEXT.replace('name = "temporal-order"', 'name = "two-classes"\nlength = 50')
-    assert read_config(file(text)).task == TwoClasses(length=50)
 
 
 def test_made_settings_are_checked_as_those_of_files_are():
@@ -229,30 +202,9 @@ TYPES = [
         "a.toml: `trials` must be an integer in [1, 2**31), got 3.0.",
     ),
     (
-        "trials = 3",
-        "trials = true",
-        "a.toml: `trials` must be an integer in [1, 2**31), got True.",
-    ),
-    (
-        "trials = 3",
-        "trials = 2026-01-01",
-        "a.toml: trials: a value must not be a date or a time, got 2026-01-01. Write ",
-    ),
-    (
-        '"A title"',
-        "2026-01-01",
-        "a.toml: title: a value must not be a date or a time, got 2026-01-01. Write ",
-    ),
-    ('"A title"', "3", "a.toml: `title` must be a string, got 3."),
-    (
         "rate = 1",
         'rate = "fast"',
         "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got 'fast'.",
-    ),
-    (
-        "rate = 1",
-        "rate = true",
-        "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got True.",
     ),
     (
         "blocks = 2",
@@ -265,28 +217,16 @@ TYPES = [
         "a.toml [model]: `input_gate_bias` must be a list of numbers, got -2.0.",
     ),
     (
-        "[-2, -4.0]",
-        "[-2, true]",
-        "a.toml [model]: `input_gate_bias` must be a list of numbers, got [-2, True].",
-    ),
-    (
         "[model]",
         "positions = [[1, 2, 3]]\n[model]",
         "a.toml [task]: `positions` must be a list of lists of 2 integers, "
         "got [[1, 2, 3]].",
     ),
     (
-        "[model]",
-        "lengths = [100, 110.0]\n[model]",
-        "a.toml [task]: `lengths` must be a list of 2 integers in [1, 2**31), got "
-        "[100, 110.0].",
-    ),
-    (
         '"model.g" = "1"',
         '"model.g" = [07:32:00]',
         "a.toml: readings.other.model.g: a value must not be a date or a time, got 07",
     ),
-    ("rate = 1", f"rate = {'9' * 4301}", "a.toml: integers must have at most 64 bits."),
     ("rate = 1", f"rate = 0x{2**63:x}", "a.toml: learning.rate: integers must have at"),
     ("rate = 1", f"rate = {'[' * 9999}", "a.toml: tables and lists must be nested at"),
     (
@@ -294,40 +234,15 @@ TYPES = [
         f"rate = {'[' * 16}{']' * 16}",
         "a.toml: learning.rate: tables and lists must be nested at most 16 deep.",
     ),
-    ("[model]", f"[model{'.a' * 999}]", ".a: tables and lists must be nested at most"),
-    (
-        '"temporal-order"',
-        "[1]",
-        "a.toml [task]: unknown task `[1]`; expected one of `embedded-reber`, ",
-    ),
 ]
 
 KEYS = [
-    (
-        "blocks = 2",
-        "blocs = 2",
-        "a.toml [model]: unknown key `blocs`; did you mean `blocks`?",
-    ),
     (
         "trials = 3",
         "trails = 3",
         "a.toml: unknown key `trails`; did you mean `trials`?",
     ),
-    (
-        "rate = 1",
-        "rate = 1\nq = 1",
-        "a.toml [learning]: unknown key `q`; expected one of `rate`, `update`, "
-        "`error`, `gradient`, `max_sequences`.",
-    ),
     ("blocks = 2", "", "a.toml [model]: missing key `blocks`."),
-    ("trials = 3", "", "a.toml: missing key `trials`."),
-    ('name = "temporal-order"', "", "a.toml [task]: missing key `name`."),
-    ('[task]\nname = "temporal-order"', "", "a.toml: missing section `task`."),
-    (
-        '[task]\nname = "temporal-order"',
-        "[[task]]",
-        "a.toml: `task` must be a section, got [{}].",
-    ),
     (
         '"temporal-order"',
         '"temporal-oder"',
@@ -341,33 +256,13 @@ RULES = [
         "rate = -1.0",
         "a.toml [learning]: `rate` must be a number in (0, 3.4e+38), got -1.0.",
     ),
-    ("rate = 1", "rate = 0", "`rate` must be a number in (0, 3.4e+38), got 0."),
-    ("rate = 1", "rate = nan", "`rate` must be a number in (0, 3.4e+38), got nan."),
     ("rate = 1", "rate = inf", "`rate` must be a number in (0, 3.4e+38), got inf."),
     (
         "trials = 3",
         "trials = 0",
         "a.toml: `trials` must be an integer in [1, 2**31), got 0.",
     ),
-    (
-        "trials = 3",
-        "trials = 3\nseed = -1",
-        "a.toml: `seed` must be an integer in [0, 2**32), got -1.",
-    ),
     ("wrong = 1", "wrong = 9999", "a.toml [paper]: `wrong` must be in [0, "),
-    (
-        "[31_390]",
-        "[]",
-        "a.toml: `paper.sequences` and `stopping.wrong` must have one number for each "
-        "stopping point, got 0 and 1.",
-    ),
-    (
-        "[31_390]",
-        "[0]",
-        "[paper]: `sequences` must be a list of integers in [1, 2**31), got [0].",
-    ),
-    ("[31_390]", "[5, 6]", "a.toml: `paper.sequences` and `stopping.wrong` must have"),
-    ("wrong = 1", "percent = 101", "`percent` must be a number in [0, 100], got 101."),
     ("blocks = 2", "blocks = 2\noutput_gates = false", "must not contain 'out' if"),
     (
         "blocks = 2",
@@ -375,13 +270,7 @@ RULES = [
         "`input_gate_offset` must be empty or have one",
     ),
     ("= [0.1]", "= [0.1, 0.2]", "`mean_error` must be empty or have a bound for"),
-    ("= [0.1]", "= [0.0]", "`mean_error` must be a list of numbers in (0, 3.4e+38), "),
     ("= [0.1]", "= [0.1]\nwrong = [2000]", "`wrong` must be counts in [0, 2000)"),
-    (
-        "= [0.1]",
-        "= [0.1]\nstreak = -1",
-        "`streak` must be an integer in [0, 2**31), got -1.",
-    ),
     (
         "rate = 1",
         'rate = 1\nupdate = "step"\ngradient = "full"',
@@ -403,26 +292,10 @@ RULES = [
         "a.toml: `growth.window` must be 0 with a baseline, got 5.",
     ),
     (
-        "[stopping]",
-        "[baseline]\nclip = 0\n[stopping]",
-        "`clip` must be a number in (0, 3.4e+38), got 0.",
-    ),
-    (
-        "[stopping]",
-        "[growth]\nwindow = -1\n[stopping]",
-        "must be an integer in [0, 2**31), got -1.",
-    ),
-    (
-        "[stopping]",
-        "[growth]\ngain = 1\n[stopping]",
-        "`gain` must be a number in [0, 1), got 1.",
-    ),
-    (
         "blocks = 2",
         "blocks = 3",
         "a.toml [model]: `input_gate_bias` must have one finite number for each of 3",
     ),
-    ("[-2, -4.0]", "[-2, nan]", "a.toml [model]: `input_gate_bias` must have one"),
     (
         "blocks = 2",
         'blocks = 2\nbiases = ["cell"]',
@@ -433,33 +306,13 @@ RULES = [
         'blocks = 2\nbiases = ["inn"]',
         "a.toml [model]: `biases` must be a subset of ['in', 'cell', 'out']",
     ),
-    ("[model]", "positions = []\n[model]", "at least one of `positions`"),
-    ("[model]", "positions = [[20, 10]]\n[model]", "must be ranges with first <= last"),
     ("[model]", "lengths = [110, 100]\n[model]", "must be ranges with first <= last"),
     (
         "[model]",
         "positions = [[1, 5], [5, 9]]\n[model]",
         "must increase without overlap",
     ),
-    (
-        "[model]",
-        "positions = [[30, 40], [10, 20]]\n[model]",
-        "must increase without overlap",
-    ),
     ("[model]", "positions = [[0, 5]]\n[model]", "must lie in [1, 98]"),
-    ("[model]", "positions = [[1, 99]]\n[model]", "must lie in [1, 98]"),
-    (
-        "[model]",
-        "lengths = [100, 3_000_000_000]\n[model]",
-        "a.toml [task]: `lengths` must be a list of 2 integers in [1, 2**31), got "
-        "[100, 3000000000].",
-    ),
-    ("= [0.1]", "= [0.1]\nstreak = 3_000_000_000", "in [0, 2**31), got 3000000000."),
-    (
-        "[stopping]",
-        "[growth]\nwindow = 3_000_000_000\n[stopping]",
-        "a.toml [growth]: `window` must be an integer in [0, 2**31), got 3000000000.",
-    ),
 ]
 
 
@@ -500,10 +353,6 @@ def test_types_have_the_ranges_of_their_docstrings(kind):
             found[name] = f" in {interval}"
     shown = {field.name: describe(field.type) for field in dataclasses.fields(kind)}
     assert {name: text for name, text in found.items() if text not in shown[name]} == {}
-
-
-def test_positions_may_equal_their_bounds():
-    assert TemporalOrder(positions=((1, 5), (6, 98))).positions[1] == (6, 98)
 
 
 def test_syntax_error_keeps_line_and_column(file):
