@@ -240,51 +240,31 @@ def test_gradients_of_an_argument_that_is_used_twice_are_added_up():
 # One function of JAX and of PyTorch each, of two matrices that require gradients.
 SINGLE = {
     "subtract a number": (lambda a, b: a - 3, lambda torch, a, b: a - 3),
-    "subtract from a number": (lambda a, b: 3 - a, lambda torch, a, b: 3 - a),
-    "add to a number": (lambda a, b: 3 + a, lambda torch, a, b: 3 + a),
-    "divide by a number": (lambda a, b: a / 3, lambda torch, a, b: a / 3),
     "divide": (lambda a, b: a / b, lambda torch, a, b: a / b),
     "broadcast": (lambda a, b: a * b[0], lambda torch, a, b: a * b[0]),
-    "negate": (lambda a, b: -a, lambda torch, a, b: -a),
-    "square": (lambda a, b: jnp.square(a), lambda torch, a, b: a.square()),
     "power of a number": (lambda a, b: a**2.5, lambda torch, a, b: a**2.5),
     "power": (lambda a, b: a**b, lambda torch, a, b: a**b),
     "exp": (lambda a, b: jnp.exp(a), lambda torch, a, b: a.exp()),
-    "log1p": (lambda a, b: jnp.log1p(a), lambda torch, a, b: a.log1p()),
-    "sqrt": (lambda a, b: jnp.sqrt(a), lambda torch, a, b: a.sqrt()),
     "abs": (lambda a, b: abs(a), lambda torch, a, b: abs(a)),
     "maximum": (jnp.maximum, lambda torch, a, b: torch.maximum(a, b)),
     "relu": (lambda a, b: nn.relu(a), lambda torch, a, b: a.relu()),
-    "silu": (
-        lambda a, b: nn.silu(a),
-        lambda torch, a, b: torch.nn.functional.silu(a),
-    ),
     "log_softmax": (lambda a, b: nn.log_softmax(a), lambda t, a, b: a.log_softmax(1)),
     "clamp": (lambda a, b: jnp.clip(a, 0, 1), lambda torch, a, b: a.clamp(0, 1)),
     "where": (
         lambda a, b: jnp.where(a > 0, a, b),
         lambda torch, a, b: torch.where(a > 0, a, b),
     ),
-    "where of a number": (
-        lambda a, b: jnp.where(a > 0, a, 0.0),
-        lambda torch, a, b: torch.where(a > 0, a, 0.0),
-    ),
     "matrices": (lambda a, b: a @ b.T, lambda torch, a, b: a @ b.T),
-    "matrix and vector": (lambda a, b: a @ b[0], lambda torch, a, b: a @ b[0]),
     "vectors": (lambda a, b: a[0] @ b[1], lambda torch, a, b: a[0] @ b[1]),
     "product and row": (
         lambda a, b: a @ b.T + b[:, 0],
         lambda torch, a, b: torch.addmm(mat2=b.T, input=b[:, 0], mat1=a),
     ),
     "sum": (lambda a, b: a.sum(), lambda torch, a, b: a.sum()),
-    "sum of rows": (lambda a, b: a.sum(0), lambda torch, a, b: a.sum(0)),
     "mean": (lambda a, b: a.mean(), lambda torch, a, b: a.mean()),
-    "mean of rows": (lambda a, b: a.mean(0), lambda torch, a, b: a.mean(0)),
     "standard deviation": (lambda a, b: a.std(), lambda torch, a, b: a.std()),
-    "largest": (lambda a, b: a.max(), lambda torch, a, b: a.amax()),
     "join": (lambda a, b: jnp.concatenate([a, b]), lambda t, a, b: t.cat([a, b])),
     "slice": (lambda a, b: a[:, 1:], lambda torch, a, b: a[:, 1:]),
-    "new axis": (lambda a, b: a[:, None], lambda torch, a, b: a[:, None]),
     "rows by index": (
         lambda a, b: a[jnp.array([0, 0])],
         lambda torch, a, b: a[torch.tensor([0, 0])],
@@ -298,15 +278,6 @@ SINGLE = {
         lambda a, b: a.astype(jnp.bfloat16),
         lambda torch, a, b: a.to(torch.bfloat16),
     ),
-    "part": (
-        lambda a, b: jnp.split(a, 3, 1)[2],
-        lambda torch, a, b: torch.split(a, 1, 1)[2],
-    ),
-    "detach": (
-        lambda a, b: a * jax.lax.stop_gradient(b),
-        lambda torch, a, b: a * b.detach(),
-    ),
-    "argument": (lambda a, b: a + a * b, lambda torch, a, b: a + a * b),
 }
 
 
@@ -750,11 +721,6 @@ ERRORS = {
         r"^`cotangent` can be omitted only if the result is one real scalar, got a "
         r"result of float32\[2\]\. Pass `cotangent`",
     ),
-    "complex scalar": (
-        lambda: backward_graph(lambda z: z**2, 2j).record(2j).backward(),
-        ValueError,
-        r"got a result of complex64\[\]",
-    ),
     "cotangent": (
         lambda: backward_graph(polynomial, A, B).record(A, B).backward(jnp.ones(3)),
         ValueError,
@@ -766,11 +732,6 @@ ERRORS = {
         ValueError,
         r"\(float32\[2\], float32\[2\]\), got \(float32\[2\], \{b: float32\[2\]\}\)",
     ),
-    "no gradient": (
-        lambda: backward_graph(jnp.floor, A).record(A).backward(A),
-        ValueError,
-        r"^the result of `floor` must depend on an argument that requires a gradient",
-    ),
     "integers": (
         lambda: backward_graph(jnp.multiply, A, 2, argnums=1),
         TypeError,
@@ -780,11 +741,6 @@ ERRORS = {
         lambda: backward_graph(polynomial, A, B, argnums=2),
         ValueError,
         r"^`argnums` must be in \[0, 2\), because there are 2 arguments, got 2\.$",
-    ),
-    "twice": (
-        lambda: backward_graph(polynomial, A, B, argnums=(0, -2)),
-        ValueError,
-        r"^`argnums` must name each argument once, got \[0, -2\]\.$",
     ),
 }
 

@@ -102,7 +102,6 @@ LAYERS = {
     "stacked": stacked,
     "model": Model,
 }
-ALIKE = {"broadcast", "bidirectional", "stacked", "newton"}
 
 
 @pytest.mark.parametrize(

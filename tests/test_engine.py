@@ -203,7 +203,6 @@ def test_memory_and_projection_equal_the_plain_loop(name, choice, float64):
 # Lengths, masks and resets with `padded_outputs`; then `reverse` and `memory`. The
 # test of every cell runs all ways together, and test_flax_parity.py has lengths alone.
 FORWARD, REVERSE = (False, "full"), (True, "sqrt")
-FEW_SEQUENCES = [("all", "hold", *FORWARD), ("mask+resets", "zero", *REVERSE)]
 SEQUENCES = [
     (way, padded, *direction)
     for way in WAYS

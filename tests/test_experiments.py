@@ -29,7 +29,7 @@ from experiments.reports.tables import changes, summary, title_of
 from experiments.runs import checkpoint
 from experiments.runs.checkpoint import Checkpoints
 from experiments.runs.environment import usual_promotion
-from experiments.runs.folder import CHECKPOINTS, METRICS
+from experiments.runs.folder import CHECKPOINTS
 from experiments.settings.config import Baseline, Growth
 from experiments.settings.reading import (
     baselines,
@@ -37,7 +37,6 @@ from experiments.settings.reading import (
     paper_names,
     read_config,
 )
-from experiments.settings.rules import ConfigError
 
 pytestmark = pytest.mark.default
 
@@ -368,17 +367,6 @@ def test_baselines_follow_the_gradient_of_their_batch(cell):
         )
 
 
-def test_each_baseline_has_the_parameters_of_its_cell():
-    gates = {"elman": 1, "lstm": 4, "gru": 3, "chrono-lstm": 4, "chrono-gru": 3}
-    assert gates.keys() == CELLS.keys()
-    for cell, count in gates.items():
-        learner = learner_of(baseline(cell))
-        shapes = jax.eval_shape(learner.init, jax.random.key(0))["params"]["params"]
-        [name] = [name for name in shapes if "Cell" in name]
-        kernels = [leaf for leaf in jax.tree.leaves(shapes[name]) if leaf.ndim == 2]
-        assert sum(leaf.size for leaf in kernels) == count * 2 * 5 * 5
-
-
 # Each on one task; on each kind of task the one that learns in batches, and the other.
 BASELINE_READINGS = tuple(baselines())
 KINDS_OF_TASKS = "reber-1-1", "long-lag-2a", "very-long-lag-2c-1"
@@ -618,53 +606,6 @@ def test_every_config_runs(config, name, tmp_path, capsys, monkeypatch):
     assert f", {result['weights']} |" in markdown_tables([tmp_path / "run"])
 
 
-@pytest.mark.parametrize(
-    "name, tolerance, killed_after",
-    by_level(
-        [("temporal-order-6a", 0.57, 3), ("two-classes-3a-1", 0.45, 1)],
-        [],
-    ),
-)
-def test_killed_run_resumes_bit_identically(
-    name, tolerance, killed_after, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(loop, "CHUNK", 3)
-    monkeypatch.setattr(loop, "FEW", 2)
-    monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_CHECKPOINTS", -1.0)
-    config = small(config_of(name), trials=4, max_sequences=60, tolerance=tolerance)
-    with Checkpoints(tmp_path / CHECKPOINTS) as checkpoints:
-        whole = Run(Trainer(config), tmp_path, checkpoints)
-        whole.train()
-    lines = (tmp_path / METRICS).read_text()
-
-    other = tmp_path / "other"
-    other.mkdir()
-    trainer, calls = Trainer(config), []
-    advance = trainer.advance
-
-    def advance_or_die(*given):
-        calls.append(given)
-        if len(calls) > killed_after:
-            with (other / METRICS).open("a") as file:
-                file.write('{"half a li')
-            raise Killed
-        return advance(*given)
-
-    monkeypatch.setattr(trainer, "advance", advance_or_die)
-    with pytest.raises(Killed), Checkpoints(other / CHECKPOINTS) as checkpoints:
-        Run(trainer, other, checkpoints).train()
-    with Checkpoints(other / CHECKPOINTS) as checkpoints:
-        resumed = Run(Trainer(config), other, checkpoints)
-        assert 0 < resumed.presented < whole.presented
-        resumed.train()
-
-    jax.tree.map(np.testing.assert_array_equal, resumed.trials, whole.trials)
-    assert (other / METRICS).read_text() == lines
-    if name == "temporal-order-6a":
-        # Some trials ended before others, and left the loop.
-        assert len(whole.numbers) < 4
-
-
 def some_result(*sequences):
     trials = [
         {
@@ -730,12 +671,6 @@ def test_report_names_the_options_that_were_changed(tmp_path):
     result["resumed"] = [{"commit": "def"}, {"commit": "abc"}]
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert "| 9 | abc, def |" in markdown_tables([tmp_path])
-
-
-def test_damaged_results_are_named(tmp_path):
-    (tmp_path / "result.json").write_text("{")
-    with pytest.raises(ConfigError, match="result.json is damaged"):
-        markdown_tables([tmp_path])
 
 
 def test_trials_with_nan_weights_fail_at_the_cap(tmp_path, monkeypatch):

@@ -196,10 +196,6 @@ BROKEN = {
         lambda w: without(w, "weight_hh_l1") | {"weight_hr_l0": BAD, "bias_ih_l0": BAD},
         "missing: weight_hh_l1 / unknown: weight_hr_l0 / bias_ih_l0 must be (16,)",
     ),
-    "pytorch, no width": (
-        lambda w: without(w, "weight_ih_l0") | {"weight_ih_l1": BAD},
-        "missing: weight_ih_l0 / weight_ih_l1 must be (16, 8)",
-    ),
     "keras": (
         lambda w: [w[0], BAD, *w[2:], BAD],
         "unknown: weights[6] / weights[1] (recurrent_kernel of layers_0/cell) must",

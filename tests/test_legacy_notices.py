@@ -166,21 +166,10 @@ FORMS = {
     "Lifted()": ("", scan),
     "ConvLSTM(features, kernel_size)": ("", step_of_images),
     "LSTMCell.initialize_carry(key, batch_dims, size)": ("", same),
-    "GRUCell.initialize_carry(key, batch_dims, size)": ("", same),
-    "LSTMCell.initialize_carry(key, batch_dims, size, init_fn)": ("", same),
     "Lifted.initialize_carry(key, batch_dims, size, init_fn=init_fn)": ("", same),
-    "ConvLSTM.initialize_carry(key, batch_dims, size, init_fn)": ("", same),
     "ConvLSTMCell.initialize_carry(key, batch_dims=batch_dims, size=size)": ("", same),
     "cell.initialize_carry(key, batch_dims, size)": ("GRUCell", same),
-    "cell.initialize_carry(rng=key, batch_dims=batch_dims, size=size)": (
-        "Lifted",
-        same,
-    ),
     "cell.initialize_carry(key, batch_dims, size, init_fn)": ("LSTMCell", same),
-    "cell.initialize_carry(key, batch_dims, size, init_fn=init_fn)": (
-        "ConvLSTMCell",
-        same,
-    ),
     "RNN(cell, cell_size)": ("GRUCell", call),
     "RNN(cell, cell_size=cell_size)": ("ConvLSTMCell", call),
 }

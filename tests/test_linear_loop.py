@@ -60,9 +60,7 @@ def arguments_of(rng, case, lengths, mask, resets, carry):
 
 @pytest.mark.parametrize(
     "name, reverse, lengths, mask, resets, padded, kept, memory, implementation",
-    by_level(
-        [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS], CHOSEN
-    ),
+    by_level(GRID, CHOSEN),
 )
 def test_linear_loop_equals_the_plain_loop(
     name,

@@ -727,23 +727,16 @@ MISTAKES = {
         "arguments are in_features",
     ),
     "no rngs": (lambda: rnx.LSTMCell(3, 4), "LSTMCell needs `rngs`"),
-    "key for rngs": (lambda: rnx.LSTMCell(3, 4, rngs=KEY), "must be flax.nnx.Rngs"),
     "linen cell": (lambda: rnx.RNN(rnncells.GRUCell(4)), "must be NNX modules"),
-    "nnx.RNN": (lambda: rnx.Stack([nnx.RNN(gru())]), "Use rnncells.nnx.RNN"),
     "order of linen": (lambda: gru().initialize_carry(KEY, (2, 3)), "In NNX the order"),
     "peepholes": (
         lambda: rnx.ConvLSTMCell(3, 4, (2, 2), peepholes=True, **RIGHT),
         "tuple of sizes, such as",
     ),
-    "name of PyTorch": (
-        lambda: rnx.LSTM(3, hidden_size=4, **RIGHT),
-        "`hidden_size` of LSTM is called `features`",
-    ),
     "width as in PyTorch": (
         lambda: rnx.LSTM(input_size=3, features=4, **RIGHT),
         "`input_size` of LSTM is called `in_features`",
     ),
-    "converted twice": (lambda: rnx.convert(gru(), {}), "got GRUCell, not of flax"),
     "convert without variables": (
         lambda: rnx.convert(rnncells.GRUCell(4), None),
         "`variables` of convert must .* got NoneType",
@@ -768,12 +761,8 @@ MISTAKES = {
         lambda: rnx.RNN(rnx.ZoneoutCell(gru(), 0.5))(jnp.ones((2, 5, 3))),
         "pass `rngs` to the constructor",
     ),
-    "instance": (lambda: rnx.from_linen(rnncells.GRUCell(4)), "rnncells.nnx.convert"),
-    "wrong type of size": (lambda: rnx.LSTM(3.0, 4, **RIGHT), "got 3.0"),
-    "axes": (lambda: rnx.GRUCell((5, 3), 4, **RIGHT), "tuple of 1 sizes"),
     "other weights": (lambda: gru().load(lstm().variables), "missing: params/hn"),
     "in linen": (lambda: rnncells.RNN(gru()), "Use rnncells.nnx.RNN,"),
-    "in a linen stack": (lambda: rnncells.Stack([gru()]), "Use rnncells.nnx.Stack,"),
     "bridge": (
         lambda: rnncells.RNN(nnx.bridge.to_linen(nnx.GRUCell, 3, 4)).init(
             KEY, jnp.ones((2, 5, 3))

@@ -120,10 +120,6 @@ FORMS = {
 }
 
 
-# They differ in an option of the step alone.
-LIKE_OTHERS = "LSTM1997Cell-full-gradient", "LSTM1997Cell-cells-feed-back"
-
-
 @pytest.mark.parametrize(
     "name",
     by_level(

@@ -302,57 +302,12 @@ STATES = {
         ["params/params/b/w", "mu/params/b/w"],
         ["params/params/b/w", "mu/params/b/w"],
     ),
-    "variables as parameters, of variables": (
-        ["params/params/a/w", "mu/params/a/w"],
-        ["params/b/w"],
-        ["params/params/b/w", "mu/params/b/w"],
-    ),
-    "variables as parameters, of parameters": (
-        ["params/params/a/w", "mu/params/a/w"],
-        ["b/w"],
-        ["params/params/b/w", "mu/params/b/w"],
-    ),
-    "parameters, of variables as parameters": (
-        ["params/a/w", "mu/a/w"],
-        ["params/params/b/w"],
-        ["params/b/w", "mu/b/w"],
-    ),
-    "variables, of variables as parameters": (
-        ["params/a/w", "batch_stats/a/mean"],
-        ["params/params/b/w", "params/batch_stats/b/mean", "mu/params/b/w"],
-        ["params/b/w", "batch_stats/b/mean"],
-    ),
-    "variables as parameters, of other structure": (
-        ["params/params/a/w", "mu/params/a/w"],
-        ["params/b/w", "mu/b/w"],
-        ["params/b/w", "mu/b/w"],
-    ),
-    "parameters, of other structure": (
-        ["params/a/w", "mu/a/w"],
-        ["params/params/b/w", "mu/params/b/w"],
-        ["params/params/b/w", "mu/params/b/w"],
-    ),
     "variables of several collections as parameters": (
         ["params/params/a/w", "params/batch_stats/a/mean"]
         + ["mu/params/a/w", "mu/batch_stats/a/mean"],
         ["params/b/w", "batch_stats/b/mean"],
         ["params/params/b/w", "params/batch_stats/b/mean"]
         + ["mu/params/b/w", "mu/batch_stats/b/mean"],
-    ),
-    "variables as parameters, of more or fewer collections": (
-        ["params/params/a/w", "params/batch_stats/a/mean", "mu/params/a/w"],
-        ["params/b/w", "cache/b/carry"],
-        ["params/params/b/w", "params/batch_stats/a/mean", "mu/params/b/w"],
-    ),
-    "variables of a target network": (
-        ["params/params/a/w", "target/params/a/w"],
-        ["params/b/w"],
-        ["params/params/b/w", "target/params/b/w"],
-    ),
-    "variables of two networks": (
-        ["p/params/params/a/w", "p/mu/params/a/w", "q/params/a/w", "q/mu/a/w"],
-        ["p/params/b/w", "q/params/c/w"],
-        ["p/params/params/b/w", "p/mu/params/b/w", "q/params/c/w", "q/mu/c/w"],
     ),
     "variables of a layer": (
         ["params/params/w", "mu/params/w"],
@@ -374,16 +329,6 @@ STATES = {
         ["params/b/w", "batch_stats/b/mean"],
         ["params/b/w", "batch_stats/b/mean", "mu/b/w"],
     ),
-    "collections in a checkpoint": (
-        ["model/params/a/w", "model/batch_stats/a/mean"],
-        ["params/b/w", "batch_stats/b/mean"],
-        ["model/params/b/w", "model/batch_stats/b/mean"],
-    ),
-    "averages of other collections": (
-        ["params/a/w", "batch_stats/a/mean", "ema/batch_stats/a/mean"],
-        ["params/b/w", "batch_stats/b/mean"],
-        ["params/b/w", "batch_stats/b/mean", "ema/batch_stats/b/mean"],
-    ),
     "a collection that is new": (
         ["params/a/w"],
         ["params/b/w", "batch_stats/b/mean"],
@@ -398,11 +343,6 @@ STATES = {
         ["params/a/w", "opt/0/trace/a/w", "opt/1/x"],
         ["params/b/w", "opt/0/mu/b/w", "opt/0/nu/b/w", "opt/2/y"],
         ["params/b/w", "opt/0/trace/b/w", "opt/1/x"],
-    ),
-    "a layer at the top": (
-        ["params/w", "mu/w"],
-        ["params/a/w"],
-        ["params/a/w", "mu/a/w"],
     ),
 }
 
