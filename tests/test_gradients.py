@@ -15,7 +15,6 @@ from cases import (
     FEATURES,
     assert_close,
     assert_equal,
-    each_cell,
     random_like,
     random_params,
 )
@@ -118,7 +117,9 @@ def assert_equals_bptt(name, *methods):
         exactly(by_method, gradient)
 
 
-each_structure = each_cell([*CELLS, "ConvLSTMCell-1d", "StackedCell"], default=[])
+each_structure = pytest.mark.parametrize(
+    "name", by_level([*CELLS, "ConvLSTMCell-1d", "StackedCell"], [("LSTMCell",)])
+)
 
 
 @each_structure
@@ -280,6 +281,7 @@ def test_three_forms_of_the_truncation_of_1997_agree(rng, float64):
     exactly(by_layer(variables), {"params": {"cell": closed}})
 
 
+@pytest.mark.exhaustive
 def test_truncation_of_1997_is_that_of_its_cell(rng, float64):
     truncated = problem_of("LSTM1997Cell", rng)
     full = problem_of("LSTM1997Cell-full-gradient", np.random.default_rng(7))

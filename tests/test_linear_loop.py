@@ -38,7 +38,8 @@ OPTIONS = list(
 # All pairs of options, with each cell; every run tests one row of most kinds.
 PAIRS = pairwise(OPTIONS)
 GRID = [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS]
-CHOSEN = [(name, *row) for name, row in zip(["MinGRUCell", *KINDS], PAIRS)]
+ROW_OF_CELL = [("MinGRUCell", 0), ("LRUCell", 1), ("MLSTMCell", 5), ("MinGRUCell", 6)]
+CHOSEN = [(name, *PAIRS[k]) for name, k in [*ROW_OF_CELL, ("CausalConvCell", 4)]]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):
