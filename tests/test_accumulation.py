@@ -60,6 +60,7 @@ def test_micro_batches_are_weighted_by_valid_steps(layer):
     assert abs(means.mean() - loss) > 1e-2
 
 
+@pytest.mark.exhaustive
 def test_micro_batches_of_packed_rows_equal_the_padded_batch(layer):
     """Each micro-batch packs two sequences into one row."""
     rnn, params, x = layer
@@ -125,6 +126,7 @@ def test_windows_whose_gradients_flow_on_equal_the_padded_batch(layer):
     assert max(jax.tree.leaves(differences)) > 1e-2
 
 
+@pytest.mark.exhaustive
 def test_windows_equal_truncated_backpropagation(layer):
     """With the carry, and with lengths that end in one of the windows."""
     rnn, params, x = layer

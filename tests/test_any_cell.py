@@ -219,7 +219,7 @@ each_cell = pytest.mark.parametrize(
     "name",
     by_level(
         CELLS,
-        [("flax.LSTMCell",), ("flax.ConvLSTMCell",), ("Scanned",), ("Attention",)],
+        [("flax.LSTMCell",), ("flax.ConvLSTMCell",), ("Scanned",)],
     ),
 )
 

@@ -571,7 +571,7 @@ class ProposalOnOurBase(rnncells.RNNCellBase):
     __call__ = ProposalCell.__call__
 
 
-@pytest.mark.parametrize("make", [ProposalCell, ProposalOnOurBase])
+@pytest.mark.parametrize("make", by_level([ProposalCell, ProposalOnOurBase], 1))
 def test_cells_of_the_proposal_run_everywhere(make, x):
     rnn = rnncells.RNN(make(4))
     params = params_of(rnn, x)

@@ -253,7 +253,7 @@ def test_complex_inputs_can_be_scanned(name, rng, float64):
 
 
 # For Flax, cells differ in what `RNNCellBase` does with their carries.
-@each_cell()
+@each_cell(default=[])
 def test_flax_rnn_runs_the_cell(name, rng):
     cell, _, _ = compiled(name)
     inputs = CELLS[name].inputs(rng, *ROWS, TIME)

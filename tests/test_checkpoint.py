@@ -285,6 +285,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.exhaustive
 def test_file_that_the_system_refuses_is_one_line(tmp_path):
     """Orbax writes in threads, and TensorStore reports the error as a ValueError."""
     words = [sys.executable, "-c", LIMITED, tmp_path / "c"]

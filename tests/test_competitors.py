@@ -143,6 +143,7 @@ def test_numbers_of_weights_are_those_of_the_paper(name, reading):
     assert config.competitor.published and config.competitor.method in reading
 
 
+@pytest.mark.exhaustive
 def test_a_guess_stays_while_a_batch_is_right():
     config = read_config(config_path("two-classes-3b-1"), "guessing")
     trainer = Trainer(dataclasses.replace(config, trials=40))

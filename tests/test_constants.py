@@ -135,6 +135,7 @@ def test_derivatives_by_constants_equal_those_of_the_plain_loop():
     assert_close(*found, rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_step_decode_and_online_read_constants():
     layer = rnn_of(HasConstants)
     variables, carry = layer.init(KEY, X), None
@@ -419,6 +420,7 @@ def squares(y):
     return jnp.sum(y**2)
 
 
+@pytest.mark.exhaustive
 def test_record_inside_of_vmap_equals_records_of_each():
     layer = ensemble("rnncells_records", "rnncells_taps")
     variables = layer.init(KEY, X)
@@ -451,11 +453,14 @@ class Deep(nn.Module):
 
 @pytest.mark.parametrize(
     "layer, message",
-    [
-        (ensemble(), 'inside of nn.vmap, .*"rnncells_records": 0} to nn.vmap'),
-        (Deep(), "RNN '/scan.deep.' runs inside of nn.scan"),
-        (ensemble("rnncells_records"), '\\.\\.\\., "rnncells_taps": 0}'),
-    ],
+    by_level(
+        [
+            (ensemble(), 'inside of nn.vmap, .*"rnncells_records": 0} to nn.vmap'),
+            (Deep(), "RNN '/scan.deep.' runs inside of nn.scan"),
+            (ensemble("rnncells_records"), '\\.\\.\\., "rnncells_taps": 0}'),
+        ],
+        1,
+    ),
 )
 def test_hidden_records_name_the_transformation(layer, message):
     variables = layer.init(KEY, X)

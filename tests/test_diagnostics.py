@@ -256,6 +256,7 @@ class Twice(nn.Module):
         return rnn(inputs) - rnn(-inputs)
 
 
+@pytest.mark.exhaustive
 def test_each_call_of_one_layer_is_recorded():
     variables, x = made(Twice())
     found = jax.jit(partial(diagnostics.record, Twice()))(variables, x)
@@ -488,7 +489,7 @@ def test_norms_of_tiny_gradients_are_not_zero():
     assert norms((zero, zero)) == 0
 
 
-@pytest.mark.parametrize("scale", [1e-25, 1e25])
+@pytest.mark.parametrize("scale", by_level([1e-25, 1e25], 1))
 def test_drift_of_tiny_and_huge_states_is_that_of_states_times_a_factor(scale):
     states = np.random.RandomState(0).standard_normal((BATCH, TIME, FEATURES))
     expected = diagnostics.drift(states, MASK)
@@ -636,6 +637,7 @@ class TwelveCalls(nn.Module):
         return [rnn((k + 1) * x) for k in range(12)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("label", by_level(["rnn", "rnn#b", "of_layer"], 1))
 def test_cotangents_of_many_calls_belong_to_their_calls(label, rng):
     """As text, call 10 is before call 2."""
@@ -679,7 +681,7 @@ def test_layers_in_a_cell_are_parts_of_its_step(rng):
     np.testing.assert_allclose(found[""].carry[:, 0], expected, 1e-6)
 
 
-@pytest.mark.parametrize("mutable", ["batch_stats", True, ["batch_stats"]])
+@pytest.mark.parametrize("mutable", by_level(["batch_stats", True, ["batch_stats"]], 1))
 def test_diagnostics_take_the_filters_of_apply(mutable):
     x = jnp.ones((BATCH, 2, 3))
     layer = nn.Sequential([nn.BatchNorm(False), rnncells.RNN(LeakyCell(2))])

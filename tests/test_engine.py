@@ -40,14 +40,14 @@ CHOICES = {
 }
 
 
-# Two products in series, convolutions and peepholes, and a truncated gradient.
-FORMS = ["GRUCell-reset-before", "ConvLSTMCell-peepholes", "LSTM1997Cell"]
+# Two products in series, and convolutions and peepholes.
+FORMS = ["GRUCell-reset-before", "ConvLSTMCell-peepholes"]
 # On several devices, the engine computes gates apart, or convolves with the batch axis
 # first. In test_model_axis.py, every run computes those of a LayerNormLSTMCell apart.
 ON_SEVERAL_DEVICES = {
     "LSTMCell": [],
     "LayerNormLSTMCell": [pytest.mark.exhaustive],
-    "ConvLSTMCell-peepholes": [pytest.mark.default],
+    "ConvLSTMCell-peepholes": [pytest.mark.exhaustive],
 }
 
 # Integers in the carry. Others have their own tests; in test_model_axis.py, every run
@@ -404,6 +404,7 @@ def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
     assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.exhaustive
 def test_jacobian_by_forward_mode_equals_that_by_reverse_mode(rng, float64):
     rnn, params, inputs, _, _ = float64_setting("LSTMCell", rng)
     inputs = inputs[:1, :3]
@@ -454,7 +455,10 @@ def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
 
 @pytest.mark.parametrize(
     "options, projection",
-    [({"dtype": jnp.bfloat16}, "whole"), ({"param_dtype": jnp.bfloat16}, Chunk(7))],
+    by_level(
+        [({"dtype": jnp.bfloat16}, "whole"), ({"param_dtype": jnp.bfloat16}, Chunk(7))],
+        1,
+    ),
 )
 @each_number_of_devices
 def test_gradients_of_half_precision_are_summed_in_float32(

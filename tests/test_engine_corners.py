@@ -150,7 +150,7 @@ class Tied(nn.Module):
         return self.dense(self.rnn(x))
 
 
-@pytest.mark.parametrize("model", [Scaled, Tied])
+@pytest.mark.parametrize("model", by_level([Scaled, Tied], 1))
 def test_arrays_that_a_cell_closes_over_are_differentiated(model, rng):
     x = jnp.asarray(rng.standard_normal((2, 5, 3)), jnp.float32)
     params = random_params(rng, model("scan"), x)
@@ -187,7 +187,7 @@ def test_cell_may_contain_a_layer_over_sequences(memory, params, rng, float64):
     assert_equals_the_plain_loop(rnn, inner, x, carry, **EXACT)
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("batch", by_level([(), (2,)], 1))
 def test_leaves_of_the_carry_may_be_scalars(batch, rng, float64):
     cell = CountingCell(FEATURES, param_dtype=jnp.float64)
     x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
@@ -268,6 +268,7 @@ def test_shard_map_with_typed_arrays(params, inputs, float64):
     assert_close(actual, expected, **EXACT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "make, dtype",
     by_level(
@@ -329,7 +330,7 @@ class PairCell(OwnCell):
         return h, h
 
 
-@pytest.mark.parametrize("cell", [AutonomousCell, NumberCell])
+@pytest.mark.parametrize("cell", by_level([AutonomousCell, NumberCell], 1))
 def test_project_may_return_anything(cell, params, inputs, float64):
     rnn, carry = rnncells.RNN(cell(FEATURES)), jnp.ones((ROWS, FEATURES))
     actual, expected = (

@@ -243,6 +243,7 @@ def chunks(run, cap):
     return counts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("streak, cap", by_level([(2, 22), (0, 8)], [(2, 22)]))
 def test_stopping_rule_on_test_sets_is_that_of_the_paper(
     streak, cap, tmp_path, monkeypatch
@@ -389,6 +390,7 @@ def test_every_baseline_runs(name, reading, tmp_path, capsys, monkeypatch):
     assert result["reading"] == reading and result["presented"] > 0
 
 
+@pytest.mark.exhaustive
 def test_first_trials_have_equal_weights_and_keys_in_a_larger_run():
     """Training depends on these only: it equals a loop of plain updates."""
     few, many = Trainer(dataclasses.replace(SHARED, trials=2)), trainer_of(SHARED)
@@ -409,6 +411,7 @@ def test_training_tests_and_seeds_draw_independent_keys():
     assert len(np.unique(np.concatenate(keys), axis=0)) == 6 * SIX_A.trials
 
 
+@pytest.mark.exhaustive
 def test_largest_state_is_taken_over_cells_and_steps():
     trainer = trainer_of(SHARED)
     trials = trainer.init()

@@ -52,7 +52,6 @@ PLAIN = {f"{name}-plain": CELLS[name].clone(implementation="scan") for name in L
 CHOSEN = [
     ("strict dtypes", "LSTM"),
     ("rank promotion", "LTCCell"),
-    ("rank promotion", "GatedDeltaNetCell"),
     ("leaks", "GRU"),
 ]
 
@@ -107,7 +106,7 @@ def test_flags_that_refuse_code_do_not_change_the_program(flag, name, rng):
     "flag, name",
     by_level(
         [(f, n) for f in SAME_VALUES for n in (*LAYERS, *CELLS, *PLAIN)],
-        [("x64", "LSTM"), ("nans", "MLSTMCell")],
+        [("x64", "LSTM")],
     ),
 )
 def test_flags_that_check_numbers_do_not_change_values(flag, name, rng):
@@ -123,7 +122,7 @@ def test_flags_that_check_numbers_do_not_change_values(flag, name, rng):
     "flag, name",
     by_level(
         [(flag, name) for flag in ("nans", "infs") for name in ("newton", *ALL_CELLS)],
-        [("infs", "SLSTMCell"), ("infs", "GatedDeltaNetCell"), ("infs", "newton")],
+        1,
     ),
 )
 def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
@@ -140,7 +139,7 @@ def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
     "generator, name",
     by_level(
         [(g, n) for g in ("rbg", "unsafe_rbg") for n in ("zoneout", "variational")],
-        [("rbg", "zoneout"), ("unsafe_rbg", "variational")],
+        1,
     ),
 )
 def test_cells_draw_from_keys_of_any_generator(generator, name, rng):

@@ -100,8 +100,6 @@ def test_initial_values_and_carries_are_equal_to_the_bit(name, rng, key):
         [
             ("GRUCell", None),
             ("SimpleCell", "bfloat16"),
-            ("OptimizedLSTMCell", None),
-            ("MGUCell-no-reset-gate", None),
             ("ConvLSTMCell-circular", None),
         ],
     ),
@@ -146,12 +144,7 @@ def sequence(case, options, module, cell, carry, inputs):
     "name, options",
     by_level(
         [*itertools.product(FLAX_CELLS, RNN_OPTIONS)],
-        [
-            ("LSTMCell", "all"),
-            ("SimpleCell", "lengths-reverse"),
-            ("MGUCell", "all"),
-            ("ConvLSTMCell-2d", "all"),
-        ],
+        [("LSTMCell", "all"), ("SimpleCell", "lengths-reverse")],
     ),
 )
 def test_sequence_and_gradients_are_equal(name, options, rng):

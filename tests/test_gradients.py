@@ -340,6 +340,7 @@ def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
     exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
 
 
+@pytest.mark.exhaustive
 def test_snap_2_is_exact_in_a_dense_layer(float64):
     """Every unit reaches every other in one step."""
     assert_equals_bptt("SimpleCell", SnAp(2))
@@ -453,6 +454,7 @@ class DiagonalCell(LeakyCell):
         return h, y + Dense(self.features, param_dtype=dtype)(h.imag)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "cell, kept",
     by_level([(IndependentCell(4), 1), (DiagonalCell(4), 2)], [(DiagonalCell(4), 2)]),
@@ -581,6 +583,7 @@ def test_hook_may_have_side_effects(rng):
     np.testing.assert_array_equal(max(seen, key=lambda d: abs(d).sum()), np.ones(3))
 
 
+@pytest.mark.exhaustive
 def test_directions_and_layers_take_a_method(rng, float64):
     x = CELLS["SimpleCell"].inputs(rng, BATCH, TIME)
 
@@ -811,6 +814,7 @@ def check_dtypes(of_carry, of_params):
         chex.assert_trees_all_equal_dtypes(jax.jit(jax.grad(loss))(params), params)
 
 
+@pytest.mark.exhaustive
 def test_forward_methods_run_without_jit(rng):
     """As users debug a cell."""
     rnn = rnncells.RNN(rnncells.SimpleCell(FEATURES), gradient=Rtrl())

@@ -274,7 +274,7 @@ def test_a_cell_that_the_other_library_has_not_is_refused(library, layer, rng):
         to_theirs(layer, variables)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", by_level(LIBRARIES, 2))
 def test_variables_that_no_library_could_hold_are_refused(library, rng):
     to_theirs = LIBRARIES[library][1]
     layer, other = make_layer("LSTM", (1, False)), make_layer("GRU", (2, False))
@@ -325,7 +325,9 @@ def test_cores_inside_one_module_of_haiku_are_found(cores, rng):
         haiku.from_params(layer, params | {"my_model/linear": {"w": BAD}})
 
 
-@pytest.mark.parametrize("names", ["{}_{}", "parametrizations.{}.original{}"])
+@pytest.mark.parametrize(
+    "names", by_level(["{}_{}", "parametrizations.{}.original{}"], 1)
+)
 def test_weight_norm_of_pytorch_is_multiplied_out(names, rng):
     layer = make_layer("LSTM-projected", (2, True))
     variables = draw_params(rng, layer)
@@ -348,7 +350,7 @@ def test_weight_norm_of_pytorch_is_multiplied_out(names, rng):
             pytorch.from_state_dict(layer, tensors | bad, "a.lstm.")
 
 
-@pytest.mark.parametrize("size", [1e-4, 300])
+@pytest.mark.parametrize("size", by_level([1e-4, 300], 1))
 def test_norms_of_half_precision_neither_vanish_nor_overflow(size, rng):
     layer = make_layer("GRU", (1, False))
     tensors = pytorch.to_state_dict(layer, draw_params(rng, layer))

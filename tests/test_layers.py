@@ -147,6 +147,7 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
     assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch", by_level([((),), ((2, 3),)], [((2, 3),)]))
 def test_any_number_of_batch_axes(batch, rng):
     layer = rnncells.LSTM(FEATURES, bidirectional=True)
@@ -235,7 +236,7 @@ def test_learned_states_start_each_sequence(rng, float64):
     assert all(gradient["params"][name].all() for name in ("h_0", "c_0"))
 
 
-@pytest.mark.parametrize("where", ["field", "call"])
+@pytest.mark.parametrize("where", by_level(["field", "call"], 1))
 def test_dropout_acts_only_between_layers(where, rng):
     options = {"deterministic": False} if where == "field" else {}
     call = {} if where == "field" else {"deterministic": False}
@@ -476,6 +477,7 @@ class Normed(nn.Module):
         return nn.Conv(4, (3,))(inputs=attention(x, mask=near))
 
 
+@pytest.mark.exhaustive
 def test_padding_does_not_count_inside_of_other_modules(rng):
     """Lengths can be a list of traced numbers, and inputs several arrays."""
     inner = nn.Sequential([nn.Sequential([Normed()]), nn.LayerNorm()])
@@ -493,6 +495,7 @@ def test_padding_does_not_count_inside_of_other_modules(rng):
     assert_close(y[1, :3], z[1, :3])
 
 
+@pytest.mark.exhaustive
 def test_norms_of_each_step_are_as_without_lengths(rng):
     """Those that see one step alone get no mask."""
     norms = [nn.LayerNorm(), nn.RMSNorm(), nn.GroupNorm(2, reduction_axes=(-1,))]

@@ -91,6 +91,7 @@ def test_strict_blocks_affect_their_own_thread_only():
         assert run_old().shape == (2, 4)
 
 
+@pytest.mark.exhaustive
 def test_the_environment_variable_sets_strict_mode():
     code = (
         "import jax, rnncells.legacy as nn; "

@@ -219,6 +219,7 @@ def test_cell_that_is_listed_twice_shares_its_parameters(x):
     assert len(jax.tree.leaves(gradient)) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:`layers` of Stack:UserWarning")
 def test_converted_model_shares_the_parameters_that_linen_shares(x):
     cell, other = rnncells.GRUCell(3), rnncells.SimpleCell(3)
@@ -408,6 +409,7 @@ def test_train_and_eval_switch_dropout_and_zoneout(x):
     assert_close(call(model.both, x, deterministic=True), expected)
 
 
+@pytest.mark.exhaustive
 def test_cell_with_the_stream_of_the_cell_inside_it(x):
     inner = rnx.ZoneoutCell(simple(), 0.3, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(rnx.ZoneoutCell(inner, 0.5, rngs=nnx.Rngs(1)))
@@ -417,6 +419,7 @@ def test_cell_with_the_stream_of_the_cell_inside_it(x):
     assert_equal(call(rnn, x), apply(rnn.variables, x))
 
 
+@pytest.mark.exhaustive
 def test_streams_advance_as_those_of_nnx_dropout(x):
     """Equal seeds draw equal masks; the keys of a call override the kept streams."""
     one, other = Model(nnx.Rngs(0)), Model(nnx.Rngs(0))
@@ -425,6 +428,7 @@ def test_streams_advance_as_those_of_nnx_dropout(x):
     assert_equal(*given)
 
 
+@pytest.mark.exhaustive
 def test_gradient_of_split_model_with_dropout(x):
     """With a copy, which draws keys at the level of the gradient."""
 
@@ -443,6 +447,7 @@ def test_gradient_of_split_model_with_dropout(x):
     assert_close(nnx.to_pure_dict(gradient(params, state)), nnx.to_pure_dict(expected))
 
 
+@pytest.mark.exhaustive
 def test_vmap_over_models_equals_a_loop(x):
     @nnx.split_rngs(splits=3)
     @nnx.vmap
@@ -458,6 +463,7 @@ def test_vmap_over_models_equals_a_loop(x):
         assert_close(ys[k], call(one, x)[0])
 
 
+@pytest.mark.exhaustive
 def test_plain_jit_takes_the_model(x):
     model = Model(nnx.Rngs(0))
     model.eval()
@@ -482,7 +488,7 @@ def test_checkpoint_restores_model_and_random_state(tmp_path, x):
 # Cells of both libraries in the layers of both.
 
 
-@pytest.mark.parametrize("layer", ["RNN", "Bidirectional"])
+@pytest.mark.parametrize("layer", by_level(["RNN", "Bidirectional"], 1))
 def test_layers_of_flax_nnx_run_our_cells(layer, x):
     cells = [lstm(0), lstm(1)]
     results = []

@@ -19,16 +19,12 @@ rewrite = cache(rewrite)
 ON_SHIM = [name for name, source in PROGRAMS.items() if "SHIM = False" not in source]
 
 
-# Slow programs whose forms others have, such as `rnn_wrapper` and `scanned_rl`.
-LIKE_OTHERS = [
-    "seq2seq",
-    "training",
-    "proposal",
-    "other_lifts",
-    "called_at_once",
-    "x64",
-]
-LIKE_OTHERS += ["layers_in_setup", "aliases", "bidirectional", "conv_lstm"]
+# Slow programs whose forms others have, such as `rnn_wrapper` and `time_loop`.
+LIKE_OTHERS = """
+seq2seq training proposal other_lifts called_at_once x64 layers_in_setup aliases
+bidirectional conv_lstm scanned_lstm_rl scan_class vmap_keys conv_lstm_old_name
+features_from_carry qualified_names scanned_rl
+""".split()
 QUICK = [(name,) for name in PROGRAMS if name not in LIKE_OTHERS]
 
 

@@ -120,6 +120,7 @@ def test_unpack_inverts_pack_bit_identically(rng, lengths, row_length):
     assert_equal(wide, as_batch(sequences, row_length))
 
 
+@pytest.mark.exhaustive
 @each_case
 @given(batches)
 def test_last_takes_the_last_step_or_the_first_in_reverse(rng, lengths):
@@ -249,6 +250,7 @@ def test_packed_equals_each_sequence_alone(name, direction, rng, float64):
     equal()
 
 
+@pytest.mark.exhaustive
 def test_resets_alone_separate_the_sequences(rng, float64):
     layer, params, _ = setting("LSTMCell", "bidirectional", rng)
     lengths = (4, 1, 0, 4, 4, 1, 1)

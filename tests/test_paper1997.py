@@ -456,6 +456,7 @@ def test_failures_name_the_missed_targets(name, wrong, there, expected):
     assert row == (NAME, "x", "2 of 2", f"1.0 of {tested}", "3.0", expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     by_level([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)]),

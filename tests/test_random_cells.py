@@ -132,7 +132,7 @@ OPTIONS = {
     by_level(
         [*itertools.product(CELLS, OPTIONS)],
         # Random numbers of one kind and of two. A cell of a user is tested below.
-        [("stacked", "both")],
+        [("zoneout-simple", "recompute")],
     ),
 )
 def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
@@ -173,6 +173,7 @@ def test_each_call_draws_what_the_plain_loop_draws(name, rng):
     assert not np.allclose(actual[0], actual[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", by_level([jnp.int8, bool], 1))
 def test_masks_apply_to_inputs_of_any_dtype(kind, rng):
     rnn, params, x = setting(rng, partial(variational, "VariationalLSTMCell"), FIXED)
@@ -197,6 +198,7 @@ def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
         Model({"memory": "sqrt"}).apply(params, x, rngs={"dropout": KEYS["dropout"]})
 
 
+@pytest.mark.exhaustive
 def test_typed_and_raw_keys_give_the_same_numbers(rng):
     rnn, params, x = setting(rng, simple_zoneout, SPLIT)
 
@@ -208,6 +210,7 @@ def test_typed_and_raw_keys_give_the_same_numbers(rng):
 RAW, TYPED = jax.random.PRNGKey, jax.random.key
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "impl, make_key",
     by_level(
@@ -264,6 +267,7 @@ def test_dropout_in_project_draws_what_the_plain_loop_draws(
     assert_close(actual, gradient(plain), rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.exhaustive
 def test_vmapped_rows_draw_from_their_own_keys(rng):
     rnn, params, x = setting(rng, simple_zoneout, SPLIT)
     keys = jax.random.split(jax.random.key(3), BATCH)
@@ -343,7 +347,7 @@ def test_variational_dropout_follows_its_equations(
         np.testing.assert_allclose(y[:, t], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("implementation", ["auto", "scan"])
+@pytest.mark.parametrize("implementation", by_level(["auto", "scan"], 1))
 def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
     """With the same inputs, a reset at each step, and nothing kept, all steps agree."""
     cell = rnncells.ZoneoutCell(
@@ -365,6 +369,7 @@ def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
     assert not np.allclose(y, other)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     by_level(
@@ -402,6 +407,7 @@ def test_masks_of_each_step_equal_the_plain_loop(rng):
     assert_close(y, jit_apply(plain, params, x, rngs=rngs))
 
 
+@pytest.mark.exhaustive
 def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     chrono = {"bias_init": rnncells.initializers.chrono(50)}
     x = inputs_of(rng, BATCH, TIME)
@@ -411,6 +417,7 @@ def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     assert_equal(*both(KEYS, x))
 
 
+@pytest.mark.exhaustive
 def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
     def make():
         remat = nn.remat(rnncells.VariationalGRUCell)

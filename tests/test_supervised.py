@@ -400,6 +400,7 @@ def test_epoch_of_vowels_has_every_utterance(layout, held_out, count):
     assert not np.array_equal(epochs[0], epochs[1])
 
 
+@pytest.mark.exhaustive
 def test_error_of_adding_is_that_of_the_last_step():
     """Compares with NumPy, for a network whose output is the last number."""
     config = changed(
@@ -444,6 +445,7 @@ def test_patches_are_those_of_numpy():
     np.testing.assert_array_equal(from_patches(patches), films[..., 0])
 
 
+@pytest.mark.exhaustive
 def test_forecast_is_fed_back(rng):
     """Compares with a loop over steps of the forecaster."""
     config = changed(

@@ -58,6 +58,7 @@ def test_row_may_be_a_path(tmp_path):
     ]
 
 
+@pytest.mark.exhaustive
 def test_run_all_names_failed_runs_and_skips_finished_ones(tmp_path, capsys):
     # Its programs compile fastest.
     shutil.copy(config_path("long-lag-2a"), tmp_path / "mine.toml")

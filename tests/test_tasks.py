@@ -116,6 +116,7 @@ def test_unknown_options_raise():
         LongLags(measured="last")
 
 
+@pytest.mark.exhaustive
 def test_few_sequences_reach_the_length_limit():
     options = VeryLongLags(lag=3, go_on=0.99)
     drawn = draw(options, 2000)
@@ -152,6 +153,7 @@ def steps_of_letters(drawn):
     return steps.reshape(rows.max() + 1, -1).T
 
 
+@pytest.mark.exhaustive
 def test_three_symbols_have_eight_orders():
     options = TemporalOrder(positions=((10, 20), (33, 43), (66, 76)))
     drawn = draw(options)
@@ -172,7 +174,7 @@ def test_three_symbols_have_eight_orders():
     by_level(
         [*itertools.product(["first", "both"], ["sum", "product"])],
         # Neither option depends on the other one.
-        [("both", "sum"), ("first", "product")],
+        1,
     ),
 )
 def test_marked_pairs(first_pair, operation):
@@ -204,6 +206,7 @@ def test_marked_pairs(first_pair, operation):
     assert_equally_likely(drawn.length, 11)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "operation", by_level([("sum",), ("product",)], [("product",)])
 )
@@ -246,7 +249,7 @@ def test_numbers_and_marks_are_equally_likely():
     assert np.abs(numbers - uniform).max() < 0.02
 
 
-@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("noisy", by_level([False, True], 1))
 def test_two_classes(noisy):
     options = TwoClasses(information=3, noisy_signal=noisy)
     drawn = draw(options)
@@ -263,6 +266,7 @@ def test_two_classes(noisy):
     assert_equally_likely(drawn.length, 11)
 
 
+@pytest.mark.exhaustive
 def test_noise_on_targets_is_for_training():
     drawn = draw(TwoClasses(targets=(0.2, 0.8), target_variance=0.1))
     noise = drawn.target - drawn.truth
@@ -271,7 +275,7 @@ def test_noise_on_targets_is_for_training():
     np.testing.assert_allclose(drawn.truth[:, 0], np.where(is_first, 0.2, 0.8))
 
 
-@pytest.mark.parametrize("is_random", [False, True])
+@pytest.mark.parametrize("is_random", by_level([False, True], 1))
 def test_long_lags(is_random):
     drawn = draw(LongLags(lag=20, is_random=is_random), 2000)
     for symbols, length, targets in zip(*drawn[:3], strict=True):
@@ -331,7 +335,9 @@ def next_symbols(text):
 
 
 @pytest.mark.parametrize(
-    "before, is_embedded", [("", True), ("BT", False)], ids=["embedded", "plain"]
+    "before, is_embedded",
+    by_level([("", True), ("BT", False)], 1),
+    ids=["embedded", "plain"],
 )
 def test_reber_strings_are_legal(before, is_embedded):
     """A string of the plain grammar is legal after BT."""
