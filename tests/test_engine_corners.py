@@ -187,7 +187,7 @@ def test_cell_may_contain_a_layer_over_sequences(memory, params, rng, float64):
     assert_equals_the_plain_loop(rnn, inner, x, carry, **EXACT)
 
 
-@pytest.mark.parametrize("batch", by_level([(), (2,)], 1))
+@pytest.mark.parametrize("batch", by_level([((),), ((2,),)], 1))
 def test_leaves_of_the_carry_may_be_scalars(batch, rng, float64):
     cell = CountingCell(FEATURES, param_dtype=jnp.float64)
     x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
