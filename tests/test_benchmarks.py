@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from levels import by_level
 
-from benchmarks import cli, contenders, floor, parallel
+from benchmarks import cli, contenders, floor
 from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
-from benchmarks.plot import save_picture, save_steps
-from benchmarks.report import END, START, format_case, markdown, replace_between
+from benchmarks.plot import save_picture
+from benchmarks.report import END, START, format_case, markdown
 from benchmarks.sizes import CELLS, DEFAULT_SIZES, Size, cases
 from benchmarks.timing import interleave, ratios, spread
 
@@ -68,17 +68,6 @@ def test_rounds_run_every_contender_in_changing_order():
     rounds = ["".join(calls[i : i + 3]) for i in range(3, len(calls), 3)]
     assert len(rounds) == 6 and len(set(rounds)) > 1
     assert all(set(order) == set("abc") for order in rounds)
-
-
-def test_short_calls_are_repeated():
-    calls = []
-    interleave({"a": lambda: calls.append(0)}, rounds=1, least_seconds=1e-3)
-    assert len(calls) > 10
-
-
-def test_long_cases_get_fewer_rounds():
-    times = interleave({"a": lambda: None}, 9, limit_seconds=0, least_seconds=1e-12)
-    assert len(times["a"]) == 3
 
 
 def test_each_cell_has_its_own_sizes():
@@ -143,16 +132,6 @@ def test_floor_is_a_gradient():
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_only_text_between_the_markers_is_replaced():
-    text = f"before\n{START}\nold\n{END}\nafter\n"
-    once = replace_between(text, "new")
-    assert once == f"before\n{START}\n\nnew\n\n{END}\nafter\n"
-    assert replace_between(once, "new") == once
-    for wrong in ("none", START, f"{END} {START}", f"{text}{text}"):
-        with pytest.raises(ValueError, match="expected one"):
-            replace_between(wrong, "new")
-
-
 def test_table_is_written_into_a_page(results, tmp_path, capsys):
     page, file = tmp_path / "page.md", tmp_path / "results.json"
     page.write_text(f"# Title\n{START}\n{END}\nend\n")
@@ -206,13 +185,3 @@ def test_other_learning_loops_give_equal_weights(name, rng, float64):
 
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
-
-
-def test_table_of_parallel_loops_has_a_row_for_each_size(monkeypatch, tmp_path):
-    for name, value in {"TIMES": (4,), "BATCHES": (2,), "ROUNDS": 1}.items():
-        monkeypatch.setattr(parallel, name, value)
-    found = parallel.measure_speed()
-    *_, row = parallel.speed_table(found)
-    assert row.startswith("| 2 | 4 | ") and row.count("|") == 2 + 1 + 6
-    save_steps(parallel.lines_of(found), tmp_path / "steps.svg")
-    assert "batch of 2" in (tmp_path / "steps.svg").read_text()

@@ -25,7 +25,6 @@ from experiments.settings import (
 )
 from experiments.settings.config import Paper, Stopping
 from experiments.settings.reading import (
-    config_header,
     config_names,
     config_path,
     paper_names,
@@ -95,12 +94,6 @@ def file(tmp_path, monkeypatch):
         return path
 
     return write
-
-
-@pytest.mark.parametrize("name", config_names())
-def test_every_header_names_its_command(name):
-    header = config_header(config_path(name))
-    assert f"# Run: python -m experiments run {name}" in header
 
 
 def test_temporal_order_6a_has_the_values_of_the_paper():
@@ -174,12 +167,6 @@ def test_json_holds_all_values(file):
     assert table["task"]["positions"] == [[10, 20], [50, 60]]
     assert table["model"]["output_gate_bias"] is None
     assert table.keys() == {f.name for f in dataclasses.fields(experiment)}
-
-
-def test_header_ends_at_the_first_other_line(file):
-    assert config_header(file()) == "# The header,\n# two lines."
-    assert config_header(file("# All\n# of it.\n")) == "# All\n# of it."
-    assert config_header(file("")) == ""
 
 
 def test_made_settings_are_checked_as_those_of_files_are():

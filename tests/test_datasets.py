@@ -13,7 +13,6 @@ import pytest
 from experiments.datasets import adding, copying, files, moving_digits, vowels
 from experiments.datasets.digits import (
     by_pixels,
-    digits8x8,
     has_mnist,
     mnist,
     permutation,
@@ -220,21 +219,6 @@ def test_vowels_have_the_documented_splits():
         assert (part.inputs[~vowels.mask(part)] == 0).all()
 
 
-def test_vowels_are_the_frames_of_the_file_in_order():
-    file = np.load(files.data_path("japanese_vowels.npz"))
-    train, validation, test = map(vowels.sequences, vowels.japanese_vowels())
-    # For each speaker: 24 utterances for training, then 6 for validation.
-    both = [
-        *itertools.chain.from_iterable(
-            train[24 * k : 24 * k + 24] + validation[6 * k : 6 * k + 6]
-            for k in range(9)
-        )
-    ]
-    assert [len(utterance) for utterance in both] == file["train_len"].tolist()
-    np.testing.assert_array_equal(np.concatenate(both), file["train_x"])
-    np.testing.assert_array_equal(np.concatenate(test), file["test_x"])
-
-
 def test_vowels_are_normalized_by_statistics_of_training_frames():
     train, _, test = vowels.japanese_vowels()
     frames = np.concatenate(vowels.sequences(train)).astype(float)
@@ -265,16 +249,6 @@ def test_buckets_need_the_fewest_steps(count, rng):
 
 
 # Digits.
-
-
-def test_digits_are_those_of_the_file_in_order():
-    file = np.load(files.data_path("digits8x8.npz"))
-    parts = digits8x8()
-    assert [len(part.labels) for part in parts] == [1147, 200, 450]
-    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    assert images.dtype == np.float32
-    np.testing.assert_array_equal(images * 16, file["x"])
-    np.testing.assert_array_equal(labels, file["y"])
 
 
 def test_pixels_are_read_in_the_given_order(rng):
@@ -403,17 +377,6 @@ def test_one_digit_is_drawn_whole_and_moves_at_its_speed(key, rng):
     # Some digit touches each wall.
     assert corners.min() == 0 and corners.max() == space
     assert len(np.unique(corners[:, 0])) > 5
-
-
-def test_the_brighter_of_two_digits_counts(key):
-    # Three digits that differ only in brightness: their sums are other values.
-    digits = np.array([0.25, 0.375, 0.875], np.float32)[:, None, None].repeat(4, 1)
-    digits = digits.repeat(4, 2)
-    draw = jax.jit(lambda key: moving_digits.sample(key, digits, 20, 11, 3, scale=2))
-    videos = np.asarray(draw(key))
-    assert np.unique(videos).tolist() == [0, 0.25, 0.375, 0.875]
-    lit = (videos > 0).sum((2, 3, 4))
-    assert lit.min() >= 64 and 64 < lit.max() < 128
 
 
 def test_baselines_of_videos_equal_the_definition(rng):

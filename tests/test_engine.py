@@ -404,18 +404,6 @@ def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
     assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.exhaustive
-def test_jacobian_by_forward_mode_equals_that_by_reverse_mode(rng, float64):
-    rnn, params, inputs, _, _ = float64_setting("LSTMCell", rng)
-    inputs = inputs[:1, :3]
-
-    def of(inputs):
-        return rnn.apply(params, inputs)
-
-    forward, reverse = jax.jit(lambda x: (jax.jacfwd(of)(x), jax.jacrev(of)(x)))(inputs)
-    assert_close(forward, reverse, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "name", by_level([("LSTMCell",), ("GRUCell",)], [("GRUCell",)])
 )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import user_cells
 from cases import assert_close, assert_equal, jit_apply, random_params
-from jax import export
 from jax.sharding import Mesh, PartitionSpec
 from levels import by_level
 from test_engine import setting, value_and_gradients
@@ -235,17 +234,6 @@ def test_weights_may_be_integers(params, inputs, float64):
     rnn = rnncells.RNN(OwnCell(FEATURES))
     plain = rnn.clone(implementation="scan")
     assert_close(gradient(rnn), gradient(plain), **EXACT)
-
-
-@pytest.mark.parametrize("axes", ["b, 5, 3", "8, t, 3", "b, t, 3"])
-def test_export_with_symbolic_sizes(axes, params, inputs, float64):
-    rnn = rnncells.RNN(OwnCell(FEATURES))
-    shape = export.symbolic_shape(axes)
-    structs = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
-    exported = export.export(jax.jit(rnn.apply))(
-        structs, jax.ShapeDtypeStruct(shape, inputs.dtype)
-    )
-    assert_close(exported.call(params, inputs), rnn.apply(params, inputs), **EXACT)
 
 
 @pytest.mark.several_devices

@@ -3,10 +3,7 @@
 import dataclasses
 import itertools
 import json
-import subprocess
-import sys
 from functools import cache, partial
-from pathlib import Path
 
 import chex
 import jax
@@ -22,10 +19,9 @@ from experiments.paper1997.tasks import TASKS
 from experiments.paper1997.training import hopeless, loop
 from experiments.paper1997.training import trainer as trainer_module
 from experiments.paper1997.training.loop import Run
-from experiments.paper1997.training.trainer import Trainer, learner_of
-from experiments.reports.learning_curve import draw_learning_curve
+from experiments.paper1997.training.trainer import Trainer
 from experiments.reports.runs import markdown_tables
-from experiments.reports.tables import changes, summary, title_of
+from experiments.reports.tables import summary, title_of
 from experiments.runs import checkpoint
 from experiments.runs.checkpoint import Checkpoints
 from experiments.runs.environment import usual_promotion
@@ -40,7 +36,6 @@ from experiments.settings.reading import (
 
 pytestmark = pytest.mark.default
 
-ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
     "embedded-reber": {"strings": 8, "pairs": 2},
     "long-lags": {"lag": 4},
@@ -142,29 +137,6 @@ def test_training_equals_a_loop_of_plain_updates():
         trained.weights,
         weights,
     )
-
-
-def test_whole_squared_error_doubles_each_step():
-    trainer = trainer_of(SHARED)
-    trials = trainer.init()
-    _, keys, _ = trainer.keys(trials.numbers)
-    draw = drawing(SHARED.task)
-    sequences = stacked([draw(key, 0) for key in keys])
-    whole = dataclasses.replace(SHARED.learning, error="whole")
-    before = jax.device_get(trials.weights)
-    by_half, by_whole = (
-        jax.device_get(jax.jit(learner.learn)(before, sequences)[0])
-        for learner in (
-            trainer.learner,
-            learner_of(dataclasses.replace(SHARED, learning=whole)),
-        )
-    )
-
-    def doubled(w, by_half):
-        return w + 2 * (by_half - w)
-
-    expected = jax.tree.map(doubled, before, by_half)
-    chex.assert_trees_all_close(by_whole, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -662,20 +634,6 @@ def test_title_is_that_of_the_settings():
     assert title_of(result | {"name": "mine"}) == result["config"]["title"]
 
 
-def test_report_names_the_options_that_were_changed(tmp_path):
-    result = some_result(10, 20) | {"name": "temporal-order-6a"}
-    assert changes(result) == []
-    result["config"]["learning"]["rate"] = 0.4
-    result["config"]["trials"] = 5
-    result["config"]["seed"] = 9
-    assert changes(result) == ["trials = 5", "learning.rate = 0.4"]
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    assert "| trials = 5, learning.rate = 0.4 |" in markdown_tables([tmp_path])
-    result["resumed"] = [{"commit": "def"}, {"commit": "abc"}]
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    assert "| 9 | abc, def |" in markdown_tables([tmp_path])
-
-
 def test_trials_with_nan_weights_fail_at_the_cap(tmp_path, monkeypatch):
     share_programs(monkeypatch)
     trainer = trainer_of(SHARED)
@@ -686,49 +644,6 @@ def test_trials_with_nan_weights_fail_at_the_cap(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "result.json").read_text())
     assert [trial["solved"] for trial in result["trials"]] == [False] * 3
     assert result["presented"] == 66
-
-
-def test_learning_curves_end_where_trials_succeed(tmp_path):
-    from matplotlib.figure import Figure
-
-    metrics = tmp_path / "metrics.jsonl"
-    lines = [
-        {"sequences": 500, "trials": [0, 1], "error": [0.4, 0.5], "right": [0, 0]},
-        {"sequences": 1000, "trials": [0, 1], "error": [0.2, 0.5], "right": [0, 0]},
-        {"sequences": 1500, "trials": [1], "error": [None], "right": [0]},
-    ]
-    metrics.write_text("\n".join(map(json.dumps, lines)))
-    axes = Figure().add_subplot()
-
-    result = some_result(700, 0) | {"name": "6a"}
-    result["config"]["title"] = "$\\no formula$"
-    draw_learning_curve(axes, metrics, result)
-    axes.figure.savefig(tmp_path / "curve.png", dpi=20)
-
-    first, dot, second, paper, ours = axes.get_lines()
-    assert list(first.get_xdata()) == [500, 1000]
-    assert list(dot.get_xdata()) == [1000]
-    assert list(second.get_xdata()) == [500, 1000, 1500]
-    assert paper.get_xdata()[0] == 31_390 and ours.get_xdata()[0] == 700
-    assert axes.get_xscale() == "log" and axes.get_ylabel() == "mean absolute error"
-    assert axes.get_title() == "$\\no formula$: 2 trials"
-
-
-@pytest.mark.exhaustive
-def test_temporal_order_6a_is_learnt(tmp_path):
-    command = [sys.executable, "-m", "experiments", "run", "temporal-order-6a"]
-    options = "--trials 2 --test-sequences 256".split()
-    done = subprocess.run(
-        [*command, *options, "--out", tmp_path / "out"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2" in done.stdout and "31,390" in done.stdout
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    for trial in result["trials"]:
-        assert trial["sequences"][0] < 100_000 and trial["wrong"][0] <= 3
 
 
 @pytest.mark.parametrize(

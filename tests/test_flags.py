@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import ALL_CELLS, BATCH, LINEAR, TIME, assert_close, jit_apply, random_params
+from cases import ALL_CELLS, BATCH, LINEAR, TIME, assert_close, random_params
 from levels import by_level
 
 import rnncells
@@ -133,28 +133,6 @@ def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
     expected = layer.apply(params, inputs, **options), step()
     with SAME_VALUES[flag]():
         assert_close((layer.apply(params, inputs, **options), step()), expected)
-
-
-@pytest.mark.parametrize(
-    "generator, name",
-    by_level(
-        [(g, n) for g in ("rbg", "unsafe_rbg") for n in ("zoneout", "variational")],
-        1,
-    ),
-)
-def test_cells_draw_from_keys_of_any_generator(generator, name, rng):
-    inner = rnncells.GRUCell(4)
-    cell = {
-        "zoneout": rnncells.ZoneoutCell(inner, rate=0.5, deterministic=False),
-        "variational": rnncells.VariationalGRUCell(4, deterministic=False),
-    }[name]
-    inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 3)), jnp.float32)
-    with jax.default_prng_impl(generator):
-        rngs = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
-        outputs, params = RNN(cell).init_with_output(rngs, inputs)
-        for layer in (RNN(cell), RNN(cell, implementation="scan")):
-            found = jit_apply(layer, params, inputs, rngs={"dropout": rngs["dropout"]})
-            assert_close(found, outputs)
 
 
 def test_named_scopes_of_cells_are_in_the_program_of_the_fast_loop():

@@ -290,14 +290,6 @@ def test_truncation_of_1997_is_that_of_its_cell(rng, float64):
     exactly(found, expected)
 
 
-@pytest.mark.exhaustive
-def test_rflo_truncates_as_the_cell_of_1997(rng, float64):
-    truncated = problem_of("LSTM1997Cell", rng)
-    full = problem_of("LSTM1997Cell-full-gradient", np.random.default_rng(7))
-    _, expected = truncated.value_and_grad(Bptt())
-    exactly(full.value_and_grad(Rflo())[1][0], expected[0])
-
-
 def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
     """Against the traces of Menick et al. for a simple cell, in NumPy."""
     case = CELLS["SimpleCell"]

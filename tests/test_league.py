@@ -15,7 +15,7 @@ from data_configs import Stop
 from levels import by_level
 
 from experiments import cli
-from experiments.reports import league_figures, league_kept, league_page, pages
+from experiments.reports import league_kept, league_page, pages
 from experiments.runs.folder import CONFIG, FAILURE, RESULT
 from experiments.settings import reading
 from experiments.settings.reading import read_league
@@ -304,14 +304,6 @@ def test_results_are_kept_and_added(folder, capsys):
     assert "LSTMCell" not in league_kept.league_results()["adding"]["cells"]
 
 
-def test_uncommitted_code_is_refused(folder):
-    with pytest.raises(ConfigError, match="committed code, got the commit abc-dirty"):
-        league_kept.keep(write_runs(folder / "made-up", "abc-dirty"))
-    (folder / "empty" / "adding").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="must have a cell that has ended, got none"):
-        league_kept.keep(folder / "empty")
-
-
 def test_tables_have_means_deviations_and_ranks(found):
     tables = league_page.tables()
     assert tables["league"].splitlines()[2:] == [
@@ -351,38 +343,6 @@ def test_accuracies_rank_from_the_largest_and_small_tasks_do_not_count(found):
     )
     other["settings"]["league"]["cells"] = ["LSTMCell"]
     assert list(league_page.mean_ranks(both).values()) == [1, 2, 3, 4]
-
-
-def test_figure_has_the_means_of_each_cell(found):
-    two = {"adding": found["adding"], "other": copy.deepcopy(found["adding"])}
-    del two["other"]["cells"]["GRUCell"]
-    panels = league_figures.draw_league(two).axes
-    names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["SimpleCell", "GRUCell", "LSTMCell", "MGUCell"]
-    for panel, of in zip(panels, two.values(), strict=True):
-        drawn = {
-            int(bar.lines[0].get_ydata()[0]): bar.lines[0].get_xdata()[0]
-            for bar in panel.containers
-        }
-        wanted = {
-            row: np.mean(VALUES[cell])
-            for row, cell in enumerate(names)
-            if "values" in of["cells"].get(cell, {})
-        }
-        assert drawn == pytest.approx(wanted)
-        assert [text.get_text() for text in panel.texts] == ["failed"]
-
-
-def test_page_is_written_with_its_figure(folder, found):
-    (folder / "docs").mkdir()
-    shutil.copy(pages.ROOT / "docs" / "league.md", folder / "docs")
-    [page] = league_page.write(league_page.tables(), folder)
-    [link] = re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text())
-    [figure] = league_figures.write(folder / "docs" / "league")
-    assert page.parent / link == figure
-    before = figure.read_bytes()
-    league_figures.write(folder / "docs" / "league")
-    assert figure.read_bytes() == before
 
 
 def test_committed_page_equals_the_output_of_the_command(folder, of_project):

@@ -248,20 +248,6 @@ each_kind = pytest.mark.parametrize(
 
 
 @each_kind
-def test_steps_equal_the_sequence(name, rng, float64):
-    case = ALL_CELLS[name]
-    rnn = rnncells.RNN(case.make(param_dtype=float), implementation="associative")
-    inputs = case.inputs(rng, BATCH, TIME)
-    params = random_params(rng, rnn, inputs)
-    step, carry, outputs = jax.jit(partial(rnn.apply, method="step")), None, []
-    for t in range(TIME):
-        carry, y = step(params, carry, inputs[:, t])
-        outputs.append(y)
-    expected = jax.jit(rnn.apply)(params, inputs)
-    assert_close(jnp.stack(outputs, 1), expected, rtol=1e-11, atol=1e-12)
-
-
-@each_kind
 def test_jvp_vmap_and_second_derivatives(name, rng, float64):
     case = ALL_CELLS[name]
     cell = case.make(param_dtype=float)

@@ -463,13 +463,6 @@ def test_vmap_over_models_equals_a_loop(x):
         assert_close(ys[k], call(one, x)[0])
 
 
-@pytest.mark.exhaustive
-def test_plain_jit_takes_the_model(x):
-    model = Model(nnx.Rngs(0))
-    model.eval()
-    assert_close(jax.jit(lambda model, x: model(x))(model, x), call(model, x))
-
-
 def test_checkpoint_restores_model_and_random_state(tmp_path, x):
     import orbax.checkpoint as ocp
 

@@ -250,21 +250,6 @@ def test_packed_equals_each_sequence_alone(name, direction, rng, float64):
     equal()
 
 
-@pytest.mark.exhaustive
-def test_resets_alone_separate_the_sequences(rng, float64):
-    layer, params, _ = setting("LSTMCell", "bidirectional", rng)
-    lengths = (4, 1, 0, 4, 4, 1, 1)
-    plan = packing.plan(lengths, ROW_LENGTHS[1], ROWS)
-    inputs = rng.standard_normal((SEQUENCES, LONGEST, FEATURES_IN))
-
-    apply = jax.jit(layer.apply)
-    outputs = apply(params, plan.pack(inputs), resets=plan.resets)
-
-    for k, y in enumerate(packing.unpack(outputs, plan)):
-        if lengths[k]:
-            exactly(y, apply(params, inputs[k, : lengths[k]]))
-
-
 def test_nan_after_the_lengths_reaches_no_value_and_no_gradient(rng):
     sequences = [sequence["x"] for sequence in random_sequences(rng, [3, 0, 5, 1])]
     plan = packing.plan([3, 0, 5, 1], row_length=6)

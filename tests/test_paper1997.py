@@ -5,7 +5,6 @@ import copy
 import dataclasses
 import json
 import shutil
-from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +12,12 @@ import numpy as np
 import pytest
 from levels import by_level
 
-from experiments.paper1997.learners.online import trace
 from experiments.paper1997.run import save_weights
 from experiments.paper1997.training.trainer import Trainer
-from experiments.reports import figures, kept, network_figures, paper1997
-from experiments.reports.kept import Outcome, curve, keep, outcomes
+from experiments.reports import kept, network_figures, paper1997
+from experiments.reports.kept import Outcome, keep, outcomes
 from experiments.reports.paper1997 import deciding
 from experiments.reports.tables import changes
-from experiments.settings.config import Growth
 from experiments.settings.reading import config_path, paper_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
@@ -261,17 +258,6 @@ def test_weights_are_those_of_the_first_trials_that_succeeded(tmp_path, monkeypa
         np.testing.assert_array_equal(leaf, getattr(drawn, name)[..., [1, 3]])
 
 
-def test_learning_curve_shows_the_quartiles_of_the_trials(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("\n".join(map(json.dumps, METRICS)))
-    assert curve(path, 2) == {
-        "sequences": [500, 1000, 1500],
-        "low": [0.425, 0.2, 0.25],
-        "median": [0.45, 0.2, 0.3],
-        "high": [0.475, 0.2, 0.35],
-    }
-
-
 def test_committed_pages_equal_the_output_of_the_command(tmp_path):
     files = ["docs/experiments.md", "docs/paper1997.md"]
     (tmp_path / "docs").mkdir()
@@ -281,42 +267,6 @@ def test_committed_pages_equal_the_output_of_the_command(tmp_path):
     assert paper1997.write(made, tmp_path) == [tmp_path / file for file in files]
     for file in files:
         assert (tmp_path / file).read_text() == (paper1997.ROOT / file).read_text()
-
-
-@pytest.mark.exhaustive
-def test_figures_show_the_kept_results(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
-    # Compiled once for all networks.
-    compiled = jax.jit(trace, static_argnums=0)
-    monkeypatch.setattr(network_figures, "trace", compiled)
-    for reading in (None, "gru"):
-        write_run(tmp_path / "run", result_of(*GOOD, reading=reading))
-        keep(tmp_path / "run")
-    literal, gru = outcomes(NAME)
-
-    (axes,) = figures.draw_sequences({NAME: [literal, gru]}).axes
-    paper, ours, failed, *_ = axes.get_lines()
-    assert axes.get_title(loc="left") == "reproduced"
-    assert (list(paper.get_xdata()), list(ours.get_xdata())) == ([31_390], list(GOOD))
-    assert list(failed.get_xdata()) == []
-    half = Outcome("a silent one", "silent", result_of(*HALF))
-    never = Outcome("as-written", "literal", result_of(*[0] * 20))
-    (axes,) = figures.draw_sequences({NAME: [never, half]}).axes
-    _, some, caps, none, all_caps, *_ = axes.get_lines()
-    assert axes.get_title(loc="left") == "partly"
-    assert list(some.get_xdata()) == [100] * 10 and list(none.get_xdata()) == []
-    assert list(caps.get_xdata()) == [1_000_000] * 10
-    assert list(all_caps.get_xdata()) == [1_000_000] * 20
-    axes = figures.draw_curves({NAME: literal}).axes[0]
-    assert list(axes.get_lines()[0].get_ydata()) == [0.45, 0.2, 0.3]
-    by_network = figures.draw_baselines({NAME: [literal, gru]}).axes[0].get_lines()
-    means = {line.get_label(): line.get_xdata()[0] for line in by_network}
-    assert means["gru"] == means["as-written"] == 35_500 and np.isnan(means["lstm"])
-
-    written = figures.write(tmp_path)
-    names = "sequences", "curves", "baselines", "activations", "solutions"
-    assert [path.stem for path in written] == list(names)
-    assert all(path.stat().st_size > 1000 for path in written)
 
 
 def test_activation_traces_equal_those_of_the_network():
@@ -347,66 +297,6 @@ def test_activation_traces_equal_those_of_the_network():
     assert network_figures.gate_share(run["input gates"], second) == pytest.approx(
         np.abs(expected[:2] - expected[2:]).max(), rel=1e-4
     )
-
-
-@pytest.mark.exhaustive
-def test_states_of_2b_only_grow_and_outputs_are_monotone_in_them():
-    """Both hold for any weights; here, for networks that were trained a little."""
-    literal = read_config(config_path("long-lag-2b"))
-    task, count = dataclasses.replace(literal.task, lag=7), 3
-    config = dataclasses.replace(literal, task=task, trials=count, growth=Growth())
-    trainer = Trainer(config)
-    w = trainer.advance(trainer.init(), jnp.int32(0), 300)[0].weights
-    draw = jax.jit(jax.vmap(partial(trainer.task.sample, task)))
-    drawn = draw(jax.random.split(jax.random.key(0), 60))
-    last = np.asarray(drawn.inputs)[:, -1]
-    same = np.flatnonzero(last == np.bincount(last).argmax())
-    steps = np.asarray(drawn.inputs)[same].T
-    lengths, w = np.full(len(same), task.lag), jax.device_get(w)
-    compiled = jax.jit(partial(trace, trainer.learner.network))
-    for trial in range(count):
-        one = jax.tree.map(lambda leaf: leaf[..., trial, None], w)
-        states, y = compiled(one, steps, lengths)
-        s = np.asarray(states.s)[:, 0]
-        assert len(same) > 5 and np.all(np.diff(s, axis=0) > 0)
-        # After the same last input, more state means more of an output, or less.
-        in_order = np.asarray(y)[-1][:, np.argsort(s[-1])]
-        rises = np.asarray(one.outputs).ravel() > 0
-        assert np.all((np.diff(in_order) >= -1e-6)[rises])
-        assert np.all((np.diff(in_order) <= 1e-6)[~rises])
-
-
-@pytest.mark.exhaustive
-def test_first_states_follow_the_equations(monkeypatch):
-    first_states = cache(network_figures.first_states)
-    monkeypatch.setattr(network_figures, "first_states", first_states)
-    name = "very-long-lag-2c-1"
-    trainer = Trainer(read_config(config_path(name)))
-    found = first_states(name, None).reshape(2, -1)
-
-    @jax.jit
-    def first_of(trial):
-        (initial,), (training,), _ = trainer.keys(trial[None])
-        key = jax.random.fold_in(training, 0)
-        return trainer.learner.init(initial), trainer.sample(trial, key)
-
-    w, first = jax.device_get(first_of(jnp.int32(3)))
-    y, s = np.zeros(6), np.zeros(2)
-
-    def logistic(net):
-        return 1 / (1 + np.exp(-net))
-
-    for x in np.asarray(first.inputs)[: first.length]:
-        net_in, net_c, net_out = np.split(w.inputs[x] + y @ w.hidden, 3)
-        s = s + logistic(net_in) * (4 * logistic(net_c) - 2)
-        y_out = logistic(net_out)
-        y = np.concatenate([y_out * (2 * logistic(s) - 1), logistic(net_in), y_out])
-    np.testing.assert_allclose(found[:, 3], np.abs(s), rtol=1e-4)
-
-    (axes,) = network_figures.draw_saturation([name]).axes
-    for reading, line in zip(network_figures.RANGES.values(), axes.get_lines()):
-        median = np.median(first_states(name, reading))
-        np.testing.assert_allclose(line.get_ydata(), [median], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", paper_names())

@@ -36,31 +36,6 @@ def test_gradients_over_lag_are_means_over_rows_on_a_logarithmic_axis(ax):
     assert entries(ax) == ["LSTM", "GRU"]
 
 
-def test_many_cells_have_different_looks(ax):
-    norms = {f"cell {k}": np.ones(2) for k in range(20)}
-    plots.gradients_over_lag(norms, ax)
-    looks = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines()}
-    assert len(looks) == 20
-
-
-def test_gate_has_its_text_under_it(ax):
-    gate = np.random.RandomState(0).rand(4, 3)
-    plots.gate_over_text(gate, "a \nb", ax, name="forget gate f")
-    [image] = ax.get_images()
-    np.testing.assert_array_equal(image.get_array(), gate.T)
-    assert image.get_clim() == (0, 1)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "␣", "⏎", "b"]
-    np.testing.assert_array_equal(ax.get_xticks(), range(4))
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("input symbol", "unit")
-    assert [a.get_ylabel() for a in ax.figure.axes] == ["unit", "forget gate f"]
-
-
-def test_states_have_colors_around_zero(ax):
-    plots.gate_over_text(np.array([[0.5, -2.0]]), ax=ax)
-    assert ax.get_images()[0].get_clim() == (-2, 2)
-    assert ax.get_xlabel() == "step"
-
-
 def test_spectrum_has_one_unit_circle(ax):
     first, second = np.array([[0.5j, -0.5j], [1, 2]]), np.array([-1])
     plots.spectrum(first, ax, label="first")
@@ -85,16 +60,6 @@ def test_saturation_has_a_point_for_each_unit(ax):
     np.testing.assert_array_equal(line.get_xydata().sum(1), 1)
     assert "left" in ax.get_xlabel() and "right" in ax.get_ylabel()
     assert entries(ax) == ["f", "o"]
-
-
-def test_drift_has_a_band_of_one_standard_deviation(ax):
-    mean, std = np.array([0.0, 1.0]), np.array([1.0, 3.0])
-    plots.drift({"c": (mean, std, std)}, ax)
-    [line], [band] = ax.get_lines(), ax.collections
-    np.testing.assert_array_equal(line.get_ydata(), mean)
-    corners = band.get_paths()[0].vertices
-    assert {(0, -1), (0, 1), (1, -2), (1, 4)} <= {tuple(corner) for corner in corners}
-    assert (ax.get_xlabel(), entries(ax)) == ("step", ["c"])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What a run says about its progress."""
 
 import io
-import re
 
 import pytest
 from rich.console import Console
@@ -76,25 +75,3 @@ def test_time_left_is_that_of_the_recent_speed(resumed_at, shown):
     lines = shown(*reports, unit="updates", total=total, can_stop_early=False)
     # At 295 s, 1150 updates are done.
     assert lines[-1].endswith(", loss 1.5, 0:01:25 left")
-
-
-@pytest.mark.parametrize("width", [120, 80, 60, 50, 40])
-@pytest.mark.parametrize("is_terminal", [True, False])
-@pytest.mark.parametrize(
-    "unit, text",
-    [
-        ("sequences", "error 0.125, 3/20 solved"),
-        ("updates", "loss 1.532, valid 1.61"),
-    ],
-)
-def test_line_is_neither_cut_nor_wrapped(unit, text, is_terminal, width, shown):
-    reports = [(20.0, 2_000_000, "-"), (270.0, 12_345_678, text)]
-    options = {"unit": unit, "total": 20_000_000, "title": "char-lm"}
-    lines = shown(*reports, width=width, is_terminal=is_terminal, **options)
-    line = re.sub(r"\x1b\[[?\d]*[A-Za-z]", "", lines[-2 if is_terminal else -1])
-    line = line.rpartition("\r")[2]
-    assert len(line) <= width and text in line and "…" not in line
-    assert "12,345,678" in line or "12.3M" in line
-    if width >= 60:
-        assert "0:03:05" in line
-    assert ("━" in line) == (is_terminal and width >= 80)

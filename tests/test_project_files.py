@@ -31,21 +31,6 @@ def test_yaml_is_valid(path):
     assert yaml.safe_load(path.read_text())
 
 
-def test_forms_have_fields():
-    for name in ("fault", "wish"):
-        form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text())
-        assert form["name"] and form["description"]
-        ids = [field["id"] for field in form["body"]]
-        assert len(ids) == len(set(ids)) >= 2
-
-
-def test_hooks_of_this_repository_are_local():
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-    assert [repo["repo"] for repo in config["repos"]] == ["local"]
-    for hook in config["repos"][0]["hooks"]:
-        assert hook["language"] == "system"
-
-
 def test_guide_names_existing_files_tests_and_extras():
     guide = (ROOT / "CONTRIBUTING.md").read_text()
     paths = re.findall(

@@ -113,11 +113,6 @@ def gradients(rnn):
     return compute
 
 
-def outputs(rnn, params, x, key):
-    rngs = {"dropout": key, "zoneout": KEYS["zoneout"]}
-    return jax.jit(rnn.apply)(params, x, rngs=rngs)
-
-
 OPTIONS = {
     "chunks": {"projection": rnncells.Chunk(2)},
     "recompute": {"memory": "recompute"},
@@ -196,15 +191,6 @@ def test_cell_within_a_cell_in_compact_takes_the_plain_loop(rng):
     params = jax.eval_shape(Model({}).init, KEYS, x)
     with pytest.raises(ValueError, match="create them in `setup`"):
         Model({"memory": "sqrt"}).apply(params, x, rngs={"dropout": KEYS["dropout"]})
-
-
-@pytest.mark.exhaustive
-def test_typed_and_raw_keys_give_the_same_numbers(rng):
-    rnn, params, x = setting(rng, simple_zoneout, SPLIT)
-
-    keys = jax.random.key(1), jax.random.PRNGKey(1)
-
-    assert_equal(*(outputs(rnn, params, x, key) for key in keys))
 
 
 RAW, TYPED = jax.random.PRNGKey, jax.random.key

@@ -14,13 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_readme_is_a_front_page():
-    assert len(README.splitlines()) <= 150
-    (block,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(block, "README.md", "exec"), {})
-    assert len(re.search(r"class Tagger.*", block, re.DOTALL)[0].splitlines()) <= 15
-
-
 def test_first_command_installs_the_packages_of_the_examples():
     extra = re.search(r"'\.\[(\w+)\]' && python -m experiments run", README)[1]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

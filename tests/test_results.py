@@ -13,13 +13,12 @@ from experiments.cli import main
 from experiments.reports import data_figures, data_kept, data_page, pages
 from experiments.reports.data_kept import curve, results_of
 from experiments.reports.tables import changes
-from experiments.runs import environment, sweep
+from experiments.runs import environment
 from experiments.runs.folder import read_result
 from experiments.settings.reading import (
     config_path,
     data_names,
     read_config,
-    readings,
     to_dict,
 )
 from experiments.settings.rules import ConfigError
@@ -233,13 +232,6 @@ def test_curve_is_thinned_and_has_the_losses_between_its_points(evaluations, tmp
         start = end
 
 
-def test_curve_of_a_loss_that_is_not_finite_has_no_number(tmp_path):
-    lines = [TRAIN, VALIDATION | {"loss": [1.0, None, 1.0, 1.0, 1.0]}]
-    kept = curve(write_lines(tmp_path / "metrics.jsonl", lines), 5)
-    assert kept["train"] == [1.0] and "accuracy" not in kept["validation"]
-    assert kept["validation"]["loss"] == {"mean": [None], "min": [None], "max": [None]}
-
-
 def test_table_compares_the_mean_and_range_with_the_published_figure(found):
     published = read_config(config_path(NAME)).published
     row = (
@@ -250,13 +242,6 @@ def test_table_compares_the_mean_and_range_with_the_published_figure(found):
     head, line, *rows = data_page.tables()["results"].splitlines()
     assert rows == [row, row.replace("as written", "packed")]
     assert head.count("|") == line.count("|") == row.count("|")
-
-
-def test_table_has_the_devices_and_commits_of_a_resumed_run(tmp_path):
-    gpu = {"device": "a GPU", "processor": "Z80", "commit": "def"}
-    changed = {"environment": gpu, "resumed": [gpu | {"commit": "ghi"}], "devices": 2}
-    data_kept.keep(write_run(tmp_path / "run", result_of(**changed)))
-    assert "| 2 x a GPU | def, ghi |" in data_page.tables()["results"]
 
 
 def test_report_prints_a_table_for_each_kind_of_run(tmp_path, monkeypatch, capsys):
@@ -276,46 +261,6 @@ def test_report_prints_a_table_for_each_kind_of_run(tmp_path, monkeypatch, capsy
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_run_all_summarizes_a_run_on_a_data_set(tmp_path):
-    assert sweep._said(write_run(tmp_path / "run", result_of())) == "120 updates, 90 s"
-
-
-def test_figure_of_curves_has_the_losses_of_each_reading(found):
-    axes = data_figures.draw_curves(found).axes[0]
-    assert axes.get_xlabel() == "updates"
-    assert (
-        axes.get_ylabel() == "loss on the validation split: mean, range over networks"
-    )
-    assert axes.get_title() == read_config(config_path(NAME)).title
-    legend = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert legend == ["as-written", "packed", "training batches"]
-    lines, areas = axes.get_lines(), axes.collections
-    for result, mean, train, area in zip(
-        found.values(), lines[::2], lines[1::2], areas, strict=False
-    ):
-        kept = result["curve"]
-        loss = kept["validation"]["loss"]
-        assert list(mean.get_xdata()) == list(train.get_xdata()) == kept["updates"]
-        assert list(mean.get_ydata()) == loss["mean"]
-        assert list(train.get_ydata()) == kept["train"]
-        heights = area.get_paths()[0].vertices[:, 1]
-        assert (min(heights), max(heights)) == (min(loss["min"]), max(loss["max"]))
-    assert len(areas) == 2
-
-
-def test_figure_of_confusion_has_the_sum_over_networks(found):
-    axes = data_figures.draw_confusion("as-written", found["as-written"]).axes[0]
-    assert axes.get_xlabel() == "class given by the networks"
-    assert axes.get_ylabel() == "class"
-    assert axes.get_title() == "as-written: test sequences, sum over 5 networks"
-    shown = {text.get_position(): text.get_text() for text in axes.texts}
-    # (column, row), not (row, column).
-    assert shown == {(0, 0): "24", (1, 0): "6", (0, 1): "2", (1, 1): "13"}
-    np.testing.assert_allclose(
-        axes.images[0].get_array(), [[0.8, 0.2], [2 / 15, 13 / 15]]
-    )
-
-
 def page_in(folder):
     (folder / "docs").mkdir()
     shutil.copy(pages.ROOT / "docs" / "results.md", folder / "docs")
@@ -325,19 +270,6 @@ def page_in(folder):
 def linked(page):
     """The pictures of a page, relative to it."""
     return re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text())
-
-
-def test_page_without_results_has_every_config_and_no_pictures(tmp_path):
-    page = page_in(tmp_path)
-    assert data_page.write(data_page.tables(), tmp_path) == [page]
-    text = page.read_text()
-    assert "No results are committed yet." in text and linked(page) == []
-    for name in data_names():
-        assert f"## {read_config(config_path(name)).title}\n\n`{name}`. " in text
-        for reading in readings(config_path(name)):
-            assert f"`{reading}`" in text
-    assert '`packed` (task.layout = "packed")' in text
-    assert f"```sh\npython -m experiments run {NAME}\n```" in text
 
 
 def test_page_links_the_pictures_that_are_drawn(tmp_path):
@@ -372,19 +304,6 @@ def test_committed_results_match_the_current_configs(name, committed):
         commit = result["environment"]["commit"]
         assert commit and not commit.endswith("-dirty")
         assert len(result["curve"]["updates"]) <= data_kept.POINTS
-
-
-def test_kinds_of_readings_are_those_of_the_config(tmp_path):
-    text = config_path(NAME).read_text()
-    path = tmp_path / "mine.toml"
-    path.write_text(text.replace('kind = "variant"', 'kind = "silent"', 1))
-    with pytest.raises(ConfigError, match=r"one of \['variant'\], got 'silent'"):
-        readings(path)
-    path.write_text(
-        config_path("reber-1-1").read_text() + '[readings.x]\nkind = "variant"'
-    )
-    with pytest.raises(ConfigError, match="one of .*'silent'.*, got 'variant'"):
-        readings(path)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,9 @@ import numpy as np
 import optax
 import pytest
 from data_configs import Stop, changed, language_model, run_in, write_text
-from PIL import Image
 
 from experiments import cli
 from experiments.datasets.digits import Digits, Images
-from experiments.reports.film import draw_film, save_film, side_by_side
 from experiments.runs.folder import METRICS, RESULT
 from experiments.runs.interruption import Interrupted
 from experiments.settings.reading import config_path, data_names, read_config
@@ -135,13 +133,6 @@ def test_bfloat16_changes_the_computation_and_not_the_weights(config, advanced):
     # bfloat16 has 8 bits: each number has an error of up to 0.4 %.
     np.testing.assert_allclose(losses, of_float32, rtol=4e-3)
     assert np.abs(losses / of_float32 - 1).max() > 1e-5
-
-
-@pytest.mark.exhaustive
-def test_layers_of_flax_have_the_same_losses(config, advanced):
-    """Ours have resets, where documents begin: nowhere in this text."""
-    theirs = changed(config, {"documents": False}, model={"library": "flax"})
-    np.testing.assert_allclose(advance(theirs)[1], advanced[1], rtol=1e-5)
 
 
 def test_optimizer_follows_its_equations(config):
@@ -477,23 +468,6 @@ def test_forecast_is_fed_back(rng):
     np.testing.assert_allclose(
         loss, -(y * np.log(p) + (1 - y) * np.log1p(-p)).mean(), rtol=1e-5
     )
-
-
-def test_film_shows_the_truth_and_the_forecast(tmp_path):
-    film = np.random.RandomState(0).rand(5, 6, 7)
-    forecast = np.random.RandomState(1).rand(2, 6, 7)
-    frames = side_by_side(film, forecast)
-    np.testing.assert_array_equal(frames[:, :, :7], film)
-    np.testing.assert_array_equal(frames[:3, :, 9:], film[:3])
-    np.testing.assert_array_equal(frames[3:, :, 9:], forecast)
-    panels = np.reshape(draw_film(film, forecast).axes, (2, 5))
-    shown = [[bool(panel.images) for panel in row] for row in panels]
-    assert shown == [[True] * 5, [False] * 3 + [True] * 2]
-    np.testing.assert_array_equal(panels[1, 4].images[0].get_array(), forecast[1])
-    save_film(tmp_path, film, forecast)
-    with Image.open(tmp_path / "film.gif") as animation:
-        assert (animation.n_frames, animation.size) == (5, (64, 24))
-    assert (tmp_path / "film.png").is_file()
 
 
 SMALL = {
