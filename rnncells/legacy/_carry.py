@@ -105,7 +105,7 @@ def features_of(cell: type, size: str) -> str:
 
 
 def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
-    """Returns what to write instead of an old call on a cell or a class."""
+    """Returns the replacement of an old call on a cell or a class."""
     is_class = isinstance(made, type)
     cls = made if isinstance(made, type) else type(made)
     features = features_of(cls, "size")

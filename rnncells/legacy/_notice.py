@@ -27,7 +27,7 @@ _is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
 
 
 class Advice(NamedTuple):
-    """What to write instead of an old form.
+    """The replacement of an old form, for its warning.
 
     Attributes:
       old: the old form; equal for all values of its arguments.

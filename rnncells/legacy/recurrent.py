@@ -61,7 +61,7 @@ class OldForms:
         return args, kwargs
 
     def _advice(self) -> Advice | None:
-        """Returns what to write instead of a cell without `features`."""
+        """Returns the replacement of a cell without `features`."""
         if self.features is not None:
             return None
         name, of = how_made(type(self))

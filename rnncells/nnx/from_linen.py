@@ -506,7 +506,7 @@ def _forwarded(linen: type[nn.Module], name: str) -> Any:
 
 
 def _advice(name: str, error: InvalidRngError) -> str:
-    """Returns what to do if linen finds no random keys."""
+    """Returns advice for a call in which linen has no random keys."""
     stream = missing_stream(error) or "dropout"
     return (
         f"{name} has no random keys for the stream {stream!r}: pass `rngs` to the "

@@ -1,4 +1,4 @@
-"""What the closed forms share: gates, their gradients, and checks of shapes."""
+"""Gates of the closed forms, their gradients, and checks of shapes."""
 
 from collections.abc import Mapping
 from typing import Any
