@@ -34,6 +34,7 @@ from rnncells import (
     LSTM2000Cell,
     LSTMCell,
     LSTMStates,
+    MinGRUCell,
     MultiLayerRNN,
     Online,
     ProjectedLSTMCell,
@@ -593,6 +594,9 @@ VALUE_ERRORS = {
     ),
     r"gradient=SnAp\(steps=1\) and memory='sqrt' of GRU exclude each other": lambda: (
         GRU(4, gradient=SnAp(1), memory="sqrt")
+    ),
+    "and implementation='associative' of RNN exclude each other": lambda: RNN(
+        MinGRUCell(4), implementation="associative", gradient=TruncatedBptt(2)
     ),
     "implementation='associative' of RNN needs the loop of linear cells, which .*, got "
     "LSTMCell. Or it needs .* use implementation='auto'": lambda: RNN(

@@ -300,18 +300,6 @@ def test_check_cell_finds_a_wrong_linear_claim():
     assert report.ok and "RNN computes all steps at once" in str(report)
 
 
-def test_associative_raises_where_it_cannot_run(rng):
-    x = jnp.ones((BATCH, TIME, 3))
-    cells = {"is no linear cell": rnncells.GRUCell(4), "": rnncells.MinGRUCell(4)}
-    for message, cell in cells.items():
-        options = {} if message else {"gradient": rnncells.TruncatedBptt(2)}
-        rnn = rnncells.RNN(cell, implementation="associative", **options)
-        params = jax.eval_shape(rnncells.RNN(cell).init, jax.random.key(0), x)
-        message = message or r"needs gradient=Bptt\(\)"
-        with pytest.raises(ValueError, match=message):
-            jax.eval_shape(rnn.apply, params, x)
-
-
 def test_truncated_gradient_of_a_linear_cell_runs_step_by_step(rng, float64):
     cell, x = rnncells.MinGRUCell(4, param_dtype=float), np.ones((BATCH, TIME, 3))
     options = {"gradient": rnncells.TruncatedBptt(3)}

@@ -316,10 +316,10 @@ def test_wrong_options_raise():
         "needs implementation='newton'": lambda: rnncells.RNN(
             cell, return_certificate=True
         ),
-        "memory='sqrt' of RNN needs the fast loop, but": lambda: rnncells.RNN(
-            cell, implementation="newton", memory="sqrt"
+        "implementation='newton' and memory='sqrt' of RNN exclude": lambda: (
+            rnncells.RNN(cell, implementation="newton", memory="sqrt")
         ),
-        "`implementation` must be 'auto'": lambda: rnncells.RNN(
+        r"gradient=Rtrl\(\) and implementation='newton'": lambda: rnncells.RNN(
             cell, implementation="newton", gradient=rnncells.Rtrl()
         ),
         "draws no random numbers": lambda: rnncells.RNN(
