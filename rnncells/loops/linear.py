@@ -88,21 +88,21 @@ class LinearLoop(ParallelLoop):
         z = jax.eval_shape(jax.vmap(coefficients), xs.inputs)
         options = request.option("memory"), request.option("projection"), is_matrix
         operands = memory.OperandStructs(inexact(variables), request.carry, xs.inputs)
-        plan = memory.linear_plan(request.steps, z, *options, operands)
+        segments, saving = memory.linear_plan(request.steps, z, *options, operands)
 
         def chunk(carry: LoopCarry, start: Any, length: int, xs: StepInputs) -> tuple:
-            return plan.recomputing(steps)(carry, xs)
+            return saving(steps)(carry, xs)
 
-        segments = [
+        xs_of_segments = [
             jax.tree.map(
                 lambda leaf, s=s: leaf[s.start : s.start + s.chunks * s.steps].reshape(
                     s.chunks, s.steps, *leaf.shape[1:]
                 ),
                 xs,
             )
-            for s in plan.segments
+            for s in segments
         ]
-        carry, results = scan_chunks(chunk, request.carry, plan.segments, segments)
+        carry, results = scan_chunks(chunk, request.carry, segments, xs_of_segments)
         ys = [jax.tree.map(_merge_chunks, part) for part in results]
         return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
 

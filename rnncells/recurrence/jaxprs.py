@@ -9,7 +9,7 @@ import jax
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
-from rnncells.recurrence.primitives import INLINED
+from rnncells.recurrence.primitives import INLINED, PRODUCTS
 from rnncells.recurrence.pytrees import StructTree, Tree
 
 # `jex.Var`, and `jex.Var` or `jex.Literal`; JAX types their avals without shapes.
@@ -108,6 +108,11 @@ class Equations(NamedTuple):
         return {v: e for e in self.equations for v in variables(e)}
 
 
+def multiplies(equation: Any) -> bool:
+    """Says whether an equation is a product, or an inner function that can have one."""
+    return equation.primitive.name in PRODUCTS or bool(inner_jaxprs(equation))
+
+
 def is_call(equation: Any) -> bool:
     """Says whether an equation is a call that can be replaced by what it calls."""
     return equation.primitive.name in INLINED
@@ -147,6 +152,17 @@ def variables(equation: Any) -> list[Variable]:
     return [v for v in equation.invars if is_variable(v)]
 
 
+def reads(equations: Iterable[Any], results: Iterable[Atom] = ()) -> list[Variable]:
+    """Returns the variables that equations and results read, each once."""
+    operands = [v for equation in equations for v in variables(equation)]
+    return list(dict.fromkeys((*operands, *filter(is_variable, results))))
+
+
+def outvars(equations: Iterable[Any]) -> list[Variable]:
+    """Returns the variables that equations compute."""
+    return [v for equation in equations for v in equation.outvars]
+
+
 def inner_jaxprs(equation: Any) -> list[Any]:
     """Returns the jaxprs that an equation holds, without their constants."""
     params = list(equation.params.values())
@@ -167,22 +183,22 @@ def evaluate_all_steps(
     invariant: Values,
     per_step: Values,
     steps: int,
-    results: Callable,
+    results: Sequence[Atom],
 ) -> list[jax.Array]:
-    """Returns results of the equations of a step, at all steps at once.
+    """Returns values of the equations of a step, at all steps at once.
 
     Args:
       equations: of one step.
       invariant: values that are the same at each step.
       per_step: values of all steps, `(steps, ...)`.
       steps: number of steps.
-      results: what is wanted of the values of one step.
+      results: the variables whose values to return.
     """
 
     def evaluate_step(operands: list[jax.Array]) -> list[jax.Array]:
         values = invariant | dict(zip(per_step, operands, strict=True))
         evaluate(equations, values)
-        return results(values)
+        return read(values, results)
 
     return jax.vmap(evaluate_step, axis_size=steps)(list(per_step.values()))
 

@@ -7,6 +7,7 @@ override `saved` and `residuals`, and choose it in `plan`.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import chex
@@ -16,8 +17,9 @@ from rnncells.recurrence.chunks import Chunk, Segment, split_time, square_root
 from rnncells.recurrence.fusion_barrier import is_small
 from rnncells.recurrence.pytrees import StructTree, Tree, structs, upcast
 from rnncells.recurrence.residuals import Residuals
-from rnncells.recurrence.save_points import Policy
 
+# As `jax.checkpoint` takes it: `(primitive, *avals, **params)` to whether to save.
+Policy = Callable[..., Any]
 _MemoryName = Literal["full", "recompute", "sqrt"]
 _ProjectionName = Literal["auto", "whole"]
 MEMORY_CHOICES = get_args(_MemoryName)
@@ -55,11 +57,7 @@ class MemoryPolicy:
         raise NotImplementedError
 
     def residuals(self, chunk: Any) -> Residuals:
-        """Returns the residuals of the steps of a chunk, `(steps, ...)`.
-
-        Args:
-          chunk: an `engine.ChunkContext`.
-        """
+        """Returns `(steps, ...)` of the steps of a chunk, an `engine.ChunkContext`."""
         raise NotImplementedError
 
 
@@ -112,12 +110,8 @@ def check_memory(value: Any) -> None:
                     'save_only_these_names("gates").'
                 )
         return
-    _check(
-        "memory",
-        value,
-        MEMORY_CHOICES,
-        ", a Chunk(steps) or a policy of jax.checkpoint",
-    )
+    others = ", a Chunk(steps) or a policy of jax.checkpoint"
+    _check("memory", value, MEMORY_CHOICES, others)
 
 
 def check_projection(value: Any) -> None:
@@ -128,6 +122,24 @@ def check_projection(value: Any) -> None:
 def checkpoint_policy_of(memory: Memory) -> Policy | None:
     """Returns the policy of `jax.checkpoint`, None if `memory` is another choice."""
     return memory if callable(memory) else None
+
+
+def is_chosen(equation: Any, policy: Policy | None) -> bool:
+    """Says whether a policy chooses to save the results of an equation.
+
+    Raises:
+      ValueError: the policy moves them to other memory.
+    """
+    if policy is None:
+        return False
+    avals = [v.aval for v in equation.invars]
+    case = policy(equation.primitive, *avals, **equation.params)
+    if hasattr(case, "dst"):
+        raise ValueError(
+            "`memory` of RNN must be a policy that saves or recomputes, got one that "
+            f"moves arrays from {case.src!r} to {case.dst!r}."
+        )
+    return case is True or type(case).__name__ == "SaveableType"
 
 
 def _check(name: str, value: Any, choices: tuple, alternatives: str) -> None:
@@ -161,26 +173,6 @@ class OperandStructs(NamedTuple):
 _MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 128
 
 
-class LinearPlan(NamedTuple):
-    """How the time axis of a linear recurrence is cut, and what is saved.
-
-    Attributes:
-      segments: chunks whose steps are taken at once.
-      is_recomputed: whether a gradient takes the steps of a chunk again.
-      policy: then, what a chunk saves beside the carry before it; None: nothing.
-    """
-
-    segments: tuple[Segment, ...]
-    is_recomputed: bool
-    policy: Policy | None
-
-    def recomputing(self, steps: Callable) -> Callable:
-        """Returns a function of a chunk that saves what the plan says."""
-        if not self.is_recomputed:
-            return steps
-        return jax.checkpoint(steps, policy=self.policy)
-
-
 def linear_plan(
     steps: int,
     z: StructTree,
@@ -188,28 +180,25 @@ def linear_plan(
     projection: Projection,
     is_matrix: bool,
     operands: OperandStructs,
-) -> LinearPlan:
+) -> tuple[tuple[Segment, ...], Callable]:
     """Returns how the time axis of a linear recurrence is cut, and what is saved.
 
-    Args:
-      steps: size of the time axis.
-      z: shapes and dtypes of the projected inputs, `(time, ...)`.
-      memory: one of `MEMORY_CHOICES`, a policy, or the steps of a chunk.
-      projection: one of `PROJECTION_CHOICES`, or the steps of a chunk.
-      is_matrix: whether the states are matrices.
-      operands: shapes and dtypes of what the recurrence runs on.
+    That is a function from the function of a chunk to one that saves less.
+
+    The arguments are those of `plan`, and whether the states are matrices.
     """
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
         at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
     recomputed = memory.steps if isinstance(memory, Chunk) else square_root(steps)
     if memory == "full" or not _pays(steps, recomputed, z, operands):
-        return LinearPlan(split_time(steps, at_once), False, None)
-    return LinearPlan(split_time(steps, recomputed), True, checkpoint_policy_of(memory))
+        return split_time(steps, at_once), lambda chunk: chunk
+    policy = checkpoint_policy_of(memory)
+    return split_time(steps, recomputed), partial(jax.checkpoint, policy=policy)
 
 
 class Plan(NamedTuple):
-    """How the time axis is cut into chunks, and what is saved.
+    """The chunks of the time axis, and what is saved.
 
     Attributes:
       segments: chunks of a pass that a gradient follows, and of the gradient.

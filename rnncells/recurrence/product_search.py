@@ -1,6 +1,12 @@
-"""The products with weights in a step: found in its equations, and joined."""
+"""The products with weights in a step: found in its equations, and joined.
+
+Other values of a step can be saved beside those of its products. Such a save point is
+taken like a product: its value can be known, and then what it is formed of need not be
+formed again.
+"""
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +26,7 @@ from rnncells.recurrence.jaxprs import (
 )
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.primitives import PRODUCTS, SUMS
-from rnncells.recurrence.products import Product, ProductFunction
+from rnncells.recurrence.products import Identity, Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
 # The arguments of a step: what depends on the first alone, on no later one than the
@@ -45,11 +51,11 @@ class ProductSlice(NamedTuple):
 
 
 class WeightProduct(NamedTuple):
-    """A product in a step.
+    """A product in a step, or a value that is saved as that of a product is.
 
     Attributes:
       equation: the product.
-      kernel: its weight, before it is cast.
+      kernel: its weight, before it is cast; None of a value without a product.
       bias: `(features,)`, what is added to it first; None without.
       slices: of its features, in order; one, if the step does not split it.
       replaced: the equations that it stands for.
@@ -63,7 +69,7 @@ class WeightProduct(NamedTuple):
 
 
 class FusedProduct(NamedTuple):
-    """Products of one left operand, taken as one.
+    """Products of one left operand, taken as one, in place of their equations.
 
     Attributes:
       lhs: the operand.
@@ -74,14 +80,29 @@ class FusedProduct(NamedTuple):
     products: tuple[WeightProduct, ...]
 
     @property
+    def invars(self) -> list[Variable]:
+        """The operand, as of an equation."""
+        return [self.lhs]
+
+    @property
+    def outvars(self) -> list[Variable]:
+        """The results, as of an equation."""
+        return [slice_.result for slice_ in self.slices]
+
+    @property
     def slices(self) -> list[ProductSlice]:
-        """The pieces of all products."""
+        """The slices of all products."""
         return [slice_ for product in self.products for slice_ in product.slices]
 
     @property
     def equations(self) -> list[Any]:
         """The equations of the products."""
         return [product.equation for product in self.products]
+
+    @property
+    def is_save_point(self) -> bool:
+        """Whether it is a value that is saved, and no product."""
+        return self.products[0].kernel is None
 
     @property
     def has_addends(self) -> bool:
@@ -108,6 +129,8 @@ class FusedProduct(NamedTuple):
     def function(self) -> ProductFunction:
         """The product as a function of the left operand and the weights."""
         equation = self.products[0].equation
+        if self.is_save_point:
+            return Identity()
         if _is_matrix_product(equation, self.lhs):
             return Affine(equation.invars[1].aval.dtype)
         if equation.primitive.name == "conv_general_dilated":
@@ -123,6 +146,8 @@ class FusedProduct(NamedTuple):
 
     def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
         """Returns kernels and biases, stacked or side by side."""
+        if self.is_save_point:
+            return ()
         if not isinstance(self.function, Affine):
             return (values[self.products[0].kernel],)
         join = stacked if self.has_gate_axis else side_by_side
@@ -140,18 +165,15 @@ class FusedProduct(NamedTuple):
         # A product of vectors is a number, which has no axis.
         return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
-    def split(self, value: jax.Array) -> Values:
+    def split(self, value: jax.Array) -> list[jax.Array]:
         """Returns the results of the products."""
         if len(self.slices) == 1:
-            return {self.slices[0].result: value}
+            return [value]
         if self.has_gate_axis:
             parts = jnp.split(value, len(self.slices), -2)
-            parts = [part.squeeze(-2) for part in parts]
-        else:
-            widths = [slice_.width for slice_ in self.slices]
-            ends = [sum(widths[: k + 1]) for k in range(len(widths) - 1)]
-            parts = jnp.split(value, ends, -1)
-        return {p.result: part for p, part in zip(self.slices, parts, strict=True)}
+            return [part.squeeze(-2) for part in parts]
+        ends = list(accumulate(slice_.width for slice_ in self.slices))
+        return jnp.split(value, ends[:-1], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,9 +201,7 @@ class EquationProduct(ProductFunction):
 
 def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
     """Returns the products with weights, those of one left operand together."""
-    finder = _Finder(
-        stages, equations.producers(), equations.use_counts(), equations.consumers()
-    )
+    finder = _Finder(equations, stages)
     groups: dict[Any, tuple[Variable, list[WeightProduct]]] = {}
     for equation in equations.equations:
         operands = finder.operands(equation)
@@ -197,24 +217,54 @@ def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
     return [FusedProduct(lhs, tuple(products)) for lhs, products in groups.values()]
 
 
-class _Finder(NamedTuple):
-    """Finds the weight, the bias and the addends of a product.
+def save_point(
+    equation: Any, result: Variable, lhs: Variable, *addends: Variable
+) -> FusedProduct:
+    """Returns the save point of a value, or of its sum with a projected input."""
+    slices = (ProductSlice(addends, result),)
+    return FusedProduct(
+        lhs, (WeightProduct(equation, None, None, slices, (equation,)),)
+    )
 
-    Attributes:
-      stages: of each variable.
-      producers: the equation whose result a variable is.
-      use_counts: how often a variable is an operand or a result.
-      consumers: an equation of which it is an operand.
+
+def find_sum_points(
+    equations: Equations, stages: Stages
+) -> dict[Variable, FusedProduct]:
+    """Returns the sums of something with a projected input that nothing else reads.
+
+    Such a sum is saved in place of the projected input, and what it is a sum of is not
+    formed again. Not where that is a multiplication.
     """
+    use_counts, producers = equations.use_counts(), equations.producers()
+    points = {}
+    for equation in equations.equations:
+        (result, *_), operands = equation.outvars, equation.invars
+        if equation.primitive.name not in SUMS:
+            continue
+        if any(not is_variable(v) or v.aval != result.aval for v in operands):
+            continue
+        addend, lhs = sorted(operands, key=lambda v: stages[v])
+        is_only_use = use_counts[addend] == 1
+        if not is_only_use or (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE):
+            continue
+        if lhs not in producers or producers[lhs].primitive.name != "mul":
+            points[result] = save_point(equation, result, lhs, addend)
+    return points
 
-    stages: Stages
-    producers: dict[Variable, Any]
-    use_counts: dict[Variable, int]
-    consumers: dict[Variable, Any]
+
+class _Finder:
+    """Finds the weight, the bias and the addends of a product."""
+
+    def __init__(self, equations: Equations, stages: Stages) -> None:
+        self._stages, self._producers = stages, equations.producers()
+        self._use_counts, self._consumers = (
+            equations.use_counts(),
+            equations.consumers(),
+        )
 
     def _stage(self, atom: Atom) -> int | None:
         """Returns the stage of a variable, None for a literal."""
-        return self.stages[atom] if is_variable(atom) else None
+        return self._stages[atom] if is_variable(atom) else None
 
     def operands(self, equation: Any) -> tuple[Variable, ...] | None:
         """Returns the left operand and the weight of a product; None of another."""
@@ -248,10 +298,10 @@ class _Finder(NamedTuple):
     ) -> tuple[tuple[ProductSlice, ...], tuple[Any, ...]]:
         """Returns the pieces of a product, and the equations that they stand for."""
         unsplit = ProductSlice((), result)
-        if self.stages[result] != RECURRENCE:
+        if self._stages[result] != RECURRENCE:
             return (unsplit,), ()
         results, replaced = [result], []
-        split = self.consumers.get(result) if self.use_counts[result] == 1 else None
+        split = self._consumers.get(result) if self._use_counts[result] == 1 else None
         last = len(result.aval.shape) - 1
         if split is not None and split.primitive.name == "split":
             if split.params["axis"] == last:
@@ -275,21 +325,21 @@ class _Finder(NamedTuple):
             addends.append(term)
             replaced.append(add)
             (result,) = add.outvars
-        if all(self.stages[v] == WEIGHTS for v in addends):
+        if all(self._stages[v] == WEIGHTS for v in addends):
             return (), None, []
         return tuple(addends), result, replaced
 
     def _sum(self, result: Variable) -> Any:
         """Returns the sum that is the only use of a result; None without."""
-        if self.use_counts[result] != 1 or result not in self.consumers:
+        if self._use_counts[result] != 1 or result not in self._consumers:
             return None
-        user = self.consumers[result]
+        user = self._consumers[result]
         is_sum = user.primitive.name in SUMS
         return user if is_sum and user.outvars[0].aval == result.aval else None
 
     def _uncast(self, weight: Variable, dtype: Any) -> Variable:
         """Returns a weight before it was cast, so that its gradient is not rounded."""
-        producer = self.producers.get(weight)
+        producer = self._producers.get(weight)
         if producer is None or not _is_cast(producer, dtype):
             return weight
         (source,) = producer.invars
@@ -302,7 +352,7 @@ class _Finder(NamedTuple):
         while self._stage(term) == WEIGHTS:
             if term.aval.shape == (features,):
                 return self._uncast(term, dtype) if is_inexact(term.aval) else None
-            producer = self.producers.get(term)
+            producer = self._producers.get(term)
             if producer is None or not _broadcasts_rows(producer, features, dtype):
                 return None
             term = producer.invars[0]

@@ -46,6 +46,13 @@ class ProductFunction:
         return jax.vjp(lambda weights: self(lhs, weights), weights)[1](cotangent)[0]
 
 
+class Identity(ProductFunction):
+    """The product of a value that is saved, which has no weights."""
+
+    def __call__(self, lhs: jax.Array, weights: tuple) -> jax.Array:
+        return lhs
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["weights"],

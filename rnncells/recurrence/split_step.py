@@ -9,8 +9,7 @@ one left operand are joined. What the projection adds to a product is summed in 
 projection, and the loop adds the sum to the product.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,28 +18,31 @@ import jax
 
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import (
-    Values,
+    Rule,
     Variable,
+    bind,
     evaluate,
     evaluate_all_steps,
-    inner_jaxprs,
     is_variable,
     live_equations,
+    multiplies,
+    outvars,
     read,
+    reads,
     trace,
-    variables,
 )
+from rnncells.recurrence.memory import Policy, is_chosen
 from rnncells.recurrence.mesh import may_be_sharded
-from rnncells.recurrence.primitives import PRODUCTS
 from rnncells.recurrence.product_search import (
     PROJECTION,
     RECURRENCE,
     WEIGHTS,
     FusedProduct,
     find_products,
+    find_sum_points,
+    save_point,
 )
 from rnncells.recurrence.products import Product, ProductEvaluator
-from rnncells.recurrence.save_points import Policy, SavePoint, is_chosen, sum_point
 
 
 class StepWeights(NamedTuple):
@@ -143,33 +145,31 @@ class SplitStep:
         inputs: chex.ArrayTree,
         evaluator: ProductEvaluator,
     ) -> tuple[list[jax.Array], EvaluatedProducts]:
-        """Evaluates the equations that do not depend on the carry; `(time, ...)`.
+        """Evaluates the equations that do not depend on the carry, of all steps.
 
-        Args:
-          invariants: of `StepWeights`.
-          inputs: `(time, ...)`.
-          evaluator: computes the products.
+        `inputs` and what it returns are `(time, ...)`; `evaluator` computes products.
         """
         invariant = dict(zip(self._invariants, invariants, strict=True))
         per_step = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
         steps = jax.tree.leaves(inputs)[0].shape[0]
         evaluated = EvaluatedProducts([], [])
-        for is_saveable, items in groupby(self._order[PROJECTION], _is_saveable):
-            if is_saveable:
-                for item in items:
-                    _evaluate_product(item, per_step, None, evaluator, evaluated)
+        rule = _product_rule(evaluator, evaluated, iter(()))
+        for is_fused, items in groupby(self._order[PROJECTION], _is_fused):
+            if is_fused:
+                evaluate(items, per_step, rule)
                 continue
             equations = list(items)
-            outvars = [v for equation in equations for v in equation.outvars]
-            results = partial(read, atoms=outvars)
+            results = outvars(equations)
             values = evaluate_all_steps(equations, invariant, per_step, steps, results)
-            per_step |= dict(zip(outvars, values, strict=True))
+            per_step |= dict(zip(results, values, strict=True))
 
-        def projected(values: Values) -> list[jax.Array]:
+        def projected(operands: list[jax.Array]) -> list[jax.Array]:
+            values = invariant | dict(zip(per_step, operands, strict=True))
             sums = [item.sum_addends(values) for item in self._with_addends]
             return sums + read(values, self._projected)
 
-        return evaluate_all_steps((), invariant, per_step, steps, projected), evaluated
+        xs = list(per_step.values())
+        return jax.vmap(projected, axis_size=steps)(xs), evaluated
 
     def recur(
         self,
@@ -180,23 +180,14 @@ class SplitStep:
     ) -> tuple[chex.ArrayTree, EvaluatedProducts]:
         """Returns the result of a step, and the products that it has taken.
 
-        Args:
-          invariants: of `StepWeights`.
-          carry: carry before the step.
-          projected: as `project` returns it, of one step.
-          evaluator: computes the products.
+        `projected` is what `project` returns, of one step.
         """
         count, evaluated = len(self._with_addends), EvaluatedProducts([], [])
         values = dict(zip(self._invariants, invariants, strict=True))
         values |= dict(zip(self._projected, projected[count:], strict=True))
         values |= dict(zip(self._carry, jax.tree.leaves(carry), strict=True))
-        addends = iter(projected[:count])
-        for item in self._order[RECURRENCE]:
-            if _is_saveable(item):
-                addend = next(addends) if item.has_addends else None
-                _evaluate_product(item, values, addend, evaluator, evaluated)
-            else:
-                evaluate([item], values)
+        rule = _product_rule(evaluator, evaluated, iter(projected[:count]))
+        evaluate(self._order[RECURRENCE], values, rule)
         results = read(values, self._equations.results)
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
 
@@ -207,14 +198,12 @@ class SplitStep:
         body of a loop.
         """
         inner = [
-            equation
-            for equation in self._order[RECURRENCE]
-            if not _is_saveable(equation)
-            and (equation.primitive.name in PRODUCTS or inner_jaxprs(equation))
+            item
+            for item in self._order[RECURRENCE]
+            if not _is_fused(item) and multiplies(item)
         ]
-        used = {v for equation in inner for v in variables(equation)}
-        for equation in live_equations(self._order[WEIGHTS], used):
-            used |= set(variables(equation))
+        used = reads(inner)
+        used += reads(live_equations(self._order[WEIGHTS], used))
         return [v in used for v in self._consts]
 
     def feeds_carry(self) -> list[bool]:
@@ -224,23 +213,20 @@ class SplitStep:
         """
         count = len(jax.tree.leaves(self.result[0]))
         results = self._equations.results[:count]
-        read_by_carry = live_equations(self._equations.equations, results)
-        outvars = {v for equation in read_by_carry for v in equation.outvars}
+        read_by_carry = outvars(live_equations(self._equations.equations, results))
         return [
-            isinstance(item, FusedProduct)
-            and any(v in outvars for e in item.equations for v in e.outvars)
+            not item.is_save_point
+            and not set(read_by_carry).isdisjoint(outvars(item.equations))
             for item in self.saveable
         ]
 
     def _find_saveable(self, policy: Policy | None) -> None:
         """Finds products and save points, and what each of them is."""
         self.projections, self.saveable = (
-            list(filter(_is_saveable, self._order[stage]))
+            list(filter(_is_fused, self._order[stage]))
             for stage in (PROJECTION, RECURRENCE)
         )
-        self.products = [
-            item for item in self.saveable if isinstance(item, FusedProduct)
-        ]
+        self.products = [item for item in self.saveable if not item.is_save_point]
         self.chosen = [
             any(is_chosen(equation, policy) for equation in item.equations)
             for item in self.saveable
@@ -268,57 +254,51 @@ class SplitStep:
             for product in fused.products
             for equation in product.replaced
         }
-        use_counts, producers = (
-            self._equations.use_counts(),
-            self._equations.producers(),
-        )
+        sum_points = find_sum_points(self._equations, self._stages)
         order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
         for equation in self._equations.equations:
             (result, *_) = equation.outvars
-            stage = self._stages[result]
-            fused = fused_of.get(result)
+            stage, fused = self._stages[result], fused_of.get(result)
             if fused is not None:
                 is_first = fused.products[0].equation is equation
                 order[stage] += [fused] if is_first else []
-            elif stage == RECURRENCE:
-                point = sum_point(equation, self._stages, use_counts, producers)
-                order[stage].append(equation if point is None else point)
-                if point is None and is_chosen(equation, policy):
-                    order[stage] += [
-                        SavePoint(v, (), v, (equation,)) for v in equation.outvars
-                    ]
-            else:
-                order[stage].append(equation)
+                continue
+            order[stage].append(sum_points.get(result, equation))
+            is_open = stage == RECURRENCE and result not in sum_points
+            if is_open and is_chosen(equation, policy):
+                order[stage] += [save_point(equation, v, v) for v in equation.outvars]
         return order
 
     def _reads(self, stage: int) -> list[Variable]:
         """Returns the variables of earlier stages that a stage reads."""
-        operands = []
-        for item in self._order[stage]:
-            operands += [item.lhs] if _is_saveable(item) else variables(item)
+        results = self._equations.results
         if stage == PROJECTION:
-            operands += [v for item in self._with_addends for v in item.addends]
-        else:
-            operands += filter(is_variable, self._equations.results)
-        return list(dict.fromkeys(v for v in operands if self._stages[v] < stage))
+            results = [v for item in self._with_addends for v in item.addends]
+        operands = reads(self._order[stage], results)
+        return [v for v in operands if self._stages[v] < stage]
 
 
-def _is_saveable(item: Any) -> bool:
-    return isinstance(item, FusedProduct | SavePoint)
+def _is_fused(item: Any) -> bool:
+    return isinstance(item, FusedProduct)
 
 
-def _evaluate_product(
-    item: FusedProduct | SavePoint,
-    values: Values,
-    addend: jax.Array | None,
+def _product_rule(
     evaluator: ProductEvaluator,
     evaluated: EvaluatedProducts,
-) -> None:
-    """Evaluates a product or save point: adds it to `values` and to `evaluated`."""
-    lhs = values[item.lhs]
-    if getattr(lhs, "weak_type", False):
-        lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
-    value = evaluator(len(evaluated.lhs), lhs, addend)
-    evaluated.lhs.append(lhs)
-    evaluated.values.append(value)
-    values.update(item.split(value))
+    addends: Iterator[jax.Array],
+) -> Rule:
+    """Returns a rule that evaluates products, and adds them to `evaluated`."""
+
+    def rule(item: Any, operands: list[jax.Array]) -> Sequence[jax.Array]:
+        if not _is_fused(item):
+            return bind(item, operands)
+        (lhs,) = operands
+        if getattr(lhs, "weak_type", False):
+            lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
+        addend = next(addends) if item.has_addends else None
+        value = evaluator(len(evaluated.lhs), lhs, addend)
+        evaluated.lhs.append(lhs)
+        evaluated.values.append(value)
+        return item.split(value)
+
+    return rule

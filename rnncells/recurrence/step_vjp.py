@@ -13,7 +13,7 @@ The cotangents of a product's weights are formed after the loop, of many steps a
 from the cotangents of its values.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,14 +26,16 @@ from rnncells.recurrence.jaxprs import (
     Variable,
     evaluate,
     evaluate_all_steps,
-    inner_jaxprs,
     is_variable,
     live_equations,
+    multiplies,
+    outvars,
     read,
+    reads,
     trace,
     variables,
 )
-from rnncells.recurrence.primitives import LINEAR_MAPS, PRODUCTS
+from rnncells.recurrence.primitives import LINEAR_MAPS
 from rnncells.recurrence.products import vjp_evaluator
 from rnncells.recurrence.pytrees import (
     combine,
@@ -73,13 +75,7 @@ class StepVJP:
     def __init__(
         self, step: SplitStep, weights: StepWeights, residuals: Residuals
     ) -> None:
-        """Traces the VJP.
-
-        Args:
-          step: the step.
-          weights: its weights, or their shapes and dtypes.
-          residuals: shapes and dtypes of those of a step.
-        """
+        """Traces the VJP; of weights and residuals, shapes and dtypes are enough."""
         invariants = weights.invariants, weights.products
         per_step = residuals, inexact(step.result[1])
         d_new = inexact(residuals.carry)
@@ -133,13 +129,13 @@ class StepVJP:
         arrays = [*arrays, *jax.tree.leaves(d_outputs)]
         per_step = dict(zip(self._per_step_args, arrays, strict=True))
         per_step = {v: array for v, array in per_step.items() if array is not None}
-        results = partial(read, atoms=self._from_before)
-        values = evaluate_all_steps(self._before, invariants, per_step, steps, results)
+        values = evaluate_all_steps(
+            self._before, invariants, per_step, steps, self._from_before
+        )
         per_step |= dict(zip(self._from_before, values, strict=True))
         d_carry = self._run_loop(invariants, per_step, d_carry, steps, unroll)
-        results = partial(read, atoms=self._step_results)
         cotangents = evaluate_all_steps(
-            self._after, invariants, per_step, steps, results
+            self._after, invariants, per_step, steps, self._step_results
         )
         sums = self._sums_over_time(invariants, per_step, steps)
         return (
@@ -187,9 +183,8 @@ class StepVJP:
         # An array of one step is repeated in the loop, not read from one of all steps.
         repeats = [e for e in self._before if e.primitive.name == "broadcast_in_dim"]
         self._loop = live_equations([*repeats, *cotangent_equations], self._d_carry)
-        repeated = {v for e in repeats for v in e.outvars}
-        loop_outvars = {v for e in self._loop for v in e.outvars} | set(self._d_new)
-        loop_outvars -= repeated
+        repeated = set(outvars(repeats))
+        loop_outvars = {*outvars(self._loop), *self._d_new} - repeated
         cotangent_equations = [
             e for e in cotangent_equations if not loop_outvars & set(e.outvars)
         ]
@@ -197,15 +192,15 @@ class StepVJP:
         self._to_summands = live_equations(cotangent_equations, self._d_invariants)
         sums = list(filter(self._is_read, self._d_invariants))
         self._summands, self._after_sums = _find_summands(self._to_summands, sums)
-        by_loop = self._reads(self._loop, self._d_carry)
-        by_after = self._reads(
+        by_loop = reads(self._loop, self._d_carry)
+        by_after = reads(
             (*self._after, *self._to_summands),
             (*self._step_results, *self._d_invariants),
         )
         by_loop = [v for v in by_loop if v not in repeated]
         self._read_by_loop = [v for v in by_loop if self._stages[v] == LINEARIZATION]
         self._from_loop = [v for v in by_after if v in loop_outvars]
-        before_outvars = {v for e in self._before for v in e.outvars}
+        before_outvars = set(outvars(self._before))
         wanted = dict.fromkeys((*by_loop, *by_after))
         self._from_before = [v for v in wanted if v in before_outvars]
 
@@ -213,30 +208,18 @@ class StepVJP:
         equations = self._equations.equations
         return [e for e in equations if self._stages[e.outvars[0]] == stage]
 
-    def _reads(
-        self, equations: Iterable[Any], results: Iterable[Any]
-    ) -> list[Variable]:
-        """Returns the variables that equations and results read, each once."""
-        operands = (v for equation in equations for v in variables(equation))
-        return list(dict.fromkeys((*operands, *filter(is_variable, results))))
-
     def _sums_over_time(
         self, invariants: Values, per_step: Values, steps: int
     ) -> list[jax.Array | None]:
         """Returns the cotangents of `invariants`, summed over time; None for zeros."""
         summands = self._summands
         equations = live_equations(self._to_summands, summands)
-        terms = partial(read, atoms=summands)
-        if any(map(_is_large, equations)):
+        if any(map(multiplies, equations)):
             # Of all steps at once, such terms would be as large as time x weights.
             totals = _totals_by_loop(equations, invariants, per_step, steps, summands)
         else:
-            step_terms = evaluate_all_steps(
-                equations, invariants, per_step, steps, terms
-            )
-            totals = [
-                term.sum(0, dtype=full_precision(term.dtype)) for term in step_terms
-            ]
+            terms = evaluate_all_steps(equations, invariants, per_step, steps, summands)
+            totals = [term.sum(0, dtype=full_precision(term.dtype)) for term in terms]
         values = invariants | dict(zip(summands, totals, strict=True))
         evaluate(self._after_sums, values)
         return [values[v] if self._is_read(v) else None for v in self._d_invariants]
@@ -311,7 +294,3 @@ def _totals_by_loop(
     totals = [jnp.zeros(v.aval.shape, full_precision(v.aval.dtype)) for v in summands]
     length = None if per_step else steps
     return jax.lax.scan(step, totals, list(per_step.values()), length)[0]
-
-
-def _is_large(equation: Any) -> bool:
-    return equation.primitive.name in PRODUCTS or bool(inner_jaxprs(equation))
