@@ -162,9 +162,7 @@ class Online:
                 rnn.gradient.method(rows.step),
                 operands,
                 constants,
-                operands.s,
-                constants.carry,
-                state.influence,
+                (operands.s, constants.carry, state.influence),
                 combine(operands.x, constants.x),
                 batch.to_rows(jax.tree.map(lambda leaf: leaf[None], d_outputs), 1),
             )

@@ -12,7 +12,7 @@ from rnncells.loops.request import Loop, Obstacle, PureStep, StepRequest
 from rnncells.loops.rows import Batch, batch_of, row_problem
 from rnncells.recurrence.chunks import Segment, split_time
 from rnncells.recurrence.forward import run as forward
-from rnncells.recurrence.forward.rows import NondiffLeaves, join
+from rnncells.recurrence.forward.rows import join
 from rnncells.recurrence.pytrees import combine, structs
 
 _DRAWING_PRIMITIVES = (
@@ -91,8 +91,7 @@ def _run_forward(
         shared = join(operands.shared, shapes[0], constants.shared)
         reset_rows = join(operands.per_row, shapes[1], constants.per_row)
         consts = shared, batch.from_rows(reset_rows)
-        rest = NondiffLeaves(None, constants.carry)
-        carry = batch.from_rows(jax.vmap(step.carry)(operands.s, rest))
+        carry = batch.from_rows(jax.vmap(step.carry)(operands.s, constants.carry))
         inputs, keys = combine(operands.x, constants.x)
         keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
         xs = batch.from_rows(inputs, 1), keys

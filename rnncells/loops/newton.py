@@ -17,7 +17,7 @@ from rnncells.loops.request import (
 )
 from rnncells.loops.rows import Batch, batch_of, row_problem
 from rnncells.recurrence import newton
-from rnncells.recurrence.forward.rows import NondiffLeaves, real_leaves
+from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.newton import Certificate, Newton
 from rnncells.recurrence.pytrees import partition
 
@@ -70,8 +70,7 @@ def _solve(options: Newton, batch: Batch, pure: PureStep, carry: tuple) -> tuple
     problem = newton.problem(rows.step, options, sizes)
     solved, certificate = newton.solve_newton(problem, rows.operands, rows.constants)
     outputs = newton.outputs(problem, rows.operands, rows.constants, solved)
-    rest = NondiffLeaves(None, rows.constants.carry)
-    last = jax.vmap(rows.step.carry)(solved[-1], rest)
+    last = jax.vmap(rows.step.carry)(solved[-1], rows.constants.carry)
     error, residual, iterations, converged = certificate
     error, residual, converged = (
         leaf.reshape(batch.sizes) for leaf in (error, residual, converged)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
@@ -33,6 +32,7 @@ from rnncells.recurrence.pytrees import (
     partition,
     structs,
     upcast,
+    zero_tangents,
     zeros,
 )
 from rnncells.recurrence.residuals import (
@@ -102,19 +102,12 @@ def _run_jvp(
     def transpose(residuals: tuple, cotangents: tuple) -> EngineOperands:
         return _backward(recurrence, vjp, buffer, *residuals, *cotangents)
 
-    diff_tangents = jax.tree.map(
-        lambda primal, tangent: tangent if is_inexact(primal) else None,
-        operands,
-        tangents,
-    )
+    diff_tangents = select_leaves(tangents, jax.tree.map(is_inexact, operands))
     diff, nondiff = partition(result)
     tangents_out = linear_map(
         transpose, (operands, saved), diff_tangents, structs(diff)
     )
-    zero_tangents = jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), nondiff
-    )
-    return result, combine(tangents_out, zero_tangents)
+    return result, combine(tangents_out, zero_tangents(nondiff))
 
 
 def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:

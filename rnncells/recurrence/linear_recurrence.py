@@ -16,6 +16,8 @@ system, and cotangents its transpose, which runs backward in time. A gradient sa
 a and c. Both directions divide by nothing, so a can be 0, and products can underflow.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import chex
@@ -69,7 +71,7 @@ def solve_linear(
         first = a[0] * carry + b[0]
         if starts is not None:
             first = jnp.where(starts[0], b[0], first)
-        return _solve_leaf(a, b.at[0].set(first), starts, solver)
+        return solve_steps(a, b.at[0].set(first), starts, solver)
 
     resets = carry if reset_carry is None else reset_carry
     return jax.tree.map(of_leaf, a, b, carry, resets)
@@ -100,32 +102,50 @@ def _aligned(leaf: jax.Array, ndim: int) -> jax.Array:
     return jax.lax.expand_dims(leaf, range(1, 1 + ndim - leaf.ndim))
 
 
-def _solve_leaf(
-    a: jax.Array, b: jax.Array, starts: jax.Array | None, solver: Solver
+def solve_steps(
+    a: jax.Array,
+    b: jax.Array,
+    starts: jax.Array | None,
+    solver: Solver,
+    multiply: Callable = jnp.multiply,
 ) -> jax.Array:
-    """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts."""
+    """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts.
+
+    Args:
+      a: factors, `(time, ...)`; the first is not read.
+      b: terms, of the shape of the result.
+      starts: true where a sequence starts; None: nowhere else.
+      solver: how the recurrence is solved.
+      multiply: `jnp.matmul` for matrices, which needs the associative scan.
+    """
 
     def matvec(c: jax.Array) -> jax.Array:
         before = c[:-1]
         if starts is not None:
             before = jnp.where(starts[1:], 0, before)
-        return c.at[1:].add(-a[1:] * before)
+        return c.at[1:].add(-multiply(a[1:], before))
 
     def solve(_: Any, b: jax.Array) -> jax.Array:
-        return _run(a, b, starts, False, solver)
+        return _run(a, b, starts, False, solver, multiply)
 
     def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
         after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
+        after = after.mT if multiply is jnp.matmul else after
         ends = starts
         if starts is not None:
             ends = jnp.concatenate([starts[1:], jnp.ones_like(starts[:1])])
-        return _run(after, b, ends, True, solver)
+        return _run(after, b, ends, True, solver, multiply)
 
     return jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
 
 
 def _run(
-    a: jax.Array, b: jax.Array, starts: jax.Array | None, reverse: bool, solver: Solver
+    a: jax.Array,
+    b: jax.Array,
+    starts: jax.Array | None,
+    reverse: bool,
+    solver: Solver,
+    multiply: Callable,
 ) -> jax.Array:
     def by_loop(a: jax.Array, b: jax.Array, starts: jax.Array | None) -> jax.Array:
         def step(c: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
@@ -142,8 +162,8 @@ def _run(
     def by_associative_scan(
         a: jax.Array, b: jax.Array, starts: jax.Array | None
     ) -> jax.Array:
-        elements = a, b, starts
-        return jax.lax.associative_scan(_compose, elements, reverse=reverse)[1]
+        compose = partial(_compose, multiply)
+        return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
 
     if solver == "associative":
         return by_associative_scan(a, b, starts)
@@ -152,10 +172,10 @@ def _run(
     )
 
 
-def _compose(first: tuple, second: tuple) -> tuple:
+def _compose(multiply: Callable, first: tuple, second: tuple) -> tuple:
     """Returns the composition of two affine maps; a start does not read its carry."""
     (a, b, was_start), (a_next, b_next, start) = first, second
-    c = a_next * b + b_next
+    c = multiply(a_next, b) + b_next
     if start is None:
-        return a_next * a, c, None
-    return a_next * a, jnp.where(start, b_next, c), was_start | start
+        return multiply(a_next, a), c, None
+    return multiply(a_next, a), jnp.where(start, b_next, c), was_start | start

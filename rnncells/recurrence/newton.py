@@ -21,23 +21,20 @@ The derivatives of the solution are those of the recurrence: tangents and cotang
 follow a linear recurrence with the whole Jacobians, which is a scan, too.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
-from rnncells.recurrence.forward.run import (
-    DiffOperands,
-    NondiffOperands,
-)
-from rnncells.recurrence.forward.structure import dependencies
-from rnncells.recurrence.pytrees import combine
+from rnncells.recurrence.forward.rows import RowOperands, RowStep
+from rnncells.recurrence.forward.run import DiffOperands, NondiffOperands
+from rnncells.recurrence.forward.structure import color_rows
+from rnncells.recurrence.linear_recurrence import solve_steps
+from rnncells.recurrence.pytrees import combine, zero_tangents
 
 JacobianKind = Literal["full", "diagonal"]
 
@@ -158,14 +155,8 @@ class Problem:
 
 
 def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
-    """Returns the problem of a step.
-
-    Args:
-      step: the step of a row.
-      newton: options.
-      sizes: sizes of the arrays of the carry.
-    """
-    depends = _depends(step)
+    """Returns the problem of a step; the arguments are attributes of `Problem`."""
+    _, depends = step.dependencies()
     full_blocks = _blocks(_components(depends), depends)
     if newton.jacobian == "full":
         return Problem(step, newton, sizes, full_blocks, full_blocks)
@@ -174,17 +165,6 @@ def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
     places = np.arange(step.size)
     units = places.reshape(len(sizes), -1).T if is_by_unit else places[:, None]
     return Problem(step, newton, sizes, full_blocks, _blocks(units, depends))
-
-
-def _depends(step: RowStep) -> np.ndarray:
-    """Returns where the Jacobian of a step can be other than 0, `(n, n)`."""
-    rest, x = step.zero_leaves
-    s = jax.ShapeDtypeStruct((step.size,), step.dtype)
-
-    def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:
-        return step(theta, s, rest, x)[0]
-
-    return dependencies(after, step.theta, s)[1]
 
 
 def _components(depends: np.ndarray) -> np.ndarray:
@@ -207,41 +187,26 @@ def _components(depends: np.ndarray) -> np.ndarray:
 
 def _blocks(members: np.ndarray, depends: np.ndarray) -> JacobianBlocks:
     exists = depends[members[:, :, None], members[:, None, :]]
-    colors = np.full(len(depends), -1)
-    used: list[np.ndarray] = []  # the rows of each color
-    for column in range(len(depends)):
-        rows = depends[:, column]
-        color = next((k for k, u in enumerate(used) if not (u & rows).any()), len(used))
-        if color == len(used):
-            used.append(np.zeros(len(depends), bool))
-        used[color] |= rows
-        colors[column] = color
-    return JacobianBlocks(members, exists, colors)
+    return JacobianBlocks(members, exists, color_rows(depends.T))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def solve_newton(
-    problem: Problem,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
+    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands
 ) -> tuple[jax.Array, Certificate]:
     """Returns the carries after all steps, `(time, rows, n)`, and a certificate.
 
     Where the iterations do not converge, the carries are those of a loop over time.
     """
-    step_from = partial(_after, problem, operands, nondiff)
+    steps = _AllSteps(problem, operands, nondiff)
     time = jax.tree.leaves((operands.x, nondiff.x))[0].shape[0]
     zeros = jnp.zeros((time, *operands.s.shape), operands.s.dtype)
-    guess = step_from(_shift_right(operands.s, zeros))
-    solved, iterations, error, residual = _iterations(problem, operands, nondiff, guess)
+    guess = steps.after(steps.before(zeros))
+    solved, iterations, error, residual = steps.iterate(guess)
     if not problem.is_certified:
-        _, error, residual = _corrected(
-            problem, problem.full_blocks, 1, operands, nondiff, solved
-        )
+        _, error, residual = steps.corrected(problem.full_blocks, 1, solved)
     converged = _is_within(problem, error, residual)
-    solved = jax.lax.cond(
-        converged.all(), lambda: solved, lambda: _loop(problem, operands, nondiff)
-    )
+    solved = jax.lax.cond(converged.all(), lambda: solved, steps.loop)
     return solved, Certificate(error, residual, iterations, converged)
 
 
@@ -251,23 +216,16 @@ def _solve_newton_jvp(
 ) -> tuple[tuple, tuple]:
     operands, nondiff = primals
     solved, certificate = solve_newton(problem, operands, nondiff)
-    before = _shift_right(operands.s, solved)
 
     def after(operands: DiffOperands) -> jax.Array:
-        first = _shift_right(operands.s, solved)
-        return _after(problem, operands, nondiff, first)
+        steps = _AllSteps(problem, operands, nondiff)
+        return steps.after(steps.before(solved))
 
     _, tangents_out = jax.jvp(after, (operands,), (tangents[0],))
-    A = _jacobians(problem, problem.full_blocks, operands, nondiff, before)
+    steps = _AllSteps(problem, operands, nondiff)
+    A = steps.jacobians(problem.full_blocks, steps.before(solved))
     tangents_out = recurrence(problem.full_blocks, A, tangents_out)
-    zero_tangents = jax.tree.map(_zero_tangent, certificate)
-    return (solved, certificate), (tangents_out, zero_tangents)
-
-
-def _zero_tangent(leaf: jax.Array) -> jax.Array | np.ndarray:
-    if jnp.issubdtype(leaf.dtype, jnp.inexact):
-        return jnp.zeros_like(leaf)
-    return np.zeros(leaf.shape, jax.dtypes.float0)
+    return (solved, certificate), (tangents_out, zero_tangents(certificate))
 
 
 def outputs(
@@ -276,139 +234,117 @@ def outputs(
     nondiff: NondiffOperands,
     solved: jax.Array,
 ) -> chex.ArrayTree:
-    """Returns the outputs of all steps, `(time, rows, ...)`.
-
-    Args:
-      problem: the problem.
-      operands: what it runs on.
-      nondiff: what is not differentiated.
-      solved: the carries after all steps.
-    """
-    before = _shift_right(operands.s, solved)
-    return _map_steps(problem, lambda result: result[2], operands, nondiff, before)
+    """Returns the outputs of all steps, `(time, rows, ...)`, from all carries."""
+    steps = _AllSteps(problem, operands, nondiff)
+    return steps(steps.before(solved))[1]
 
 
-def _shift_right(s: jax.Array, solved: jax.Array) -> jax.Array:
-    """Returns the carries before all steps."""
-    return jnp.concatenate([s[None], solved[:-1]])
+class _AllSteps(NamedTuple):
+    """All steps of a recurrence at once, as a function of the carries before them."""
 
+    problem: Problem
+    operands: DiffOperands
+    nondiff: NondiffOperands
 
-def _map_steps(
-    problem: Problem,
-    select: Callable,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    before: jax.Array,
-) -> chex.ArrayTree:
-    """Returns a part of the results of all steps, from the carries before them."""
-    rest = nondiff.carry
+    def __call__(self, before: jax.Array) -> tuple[jax.Array, chex.ArrayTree]:
+        """Returns the carries after all steps, and the outputs."""
+        (shared, per_row, _, x), nondiff = self.operands, self.nondiff
 
-    def of_row(
-        per_row: list[jax.Array],
-        nondiff_row: chex.ArrayTree,
-        rest: chex.ArrayTree,
-        s: jax.Array,
-        x: chex.ArrayTree,
-        nondiff_x: chex.ArrayTree,
-    ) -> chex.ArrayTree:
-        theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
-        return select(
-            problem.step(theta, s, NondiffLeaves(consts, rest), combine(x, nondiff_x))
-        )
+        def of_row(
+            consts: tuple, rest: chex.ArrayTree, s: jax.Array, x: tuple
+        ) -> tuple:
+            per_row, nondiff_row = consts
+            theta, nondiff_consts = [*shared, *per_row], (nondiff.shared, nondiff_row)
+            row = RowOperands(theta, s, combine(*x), nondiff_consts, rest)
+            after, _, output = self.problem.step(row)
+            return after, output
 
-    by_rows = jax.vmap(of_row)
-    over_time = jax.vmap(by_rows, (None, None, None, 0, 0, 0))
-    return over_time(
-        operands.per_row, nondiff.per_row, rest, before, operands.x, nondiff.x
-    )
+        over_time = jax.vmap(jax.vmap(of_row), (None, None, 0, 0))
+        consts = per_row, nondiff.per_row
+        return over_time(consts, nondiff.carry, before, (x, nondiff.x))
 
+    def before(self, after: jax.Array) -> jax.Array:
+        """Returns the carries before all steps, from those after them."""
+        return jnp.concatenate([self.operands.s[None], after[:-1]])
 
-def _after(
-    problem: Problem,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    before: jax.Array,
-) -> jax.Array:
-    """Returns the carries after all steps, from those before them."""
-    return _map_steps(problem, lambda result: result[0], operands, nondiff, before)
+    def after(self, before: jax.Array) -> jax.Array:
+        """Returns the carries after all steps, from those before them."""
+        return self(before)[0]
 
+    def loop(self) -> jax.Array:
+        """Returns the carries after all steps, one step after the other."""
 
-def _jacobians(
-    problem: Problem,
-    blocks: JacobianBlocks,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    before: jax.Array,
-) -> jax.Array:
-    """Returns blocks of the Jacobians of all steps, `(time, rows, blocks, k, k)`."""
-    members, exists, colors = blocks
-    after = partial(_after, problem, operands, nondiff)
+        def one(s: jax.Array, xs: tuple) -> tuple[jax.Array, jax.Array]:
+            x, nondiff_x = jax.tree.map(lambda leaf: leaf[None], xs)
+            operands = self.operands._replace(x=x)
+            nondiff = self.nondiff._replace(x=nondiff_x)
+            (new,) = _AllSteps(self.problem, operands, nondiff).after(s[None])
+            return new, new
 
-    def of_color(color: jax.Array) -> jax.Array:
-        seed = jnp.broadcast_to((colors == color).astype(before.dtype), before.shape)
-        return jax.jvp(after, (before,), (seed,))[1]
+        return jax.lax.scan(one, self.operands.s, (self.operands.x, self.nondiff.x))[1]
 
-    columns = jax.lax.map(of_color, jnp.arange(colors.max() + 1))
-    # Row i and column j of a block: row i of the derivative by the color of j.
-    entries = columns[colors[members][:, None, :], ..., members[:, :, None]]
-    return jnp.where(exists, jnp.moveaxis(entries, (0, 1, 2), (-3, -2, -1)), 0)
+    def jacobians(self, blocks: JacobianBlocks, before: jax.Array) -> jax.Array:
+        """Returns blocks of all Jacobians, `(time, rows, blocks, k, k)`."""
+        members, exists, colors = blocks
 
+        def of_color(color: jax.Array) -> jax.Array:
+            seed = (colors == color).astype(before.dtype)
+            seed = jnp.broadcast_to(seed, before.shape)
+            return jax.jvp(self.after, (before,), (seed,))[1]
 
-def _iterations(
-    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands, guess: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Returns the last guess, the number of iterations, and what the last one found.
+        columns = jax.lax.map(of_color, jnp.arange(colors.max() + 1))
+        # Row i and column j of a block: row i of the derivative by the color of j.
+        entries = columns[colors[members][:, None, :], ..., members[:, :, None]]
+        return jnp.where(exists, jnp.moveaxis(entries, (0, 1, 2), (-3, -2, -1)), 0)
 
-    Error and residual are those of the guess before the last correction.
-    """
-    scale = 1 - problem.newton.damping
+    def iterate(
+        self, guess: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """Returns the last guess, the number of iterations, error and residual.
 
-    def correct(state: tuple) -> tuple:
-        guess, i, *_ = state
-        corrected = _corrected(problem, problem.blocks, scale, operands, nondiff, guess)
-        guess, error, residual = corrected
-        # What overflowed starts again; the steps that are exact stay.
-        return jnp.where(jnp.isfinite(guess), guess, 0), i + 1, error, residual
+        Error and residual are those of the guess before the last correction.
+        """
+        problem, scale = self.problem, 1 - self.problem.newton.damping
 
-    def goes_on(state: tuple) -> jax.Array:
-        _, i, error, residual = state
-        # Without the whole Jacobian, the sizes of the residual are unknown.
-        residual = residual if problem.is_certified else 0
-        is_open = ~_is_within(problem, error, residual)
-        return (i < problem.newton.iterations) & is_open.any()
+        def correct(state: tuple) -> tuple:
+            guess, i, *_ = state
+            guess, error, residual = self.corrected(problem.blocks, scale, guess)
+            # What overflowed starts again; the steps that are exact stay.
+            return jnp.where(jnp.isfinite(guess), guess, 0), i + 1, error, residual
 
-    # Not infinite, which `jax_debug_infs` refuses.
-    unknown = jnp.full(guess.shape[1], jnp.finfo(guess.dtype).max, guess.dtype)
-    start = guess, jnp.array(0), unknown, unknown
-    return jax.lax.while_loop(goes_on, correct, start)
+        def goes_on(state: tuple) -> jax.Array:
+            _, i, error, residual = state
+            # Without the whole Jacobian, the sizes of the residual are unknown.
+            residual = residual if problem.is_certified else 0
+            is_open = ~_is_within(problem, error, residual)
+            return (i < problem.newton.iterations) & is_open.any()
 
+        # Not infinite, which `jax_debug_infs` refuses.
+        unknown = jnp.full(guess.shape[1], jnp.finfo(guess.dtype).max, guess.dtype)
+        start = guess, jnp.array(0), unknown, unknown
+        return jax.lax.while_loop(goes_on, correct, start)
 
-def _corrected(
-    problem: Problem,
-    blocks: JacobianBlocks,
-    scale: float,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    guess: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns a guess plus its correction, and its error and residual in each row."""
-    before = _shift_right(operands.s, guess)
-    A = scale * _jacobians(problem, blocks, operands, nondiff, before)
-    values = _after(problem, operands, nondiff, before)
-    r = values - guess
-    terms = jnp.abs(values) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
-    # Rounding of the steps grows as the residual does. The signs are arbitrary.
-    signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
-    rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
-    solve = jax.vmap(partial(recurrence, blocks, A))
-    # Without the whole Jacobian there is no certificate, which reads the rounding.
-    is_whole = blocks is problem.full_blocks
-    d, *grown = solve(jnp.stack([r, rounding] if is_whole else [r]))
-    largest = partial(_largest, problem.sizes)
-    error = jnp.stack([largest(x) for x in (d, *grown)]).max(0)
-    error = _relative(error, largest(guess)).max(0)
-    residual = _relative(jnp.abs(r), terms).max((0, 2))
-    return guess + d, error, residual
+    def corrected(
+        self, blocks: JacobianBlocks, scale: float, guess: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Returns a corrected guess, and the guess's error and residual in each row."""
+        before = self.before(guess)
+        A = scale * self.jacobians(blocks, before)
+        values = self.after(before)
+        r = values - guess
+        terms = jnp.abs(values) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
+        # Rounding of the steps grows as the residual does. The signs are arbitrary.
+        signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
+        rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
+        solve = jax.vmap(partial(recurrence, blocks, A))
+        # Without the whole Jacobian there is no certificate, which reads the rounding.
+        is_whole = blocks is self.problem.full_blocks
+        d, *grown = solve(jnp.stack([r, rounding] if is_whole else [r]))
+        largest = partial(_largest, self.problem.sizes)
+        error = jnp.stack([largest(x) for x in (d, *grown)]).max(0)
+        error = _relative(error, largest(guess)).max(0)
+        residual = _relative(jnp.abs(r), terms).max((0, 2))
+        return guess + d, error, residual
 
 
 def _largest(sizes: list[int], carries: jax.Array) -> jax.Array:
@@ -427,23 +363,6 @@ def _is_within(
     problem: Problem, error: jax.Array, residual: jax.Array | int
 ) -> jax.Array:
     return (error <= problem.tolerance) & (residual <= problem.tolerance)
-
-
-def _loop(
-    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands
-) -> jax.Array:
-    """Returns the carries after all steps, one step after the other."""
-
-    def one(s: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
-        new = _after(
-            problem,
-            operands._replace(x=jax.tree.map(lambda leaf: leaf[None], x[0])),
-            nondiff._replace(x=jax.tree.map(lambda leaf: leaf[None], x[1])),
-            s[None],
-        )
-        return new[0], new[0]
-
-    return jax.lax.scan(one, operands.s, (operands.x, nondiff.x))[1]
 
 
 def _multiply(blocks: JacobianBlocks, A: jax.Array, s: jax.Array) -> jax.Array:
@@ -470,26 +389,6 @@ def recurrence(blocks: JacobianBlocks, A: jax.Array, b: jax.Array) -> jax.Array:
       A: `(time, rows, blocks, k, k)`; the first is not read.
       b: `(time, rows, n)`.
     """
-    b = _split(blocks, b)
-
-    def matvec(c: jax.Array) -> jax.Array:
-        return c.at[1:].add(-jnp.einsum("...ij,...j->...i", A[1:], c[:-1]))
-
-    def solve(_: Any, b: jax.Array) -> jax.Array:
-        return _scan(A, b, reverse=False)
-
-    def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
-        after = jnp.concatenate([A[1:], jnp.zeros_like(A[:1])])
-        return _scan(after.mT, b, reverse=True)
-
-    return _joined(
-        blocks, jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
-    )
-
-
-def _scan(A: jax.Array, b: jax.Array, reverse: bool) -> jax.Array:
-    def then(first: tuple, second: tuple) -> tuple[jax.Array, jax.Array]:
-        (A, b), (A_next, b_next) = first, second
-        return A_next @ A, jnp.einsum("...ij,...j->...i", A_next, b) + b_next
-
-    return jax.lax.associative_scan(then, (A, b), reverse=reverse)[1]
+    columns = _split(blocks, b)[..., None]
+    c = solve_steps(A, columns, None, "associative", jnp.matmul)
+    return _joined(blocks, c[..., 0])

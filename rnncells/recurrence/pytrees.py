@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 # Pytrees, which type checkers cannot follow: their leaves are shapes with dtypes,
 # booleans, or any of these or arrays.
@@ -51,6 +52,17 @@ def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
 def zeros(tree: Tree) -> chex.ArrayTree:
     """Returns zeros of the shapes and dtypes of a tree."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
+
+
+def zero_tangents(tree: Tree) -> Tree:
+    """Returns the tangents of a tree of constants."""
+
+    def zero(leaf: jax.Array) -> jax.Array | np.ndarray:
+        if is_inexact(leaf):
+            return jnp.zeros_like(leaf)
+        return np.zeros(leaf.shape, jax.dtypes.float0)
+
+    return jax.tree.map(zero, tree)
 
 
 def expand_left(array: jax.Array, like: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, add_flat
+from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
 from rnncells.recurrence.pytrees import combine, inexact, partition
 
 
@@ -34,32 +34,28 @@ class BlockInfluence:
         return [*zeros, jnp.eye(self.step.size, dtype=dtype)]
 
     def advance(
-        self,
-        influence: list[jax.Array],
-        theta: list[jax.Array],
-        s: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-        d_outputs: chex.ArrayTree,
+        self, influence: list[jax.Array], row: RowOperands, d_outputs: chex.ArrayTree
     ) -> tuple[tuple, tuple]:
-        """Takes a block; see `stepwise.advance`, with a leading time axis."""
-        diff_x, nondiff_x = partition(x)
+        """Takes a block; see `run.advance_rows`, with a leading time axis of `x`."""
+        diff_x, nondiff_x = partition(row.x)
 
         def block(
             theta: list[jax.Array], s: jax.Array, diff_x: chex.ArrayTree
         ) -> tuple:
             def one(carry: tuple, x: chex.ArrayTree) -> tuple[tuple, chex.ArrayTree]:
                 s, rest = carry
-                s, rest, output = self.step(theta, s, rest, x)
+                operands = row._replace(theta=theta, s=s, x=x, nondiff_carry=rest)
+                s, rest, output = self.step(operands)
                 return (s, rest), inexact(output)
 
-            (s, after), outputs = jax.lax.scan(
-                one, (s, rest), combine(diff_x, nondiff_x)
-            )
+            before = s, row.nondiff_carry
+            (s, after), outputs = jax.lax.scan(one, before, combine(diff_x, nondiff_x))
             return (s, outputs), after
 
+        s = row.s
         after: jax.Array
-        (after, _), vjp, rest = jax.vjp(block, theta, s, diff_x, has_aux=True)
+        rest: chex.ArrayTree
+        (after, _), vjp, rest = jax.vjp(block, row.theta, s, diff_x, has_aux=True)
         d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
         *through, d_initial = self.cotangents(influence, d_s)
         d_theta = add_flat(d_theta, through)

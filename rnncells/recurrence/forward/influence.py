@@ -28,8 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
-from rnncells.recurrence.forward.structure import dependencies
+from rnncells.recurrence.forward.rows import RowOperands, RowStep
+from rnncells.recurrence.forward.structure import color_rows
 
 
 class Influence:
@@ -46,18 +46,17 @@ class Influence:
 
         Args:
           step: the step of a row.
-          local: `(theta, s, rest, x) -> (s, output)`, the step whose Jacobian by s is
-            D, with the values of `step`; default: `step`.
+          local: `row -> (s, output)`, a step of equal values whose Jacobian by s is D;
+            default: `step`.
           steps: keeps the entries that a parameter reaches in so many steps; default:
             all.
         """
         self.step, self._local = step, local
-        self.linear = lambda *args: (local or step)(*args)[0]
         # An approximate J_t is read where outputs depend on the carry after the step.
         self.reads_after = steps is not None
-        by_theta, by_s = _patterns(step, step)
+        by_theta, by_s = step.dependencies()
         if local is not None:
-            _, by_s = _patterns(step, local)
+            _, by_s = step.dependencies(local)
         self.d = ColoredJacobian.of(by_s)
         self.l = [ColoredJacobian.of(pattern) for pattern in by_theta]
         initial = np.eye(step.size, dtype=bool)
@@ -79,18 +78,12 @@ class Influence:
             jnp.asarray(identity, self.step.influence_dtype),
         ]
 
-    def after(
-        self,
-        influence: list[jax.Array],
-        theta: list[jax.Array],
-        s: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-    ) -> list[jax.Array]:
+    def after(self, influence: list[jax.Array], row: RowOperands) -> list[jax.Array]:
         """Returns J_t = D_t J_{t-1} + L_t."""
-        d = self.d.rows(lambda s: self.linear(theta, s, rest, x), s)
+        linear = self._local or self.step
+        d = self.d.rows(lambda s: linear(row._replace(s=s))[0], row.s)
         by_theta = _rows_by_theta(
-            self.l, lambda theta: self.step(theta, s, rest, x)[0], theta
+            self.l, lambda theta: self.step(row._replace(theta=theta))[0], row.theta
         )
         products = [
             layout.product(self.d, d, j).astype(j.dtype)
@@ -105,21 +98,15 @@ class Influence:
         ]
         return [*map(jnp.add, of_theta, immediate), initial]
 
-    def output(
-        self,
-        theta: list[jax.Array],
-        s: jax.Array,
-        tap: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-    ) -> chex.ArrayTree:
+    def output(self, row: RowOperands, tap: jax.Array) -> chex.ArrayTree:
         """Returns the output; see `RowStep.output_with_tap`."""
         if self.reads_after:
-            return self.step.output_with_tap(theta, s, tap, rest, x)
+            return self.step.output_with_tap(row, tap)
         if self._local is None:
-            return self.step(theta, s, rest, x)[-1]
-        by_theta = self.step(theta, _constant(s), rest, x)[-1]
-        by_s = self._local(_constant(theta), s, rest, _constant(x))[-1]
+            return self.step(row)[-1]
+        theta, s, x = _constant((row.theta, row.s, row.x))
+        by_theta = self.step(row._replace(s=s))[-1]
+        by_s = self._local(row._replace(theta=theta, x=x))[-1]
         # The values are equal; the derivatives are those by theta, and those by s.
         return jax.tree.map(lambda a, b: a + (b - _constant(b)), by_theta, by_s)
 
@@ -143,7 +130,7 @@ class ColoredJacobian:
 
     @classmethod
     def of(cls, pattern: np.ndarray) -> "ColoredJacobian":
-        return cls(pattern, _colors(pattern))
+        return cls(pattern, color_rows(pattern))
 
     @property
     def seeds(self) -> np.ndarray:
@@ -285,16 +272,6 @@ def _constant(tree: chex.ArrayTree) -> chex.ArrayTree:
     return jax.tree.map(jax.lax.stop_gradient, tree)
 
 
-def _patterns(step: RowStep, function: Callable) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns where L and D can be other than zero, as matrices of n rows."""
-    s = jax.ShapeDtypeStruct((step.size,), step.dtype)
-    rest, x = step.zero_leaves
-    by_theta, by_s = dependencies(
-        lambda theta, s: function(theta, s, rest, x)[0], step.theta, s
-    )
-    return [pattern.reshape(step.size, -1) for pattern in by_theta], by_s
-
-
 def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.ndarray:
     """Returns the entries that are reached in `steps` steps; None: in any number."""
     # Few columns differ: all weights of a unit reach the same units.
@@ -309,24 +286,6 @@ def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.nda
             break
         reached, steps = new, None if steps is None else steps - 1
     return reached[:, columns.ravel()]
-
-
-def _colors(pattern: np.ndarray) -> np.ndarray:
-    """Returns colors of rows such that rows of one color have no column in common."""
-    if pattern.all(0).any():
-        return np.arange(len(pattern))
-    colors = np.zeros(len(pattern), int)
-    columns_of: list[np.ndarray] = []
-    for row, columns in enumerate(pattern):
-        for color, used in enumerate(columns_of):
-            if not (used & columns).any():
-                columns_of[color] = used | columns
-                break
-        else:
-            color = len(columns_of)
-            columns_of.append(columns.copy())
-        colors[row] = color
-    return colors
 
 
 def _rows_by_theta(

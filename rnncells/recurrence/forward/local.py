@@ -12,41 +12,27 @@ import chex
 import jax
 
 from rnncells.recurrence import products
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, join
-from rnncells.recurrence.products import ProductEvaluator
+from rnncells.recurrence.forward.rows import RowOperands, RowStep, join
 
 
 def local(step: RowStep) -> Callable:
-    """Returns `(theta, s, rest, x) -> (s, output)` without gradients of products."""
+    """Returns the step, `row -> (s, output)`, without gradients of products."""
     parts = step.parts
 
-    def local_step(
-        theta: list[jax.Array], s: jax.Array, rest: NondiffLeaves, x: chex.ArrayTree
-    ) -> tuple[jax.Array, chex.ArrayTree]:
-        consts = join(theta, step.consts, rest.consts)
-        weights = parts.weights(consts)
-        x = jax.tree.map(lambda leaf: leaf[None], x)
+    def local_step(row: RowOperands) -> tuple[jax.Array, chex.ArrayTree]:
+        weights = parts.weights(join(row.theta, step.consts, row.nondiff_consts))
+        x = jax.tree.map(lambda leaf: leaf[None], row.x)
         evaluator = products.direct_evaluator(weights.projections)
         z, _ = parts.project(weights.invariants, x, evaluator)
         z = [leaf[0] for leaf in z]
-        evaluator = _stop_at_products(weights.products, parts.feeds_carry())
-        (new, output), _ = parts.recur(
-            weights.invariants, step.carry(s, rest), z, evaluator
-        )
+        evaluator = products.direct_evaluator(weights.products)
+        feeds_carry, carry = parts.feeds_carry(), step.carry(row.s, row.nondiff_carry)
+
+        def stopped(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+            lhs = jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs
+            return evaluator(k, lhs, addend)
+
+        (new, output), _ = parts.recur(weights.invariants, carry, z, stopped)
         return step.vector(new), output
 
     return local_step
-
-
-def _stop_at_products(
-    products_: list[products.Product], feeds_carry: list[bool]
-) -> ProductEvaluator:
-    """Returns an evaluator; products that feed the carry pass no gradient on."""
-    evaluator = products.direct_evaluator(products_)
-
-    def stopped(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
-        return evaluator(
-            k, jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs, addend
-        )
-
-    return stopped

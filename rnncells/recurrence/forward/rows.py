@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
+from rnncells.recurrence.forward.structure import dependencies
 from rnncells.recurrence.jaxprs import Equations, bind, trace
 from rnncells.recurrence.pytrees import (
     StructTree,
@@ -55,20 +56,27 @@ class Row(NamedTuple):
     x: chex.ArrayTree
 
 
-class NondiffLeaves(NamedTuple):
-    """The leaves that are neither floating nor complex; None for the others.
+class RowOperands(NamedTuple):
+    """Operands of a step of one row, as real vectors and other leaves.
 
     Attributes:
-      consts: of what is the same at each step.
-      carry: of the carry.
+      theta: real leaves of what is differentiated beside the carry.
+      s: carry before the step, `(n,)`.
+      x: what differs from step to step.
+      nondiff_consts: leaves of what is the same at each step that are neither floating
+        nor complex; None for the others.
+      nondiff_carry: such leaves of the carry.
     """
 
-    consts: chex.ArrayTree
-    carry: chex.ArrayTree
+    theta: list[jax.Array]
+    s: jax.Array
+    x: chex.ArrayTree
+    nondiff_consts: chex.ArrayTree
+    nondiff_carry: chex.ArrayTree
 
 
 class RowStep:
-    """A step of one row as a function of real arrays: `(theta, s, rest, x)`.
+    """A step of one row as a function of `RowOperands`.
 
     Attributes:
       function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
@@ -106,48 +114,25 @@ class RowStep:
         self.influence_dtype = full_precision(widest)
 
     def __call__(
-        self,
-        theta: list[jax.Array],
-        s: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-    ) -> tuple[jax.Array, NondiffLeaves, chex.ArrayTree]:
-        """Returns the carry after the step, `(n,)`, its other leaves, and the output.
+        self, row: RowOperands
+    ) -> tuple[jax.Array, chex.ArrayTree, chex.ArrayTree]:
+        """Returns the carry after the step, its other leaves, and the output."""
+        new, output = self.function(*self._consts_and_carry(row), row.x)
+        return self.vector(new), partition(new)[1], output
 
-        Args:
-          theta: what is differentiated beside the carry.
-          s: carry before the step, `(n,)`.
-          rest: leaves that are not differentiated.
-          x: of the step.
-        """
-        consts = join(theta, self.consts, rest.consts)
-        new, output = self.function(*consts, self.carry(s, rest), x)
-        return self.vector(new), rest._replace(carry=partition(new)[1]), output
+    def _consts_and_carry(self, row: RowOperands) -> tuple[Any, Any, Any]:
+        consts = join(row.theta, self.consts, row.nondiff_consts)
+        return *consts, self.carry(row.s, row.nondiff_carry)
 
-    def output_with_tap(
-        self,
-        theta: list[jax.Array],
-        s: jax.Array,
-        tap: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-    ) -> chex.ArrayTree:
+    def output_with_tap(self, row: RowOperands, tap: jax.Array) -> chex.ArrayTree:
         """Returns the output as a function of the carry after the step, too.
 
-        The carry after the step is a constant plus `tap`, so the derivative by `tap` is
-        that by the carry after the step, and the derivatives by `theta` and `s` are
-        those of other paths. At held steps, `tap` is not used.
-
-        Args:
-          theta: as in the call.
-          s: as in the call.
-          tap: zeros, `(n,)`.
-          rest: as in the call.
-          x: as in the call.
+        The carry after the step is a constant plus `tap`, zeros `(n,)`, so the
+        derivative by `tap` is that by the carry after the step, and the derivatives by
+        `theta` and `s` are those of other paths. At held steps, `tap` is not used.
         """
-        shared, per_row = join(theta, self.consts, rest.consts)
         equations, result = self._equations
-        taps = jax.tree.leaves(inexact(self.carry(tap, rest)))
+        taps = jax.tree.leaves(inexact(self.carry(tap, row.nondiff_carry)))
 
         def add_taps(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
             results = list(bind(equation, operands))
@@ -155,11 +140,13 @@ class RowStep:
                 if v in self._marked:
                     new = jax.lax.stop_gradient(results[k]) + taps[self._marked[v]]
                     if self._is_held is not None:
-                        new = jnp.where(self._is_held(x).reshape(()), results[k], new)
+                        new = jnp.where(
+                            self._is_held(row.x).reshape(()), results[k], new
+                        )
                     results[k] = new
             return results
 
-        leaves = equations(shared, per_row, self.carry(s, rest), x, rule=add_taps)
+        leaves = equations(*self._consts_and_carry(row), row.x, rule=add_taps)
         return jax.tree.unflatten(jax.tree.structure(result), leaves)[1]
 
     @cached_property
@@ -178,15 +165,15 @@ class RowStep:
                 leaf_of.setdefault(operand, int(name.removeprefix(_MARK)))
         return leaf_of
 
-    def carry(self, s: jax.Array, rest: NondiffLeaves) -> chex.ArrayTree:
-        """Returns the carry whose `vector` is `s`."""
+    def carry(self, s: jax.Array, nondiff: chex.ArrayTree) -> chex.ArrayTree:
+        """Returns the carry whose `vector` is `s`, with other leaves."""
         ends = accumulate(math.prod(leaf.shape) for leaf in self._leaves)
         parts = jnp.split(s, list(ends)[:-1])
         leaves = [
             part.reshape(leaf.shape).astype(leaf.dtype)
             for part, leaf in zip(parts, self._leaves, strict=bool(self._leaves))
         ]
-        return join(leaves, self._row.carry, rest.carry)
+        return join(leaves, self._row.carry, nondiff)
 
     def vector(self, carry: chex.ArrayTree) -> jax.Array:
         """Returns the real numbers of a carry, `(n,)`."""
@@ -204,14 +191,27 @@ class RowStep:
             row.x,
         )
 
-    @property
-    def zero_leaves(self) -> tuple[NondiffLeaves, chex.ArrayTree]:
-        """Zeros as `rest` and `x`."""
+    def dependencies(
+        self, function: Callable | None = None
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Returns where the carry after the step depends on θ and on the carry before.
+
+        That is, where Jacobians of n rows can be other than 0.
+
+        Args:
+          function: has the operands and the result of the step; default: the step.
+        """
         nondiff = [partition(tree)[1] for tree in (self.consts, self._row.carry)]
-        return jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype),
-            (NondiffLeaves(*nondiff), self._row.x),
+        x, *nondiff = jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self._row.x, *nondiff)
         )
+
+        def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:
+            return (function or self)(RowOperands(theta, s, x, *nondiff))[0]
+
+        s = jax.ShapeDtypeStruct((self.size,), self.dtype)
+        by_theta, by_s = dependencies(after, self.theta, s)
+        return [pattern.reshape(self.size, -1) for pattern in by_theta], by_s
 
 
 def real_leaves(tree: Tree) -> list[Any]:

@@ -7,6 +7,7 @@ its own block (see blocks.py).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.recurrence.chunks import Segment, slice_time, write_time
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep, add_flat
+from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
 from rnncells.recurrence.pytrees import (
     combine,
     full_precision,
@@ -119,10 +120,10 @@ def _cotangents(
     totals = jax.tree.map(_zeros_to_sum, (shared, per_row, s))
 
     def block(loop_state: tuple, steps: int) -> tuple:
-        start, (s, rest, influence), totals, d_xs = loop_state
+        start, state, totals, d_xs = loop_state
         x, d_ys = slice_time((all_xs, d_outputs), start, steps)
         state, (d_theta, d_s, d_x) = advance_rows(
-            step, method, operands, nondiff, s, rest, influence, x, d_ys
+            step, method, operands, nondiff, state, x, d_ys
         )
         totals = jax.tree.map(jnp.add, totals, (*_sum_shared(d_theta, operands), d_s))
         return start + steps, state, totals, write_time(d_xs, d_x, start)
@@ -135,8 +136,8 @@ def _cotangents(
             loop_state,
             length=blocks,
         )
-    _, (s, rest, influence), totals, d_xs = loop_state
-    d_theta, d_s = last_cotangents(step, method, s, rest, influence, d_carry)
+    _, state, totals, d_xs = loop_state
+    d_theta, d_s = _last_cotangents(step, method, state, d_carry)
     totals = jax.tree.map(jnp.add, totals, (*_sum_shared(d_theta, operands), d_s))
     totals = jax.tree.map(
         lambda total, like: total.astype(like.dtype), totals, (shared, per_row, s)
@@ -150,9 +151,7 @@ def advance_rows(
     method: Any,
     operands: DiffOperands,
     nondiff: NondiffOperands,
-    s: jax.Array,
-    rest: chex.ArrayTree,
-    influence: chex.ArrayTree,
+    state: tuple,
     x: chex.ArrayTree,
     d_outputs: chex.ArrayTree,
 ) -> tuple[tuple, tuple]:
@@ -163,38 +162,28 @@ def advance_rows(
       method: see `run`.
       operands: the parameters are read.
       nondiff: as `operands`.
-      s: carry before the steps, `(rows, n)`.
-      rest: its other leaves, `(rows, ...)`.
-      influence: of each row, before the steps.
+      state: before the steps: the carry `(rows, n)`, its other leaves, `(rows, ...)`,
+        and the influence of each row.
       x: `(steps, rows, ...)`.
       d_outputs: cotangents of the outputs, `(steps, rows, ...)`.
 
     Returns:
-      `(s, rest, influence)` after the steps, and the cotangents of θ, a list of `(rows,
-      ...)`, of the initial carry, and of `x`, from these outputs.
+      The state after the steps, and the cotangents of θ, a list of `(rows, ...)`, of
+      the initial carry, and of `x`, from these outputs.
     """
 
     def of_row(
-        per_row: list[jax.Array],
-        nondiff_row: chex.ArrayTree,
-        s: jax.Array,
-        rest: chex.ArrayTree,
-        influence: chex.ArrayTree,
-        x: chex.ArrayTree,
-        d_outputs: chex.ArrayTree,
+        consts: tuple, state: tuple, x: chex.ArrayTree, d_outputs: chex.ArrayTree
     ) -> tuple[tuple, tuple, chex.ArrayTree]:
+        (per_row, nondiff_row), (s, rest, influence) = consts, state
         theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
-        args = influence, theta, s, NondiffLeaves(consts, rest), x, d_outputs
-        if hasattr(method, "advance"):
-            (s, rest, influence), cotangents = method.advance(*args)
-        else:
-            (s, rest, influence), cotangents = _one_step(step, method, *args)
-        d_theta, d_s, d_x = cotangents
-        return (s, rest.carry, influence), (d_theta, d_s), d_x
+        row = RowOperands(theta, s, x, consts, rest)
+        take = getattr(method, "advance", partial(_one_step, step, method))
+        state, (*sums, d_x) = take(influence, row, d_outputs)
+        return state, tuple(sums), d_x
 
-    axes = (0, 0, 0, 0, 0, 1, 1)
-    state, sums, d_x = jax.vmap(of_row, axes, (0, 0, 1))(
-        operands.per_row, nondiff.per_row, s, rest, influence, x, d_outputs
+    state, sums, d_x = jax.vmap(of_row, (0, 0, 1, 1), (0, 0, 1))(
+        (operands.per_row, nondiff.per_row), state, x, d_outputs
     )
     return state, (*sums, d_x)
 
@@ -203,65 +192,56 @@ def _one_step(
     step: RowStep,
     method: Any,
     influence: chex.ArrayTree,
-    theta: list[jax.Array],
-    s: jax.Array,
-    rest: NondiffLeaves,
-    x: chex.ArrayTree,
+    row: RowOperands,
     d_outputs: chex.ArrayTree,
 ) -> tuple[tuple, tuple]:
     """Takes one step of a row; time is a leading axis of size 1."""
-    x, d_output = jax.tree.map(lambda leaf: leaf[0], (x, d_outputs))
-    diff_x, nondiff_x = partition(x)
+    x, d_output = jax.tree.map(lambda leaf: leaf[0], (row.x, d_outputs))
+    row, (diff_x, nondiff_x) = row._replace(x=x), partition(x)
 
     def output(
         theta: list[jax.Array], s: jax.Array, tap: jax.Array, diff_x: chex.ArrayTree
     ) -> chex.ArrayTree:
-        return inexact(method.output(theta, s, tap, rest, combine(diff_x, nondiff_x)))
+        x = combine(diff_x, nondiff_x)
+        return inexact(method.output(row._replace(theta=theta, s=s, x=x), tap))
 
-    _, vjp = jax.vjp(output, theta, s, jnp.zeros_like(s), diff_x)
+    _, vjp = jax.vjp(output, row.theta, row.s, jnp.zeros_like(row.s), diff_x)
     d_theta, d_s, d_after, d_x = vjp(d_output)
     through = method.cotangents(influence, d_s)
-    influence = method.after(influence, theta, s, rest, x)
+    influence = method.after(influence, row)
     if method.reads_after:
         after = method.cotangents(influence, d_after)
         through = [a + b for a, b in zip(through, after, strict=True)]
         # The inputs of the step reach its output through the carry after it, too.
         _, vjp = jax.vjp(
-            lambda diff_x: step(theta, s, rest, combine(diff_x, nondiff_x))[0], diff_x
+            lambda diff_x: step(row._replace(x=combine(diff_x, nondiff_x)))[0], diff_x
         )
         d_x = jax.tree.map(jnp.add, d_x, *vjp(d_after))
     *through, d_initial = through
-    d_initial = d_initial.astype(s.dtype)
+    d_initial = d_initial.astype(row.s.dtype)
     d_theta = add_flat(d_theta, through)
-    s, rest, _ = step(theta, s, rest, x)
+    s, rest, _ = step(row)
     d_x = jax.tree.map(lambda leaf: leaf[None], d_x)
     return (s, rest, influence), (d_theta, d_initial, d_x)
 
 
-def last_cotangents(
-    step: RowStep,
-    method: Any,
-    s: jax.Array,
-    rest: chex.ArrayTree,
-    influence: chex.ArrayTree,
-    d_carry: chex.ArrayTree,
+def _last_cotangents(
+    step: RowStep, method: Any, state: tuple, d_carry: chex.ArrayTree
 ) -> tuple[list[jax.Array], jax.Array]:
     """Returns the cotangents of θ and of the initial carry from those of the last."""
 
     def of_row(
-        s: jax.Array,
-        rest: chex.ArrayTree,
-        influence: chex.ArrayTree,
-        d_carry: chex.ArrayTree,
+        state: tuple, d_carry: chex.ArrayTree
     ) -> tuple[list[jax.Array], jax.Array]:
-        _, vjp = jax.vjp(lambda s: inexact(step.carry(s, NondiffLeaves(None, rest))), s)
+        s, rest, influence = state
+        _, vjp = jax.vjp(lambda s: inexact(step.carry(s, rest)), s)
         (d_s,) = vjp(d_carry)
         *of_theta, initial = method.cotangents(influence, d_s)
         pairs = zip(of_theta, step.theta, strict=True)
         flat = [d.reshape(leaf.shape).astype(leaf.dtype) for d, leaf in pairs]
         return flat, initial.astype(s.dtype)
 
-    return jax.vmap(of_row)(s, rest, influence, d_carry)
+    return jax.vmap(of_row)(state, d_carry)
 
 
 def _sum_shared(

@@ -48,6 +48,22 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     return list(jax.tree.unflatten(tree, flags))
 
 
+def color_rows(pattern: np.ndarray) -> np.ndarray:
+    """Returns colors of rows such that rows of one color have no column in common."""
+    if pattern.all(0).any():
+        return np.arange(len(pattern))
+    colors = np.zeros(len(pattern), int)
+    used: list[np.ndarray] = []  # the columns of each color
+    for row, columns in enumerate(pattern):
+        color = next((k for k, u in enumerate(used) if not (u & columns).any()), None)
+        if color is None:
+            color = len(used)
+            used.append(np.zeros_like(columns))
+        used[color] = used[color] | columns
+        colors[row] = color
+    return colors
+
+
 def _count(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     """Rule for counts of paths; None stands for a value without paths."""
     operands = [

@@ -19,7 +19,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from rnncells.recurrence.forward.rows import NondiffLeaves, RowStep
+from rnncells.recurrence.forward.rows import RowOperands, RowStep
 from rnncells.recurrence.pytrees import euclidean, upcast
 
 _EPSILON = 1e-7  # as in the paper, for norms that are zero
@@ -74,20 +74,14 @@ class RankOneInfluence:
         signs = self._signs(key, 0)
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
 
-    def after(
-        self,
-        influence: RankOne,
-        theta: list[jax.Array],
-        s: jax.Array,
-        rest: NondiffLeaves,
-        x: chex.ArrayTree,
-    ) -> RankOne:
+    def after(self, influence: RankOne, row: RowOperands) -> RankOne:
         """Returns the vectors after a step."""
         nu = self._signs(influence.key, influence.steps)
 
         def next_s(theta: list[jax.Array], s: jax.Array) -> jax.Array:
-            return self.step(theta, s, rest, x)[0]
+            return self.step(row._replace(theta=theta, s=s))[0]
 
+        theta, s = row.theta, row.s
         tangents = influence.s, influence.initial
         _, forward = jax.linearize(lambda s: next_s(theta, s), s)
         d_s, initial = map(forward, tangents)
