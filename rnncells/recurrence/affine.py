@@ -126,21 +126,11 @@ def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
 
     The bias of a kernel without bias is 0. If no kernel has one, the bias is None.
     """
-    kernels, biases = zip(*weights, strict=True)
-    if len(kernels) == 1:
+    if len(weights) == 1:
         return weights[0]
-    if all(bias is None for bias in biases):
-        return jnp.concatenate(kernels, -1), None
-    biases = [
-        jnp.zeros(_features(kernel), kernel.dtype) if bias is None else bias
-        for kernel, bias in weights
-    ]
-    return jnp.concatenate(kernels, -1), jnp.concatenate(biases)
-
-
-def _features(kernel: jax.Array) -> int:
-    """Returns the width of a product with a kernel, which may have blocks."""
-    return kernel.shape[-1] * (kernel.shape[0] if kernel.ndim > 2 else 1)
+    biases = _filled_biases(weights)
+    kernel = jnp.concatenate([kernel for kernel, _ in weights], -1)
+    return kernel, None if biases is None else jnp.concatenate(biases)
 
 
 def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
@@ -149,12 +139,24 @@ def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     Devices that share the features then hold the same features of each gate. The bias
     of a kernel without bias is 0. If no kernel has one, the bias is None.
     """
-    kernels, biases = zip(*weights, strict=True)
-    kernel = jnp.stack(kernels, 1)
-    if all(bias is None for bias in biases):
-        return kernel, None
-    zero = jnp.zeros(kernel.shape[-1], kernel.dtype)
-    return kernel, jnp.stack([zero if bias is None else bias for bias in biases])
+    biases = _filled_biases(weights)
+    kernel = jnp.stack([kernel for kernel, _ in weights], 1)
+    return kernel, None if biases is None else jnp.stack(biases)
+
+
+def _filled_biases(weights: Sequence[KernelAndBias]) -> list[jax.Array] | None:
+    """Returns biases, zeros in place of None; or None, if no kernel has one."""
+    if all(bias is None for _, bias in weights):
+        return None
+
+    def width(kernel: jax.Array) -> int:
+        """Returns the width of a product with a kernel, which may have blocks."""
+        return kernel.shape[-1] * (kernel.shape[0] if kernel.ndim > 2 else 1)
+
+    return [
+        jnp.zeros(width(kernel), kernel.dtype) if bias is None else bias
+        for kernel, bias in weights
+    ]
 
 
 def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:

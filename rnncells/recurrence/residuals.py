@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells.recurrence.chunks import write_time
 from rnncells.recurrence.pytrees import BoolTree, StructTree
 
 
@@ -77,11 +78,11 @@ class ResidualBuffer(NamedTuple):
         after = select_leaves(after, self.saved)
         rows = buffers.residuals
         return StepBuffers(
-            _set(buffers.outputs, i, self._outputs_not_in_carry(outputs)),
+            _write(buffers.outputs, i, self._outputs_not_in_carry(outputs)),
             Residuals(
-                _set(rows.carry, i + 1, after.carry),
-                _set(rows.z, i, after.z),
-                _set(rows.values, i, after.values),
+                _write(rows.carry, i + 1, after.carry),
+                _write(rows.z, i, after.z),
+                _write(rows.values, i, after.values),
             ),
         )
 
@@ -112,11 +113,5 @@ def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
     return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, selected)
 
 
-def _set(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
-    def put(rows: jax.Array, row: jax.Array) -> jax.Array:
-        index = (i,) + (0,) * row.ndim
-        return jax.lax.dynamic_update_slice(
-            rows, row[None], index, allow_negative_indices=False
-        )
-
-    return jax.tree.map(put, rows, row)
+def _write(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
+    return write_time(rows, jax.tree.map(lambda leaf: leaf[None], row), i)
