@@ -30,6 +30,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from rnncells._array_text import tree_text
 from rnncells._checks import check_count
 from rnncells.cells.carry import Carry
 from rnncells.cells.stacked import StackedCell
@@ -100,8 +101,7 @@ class Bptt(Gradient):
             )
 
     def of_step(self, step: Callable) -> Callable:
-        hook = self.carry_hook
-        if hook is None:
+        if (hook := self.carry_hook) is None:
             return step
 
         def hooked(
@@ -417,7 +417,7 @@ def _with_hook_forward(hook: Hook, carry: Carry) -> tuple[Carry, None]:
 
 def _with_hook_backward(hook: Hook, _: Any, d_carry: Carry) -> tuple[Carry]:
     d_hooked = hook(d_carry)
-    expected, got = (jax.tree.map(_form, tree) for tree in (d_carry, d_hooked))
+    expected, got = map(tree_text, (d_carry, d_hooked))
     if expected != got:
         raise ValueError(
             "`carry_hook` must return a gradient in the form of its argument, "
@@ -427,7 +427,3 @@ def _with_hook_backward(hook: Hook, _: Any, d_carry: Carry) -> tuple[Carry]:
 
 
 _with_hook.defvjp(_with_hook_forward, _with_hook_backward)
-
-
-def _form(leaf: jax.Array) -> str:
-    return f"{jnp.result_type(leaf)}{jnp.shape(leaf)}"

@@ -7,6 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from rnncells._array_text import tree_text
 from rnncells.recurrence.pytrees import add, upcast, zeros
 
 
@@ -188,21 +189,14 @@ def _checked(result: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
             f"{jnp.shape(count)}. Sum it, as in `mask.sum()`."
         )
     after = jax.tree.map(jnp.asarray, rest[0]) if rest else None
-    expected_carry, got_carry = (jax.tree.map(_form, tree) for tree in (carry, after))
-    structures: list[Any] = [
-        jax.tree.structure(tree) for tree in (expected_carry, got_carry)
-    ]
-    if expected_carry != got_carry or structures[0] != structures[1]:
+    expected_carry, got_carry = map(tree_text, (carry, after))
+    if expected_carry != got_carry:
         raise ValueError(
             "`losses` must return a carry of the structure, shapes and dtypes of its "
             f"argument, {expected_carry}, got {got_carry}."
         )
     # The sum of a boolean is an integer.
     return loss, jnp.sum(count), after
-
-
-def _form(leaf: jax.Array) -> str:
-    return f"{leaf.dtype}{leaf.shape}"
 
 
 def _weighted(losses: Any, cotangent: Any) -> jax.Array:
