@@ -1,4 +1,4 @@
-"""What a recurrence computes and how gradients flow through it, for looking at.
+"""Values of a recurrence, and the flow of gradients through it, for looking at.
 
 All functions are pure: they take arrays and return arrays, under `jit` too, and they
 need no change of a cell. `rnncells.plots` draws what they return.

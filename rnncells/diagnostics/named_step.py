@@ -23,7 +23,7 @@ _BEFORE, _AFTER = "<", ">"
 
 
 class StepValues(NamedTuple):
-    """What one step computed, or the taps on it: arrays that are added to each.
+    """The values of a step, or the taps on it: arrays that are added to each.
 
     Attributes:
       values: arrays by name.
@@ -35,7 +35,7 @@ class StepValues(NamedTuple):
 
 
 def marked(step: Callable = apply_step) -> Callable:
-    """Returns `step(cell, carry, inputs)` with marks on all that it computes."""
+    """Returns `step(cell, carry, inputs)` with marks on its variables."""
 
     def marked_step(cell, carry, inputs):
         carry = _mark_leaves(carry, _BEFORE)

@@ -1,4 +1,4 @@
-"""Finds the arrays that a step computes by the names of the variables in its code.
+"""Names of the arrays that a step computes: the variables in its code.
 
 While JAX traces a step, a profile function (`sys.setprofile`) sees each method return
 and marks the arrays among its local variables in the jaxpr. The cell does not change.
@@ -30,7 +30,7 @@ def marked_variables() -> Iterator[None]:
     jaxpr, whose result nothing reads. `name_of` returns its name.
     """
     earlier = sys.getprofile()
-    sys.setprofile(_Marks())
+    sys.setprofile(_LocalVariableMarker())
     try:
         yield
     finally:
@@ -55,8 +55,8 @@ def name_of(equation: Any) -> str | None:
     return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
 
 
-class _Marks:
-    """A profile function that marks the local variables of methods that return."""
+class _LocalVariableMarker:
+    """A profile function that marks local variables of methods when they return."""
 
     def __init__(self) -> None:
         self.codes: dict[type, set[CodeType]] = {}
@@ -99,7 +99,7 @@ def _codes(module: nn.Module) -> set[CodeType]:
     is_library = type(module).__module__.partition(".")[0] in ("flax", "rnncells")
     if is_library and not is_cell(module):
         return set()  # parts of a cell, such as `nn.Dense`
-    found = set()
+    codes = set()
     for cls in type(module).__mro__:
         methods = () if cls in _BASES else vars(cls).items()
         for name, method in methods:
@@ -108,5 +108,5 @@ def _codes(module: nn.Module) -> set[CodeType]:
             while hasattr(method, "__wrapped__"):
                 method = method.__wrapped__
             if hasattr(method, "__code__"):
-                found.add(method.__code__)
-    return found
+                codes.add(method.__code__)
+    return codes

@@ -19,7 +19,7 @@ from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.flax_internals import copy_bound
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence.pytrees import inexact
+from rnncells.recurrence.pytrees import combine, inexact
 
 # Collections of variables, and the name of the variable in each layer.
 _RECORDS, _TAPS = "rnncells_records", "rnncells_taps"
@@ -156,22 +156,12 @@ def cotangents(
         return loss(outputs)
 
     gradients = dict(_by_path(jax.grad(loss_of)(zeros)))
-
-    def filled(gradient, value):
-        return jnp.zeros_like(value) if gradient is None else gradient
-
-    def with_zeros(gradients, like):
-        is_none = partial(jax.tree.map, is_leaf=lambda leaf: leaf is None)
-        return is_none(filled, gradients, like)
-
-    return {
-        path: Recorded(
-            with_zeros(gradients[path][0], one.values),
-            with_zeros(gradients[path][1], one.carry),
-            one.mask,
-        )
-        for path, one in _by_path(records)
-    }
+    filled = {}
+    for path, one in _by_path(records):
+        zeros = jax.tree.map(jnp.zeros_like, (one.values, one.carry))
+        values, carry = combine(gradients[path], zeros)
+        filled[path] = Recorded(values, carry, one.mask)
+    return filled
 
 
 def step_values(
@@ -204,13 +194,13 @@ def step_values(
     _check_linen("step_values", "cell", cell)
     method = marked(partial(apply_step, deterministic=deterministic))
 
-    def step(given, inputs, carry):
-        variables, rngs = given
+    def step(consts, inputs, carry):
+        variables, rngs = consts
         return cell.apply(variables, carry, inputs, rngs=rngs, method=method)
 
     operands = (variables, rngs), inputs, carry
-    _, found = NamedStep(step, *operands)(*operands)
-    return {name: v for name, v in found.values.items() if v is not None}
+    values = NamedStep(step, *operands)(*operands)[1].values
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _check_linen(function: str, argument: str, module: Any) -> None:

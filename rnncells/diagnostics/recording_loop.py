@@ -1,7 +1,5 @@
-"""A loop over time of an RNN that keeps what each step computes."""
+"""A loop over time of an RNN that keeps the values of each step."""
 
-import itertools
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,17 +8,18 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
 from rnncells.loops.request import NotPure, StepRequest
 from rnncells.recurrence import masks
-from rnncells.recurrence.pytrees import is_inexact, structs, upcast
+from rnncells.recurrence.pytrees import combine, inexact, partition, structs, upcast
 
 
 class Recorded(NamedTuple):
-    """What one recurrent layer computed at every step, or the cotangents of that.
+    """The values that a recurrent layer computed at every step, or their cotangents.
 
     All arrays have the axes `(*batch, time, ...)`, also with `time_major`, and are in
     the order of the inputs, also with `reverse`. At steps where `mask` is false, the
@@ -57,16 +56,15 @@ class Order(NamedTuple):
 
     def from_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
         """Returns `(time, *batch, ...)` of the loop as `(*batch, time, ...)`."""
-        return self._flipped(self._moved(tree, 0, len(self.batch)))
+        axis = len(self.batch)
+        return self._flip(jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), tree))
 
     def to_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
         """Returns `(*batch, time, ...)` as `(time, *batch, ...)` of the loop."""
-        return self._moved(self._flipped(tree), len(self.batch), 0)
+        axis = len(self.batch)
+        return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), self._flip(tree))
 
-    def _moved(self, tree, source, target):
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, source, target), tree)
-
-    def _flipped(self, tree):
+    def _flip(self, tree):
         if not self.reverse:
             return tree
         return masks.flip(tree, self.seq_lengths, len(self.batch))
@@ -131,15 +129,15 @@ class RecordingLoop:
         except NotPure as error:
             raise ValueError(f"Recording an RNN {error}") from error
         named = NamedStep(
-            lambda given, now, carry: pure.function(given, carry, now),
+            lambda consts, xs, carry: pure.function(consts, carry, xs),
             *(pure.consts, structs(pure.xs, drop_axis=0), carry),
         )
         self._check_unchanged(request, named.result)
         treedef = jax.tree.structure(carry[0])
         one_step = partial(self._one_step, partial(named, pure.consts))
-        carry, (ys, *found) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
+        carry, (ys, *recorded) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
         request.count_draws()
-        self.recorded = self._recorded(treedef, *found)
+        self.recorded = self._recorded(treedef, *recorded)
         return carry, ys
 
     def _check_unchanged(self, request: StepRequest, result: tuple) -> None:
@@ -152,8 +150,8 @@ class RecordingLoop:
                 "Leave them out of `mutable`."
             )
 
-    def _one_step(self, named, carry, now):
-        inputs, taps = now
+    def _one_step(self, named, carry, xs):
+        inputs, taps = xs
         (new, (output, _)), values = named(inputs, carry, taps)
         matrices = None
         if self.jacobians:
@@ -193,28 +191,25 @@ def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
       carry: leaves `(*batch, ...)`; the Jacobian leaves out integers.
       batch_dims: number of batch axes.
     """
-    leaves, treedef = jax.tree.flatten(carry)
-    chosen = [k for k, leaf in enumerate(leaves) if is_inexact(leaf)]
-    primals = [leaves[k] for k in chosen]
-    rows = [leaf.shape[batch_dims:] for leaf in primals]
-    ends = list(itertools.accumulate(map(math.prod, rows)))
+    diff, nondiff = partition(carry)
+    row = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape[batch_dims:], leaf.dtype), diff
+    )
+    vector, unravel = ravel_pytree(row)
 
-    def of_chosen(primals):
-        given = dict(zip(chosen, primals, strict=True))
-        full = [given.get(k, leaf) for k, leaf in enumerate(leaves)]
-        new = jax.tree.leaves(function(jax.tree.unflatten(treedef, full)))
-        return [new[k] for k in chosen]
+    def of_diff(diff):
+        return inexact(function(combine(diff, nondiff)))
 
     def column(direction):
         """Returns the derivative in one direction, which is the same in all rows."""
-        parts = zip(jnp.split(direction, ends[:-1]), rows, primals, strict=True)
-        tangents = [
-            jnp.broadcast_to(part.reshape(row).astype(leaf.dtype), leaf.shape)
-            for part, row, leaf in parts
-        ]
-        _, results = jax.jvp(of_chosen, (primals,), (tangents,))
-        flat = [jax.lax.collapse(leaf, batch_dims) for leaf in results]
+        tangents = jax.tree.map(
+            lambda part, leaf: jnp.broadcast_to(part, leaf.shape),
+            unravel(direction),
+            diff,
+        )
+        _, results = jax.jvp(of_diff, (diff,), (tangents,))
+        leaves = jax.tree.leaves(results)
+        flat = [jax.lax.collapse(leaf, batch_dims) for leaf in leaves]
         return jnp.concatenate(flat, -1)
 
-    identity = jnp.eye(ends[-1], dtype=jnp.result_type(*primals))
-    return jax.vmap(column, out_axes=-1)(identity)
+    return jax.vmap(column, out_axes=-1)(jnp.eye(vector.size, dtype=vector.dtype))

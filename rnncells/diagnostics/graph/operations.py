@@ -117,7 +117,7 @@ _SPECIAL = {
 
 
 class Wording(NamedTuple):
-    """What an operation computes, and what its backward pass does with a gradient.
+    """The equations of an operation and of its backward pass.
 
     Attributes:
       forward: equation of the forward pass.
@@ -140,10 +140,20 @@ LETTERS = {
     "Where": ("c", "x", "y"),
 }
 
+_PARTS = "Each array gets its part of the gradient."
+_PRODUCT = "Each factor gets the product of the gradient with the other, transposed."
 _PLACED = "The gradient is put back to the place that the values came from."
 
+
+def _times(forward: str, factor: str, words: str) -> Wording:
+    """Returns the equations of a function of each element with a derivative."""
+    return Wording(
+        f"z = {forward}", f"dx = dz * {factor}", f"The gradient times {words}."
+    )
+
+
 WORDINGS = {
-    "Abs": Wording("z = |x|", "dx = dz * sign(x)", "The gradient times the sign."),
+    "Abs": _times("|x|", "sign(x)", "the sign"),
     "Add": Wording("z = x + y", "dx = dz; dy = dz", "Both terms get the gradient."),
     "Addmm": Wording(
         "z = x W + b",
@@ -164,13 +174,9 @@ WORDINGS = {
     "Bmm": Wording(
         "z = x y, one product for each index of the batch",
         "dx = dz y^T; dy = x^T dz",
-        "Each factor gets the product of the gradient with the other one, transposed.",
+        _PRODUCT,
     ),
-    "Cat": Wording(
-        "z = [x1, x2, ...]",
-        "dx1, dx2, ... = parts of dz",
-        "Each array gets its part of the gradient.",
-    ),
+    "Cat": Wording("z = [x1, x2, ...]", "dx1, dx2, ... = parts of dz", _PARTS),
     "Checkpoint": Wording(
         "z = f(x), without saved values",
         "f(x) is computed again; dx = dz f'(x)",
@@ -222,20 +228,14 @@ WORDINGS = {
         "dx = dz y; dy = dz x",
         "Each vector gets the other one, times the gradient.",
     ),
-    "Erf": Wording(
-        "z = erf(x)",
-        "dx = dz * 2 / sqrt(pi) * exp(-x^2)",
-        "The gradient times the derivative of the error function.",
-    ),
-    "Exp": Wording("z = exp(x)", "dx = dz * z", "The gradient times the result."),
+    "Erf": _times("erf(x)", "2 / sqrt(pi) * exp(-x^2)", "the derivative of erf"),
+    "Exp": _times("exp(x)", "z", "the result"),
     "Expand": Wording(
         "z = x, repeated",
         "dx = sum of dz over the repeated axes",
         "The gradients of all copies are added up.",
     ),
-    "Expm1": Wording(
-        "z = exp(x) - 1", "dx = dz * (z + 1)", "The gradient times the exponential."
-    ),
+    "Expm1": _times("exp(x) - 1", "(z + 1)", "the exponential"),
     "Flip": Wording(
         "z = x, reversed", "dx = dz, reversed", "The gradient is reversed back."
     ),
@@ -269,11 +269,7 @@ WORDINGS = {
         "dx = dz where x < y; dy = dz where y < x; half each where x = y",
         "The smaller operand gets the gradient; equal ones share it.",
     ),
-    "Mm": Wording(
-        "z = x W",
-        "dx = dz W^T; dW = x^T dz",
-        "Each factor gets the product of the gradient with the other one, transposed.",
-    ),
+    "Mm": Wording("z = x W", "dx = dz W^T; dW = x^T dz", _PRODUCT),
     "Mul": Wording(
         "z = x * y",
         "dx = dz * y; dy = dz * x",
@@ -313,17 +309,13 @@ WORDINGS = {
         "added up over all steps.",
     ),
     "Select": Wording("z = x[i]", "dx = 0, with dz at i", _PLACED),
-    "Sigmoid": Wording(
-        "z = sigmoid(x)",
-        "dx = dz * z * (1 - z)",
-        "The gradient times the result times one minus the result.",
-    ),
+    "Sigmoid": _times("sigmoid(x)", "z * (1 - z)", "the result times one minus it"),
     "Silu": Wording(
         "z = x * sigmoid(x)",
         "dx = dz * (s + z * (1 - s)) with s = sigmoid(x)",
         "The gradient times the derivative of the function.",
     ),
-    "Sin": Wording("z = sin(x)", "dx = dz * cos(x)", "The gradient times the cosine."),
+    "Sin": _times("sin(x)", "cos(x)", "the cosine"),
     "Slice": Wording("z = part of x", "dx = 0, with dz in that part", _PLACED),
     "Split": Wording(
         "z0, z1, ... = parts of x",
@@ -336,9 +328,7 @@ WORDINGS = {
     ),
     "Squeeze": Wording("z = x, fewer axes", "dx = dz, reshaped", "Axes are added."),
     "Stack": Wording(
-        "z = [x1, x2, ...] on a new axis",
-        "dx1, dx2, ... = parts of dz",
-        "Each array gets its part of the gradient.",
+        "z = [x1, x2, ...] on a new axis", "dx1, dx2, ... = parts of dz", _PARTS
     ),
     "Sub": Wording(
         "z = x - y",
@@ -351,11 +341,7 @@ WORDINGS = {
         "Each element gets the gradient of the sum.",
     ),
     "T": Wording("z = x^T", "dx = dz^T", "The gradient is transposed."),
-    "Tanh": Wording(
-        "z = tanh(x)",
-        "dx = dz * (1 - z^2)",
-        "The gradient times one minus the squared result.",
-    ),
+    "Tanh": _times("tanh(x)", "(1 - z^2)", "one minus the squared result"),
     "ToCopy": Wording(
         "z = x in another dtype",
         "dx = dz in the dtype of x",
