@@ -35,8 +35,7 @@ from rnncells._checks import check_count
 from rnncells.cells.carry import Carry
 from rnncells.cells.stacked import StackedCell
 from rnncells.recurrence.forward.blocks import BlockInfluence
-from rnncells.recurrence.forward.influence import Influence
-from rnncells.recurrence.forward.local import local
+from rnncells.recurrence.forward.influence import Influence, local
 from rnncells.recurrence.forward.rows import RowStep, mark_carry
 from rnncells.recurrence.forward.uoro import RankOneInfluence
 

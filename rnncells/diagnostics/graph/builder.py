@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from rnncells.diagnostics.graph.arguments import Argument
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
+    Argument,
     ArrayType,
     Cut,
     Edge,

@@ -37,6 +37,20 @@ class ArrayType(NamedTuple):
         return array_text(self)
 
 
+class Argument(NamedTuple):
+    """A leaf of the arguments.
+
+    Attributes:
+      name: its name.
+      requires: whether it requires a gradient.
+      device: where it is.
+    """
+
+    name: str
+    requires: bool
+    device: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Saved:
     """A value that an operation keeps for its backward pass.
