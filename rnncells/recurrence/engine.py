@@ -21,7 +21,7 @@ from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
 from rnncells.recurrence.linear_map import linear_map
-from rnncells.recurrence.memory import Plan
+from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, StepBuffers
 from rnncells.recurrence.products import Product
 from rnncells.recurrence.pytrees import (
     StructTree,
@@ -30,16 +30,11 @@ from rnncells.recurrence.pytrees import (
     inexact,
     is_inexact,
     partition,
+    select_leaves,
     structs,
     upcast,
     zero_tangents,
     zeros,
-)
-from rnncells.recurrence.residuals import (
-    ResidualBuffer,
-    Residuals,
-    StepBuffers,
-    select_leaves,
 )
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 from rnncells.recurrence.step_vjp import StepVJP

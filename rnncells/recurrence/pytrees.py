@@ -37,6 +37,11 @@ def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
     )
 
 
+def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
+    """Returns the tree with None for the leaves that are not selected."""
+    return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, selected)
+
+
 def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
     """Returns shapes and dtypes, without the axis `drop_axis` if that is given."""
 

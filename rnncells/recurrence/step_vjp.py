@@ -35,6 +35,7 @@ from rnncells.recurrence.jaxprs import (
     trace,
     variables,
 )
+from rnncells.recurrence.memory import Residuals
 from rnncells.recurrence.primitives import LINEAR_MAPS
 from rnncells.recurrence.products import vjp_evaluator
 from rnncells.recurrence.pytrees import (
@@ -42,10 +43,10 @@ from rnncells.recurrence.pytrees import (
     full_precision,
     inexact,
     partition,
+    select_leaves,
     structs,
     zeros,
 )
-from rnncells.recurrence.residuals import Residuals, select_leaves
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 
 WEIGHTS, LINEARIZATION, COTANGENTS = range(3)
