@@ -74,13 +74,7 @@ class Tape:
     """
 
     def __init__(self, graph: Graph, program: Program, args: tuple[Any, ...]):
-        """Runs the forward pass.
-
-        Args:
-          graph: the graph.
-          program: its steps.
-          args: arguments of the function.
-        """
+        """Runs the forward pass of the function on its arguments."""
         _check_arguments(program.arguments, args)
         self.graph = graph
         self.gradients: dict[str, jax.Array] = {}
@@ -117,13 +111,13 @@ class Tape:
         """
         self._check_saved()
         start = self._start(cotangent)
-        found = self._run(start)
+        gradients = self._run(start)
         if not retain_graph:
             self._release()
-        for name, gradient in found.items():
+        for name, gradient in gradients.items():
             total = self.gradients.get(name)
             self.gradients[name] = gradient if total is None else total + gradient
-        return found
+        return gradients
 
     def _check_saved(self) -> None:
         missing = [node for node in self.graph.operations if node not in self._vjps]
@@ -204,24 +198,23 @@ class Tape:
         """Returns the gradients of the leaves."""
         received: dict[tuple[Any, int], jax.Array] = {}
 
-        def send(edge, gradient):
+        def send(edge: Edge, gradient: jax.Array) -> None:
             key = edge.node, edge.output
-            total = received.get(key)
-            received[key] = gradient if total is None else total + gradient
+            received[key] = received[key] + gradient if key in received else gradient
 
         for edge, gradient in start:
             send(edge, gradient)
         for node in self.graph.operations:
             results, vjp = self._vjps[node]
             # An output that is not used has the gradient 0.
-            given = [
+            cotangents = [
                 received.pop((node, k))
                 if (node, k) in received
                 else jnp.zeros(result.shape, result.dtype)
                 for k, result in enumerate(results)
                 if is_inexact(result)
             ]
-            gradients = vjp(cotangents_of(results, given))
+            gradients = vjp(cotangents_of(results, cotangents))
             for edge, gradient in zip(self._edges[node], gradients, strict=True):
                 send(edge, gradient)
         leaves = self.graph.leaves

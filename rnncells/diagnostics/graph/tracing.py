@@ -59,34 +59,22 @@ def backward_graph(
         fn, params = _as_function_of_params(fn)
         bound, trees, labels = (params,), (params, *args), ["params", *labels]
         requires = [*_which_require(None, bound), *requires]
+    arguments = [
+        Argument(label + jax.tree_util.keystr(path), is_required, _device(leaf))
+        for label, tree, required in zip(labels, trees, requires, strict=True)
+        for (path, leaf), is_required in zip(
+            jax.tree_util.tree_leaves_with_path(tree), required, strict=True
+        )
+    ]
     equations, result = trace(fn, *structs(trees), is_inlined=is_inlined)
     ends = jax.tree_util.tree_leaves_with_path(result)
     return graph_of(
         equations,
         getattr(fn, "__name__", type(fn).__name__),
-        _argument_leaves(trees, labels, requires),
+        arguments,
         ["result" + jax.tree_util.keystr(path) for path, _ in ends],
         (bound, structs(args), result),
     )
-
-
-def _argument_leaves(
-    trees: Sequence[Any], names: Sequence[str], requires: Sequence[Sequence[bool]]
-) -> list[Argument]:
-    """Returns the leaves of arguments, in the order of `jax.tree.leaves`.
-
-    Args:
-      trees: the arguments.
-      names: their names.
-      requires: for each argument and each of its leaves, if it requires a gradient.
-    """
-    return [
-        Argument(name + jax.tree_util.keystr(path), is_required, _device(leaf))
-        for name, tree, required in zip(names, trees, requires, strict=True)
-        for (path, leaf), is_required in zip(
-            jax.tree_util.tree_leaves_with_path(tree), required, strict=True
-        )
-    ]
 
 
 def _which_require(

@@ -31,6 +31,7 @@ import numpy as np
 from rnncells.recurrence import products
 from rnncells.recurrence.forward.rows import RowOperands, RowStep, join
 from rnncells.recurrence.forward.structure import color_rows
+from rnncells.recurrence.split_step import SplitStep
 
 
 class Influence:
@@ -125,7 +126,10 @@ def local(step: RowStep) -> Callable:
     keeps of its own state: a leak, or a forget gate. The values of products with
     recurrent weights count as inputs. Products that only the output reads are not cut.
     """
-    parts = step.parts
+    parts = SplitStep(
+        lambda consts, carry, x: step.function(*consts, carry, x),
+        *(step.consts, step.row.carry, step.row.x),
+    )
 
     def local_step(row: RowOperands) -> tuple[jax.Array, chex.ArrayTree]:
         weights = parts.weights(join(row.theta, step.consts, row.nondiff_consts))

@@ -29,7 +29,6 @@ from rnncells.recurrence.pytrees import (
     inexact,
     partition,
 )
-from rnncells.recurrence.split_step import SplitStep
 
 _MARK = "rnncells carry "
 
@@ -80,6 +79,8 @@ class RowStep:
 
     Attributes:
       function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
+      consts: shapes and dtypes of what is the same at each step.
+      row: shapes and dtypes of one row.
       theta: shapes and dtypes of what is differentiated beside the carry, a list.
       size: number of real numbers in the carry, n.
       dtype: their dtype.
@@ -104,7 +105,7 @@ class RowStep:
             the carry before it; None: never.
         """
         self.function, self._is_held = function, is_held
-        self.consts, self._row = (shared, row.per_row), row
+        self.consts, self.row = (shared, row.per_row), row
         self.theta = real_leaves(self.consts)
         leaves = real_leaves(row.carry)
         self._leaves = leaves
@@ -151,7 +152,7 @@ class RowStep:
 
     @cached_property
     def _equations(self) -> tuple[Equations, StructTree]:
-        return trace(self.function, *self.consts, self._row.carry, self._row.x)
+        return trace(self.function, *self.consts, self.row.carry, self.row.x)
 
     @cached_property
     def _marked(self) -> dict[Any, int]:
@@ -173,23 +174,12 @@ class RowStep:
             part.reshape(leaf.shape).astype(leaf.dtype)
             for part, leaf in zip(parts, self._leaves, strict=bool(self._leaves))
         ]
-        return join(leaves, self._row.carry, nondiff)
+        return join(leaves, self.row.carry, nondiff)
 
     def vector(self, carry: chex.ArrayTree) -> jax.Array:
         """Returns the real numbers of a carry, `(n,)`."""
         leaves = [leaf.ravel().astype(self.dtype) for leaf in real_leaves(carry)]
         return jnp.concatenate(leaves) if leaves else jnp.zeros(0, self.dtype)
-
-    @cached_property
-    def parts(self) -> SplitStep:
-        """The step taken apart into its products and the rest."""
-        row = self._row
-        return SplitStep(
-            lambda consts, carry, x: self.function(*consts, carry, x),
-            (self.consts[0], row.per_row),
-            row.carry,
-            row.x,
-        )
 
     def dependencies(
         self, function: Callable | None = None
@@ -201,9 +191,9 @@ class RowStep:
         Args:
           function: has the operands and the result of the step; default: the step.
         """
-        nondiff = [partition(tree)[1] for tree in (self.consts, self._row.carry)]
+        nondiff = [partition(tree)[1] for tree in (self.consts, self.row.carry)]
         x, *nondiff = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self._row.x, *nondiff)
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.row.x, *nondiff)
         )
 
         def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:

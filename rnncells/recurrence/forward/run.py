@@ -22,6 +22,7 @@ from rnncells.recurrence.pytrees import (
     inexact,
     partition,
     structs,
+    upcast,
     zeros,
 )
 
@@ -117,7 +118,7 @@ def _cotangents(
     shared, per_row, s, xs = operands
     influence = jax.vmap(method.initial)(s, *keys)
     all_xs = combine(xs, nondiff.x)
-    totals = jax.tree.map(_zeros_to_sum, (shared, per_row, s))
+    totals = upcast(zeros((shared, per_row, s)))
 
     def block(loop_state: tuple, steps: int) -> tuple:
         start, state, totals, d_xs = loop_state
@@ -251,7 +252,3 @@ def _sum_shared(
     count = len(operands.shared)
     shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
     return shared, d_theta[count:]
-
-
-def _zeros_to_sum(leaf: jax.Array) -> jax.Array:
-    return jnp.zeros(leaf.shape, full_precision(leaf.dtype))
