@@ -219,7 +219,14 @@ each_cell = pytest.mark.parametrize(
     "name",
     by_level(
         CELLS,
-        [("flax.LSTMCell",), ("flax.ConvLSTMCell",), ("Scanned",)],
+        [
+            ("flax.LSTMCell",),
+            ("flax.ConvLSTMCell",),
+            ("Scanned",),
+            ("Scaled",),
+            ("SquareBias",),
+            ("UsedTwice",),
+        ],
     ),
 )
 

@@ -332,7 +332,6 @@ def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
     exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
 
 
-@pytest.mark.exhaustive
 def test_snap_2_is_exact_in_a_dense_layer(float64):
     """Every unit reaches every other in one step."""
     assert_equals_bptt("SimpleCell", SnAp(2))

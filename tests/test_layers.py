@@ -71,7 +71,7 @@ def by_hand(layer, params, x, states, ways):
     "name, bidirectional",
     by_level(
         [*itertools.product(LAYERS, [False, True])],
-        [("ElmanRNN", True)],
+        [("LSTM", False), ("ElmanRNN", True)],
     ),
 )
 def test_layers_equal_rnns_one_after_the_other(name, bidirectional, rng, float64):

@@ -35,11 +35,30 @@ OPTIONS = list(
         *(("return_carry", "return_all_carries"), MEMORY, ("auto", "associative")),
     )
 )
-# All pairs of options, with each cell; every run tests one row of most kinds.
-PAIRS = pairwise(OPTIONS)
-GRID = [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS]
-ROW_OF_CELL = [("MinGRUCell", 0), ("LRUCell", 1), ("MLSTMCell", 5), ("MinGRUCell", 6)]
-CHOSEN = [(name, *PAIRS[k]) for name, k in [*ROW_OF_CELL, ("CausalConvCell", 4)]]
+# Real numbers, complex ones, the delta rule, exponential gates, and the last inputs.
+CHOSEN = [
+    ("MinGRUCell", False, True, True, "given", "run", "return_carry", "chunk", "auto"),
+    ("LRUCell", *pairwise(OPTIONS)[1]),
+    (
+        *("GatedDeltaNetCell", False, False, False, "given", "zero"),
+        *("return_carry", "sqrt", "auto"),
+    ),
+    (
+        *("MLSTMCell", True, False, False, "given", "zero"),
+        *("return_all_carries", "chunk", "associative"),
+    ),
+    (
+        *("CausalConvCell", False, True, True, "given", "hold"),
+        *("return_all_carries", "full", "auto"),
+    ),
+]
+# All pairs of options, with each cell.
+GRID = CHOSEN + [
+    (name, *row)
+    for name in (*LINEAR, "CausalConvCell")
+    for row in pairwise(OPTIONS)
+    if (name, *row) not in CHOSEN
+]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):

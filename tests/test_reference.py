@@ -124,7 +124,7 @@ FORMS = {
     "name",
     by_level(
         [(name,) for name in FORMS],
-        [("LSTMCell",), ("GRUCell-reset-before",)],
+        [("LSTMCell",), ("SimpleCell",), ("GRUCell",), ("LSTM1997Cell",)],
     ),
 )
 def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):

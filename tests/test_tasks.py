@@ -174,7 +174,7 @@ def test_three_symbols_have_eight_orders():
     by_level(
         [*itertools.product(["first", "both"], ["sum", "product"])],
         # Neither option depends on the other one.
-        1,
+        2,
     ),
 )
 def test_marked_pairs(first_pair, operation):
