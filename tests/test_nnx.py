@@ -622,7 +622,7 @@ def test_tabulate_shows_a_layer_with_states(x):
             ("GRUCell", "GRU", (3,)),
             ("SimpleCell", "ElmanRNN", (3, 8)),
         ],
-        [("GRUCell", "GRU", (3,))],
+        [("LSTMCell", "LSTM", (3, 8)), ("GRUCell", "GRU", (3,))],
     ),
 )
 def test_weights_of_flax_nnx_load(theirs, ours, widths, rng, x):

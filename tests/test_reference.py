@@ -124,7 +124,7 @@ FORMS = {
     "name",
     by_level(
         [(name,) for name in FORMS],
-        [("LSTMCell",), ("SimpleCell",), ("GRUCell",), ("LSTM1997Cell",)],
+        5,
     ),
 )
 def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):

@@ -174,7 +174,7 @@ def test_three_symbols_have_eight_orders():
     by_level(
         [*itertools.product(["first", "both"], ["sum", "product"])],
         # Neither option depends on the other one.
-        2,
+        [("both", "sum"), ("first", "product")],
     ),
 )
 def test_marked_pairs(first_pair, operation):
