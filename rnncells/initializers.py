@@ -6,7 +6,6 @@ Pass them to cells as `kernel_init`, `recurrent_kernel_init` and `bias_init`. Pa
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import chex
 import jax
@@ -222,34 +221,3 @@ def pytorch(features: int) -> dict[str, Initializer]:
     # The gate n of a GRU has two biases here too.
     biases = PerGateInit({"in": draw, "hn": draw}, default=summed)
     return {"kernel_init": draw, "recurrent_kernel_init": draw, "bias_init": biases}
-
-
-def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
-    """Returns the initializer of one gate's bias.
-
-    Args:
-      init: a `PerGateInit`, or an initializer of the biases of all gates.
-      name: name of the gate.
-      key: random key that the gates named by a `PerGateInit` share.
-    """
-    if not isinstance(init, PerGateInit) or name not in init.gates:
-        return init
-    own = init.gates[name]
-    return lambda _, shape, dtype=jnp.float32: own(key, shape, dtype)
-
-
-def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises an error if a `PerGateInit` names no bias, so that all would be 0.
-
-    Args:
-      cell: name of the cell.
-      init: a `PerGateInit`, or another initializer, which is always accepted.
-      names: names of the gates with biases.
-    """
-    if not isinstance(init, PerGateInit) or init.default is not initializers.zeros:
-        return
-    if not init.gates.keys() & set(names):
-        raise ValueError(
-            f"`bias_init` of {cell} must name gates with biases, some of "
-            f"{sorted(names)}, got PerGateInit({sorted(init.gates)})."
-        )

@@ -14,8 +14,12 @@ import numpy as np
 from flax.core import DenyList
 from flax.errors import InvalidRngError
 
-from rnncells.cells.any_cell import initialize_carry, split_shape
-from rnncells.cells.any_step import apply_step, deterministic_option
+from rnncells.cells.any_cell import (
+    apply_step,
+    deterministic_option,
+    initialize_carry,
+    split_shape,
+)
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, is_alike
 from rnncells.cells.checks import check_returned
@@ -24,8 +28,7 @@ from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.rnn import RNN
 from rnncells.loops import table
-from rnncells.loops.constants import changed
-from rnncells.loops.request import Obstacle, PureStep, StepRequest
+from rnncells.loops.request import Obstacle, PureStep, StepRequest, changed
 from rnncells.recurrence.pytrees import structs, zeros
 from rnncells.recurrence.schedule import StepInputs
 

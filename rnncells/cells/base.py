@@ -34,9 +34,9 @@ from rnncells.cells.checks import (
     check_stepped,
 )
 from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
-from rnncells.cells.parameters import DenseParams
+from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
 from rnncells.flax_internals import clone_in_scope, copy_bound, run_setup
-from rnncells.initializers import PerGateInit, check_by_gate, of_gate
+from rnncells.initializers import PerGateInit
 from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 

@@ -11,6 +11,7 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 
 from rnncells._checks import check_dtypes, check_initializers
+from rnncells.initializers import PerGateInit
 
 
 class MissingParamError(ScopeParamNotFoundError):
@@ -174,3 +175,34 @@ def param(
             f"and features, got parameters of shape {jnp.shape(value)}."
         )
     return value
+
+
+def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
+    """Returns the initializer of one gate's bias.
+
+    Args:
+      init: a `PerGateInit`, or an initializer of the biases of all gates.
+      name: name of the gate.
+      key: random key that the gates named by a `PerGateInit` share.
+    """
+    if not isinstance(init, PerGateInit) or name not in init.gates:
+        return init
+    init = init.gates[name]
+    return lambda _, shape, dtype=jnp.float32: init(key, shape, dtype)
+
+
+def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
+    """Raises an error if a `PerGateInit` names no bias, so that all would be 0.
+
+    Args:
+      cell: name of the cell.
+      init: a `PerGateInit`, or another initializer, which is always accepted.
+      names: names of the gates with biases.
+    """
+    if not isinstance(init, PerGateInit) or init.default is not nn.initializers.zeros:
+        return
+    if not init.gates.keys() & set(names):
+        raise ValueError(
+            f"`bias_init` of {cell} must name gates with biases, some of "
+            f"{sorted(names)}, got PerGateInit({sorted(init.gates)})."
+        )

@@ -10,7 +10,9 @@ import jax.numpy as jnp
 
 from rnncells._checks import check_count, check_list, check_not_separate
 from rnncells.cells.any_cell import (
+    apply_step,
     declared_streams,
+    deterministic_option,
     feature_dims,
     has_attribute,
     has_feature_dims,
@@ -18,8 +20,8 @@ from rnncells.cells.any_cell import (
     is_cell,
     split_shape,
     warn_shared_layers,
+    without_dropout,
 )
-from rnncells.cells.any_step import apply_step, deterministic_option, without_dropout
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_not_states

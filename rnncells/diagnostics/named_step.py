@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from rnncells.cells.any_cell import is_cell
-from rnncells.cells.any_step import apply_step
+from rnncells.cells.any_cell import apply_step, is_cell
 from rnncells.cells.base import RNNCellBase
 from rnncells.recurrence.jaxprs import (
     bind,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax.core.scope import CollectionFilter, union_filters
 
 from rnncells._checks import is_nnx_module
-from rnncells.cells.any_step import apply_step
+from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of

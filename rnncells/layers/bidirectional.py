@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_bool_fields, check_instance
 from rnncells._user_warning import warn
-from rnncells.cells.any_step import takes_any_keyword
+from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import (

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_key
-from rnncells.cells.any_cell import resolve_input_spec
-from rnncells.cells.any_step import (
+from rnncells.cells.any_cell import (
     deterministic_option,
+    resolve_input_spec,
     takes_any_keyword,
     without_dropout,
 )

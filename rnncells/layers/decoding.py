@@ -16,7 +16,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 
 from rnncells._checks import check_count, check_key
-from rnncells.cells.any_step import apply_step
+from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.flax_internals import key_data, key_like
 from rnncells.loops import table

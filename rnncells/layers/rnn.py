@@ -15,13 +15,13 @@ from flax.typing import InOutScanAxis
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_bool_fields, check_count, check_key
 from rnncells.cells.any_cell import (
+    apply_step,
     declared_streams,
     feature_dims,
     initialize_carry,
     resolve_input_spec,
     split_shape,
 )
-from rnncells.cells.any_step import apply_step
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
 from rnncells.cells.input_spec import InputSpec

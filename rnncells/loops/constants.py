@@ -31,13 +31,6 @@ def is_shared(rnn: nn.Module, collection: str) -> bool:
     return collection != "params" and in_filter(rnn.variable_broadcast, collection)
 
 
-def is_per_step(rnn: nn.Module, collection: str) -> bool:
-    """Says whether each step has its own values of a collection."""
-    filters = rnn.variable_broadcast, rnn.variable_carry
-    is_same = any(in_filter(f, collection) for f in filters)
-    return not is_same and any(in_filter(f, collection) for f in rnn.variable_axes)
-
-
 def carried(rnn: nn.Module, variables: Variables) -> dict[str, Any]:
     """Returns the collections that a step continues with from the step before it."""
     return {
@@ -52,18 +45,6 @@ def not_lifted(rnn: nn.Module, collections: Iterable[str]) -> set[str]:
     """Returns the collections for which no option of the layer says what they are."""
     filters = rnn.variable_broadcast, rnn.variable_carry, *rnn.variable_axes
     return {c for c in collections if not any(in_filter(f, c) for f in filters)}
-
-
-def changed(before: Variables, after: Variables) -> dict[str, Any]:
-    """Returns the collections that have other arrays than before."""
-
-    def is_same(name: str) -> bool:
-        old, new = (jax.tree.leaves(tree.get(name, {})) for tree in (before, after))
-        return len(old) == len(new) and all(
-            a is b for a, b in zip(old, new, strict=True)
-        )
-
-    return {name: tree for name, tree in after.items() if not is_same(name)}
 
 
 def change_error(rnn: nn.Module, collections: Iterable[str]) -> ValueError:

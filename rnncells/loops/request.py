@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 import chex
 import flax.linen as nn
 import jax
+from flax.core.scope import in_filter
 from flax.errors import FlaxError, InvalidRngError
 
-from rnncells.cells.any_step import apply_step
+from rnncells.cells.any_cell import apply_step
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
 from rnncells.flax_internals import (
@@ -26,7 +27,6 @@ from rnncells.flax_internals import (
     writable,
 )
 from rnncells.gradients import Bptt
-from rnncells.loops.constants import changed, is_per_step
 from rnncells.recurrence import memory
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.newton import Newton
@@ -308,6 +308,25 @@ def _check_pure(
             "does not support arrays with mesh types, as in explicit sharding or "
             "`shard_map` with `check_vma`."
         )
+
+
+def is_per_step(rnn: nn.Module, collection: str) -> bool:
+    """Says whether each step has its own values of a collection."""
+    filters = rnn.variable_broadcast, rnn.variable_carry
+    is_same = any(in_filter(f, collection) for f in filters)
+    return not is_same and any(in_filter(f, collection) for f in rnn.variable_axes)
+
+
+def changed(before: Mapping, after: Mapping) -> dict[str, Any]:
+    """Returns the collections that have other arrays than before."""
+
+    def is_same(name: str) -> bool:
+        old, new = (jax.tree.leaves(tree.get(name, {})) for tree in (before, after))
+        return len(old) == len(new) and all(
+            a is b for a, b in zip(old, new, strict=True)
+        )
+
+    return {name: tree for name, tree in after.items() if not is_same(name)}
 
 
 def _step_function(
