@@ -595,8 +595,8 @@ VALUE_ERRORS = {
     r"gradient=SnAp\(steps=1\) and memory='sqrt' of GRU exclude each other": lambda: (
         GRU(4, gradient=SnAp(1), memory="sqrt")
     ),
-    "and implementation='associative' of RNN exclude each other": lambda: RNN(
-        MinGRUCell(4), implementation="associative", gradient=TruncatedBptt(2)
+    "`carry_hook` and implementation='associative' of RNN exclude": lambda: RNN(
+        MinGRUCell(4), implementation="associative", gradient=Bptt(carry_hook=abs)
     ),
     "implementation='associative' of RNN needs the loop of linear cells, which .*, got "
     "LSTMCell. Or it needs .* use implementation='auto'": lambda: RNN(
@@ -646,7 +646,7 @@ VALUE_ERRORS = {
             )
         )(X)
     ),
-    "`rnn` of Online needs a gradient with an update at each step:": lambda: Online(
+    "`rnn` of Online needs a gradient with an update at each step, ": lambda: Online(
         gru()
     ),
     r"`cotangent` of Online.step must have the form of the output, \(2,": lambda: (

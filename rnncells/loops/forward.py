@@ -15,12 +15,7 @@ from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import join
 from rnncells.recurrence.pytrees import combine, structs
 
-_DRAWING_PRIMITIVES = (
-    "random_bits",
-    "threefry2x32",
-    "rng_bit_generator",
-    "rng_uniform",
-)
+_DRAWING = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
 
 class ForwardLoop(Loop):
@@ -46,10 +41,14 @@ def rows_obstacle(request: StepRequest) -> Obstacle | None:
     """Returns the reason why a step cannot be taken row by row, or None."""
     pure = request.pure
     if isinstance(pure, Obstacle):
-        return pure
-    if any(e.primitive.name in _DRAWING_PRIMITIVES for e in pure.step.jaxpr.eqns):
+        draws = pure.kind == "draws"
+    else:
+        draws = any(e.primitive.name in _DRAWING for e in pure.step.jaxpr.eqns)
+    if draws:
         text = f"needs a step that draws no random numbers, got {request.cell_name}."
         return Obstacle("draws", text)
+    if isinstance(pure, Obstacle):
+        return pure
     traced = [c for c in pure.step.captured_arrays if isinstance(c, jax.core.Tracer)]
     if traced:
         return Obstacle(

@@ -93,7 +93,11 @@ def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(options: Mapping[str, Any]) -> str:
-    return " and ".join(f"{name}={value!r}" for name, value in options.items())
+    def shown(name: str, value: Any) -> str:
+        hook = " with a `carry_hook`" if getattr(value, "carry_hook", None) else ""
+        return f"{name}={value!r}{hook}"
+
+    return " and ".join(shown(name, value) for name, value in options.items())
 
 
 def _default(name: str) -> str:
