@@ -16,10 +16,6 @@ import jax.numpy as jnp
 
 from experiments.settings.rules import require
 
-# Mean squared error of always answering 1: the variance of the sum of two independent
-# numbers, each 1 / 12. (Bai et al. write "about 0.1767", which is 0.01 too much.)
-CHANCE = 1 / 6
-
 
 class Adding(NamedTuple):
     """Sequences of the adding problem.

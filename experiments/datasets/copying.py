@@ -9,7 +9,6 @@ Convolutional and Recurrent Networks for Sequence Modeling"; after Hochreiter an
 Schmidhuber, 1997, and Arjovsky, Shah and Bengio, 2016.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -53,15 +52,3 @@ def sample(key: jax.Array, count: int, blanks: int) -> Copying:
         return jnp.pad(rows, ((0, 0), (0, after)), constant_values=DELIMITER)
 
     return Copying(padded(0, blanks - 1, COPIED + 1), padded(blanks + COPIED, 0, 0))
-
-
-def chance(blanks: int) -> float:
-    """Returns the loss without memory, 10 ln 8 / (T + 20), in nats for each step.
-
-    The best answer without memory is 0 before the last 10 steps, and equal
-    probabilities of the 8 symbols there.
-
-    >>> round(chance(1000), 4)
-    0.0204
-    """
-    return COPIED * math.log(SYMBOLS) / (blanks + 2 * COPIED)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.datasets.files import DATA, read_bytes
-from experiments.datasets.idx import file_in, read_idx
+from experiments.datasets.idx import read_idx
 from experiments.settings.rules import require
 
 CLASSES = 10
@@ -60,12 +60,6 @@ def digits8x8() -> Digits:
         images, labels = file["x"], file["y"]
     train, test = _hold_out(_images(images, labels, largest=16), 450)
     return Digits(*_hold_out(train, 200), test)
-
-
-def has_mnist(folder: str | Path = MNIST) -> bool:
-    """Returns whether a folder has the files of MNIST, each with or without `.gz`."""
-    names = [name for pair in MNIST_FILES.values() for name in pair]
-    return all(file_in(Path(folder), name) for name in names)
 
 
 def mnist(folder: str | Path = MNIST, validation: int = 5_000) -> Digits:

@@ -5,26 +5,10 @@ Representations using LSTMs" (Moving MNIST). Differences: the digits are the 8 b
 ones, enlarged, and frames have 32 by 32 pixels instead of 64 by 64.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from experiments.settings.rules import require
-
-
-class Baselines(NamedTuple):
-    """Mean squared errors per pixel of predictions without a network.
-
-    Attributes:
-      last_frame: of the last given frame, repeated.
-      mean_frame: of the mean of all frames of all videos.
-      constant: of the mean of all pixels of all predicted frames.
-    """
-
-    last_frame: jax.Array
-    mean_frame: jax.Array
-    constant: jax.Array
 
 
 def sample(
@@ -101,21 +85,6 @@ def paths(position: jax.Array, velocity: jax.Array, frames: int) -> jax.Array:
         return (jnp.clip(moved, 0, 1), velocity), position
 
     return jax.lax.scan(step, (position, velocity), length=frames)[1]
-
-
-def baselines(videos: jax.Array, given: int = 10) -> Baselines:
-    """Returns the errors of simple predictions of the frames after the given ones.
-
-    For many videos of `sample` with its defaults: 0.122, 0.071 and 0.090.
-
-    Args:
-      videos: `(count, frames, size, size, 1)`.
-      given: number of given frames, in [1, frames). Default: 10.
-    """
-    targets = videos[:, given:]
-    mean_frame = videos.mean((0, 1))
-    predictions = videos[:, given - 1 : given], mean_frame, targets.mean()
-    return Baselines(*(jnp.square(targets - p).mean() for p in predictions))
 
 
 def _frame(images: jax.Array, corners: jax.Array, size: int) -> jax.Array:
