@@ -15,7 +15,6 @@ from experiments.runs.folder import (
     ENVIRONMENT,
     RESULT,
     check,
-    is_of_data,
     locked,
     read_result,
     remove,
@@ -153,7 +152,7 @@ def _dispatch(arguments: list[str]) -> None:
 def list_configs(arguments: list[str]) -> None:
     """Prints each config's name and title, or the conditions of the rows of 1997."""
     if arguments == ["--conditions"]:
-        from experiments.reports.conditions import tables
+        from experiments.reports.paper1997.conditions import tables
 
         print(*tables().values(), sep="\n\n")
         return
@@ -210,32 +209,46 @@ def _run_config(arguments: list[str]) -> None:
         return
     start = _run_on_data if isinstance(experiment, Supervised) else _run_of_paper
     try:
-        start(command, folder, path.stem, reading)
+        result = start(command, folder, path.stem, reading)
+        # Of several processes, one has the result.
+        if result is not None:
+            _show(folder, result)
+            print(f"the results are in {folder}")
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"`run` needs the package {error.name}: {INSTALL}."
         ) from error
 
 
-def _show_finished(folder: Path) -> None:
+def _show(folder: Path, result: dict[str, Any]) -> None:
     # Imported here because a run that starts does not need it yet.
-    from experiments.reports.runs import print_finished
+    from experiments.reports.runs import show
 
+    show(folder, result)
+
+
+def _show_finished(folder: Path) -> None:
+    result = read_result(folder / RESULT)
     # A process that was killed after it had written the result leaves its checkpoints.
     if (folder / CHECKPOINTS).exists():
         with locked(folder):
             remove(folder, CHECKPOINTS, ENVIRONMENT)
-    print_finished(folder)
+    _show(folder, result)
+    print(f"the run in {folder} is already finished; pass --overwrite to repeat it")
 
 
-def _run_of_paper(command: Run, folder: Path, name: str, reading: str | None) -> None:
+def _run_of_paper(
+    command: Run, folder: Path, name: str, reading: str | None
+) -> dict[str, Any]:
     # Imported here because it imports jax.
     from experiments.paper1997.run import run
 
-    run(command.experiment, folder, name, reading, command.flags.overwrite)
+    return run(command.experiment, folder, name, reading, command.flags.overwrite)
 
 
-def _run_on_data(command: Run, folder: Path, name: str, reading: str | None) -> None:
+def _run_on_data(
+    command: Run, folder: Path, name: str, reading: str | None
+) -> dict[str, Any] | None:
     # Imported here because they import jax.
     from experiments.supervised.distributed import join
 
@@ -244,7 +257,7 @@ def _run_on_data(command: Run, folder: Path, name: str, reading: str | None) -> 
         join(flags)
     from experiments.supervised.run import run
 
-    run(command.experiment, folder, name, reading, flags)
+    return run(command.experiment, folder, name, reading, flags)
 
 
 def sample_text(arguments: list[str]) -> None:
@@ -334,8 +347,10 @@ def run_league(arguments: list[str]) -> None:
 
 def report_runs(arguments: list[str]) -> None:
     """Prints Markdown tables of the given runs, or of all runs in `runs`."""
-    if arguments in (["paper1997"], ["data"], ["league"]):
-        report_kept(arguments[0])
+    from experiments.reports.report import KINDS
+
+    if len(arguments) == 1 and arguments[0] in KINDS:
+        report_committed(arguments[0])
         return
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     folders = [_finished(word, finished) for word in arguments] or finished
@@ -346,29 +361,23 @@ def report_runs(arguments: list[str]) -> None:
     print(markdown_tables(folders))
 
 
-def report_kept(what: str) -> None:
+def report_committed(kind: str) -> None:
     """Prints the tables of the committed results, and writes tables and figures.
 
     Args:
-      what: `"paper1997"`, `"data"` or `"league"`.
+      kind: one of `experiments.reports.report.KINDS`.
     """
+    from experiments.reports.report import modules_of, write_figures, write_pages
+
     try:
-        if what == "data":
-            from experiments.reports import data_figures as figures
-            from experiments.reports import data_page as page
-        elif what == "league":
-            from experiments.reports import league_figures as figures
-            from experiments.reports import league_page as page
-        else:
-            from experiments.reports import figures
-            from experiments.reports import paper1997 as page
+        page, figures = modules_of(kind)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"`report {what}` needs the package {error.name}: {INSTALL}."
+            f"`report {kind}` needs the package {error.name}: {INSTALL}."
         ) from error
     tables = page.tables()
     print(*tables.values(), sep="\n\n")
-    for path in [*page.write(tables), *figures.write()]:
+    for path in [*write_pages(page, tables), *write_figures(figures)]:
         print(f"wrote {path}", file=sys.stderr)
 
 
@@ -376,16 +385,13 @@ def keep_runs(arguments: list[str]) -> None:
     """Copies the results of runs to the committed results."""
     if not arguments:
         raise ConfigError("`keep` needs at least one folder of a run, got nothing.")
-    from experiments.reports import data_kept, kept, league_kept
+    from experiments.reports.committed import keep
+    from experiments.reports.league.results import is_league
 
     finished = sorted(path.parent for path in RUNS.glob("*/result.json"))
     for word in arguments:
-        if league_kept.is_league(Path(word)):
-            print(f"wrote {league_kept.keep(Path(word))}")
-            continue
-        folder = _finished(word, finished)
-        is_on_data = is_of_data(read_result(folder / RESULT))
-        print(f"wrote {(data_kept if is_on_data else kept).keep(folder)}")
+        folder = Path(word) if is_league(Path(word)) else _finished(word, finished)
+        print(f"wrote {keep(folder)}")
 
 
 VERBS = {

@@ -20,8 +20,9 @@ from experiments.paper1997.training import hopeless, loop
 from experiments.paper1997.training import trainer as trainer_module
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer
-from experiments.reports.runs import markdown_tables
-from experiments.reports.tables import summary, title_of
+from experiments.reports.paper1997.tables import summary
+from experiments.reports.runs import markdown_tables, show
+from experiments.reports.tables import title_of
 from experiments.runs import checkpoint
 from experiments.runs.checkpoint import Checkpoints
 from experiments.runs.environment import usual_promotion
@@ -351,14 +352,13 @@ FEW_RUNS = [("reber-1-1", BASELINE_READINGS[1])]
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name, reading", by_level(RUNS, FEW_RUNS))
-def test_every_baseline_runs(name, reading, tmp_path, capsys, monkeypatch):
+def test_every_baseline_runs(name, reading, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "draw_sets", sets_of)
     changes = read_config(config_path(name), reading)
     config = small(dataclasses.replace(changes, baseline=Baseline()), 20)
     if changes.baseline.cell:
         config = baseline(changes.baseline.cell, config_of(name))
-    run(config, tmp_path / "run", name, reading)
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result = run(config, tmp_path / "run", name, reading)
     assert result["reading"] == reading and result["presented"] > 0
 
 
@@ -561,9 +561,10 @@ def test_every_config_runs(config, name, tmp_path, capsys, monkeypatch):
     share_programs(monkeypatch)
     if config == GROWING:
         monkeypatch.setattr(loop, "CHUNK", 1)
-    run(config, tmp_path / "run", name, None)
+    result = run(config, tmp_path / "run", name, None)
 
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result == json.loads((tmp_path / "run" / "result.json").read_text())
+    show(tmp_path / "run", result)
     assert result["presented"] in (3, 4, 6, 66)
     assert result["config"]["trials"] == config.trials == len(result["trials"])
     for trial in result["trials"]:
@@ -640,8 +641,7 @@ def test_trials_with_nan_weights_fail_at_the_cap(tmp_path, monkeypatch):
     trials = trainer.init()
     nan = jax.tree.map(lambda leaf: leaf * np.nan, trials.weights)
     monkeypatch.setattr(trainer, "init", lambda: trials._replace(weights=nan))
-    run(SHARED, tmp_path, "diverged", None)
-    result = json.loads((tmp_path / "result.json").read_text())
+    result = run(SHARED, tmp_path, "diverged", None)
     assert [trial["solved"] for trial in result["trials"]] == [False] * 3
     assert result["presented"] == 66
 

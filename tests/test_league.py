@@ -15,7 +15,8 @@ from data_configs import Stop
 from levels import by_level
 
 from experiments import cli
-from experiments.reports import league_kept, league_page, pages
+from experiments.reports import committed
+from experiments.reports.league import page, results
 from experiments.runs.folder import CONFIG, FAILURE, RESULT
 from experiments.settings import reading
 from experiments.settings.reading import read_league
@@ -66,7 +67,7 @@ def folder(tmp_path, monkeypatch):
         text = TEXT.format(parameters=parameters, rate=rate)
         (tasks / f"{name}.toml").write_text(text)
     monkeypatch.setattr(reading, "LEAGUE", tasks)
-    monkeypatch.setattr(league_kept, "LEAGUE", tmp_path / "league.json")
+    monkeypatch.setattr(results, "LEAGUE", tmp_path / "league.json")
     # Other tests use their compiled programs again.
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
     monkeypatch.chdir(tmp_path)
@@ -77,8 +78,7 @@ def folder(tmp_path, monkeypatch):
 def of_project(monkeypatch):
     """The tasks and the committed results of the project."""
     monkeypatch.setattr(reading, "LEAGUE", reading.CONFIGS / "league")
-    committed = Path(league_kept.__file__).parents[1] / "results" / "league.json"
-    monkeypatch.setattr(league_kept, "LEAGUE", committed)
+    monkeypatch.setattr(results, "LEAGUE", committed.RESULTS / "league.json")
 
 
 def run(*words):
@@ -262,8 +262,8 @@ def write_runs(out, commit="abc"):
 @pytest.fixture
 def found(folder):
     """The committed results of the made-up league."""
-    league_kept.keep(write_runs(folder / "made-up"))
-    return league_kept.league_results()
+    results.keep(write_runs(folder / "made-up"))
+    return results.league_results()
 
 
 def test_results_are_kept_and_added(folder, capsys):
@@ -289,23 +289,23 @@ def test_results_are_kept_and_added(folder, capsys):
     out = write_runs(folder / "again", "def")
     for cell in ("LSTMCell", "MGUCell", "SimpleCell"):
         shutil.rmtree(out / "adding" / cell)
-    league_kept.keep(out)
-    after = league_kept.league_results()["adding"]["cells"]
+    results.keep(out)
+    after = results.league_results()["adding"]["cells"]
     assert after == cells | {"GRUCell": cells["GRUCell"] | {"commits": ["def"]}}
 
     # Other settings: none of them stays.
     text = TEXT.format(parameters=20, rate=0.2)
     (reading.LEAGUE / "adding.toml").write_text(text)
     with pytest.raises(ConfigError, match="must have the settings of configs/league/"):
-        league_kept.keep(out)
+        results.keep(out)
     write_runs(out)
     shutil.rmtree(out / "adding" / "LSTMCell")
-    league_kept.keep(out)
-    assert "LSTMCell" not in league_kept.league_results()["adding"]["cells"]
+    results.keep(out)
+    assert "LSTMCell" not in results.league_results()["adding"]["cells"]
 
 
 def test_tables_have_means_deviations_and_ranks(found):
-    tables = league_page.tables()
+    tables = page.tables()
     assert tables["league"].splitlines()[2:] == [
         "| `SimpleCell` | 1.0 | **0.2 ± 0.1** |",
         "| `GRUCell` | 2.0 | 0.5 ± 0.4 |",
@@ -325,38 +325,26 @@ def test_accuracies_rank_from_the_largest_and_small_tasks_do_not_count(found):
     other = copy.deepcopy(found["adding"])
     other["settings"]["published"]["metric"] = "test.accuracy"
     other["cells"]["GRUCell"]["values"] = [None, 99.0]
-    assert league_page.ranks(other) == {
+    assert page.ranks(other) == {
         "LSTMCell": 1,
         "SimpleCell": 2,
         "GRUCell": 4,
         "MGUCell": 4,
     }
     both = {"adding": found["adding"], "other": other}
-    assert league_page.mean_ranks(both) == {
+    assert page.mean_ranks(both) == {
         "SimpleCell": 1.5,
         "LSTMCell": 2.0,
         "GRUCell": 3.0,
         "MGUCell": 4.0,
     }
-    assert (
-        league_page.shown({"values": [97.5, 98.5]}, other["settings"]) == "98.0 ± 0.7"
-    )
+    assert page.shown({"values": [97.5, 98.5]}, other["settings"]) == "98.0 ± 0.7"
     other["settings"]["league"]["cells"] = ["LSTMCell"]
-    assert list(league_page.mean_ranks(both).values()) == [1, 2, 3, 4]
-
-
-def test_committed_page_equals_the_output_of_the_command(folder, of_project):
-    page = pages.ROOT / "docs" / "league.md"
-    (folder / "docs").mkdir()
-    shutil.copy(page, folder / "docs")
-    [written] = league_page.write(league_page.tables(), folder)
-    assert written.read_text() == page.read_text()
-    for link in re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text()):
-        assert (page.parent / link).is_file()
+    assert list(page.mean_ranks(both).values()) == [1, 2, 3, 4]
 
 
 def test_committed_results_match_the_current_files(of_project):
-    for name, of in league_kept.league_results().items():
+    for name, of in results.league_results().items():
         assert of["settings"] == read_league(name).settings()
         for cell in of["cells"].values():
             assert not any(str(c).endswith("-dirty") for c in cell["commits"])

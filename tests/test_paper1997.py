@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,11 @@ from levels import by_level
 
 from experiments.paper1997.run import save_weights
 from experiments.paper1997.training.trainer import Trainer
-from experiments.reports import kept, network_figures, paper1997
-from experiments.reports.kept import Outcome, keep, outcomes
-from experiments.reports.paper1997 import deciding
+from experiments.reports.committed import keep
+from experiments.reports.paper1997 import network_figures, page
+from experiments.reports.paper1997 import results as committed
+from experiments.reports.paper1997.page import deciding
+from experiments.reports.paper1997.results import Outcome, outcomes
 from experiments.reports.tables import changes
 from experiments.settings.reading import config_path, paper_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
@@ -119,7 +120,7 @@ def test_verdict_names_the_readings_whose_values_were_not_run(name, left):
         Outcome(reading, kind, result_of(*[0] * 20, name=name, reading=reading))
         for reading, kind in results.items()
     ]
-    *_, verdict = paper1997._verdict(name, found)
+    *_, verdict = page._verdict(name, found)
     assert f"; not run: {left}" in verdict
     assert ("`factor-2`" in verdict) == ("factor-2" in left)
 
@@ -146,7 +147,7 @@ def write_run(folder, result):
 
 
 def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(committed, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     for reading in (None, "ranges-of-caption", "gru"):
         result = result_of(*GOOD, reading=reading)
@@ -161,9 +162,9 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     assert {one.kind for one in others} == {"contradictory", "baseline"}
     for name, leaf in literal.weights.items():
         few = leaf.shape[-1]
-        assert few == kept.NUMBERS // 156
+        assert few == committed.NUMBERS // 156
         np.testing.assert_array_equal(leaf, getattr(weights, name)[..., :few])
-    tables = paper1997.tables()
+    tables = page.tables()
     row = (
         "| as-written | literal | 156, 156 | 20 of 20 (cap 1,000,000) | 0 | 31,390 "
         "| 35,500"
@@ -176,8 +177,8 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
     last = f"| {NAME} | 31,390 | 20 of 20: 35,500 | 20 of 20: 35,500 |"
     assert last in tables["baselines"]
 
-    (kept.RESULTS / NAME / "as-written.json").rename(tmp_path / "literal.json")
-    verdicts = paper1997.tables()["verdicts"]
+    (committed.RESULTS / NAME / "as-written.json").rename(tmp_path / "literal.json")
+    verdicts = page.tables()["verdicts"]
     assert "`ranges-of-caption`, literal reading not run: the values in the" in verdicts
 
     result["config"]["trials"] = 3
@@ -207,7 +208,7 @@ def test_results_are_kept_by_row_and_reading(tmp_path, monkeypatch):
 
 
 def test_only_whole_runs_with_the_seed_of_the_config_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(committed, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     for trials, reading, is_kept in (
         (FEW, None, True),
@@ -223,7 +224,7 @@ def test_only_whole_runs_with_the_seed_of_the_config_are_kept(tmp_path, monkeypa
 
 
 def test_kept_results_stay_until_a_new_result_is_complete(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(committed, "RESULTS", tmp_path / "results")
     run = tmp_path / "run"
     write_run(run, result_of(*GOOD))
     path = keep(run)
@@ -249,24 +250,13 @@ def test_kept_results_stay_until_a_new_result_is_complete(tmp_path, monkeypatch)
 
 
 def test_weights_are_those_of_the_first_trials_that_succeeded(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(kept, "NUMBERS", 400)
+    monkeypatch.setattr(committed, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(committed, "NUMBERS", 400)
     drawn = write_run(tmp_path / "run", result_of(0, 5, 0, 6, 7))
     keep(tmp_path / "run")
     (literal,) = outcomes(NAME)
     for name, leaf in literal.weights.items():
         np.testing.assert_array_equal(leaf, getattr(drawn, name)[..., [1, 3]])
-
-
-def test_committed_pages_equal_the_output_of_the_command(tmp_path):
-    files = ["docs/experiments.md", "docs/paper1997.md"]
-    (tmp_path / "docs").mkdir()
-    for file in files:
-        shutil.copy(paper1997.ROOT / file, tmp_path / file)
-    made = paper1997.tables()
-    assert paper1997.write(made, tmp_path) == [tmp_path / file for file in files]
-    for file in files:
-        assert (tmp_path / file).read_text() == (paper1997.ROOT / file).read_text()
 
 
 def test_activation_traces_equal_those_of_the_network():
@@ -341,7 +331,7 @@ def test_failures_name_the_missed_targets(name, wrong, there, expected):
     result = result_of(0, 0, name=name) | {"name": NAME}
     for trial, w, t in zip(result["trials"], wrong, there, strict=True):
         trial |= {"wrong_by_target": w, "by_target": t, "largest_state": 3.0}
-    row = paper1997._failures(NAME, Outcome("x", "literal", result))
+    row = page._failures(NAME, Outcome("x", "literal", result))
     tested = result["config"]["test_sequences"]
     assert row == (NAME, "x", "2 of 2", f"1.0 of {tested}", "3.0", expected)
 

@@ -8,10 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_reports import linked
 
 from experiments.cli import main
-from experiments.reports import data_figures, data_kept, data_page, pages
-from experiments.reports.data_kept import curve, results_of
+from experiments.reports import committed as committed_results
+from experiments.reports import report
+from experiments.reports.committed import keep
+from experiments.reports.data import figures, page
+from experiments.reports.data import results as of_data
+from experiments.reports.data.results import curve, results_of
 from experiments.reports.tables import changes
 from experiments.runs import environment
 from experiments.runs.folder import read_result
@@ -88,28 +93,27 @@ def write_run(folder, result, lines=None):
 
 def write_lines(path, lines):
     path.write_text("\n".join(map(json.dumps, lines)))
-    return path
 
 
 @pytest.fixture(autouse=True)
 def results(tmp_path, monkeypatch):
     """Replaces the folder of the committed results by an empty one."""
-    monkeypatch.setattr(data_kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(of_data, "RESULTS", tmp_path / "results")
     return tmp_path / "results"
 
 
 @pytest.fixture
 def committed(monkeypatch):
     """Restores the folder of the committed results."""
-    folder = Path(data_kept.__file__).resolve().parents[1] / "results" / "data"
-    monkeypatch.setattr(data_kept, "RESULTS", folder)
+    folder = committed_results.RESULTS / "data"
+    monkeypatch.setattr(of_data, "RESULTS", folder)
 
 
 @pytest.fixture
 def found(tmp_path):
     """Results of two readings that are kept."""
     for reading in ("packed", None):
-        data_kept.keep(write_run(tmp_path / "run", result_of(reading=reading)))
+        keep(write_run(tmp_path / "run", result_of(reading=reading)))
     return results_of(NAME)
 
 
@@ -158,7 +162,7 @@ def commits(*names):
 def test_other_runs_are_refused(changed, message, tmp_path, results):
     folder = write_run(tmp_path / "run", result_of() | changed)
     with pytest.raises(ConfigError, match=re.escape(message)):
-        data_kept.keep(folder)
+        keep(folder)
     assert not results.exists()
 
 
@@ -167,14 +171,14 @@ def test_other_number_of_networks_is_refused(tmp_path):
     result["config"]["seeds"] = 2
     result["metrics"] = {"both": {"loss": [1.0, 2.0]}}
     with pytest.raises(ConfigError, match="values of its config, got seeds = 2"):
-        data_kept.keep(write_run(tmp_path / "run", result))
+        keep(write_run(tmp_path / "run", result))
 
 
 def test_published_figure_is_that_of_the_config(tmp_path):
     result = result_of(**of_config("published", value=1.5, source="before"))
-    data_kept.keep(write_run(tmp_path / "run", result))
+    keep(write_run(tmp_path / "run", result))
     published = read_config(config_path(NAME)).published
-    assert f"{published.value:g} ({published.source})" in data_page.tables()["results"]
+    assert f"{published.value:g} ({published.source})" in page.tables()["results"]
 
 
 TRAIN, VALIDATION = (
@@ -194,17 +198,18 @@ TRAIN, VALIDATION = (
 def test_damaged_learning_curves_are_named(lines, message, tmp_path, results):
     write_run(tmp_path / "run", result_of(), lines)
     with pytest.raises(ConfigError, match=f"metrics.jsonl is damaged: .*{message}"):
-        data_kept.keep(tmp_path / "run")
+        keep(tmp_path / "run")
     (tmp_path / "run" / "metrics.jsonl").write_text('{"update": 4')
     with pytest.raises(ConfigError, match="metrics.jsonl is damaged"):
-        data_kept.keep(tmp_path / "run")
+        keep(tmp_path / "run")
     assert not results.exists()
 
 
 @pytest.mark.parametrize("evaluations", [1, 3, 60, 61, 151])
 def test_curve_is_thinned_and_has_the_losses_between_its_points(evaluations, tmp_path):
     lines = lines_of(evaluations, 2)
-    kept = curve(write_lines(tmp_path / "metrics.jsonl", lines), 2)
+    write_lines(tmp_path / "metrics.jsonl", lines)
+    kept = curve(tmp_path, {"config": {"seeds": 2}})
     updates = kept["updates"]
     assert len(updates) == min(evaluations, 60) == len(set(updates))
     assert (updates[0], updates[-1]) == (4, 4 * evaluations)
@@ -239,7 +244,7 @@ def test_table_compares_the_mean_and_range_with_the_published_figure(found):
         f"{published.value:g} ({published.source}) | 98 (97 to 99) | 5 | 12,345 | "
         "1.5 min | cpu, Z80 | abc |"
     )
-    head, line, *rows = data_page.tables()["results"].splitlines()
+    head, line, *rows = page.tables()["results"].splitlines()
     assert rows == [row, row.replace("as written", "packed")]
     assert head.count("|") == line.count("|") == row.count("|")
 
@@ -263,38 +268,25 @@ def test_report_prints_a_table_for_each_kind_of_run(tmp_path, monkeypatch, capsy
 
 def page_in(folder):
     (folder / "docs").mkdir()
-    shutil.copy(pages.ROOT / "docs" / "results.md", folder / "docs")
+    shutil.copy(report.ROOT / "docs" / "results.md", folder / "docs")
     return folder / "docs" / "results.md"
-
-
-def linked(page):
-    """The pictures of a page, relative to it."""
-    return re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text())
 
 
 def test_page_links_the_pictures_that_are_drawn(tmp_path):
     for reading in (None, "packed"):
         folder = write_run(tmp_path / "run", result_of(reading=reading))
         (folder / "film.gif").write_text(f"the film of {reading}")
-        data_kept.keep(folder)
-    page = page_in(tmp_path)
-    data_page.write(data_page.tables(), tmp_path)
-    drawn = data_figures.write(tmp_path / "docs" / "results")
+        keep(folder)
+    path = page_in(tmp_path)
+    report.write_pages(page, page.tables(), tmp_path)
+    drawn = report.write_figures(figures, tmp_path)
     names = [f"{NAME}.svg", f"{NAME}-confusion.svg", f"{NAME}-film.gif"]
     assert [path.name for path in drawn] == names
     assert drawn[-1].read_text() == "the film of None"
-    assert [page.parent / link for link in linked(page)] == drawn
+    assert [path.parent / link for link in linked(path)] == drawn
     before = [path.read_bytes() for path in drawn]
-    data_figures.write(tmp_path / "docs" / "results")
+    report.write_figures(figures, tmp_path)
     assert [path.read_bytes() for path in drawn] == before
-
-
-def test_committed_page_equals_the_output_of_the_command(tmp_path, committed):
-    page, of_project = page_in(tmp_path), pages.ROOT / "docs" / "results.md"
-    data_page.write(data_page.tables(), tmp_path)
-    assert page.read_text() == of_project.read_text()
-    links = linked(of_project)
-    assert all((of_project.parent / link).is_file() for link in links)
 
 
 @pytest.mark.parametrize("name", data_names())
@@ -303,7 +295,7 @@ def test_committed_results_match_the_current_configs(name, committed):
         assert changes(result) == []
         commit = result["environment"]["commit"]
         assert commit and not commit.endswith("-dirty")
-        assert len(result["curve"]["updates"]) <= data_kept.POINTS
+        assert len(result["curve"]["updates"]) <= of_data.POINTS
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from experiments.runs.environment import describe_environment
 from experiments.runs.folder import (
     CHECKPOINTS,
     CONFIG,
+    CURVE,
     ENVIRONMENT,
     METRICS,
     RESULT,
@@ -253,17 +254,14 @@ def test_finished_run_shows_its_result(has_checkpoints, folder, config, capsys):
     if has_checkpoints:
         # As a process that was killed after it had written the result.
         saved.rename(folder / CHECKPOINTS)
-    capsys.readouterr()
     path = folder.with_name("mine.toml")
     path.write_text("\n".join(toml_lines(to_dict(config))))
-    for again in (
-        lambda: main(["run", str(path), "--out", str(folder)]),
-        lambda: run(config, folder, NAME, None),
-    ):
-        assert not again()
-        output = capsys.readouterr().out
-        assert "0 of 2" in output and "stopped" not in output
-        assert output.endswith("is already finished; pass --overwrite to repeat it\n")
+    assert main(["run", str(path), "--out", str(folder)]) == 0
+    output = capsys.readouterr().out
+    assert "0 of 2" in output and "stopped" not in output
+    assert output.endswith("is already finished; pass --overwrite to repeat it\n")
+    assert (folder / CURVE).is_file()
+    assert run(config, folder, NAME, None) == result_in(folder)
     assert (folder / RESULT).read_bytes() == before
     assert not (folder / CHECKPOINTS).exists()
     assert main(["run", str(path), "--seed", "1", "--out", str(folder)]) == 2

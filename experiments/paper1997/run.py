@@ -10,25 +10,20 @@ from experiments.paper1997.learners.network import Weights
 from experiments.paper1997.learners.without_cells import WithoutCells
 from experiments.paper1997.training.loop import Run
 from experiments.paper1997.training.trainer import Trainer, Trials
-from experiments.reports.learning_curve import save_learning_curve
-from experiments.reports.runs import print_finished
-from experiments.reports.tables import print_table
 from experiments.runs.checkpoint import Checkpoints
 from experiments.runs.environment import note_environment, usual_promotion
 from experiments.runs.folder import (
     CHECKPOINTS,
-    CURVE,
     ENVIRONMENT,
-    METRICS,
     RESULT,
     WEIGHTS,
     begin,
     check,
     locked,
+    read_result,
     remove,
     to_json,
     write,
-    writing,
     written,
 )
 from experiments.runs.interruption import Interruption
@@ -42,13 +37,13 @@ def run(
     name: str,
     reading: str | None,
     overwrite: bool = False,
-) -> None:
-    """Trains and tests all trials, writes the folder and prints the table.
+) -> dict[str, Any]:
+    """Trains and tests all trials, writes the folder and returns the result.
 
     Args:
       experiment: the config.
       folder: output folder, created if it does not exist. An unfinished run of the same
-        config in this folder is resumed; the result of a finished one is printed.
+        config in this folder is resumed, and a finished one is not repeated.
       name: name of the config.
       reading: name of the reading; None for the literal reading.
       overwrite: starts a new run in place of the files in the folder.
@@ -61,14 +56,15 @@ def run(
     with locked(folder), usual_promotion():
         # Checked again: the folder can have changed since the command line checked it.
         if check(folder, experiment, overwrite):
-            print_finished(folder)
-            return
+            return read_result(folder / RESULT)
         trainer = Trainer(experiment)
         begin(folder, experiment, overwrite)
-        _run(trainer, folder, name, reading)
+        return _run(trainer, folder, name, reading)
 
 
-def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None:
+def _run(
+    trainer: Trainer, folder: Path, name: str, reading: str | None
+) -> dict[str, Any]:
     environment, *resumed = note_environment(folder)
     with (
         Interruption() as interruption,
@@ -94,13 +90,10 @@ def _run(trainer: Trainer, folder: Path, name: str, reading: str | None) -> None
     }
     if isinstance(trials.reached, Weights):
         save_weights(folder / WEIGHTS, trials.reached)
-    with writing(folder / CURVE):
-        save_learning_curve(folder / METRICS, result, folder / CURVE)
     # Written last, so that a folder with a result is complete.
     write(folder / RESULT, to_json(result))
     remove(folder, CHECKPOINTS, ENVIRONMENT)
-    print_table(result)
-    print(f"the results are in {folder}")
+    return result
 
 
 def save_weights(path: Path, reached: Weights) -> None:

@@ -1,10 +1,19 @@
-"""Tables of finished runs."""
+"""Tables and figures of finished runs."""
 
 from pathlib import Path
+from typing import Any
 
-from experiments.reports.data_tables import data_table, print_data_table
-from experiments.reports.tables import paper_table, print_table
-from experiments.runs.folder import RESULT, is_of_data, read_result
+from experiments.reports.data import tables as of_data
+from experiments.reports.paper1997 import tables as of_paper
+from experiments.reports.tables import print_table
+from experiments.runs.folder import (
+    CURVE,
+    METRICS,
+    RESULT,
+    is_of_data,
+    read_result,
+    writing,
+)
 
 
 def markdown_tables(folders: list[Path]) -> str:
@@ -19,22 +28,25 @@ def markdown_tables(folders: list[Path]) -> str:
       ConfigError: a result is damaged.
     """
     results = [read_result(folder / RESULT) for folder in folders]
-    of_paper = [result for result in results if not is_of_data(result)]
-    on_data = [result for result in results if is_of_data(result)]
-    tables = []
-    if of_paper:
-        tables.append(paper_table(of_paper))
-    if on_data:
-        tables.append(data_table(on_data, with_changes=True))
-    return "\n\n".join(tables)
+    kinds = {False: of_paper, True: of_data}
+    found = {on: [of for of in results if is_of_data(of) == on] for on in kinds}
+    return "\n\n".join(kinds[on].runs_table(of) for on, of in found.items() if of)
 
 
-def print_finished(folder: Path) -> None:
-    """Prints the table of a run that had finished before.
+def show(folder: Path, result: dict[str, Any]) -> None:
+    """Prints the table of a finished run, and draws its learning curve.
+
+    Runs on data sets have none.
 
     Raises:
-      ConfigError: its result is damaged.
+      ConfigError: the curves are damaged, or the figure cannot be written.
     """
-    result = read_result(folder / RESULT)
-    (print_data_table if is_of_data(result) else print_table)(result)
-    print(f"the run in {folder} is already finished; pass --overwrite to repeat it")
+    tables = of_data if is_of_data(result) else of_paper
+    title, rows = tables.summary_title(result), tables.summary(result)
+    print_table(title, tables.SUMMARY_HEAD, rows)
+    if tables is of_paper and not (folder / CURVE).exists():
+        # Imported here because tables need no matplotlib.
+        from experiments.reports.paper1997.learning_curve import save_learning_curve
+
+        with writing(folder / CURVE):
+            save_learning_curve(folder / METRICS, result, folder / CURVE)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.reports.data_tables import spread
+from experiments.reports.data.tables import spread
 from experiments.runs.environment import describe_environment
 from experiments.runs.folder import (
     FAILURE,
@@ -33,7 +33,7 @@ from experiments.settings.rules import require
 from experiments.settings.wording import nearest
 from experiments.supervised.loop import LossNotFinite
 from experiments.supervised.network import cell_names
-from experiments.supervised.run import train
+from experiments.supervised.run import run
 from experiments.supervised.tasks import TASKS
 
 # Cells that would repeat the run of another cell.
@@ -165,7 +165,7 @@ def run_entry(entry: Entry, size: Callable[[str, int], int]) -> str:
         return note_failure(entry, 1, f"the network cannot be built: {error}")
     experiment = entry.task.of(entry.cell, features)
     try:
-        result = train(experiment, entry.folder, entry.name, None)
+        result = run(experiment, entry.folder, entry.name, None)
     except LossNotFinite as error:
         return note_failure(entry, features, str(error).partition(".")[0])
     split, _, metric = experiment.published.metric.partition(".")

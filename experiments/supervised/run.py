@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from experiments.reports.data_tables import print_data_table
 from experiments.runs.environment import note_environment, usual_promotion
 from experiments.runs.folder import (
     CHECKPOINTS,
@@ -47,16 +46,17 @@ def run(
     name: str,
     reading: str | None,
     flags: DataFlags = DataFlags(),
-) -> None:
-    """Trains and tests all networks, writes the folder and prints the table.
+) -> dict[str, Any] | None:
+    """Trains and tests all networks, writes the folder and returns the result.
 
     With several processes, every process calls this function with the same config and
-    folder; the first one writes. An error in one of them ends all of them.
+    folder; the first one writes and returns the result, the others return None. An
+    error in one of them ends all of them.
 
     Args:
       experiment: the config.
       folder: output folder, created if it does not exist. An unfinished run of the same
-        config in this folder is resumed; the result of a finished one is printed.
+        config in this folder is resumed, and a finished one is not repeated.
       name: name of the config.
       reading: name of the reading; None for the values of the file.
       flags: what else to write.
@@ -67,24 +67,6 @@ def run(
         file is missing, damaged, or has changed since the run was started; the
         processes have different configs or folders.
       Interrupted: a signal has ended the run; its state was saved.
-    """
-    result = train(experiment, folder, name, reading, flags)
-    if result is not None:
-        print_data_table(result)
-        print(f"the results are in {folder}")
-
-
-def train(
-    experiment: Supervised,
-    folder: Path,
-    name: str,
-    reading: str | None,
-    flags: DataFlags = DataFlags(),
-) -> dict[str, Any] | None:
-    """Trains and tests all networks, writes the folder and returns the result.
-
-    Arguments and errors are those of `run`. Only the first of several processes
-    returns a result; the others return None.
     """
     result, is_finished = None, False
     check_same(to_json(to_dict(experiment)), "config")

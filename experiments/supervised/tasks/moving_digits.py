@@ -157,7 +157,7 @@ class MovingDigitsTask(Task):
     def save_pictures(self, params: Any, data: Any, folder: Path) -> None:
         """Writes a strip of frames and an animation of one test film."""
         # Imported here because training does not need matplotlib.
-        from experiments.reports.film import save_film
+        from experiments.supervised.film import save_film
 
         key = evaluation_key(self.seed, "test")
         films = self.films(key, data["test"], 1)

@@ -9,24 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reports import kept
-from experiments.reports.kept import check_origin, kept_path, read_results
+from experiments.reports import committed
+from experiments.reports.committed import read_results, result_path
 from experiments.runs.folder import (
     FILM_ANIMATION,
     FILM_STRIP,
     LINE_OF_DATA,
     METRICS,
-    RESULT,
     check_result,
     read_metrics,
-    read_result,
-    to_json,
-    write,
 )
 from experiments.settings.reading import config_path, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
-RESULTS = kept.RESULTS / "data"
+RESULTS = committed.RESULTS / "data"
+# The published figure does not affect a run.
+FREE = "published"
 # Largest number of points of a learning curve.
 POINTS = 60
 DIGITS = 5
@@ -46,42 +44,29 @@ def results_of(name: str) -> dict[str, dict[str, Any]]:
     for result in found.values():
         experiment = read_config(config_path(name), result["reading"])
         result["config"]["published"] = to_dict(experiment)["published"]
-        check_result(result, kept_path(RESULTS, result))
+        check_result(result, result_path(RESULTS, result))
     return found
 
 
-def keep(folder: Path) -> Path:
-    """Copies a run's result, learning curve and film to the committed results.
-
-    The film is copied only for the literal reading.
-
-    Args:
-      folder: folder of the run.
-
-    Returns:
-      The new path.
+def check(folder: Path, result: dict[str, Any]) -> None:
+    """Checks the seed.
 
     Raises:
-      ConfigError: the run has other values or another seed than its config, or ran with
-        uncommitted code; or a file is damaged.
+      ConfigError: it is not that of the config.
     """
-    result = read_result(folder / RESULT)
-    # The published figure does not affect a run.
-    check_origin(folder, result, "published")
     experiment = read_config(config_path(result["name"]), result.get("reading"))
     if result["config"]["seed"] != experiment.seed:
         raise ConfigError(
             f"`{folder}` must have the seed {experiment.seed} of its config, got "
             f"{result['config']['seed']}."
         )
-    result["curve"] = curve(folder / METRICS, result["config"]["seeds"])
-    path = kept_path(RESULTS, result)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, to_json(result) + "\n")
+
+
+def keep_files(folder: Path, result: dict[str, Any], path: Path) -> None:
+    """Copies the film of the literal reading."""
     for picture in FILM_STRIP, FILM_ANIMATION:
         if result["reading"] is None and (folder / picture).is_file():
             shutil.copy(folder / picture, path.parent)
-    return path
 
 
 def films_of(name: str) -> list[Path]:
@@ -90,12 +75,8 @@ def films_of(name: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def curve(metrics: Path, networks: int) -> dict[str, Any]:
+def curve(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
     """Returns the learning curve, at most `POINTS` of its evaluations.
-
-    Args:
-      metrics: the run's `metrics.jsonl`.
-      networks: number of networks.
 
     Returns:
       Lists of the same length. `updates`: number of updates before each evaluation.
@@ -103,6 +84,7 @@ def curve(metrics: Path, networks: int) -> dict[str, Any]:
       and, if the task has it, `accuracy`: `mean`, `min` and `max` over networks. None
       stands for numbers that are not finite.
     """
+    metrics, networks = folder / METRICS, result["config"]["seeds"]
     lines = read_metrics(metrics, LINE_OF_DATA)
     train = _by_update(lines, "train")
     validation = _by_update(lines, "validation")

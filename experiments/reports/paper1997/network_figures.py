@@ -18,7 +18,7 @@ from experiments.paper1997.tasks import embedded_reber as reber
 from experiments.paper1997.tasks import temporal_order
 from experiments.paper1997.tasks.sequence import Sequence
 from experiments.paper1997.training.trainer import Trainer
-from experiments.reports.kept import Outcome
+from experiments.reports.paper1997.results import Outcome
 from experiments.settings.reading import config_path, read_config
 from experiments.settings.tasks import (
     AnyTask,

@@ -1,12 +1,10 @@
 """The page on the committed results on data sets, docs/results.md."""
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
-from experiments.reports.data_kept import films_of, results_of
-from experiments.reports.data_tables import data_table
-from experiments.reports.pages import ROOT, fill
+from experiments.reports.data.results import films_of, results_of
+from experiments.reports.data.tables import committed_table
 from experiments.settings.reading import (
     config_header,
     config_path,
@@ -16,6 +14,7 @@ from experiments.settings.reading import (
     toml_lines,
 )
 
+PAGES = ("results.md",)
 WIDTH = 120
 NONE = "No results are committed yet."
 COMMANDS = "Run: ", "Then: "
@@ -24,17 +23,12 @@ COMMANDS = "Run: ", "Then: "
 def tables() -> dict[str, str]:
     """Returns the Markdown table of all committed results, under `results`."""
     found = [result for name in data_names() for result in results_of(name).values()]
-    return {"results": data_table(found) if found else NONE}
+    return {"results": committed_table(found) if found else NONE}
 
 
-def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
-    """Writes the table and the sections on each config, and returns the file.
-
-    Args:
-      made: the table from `tables`.
-      root: folder of `docs`.
-    """
-    return [fill(root / "docs" / "results.md", made | {"configs": sections()})]
+def texts() -> dict[str, str]:
+    """Returns the sections on each config, under `configs`."""
+    return {"configs": sections()}
 
 
 def sections() -> str:
@@ -66,7 +60,7 @@ def _section(name: str, found: dict[str, Any]) -> str:
 
 
 def _pictures(name: str, found: dict[str, Any]) -> list[str]:
-    """Returns the links to the pictures that `data_figures.write` makes."""
+    """Returns the links to the pictures that `figures.draw` makes."""
     pictures = []
     if found:
         pictures.append(f"![Learning curves of {name}](results/{name}.svg)")

@@ -8,23 +8,22 @@ baselines    sequences until success, for modern networks
 """
 
 from itertools import cycle
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.reports import network_figures
-from experiments.reports.kept import LITERAL, Outcome, outcomes
-from experiments.reports.pages import ROOT
-from experiments.reports.paper1997 import deciding
-from experiments.reports.svg import save
-from experiments.reports.tables import reached
+from experiments.reports.committed import LITERAL
+from experiments.reports.paper1997 import network_figures
+from experiments.reports.paper1997.page import deciding
+from experiments.reports.paper1997.results import Outcome, outcomes
+from experiments.reports.paper1997.tables import reached
 from experiments.settings.reading import (
     baselines,
     paper_names,
 )
 
+FOLDER = "paper1997"
 OURS, WRITTEN, PAPERS = *network_figures.COLORS, "black"
 OF_PAPER = {"marker": "|", "ls": "", "color": PAPERS, "ms": 12, "mew": 2}
 SUCCESS = {"marker": ".", "ls": "", "ms": 6, "alpha": 0.6}
@@ -34,8 +33,8 @@ FAILURE = {"marker": "x", "ls": "", "ms": 5, "alpha": 0.6}
 WORDS = "reproduced", "learnt, slower", "partly", "never"
 
 
-def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
-    """Draws all figures, and returns their files."""
+def draw() -> dict[str, Figure | None]:
+    """Draws all figures; None: there is nothing to draw."""
     found = {name: outcomes(name) for name in paper_names()}
     decided = {name: deciding(of_row)[1] for name, of_row in found.items()}
     shown = {name: outcome for name, outcome in decided.items() if outcome}
@@ -44,7 +43,7 @@ def write(folder: Path = ROOT / "docs" / "paper1997") -> list[Path]:
         "curves": draw_curves(shown),
         "baselines": draw_baselines(found),
     }
-    return save(drawn | network_figures.draw(shown), folder)
+    return drawn | network_figures.draw(shown)
 
 
 def draw_sequences(found: dict[str, list[Outcome]]) -> Figure:

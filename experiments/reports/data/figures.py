@@ -6,23 +6,23 @@ NAME-film         forecast of one test film: a strip of its frames, and an anima
 gradient-methods  learning curves of the configs that compare gradient methods
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.reports import gradient_figure
-from experiments.reports.data_kept import films_of, results_of
-from experiments.reports.data_page import confused
-from experiments.reports.pages import ROOT
-from experiments.reports.svg import save
+from experiments.reports.data.page import confused
+from experiments.reports.data.results import films_of, results_of
 from experiments.settings.reading import data_names
 
+FOLDER = "results"
+# Configs whose readings are methods of the gradient.
+METHODS = "order-of-two", "copying-30"
 
-def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
-    """Draws the figures of all configs that have results, and returns their files."""
+
+def draw() -> dict[str, Figure | Path]:
+    """Draws the figures of all configs that have results; films are files."""
     drawn, films = {}, {}
     for name in data_names():
         found = results_of(name)
@@ -31,12 +31,11 @@ def write(folder: Path = ROOT / "docs" / "results") -> list[Path]:
             drawn[name] = draw_curves(found)
         if reading is not None:
             drawn[f"{name}-confusion"] = draw_confusion(reading, found[reading])
-        films |= {folder / f"{name}-{path.name}": path for path in films_of(name)}
-    compared = {name: results_of(name) for name in gradient_figure.CONFIGS}
+        films |= {f"{name}-{path.name}": path for path in films_of(name)}
+    compared = {name: results_of(name) for name in METHODS}
     if all(compared.values()):
-        drawn["gradient-methods"] = gradient_figure.draw(compared)
-    written = save(drawn, folder)
-    return written + [shutil.copy(path, new) for new, path in films.items()]
+        drawn["gradient-methods"] = draw_methods(compared)
+    return drawn | films
 
 
 def draw_curves(found: dict[str, dict[str, Any]]) -> Figure:
@@ -92,3 +91,31 @@ def draw_confusion(reading: str, result: dict[str, Any]) -> Figure:
     summed = f", sum over {networks} networks" if networks > 1 else ""
     axes.set_title(f"{reading}: test sequences{summed}")
     return figure
+
+
+def draw_methods(results: dict[str, dict[str, dict[str, Any]]]) -> Figure:
+    """Draws the validation losses of each config.
+
+    Args:
+      results: by config, its results by reading.
+    """
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    for k, found in enumerate(results.values()):
+        axes = figure.add_subplot(1, len(results), k + 1)
+        for result in found.values():
+            curve = result["curve"]
+            loss = np.array(curve["validation"]["loss"]["mean"], float)
+            axes.plot(curve["updates"], loss, label=label(result))
+        axes.set_yscale("log")
+        axes.set_xlabel("updates")
+        axes.set_ylabel("loss on the validation split, nats")
+        axes.set_title(next(iter(found.values()))["config"]["title"], parse_math=False)
+        axes.legend()
+    return figure
+
+
+def label(result: dict[str, Any]) -> str:
+    """Returns the name of a method, with its number of steps."""
+    model = result["config"]["model"]
+    steps = model["gradient_steps"]
+    return f"{model['gradient']} ({steps})" if steps else model["gradient"]

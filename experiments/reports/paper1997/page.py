@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reports import conditions
-from experiments.reports.kept import LITERAL, Outcome, outcomes
-from experiments.reports.pages import ROOT, fill
+from experiments.reports.committed import LITERAL
+from experiments.reports.paper1997 import conditions
+from experiments.reports.paper1997.results import Outcome, outcomes
 from experiments.reports.tables import markdown
 from experiments.settings.config import PARTS
 from experiments.settings.reading import (
@@ -35,6 +35,7 @@ from experiments.settings.reading import (
 )
 from experiments.settings.tasks import TASK_OPTIONS
 
+PAGES = "experiments.md", "paper1997.md"
 VERDICTS = (
     (("literal",), "**reproduced** as written"),
     (("silent", "contradictory"), "**reproduced** under the reading `{}`"),
@@ -130,17 +131,6 @@ def _legend(found: dict[str, list[Outcome]]) -> list[tuple[str, ...]]:
 
 def _run_for(rows: list[str]) -> str:
     return f"{len(rows)} rows" if len(rows) > NAMED else ", ".join(rows) or "not run"
-
-
-def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
-    """Writes tables into two pages of `docs`, and returns these files.
-
-    Args:
-      made: tables from `tables`.
-      root: folder of `docs`.
-    """
-    pages = root / "docs" / "experiments.md", root / "docs" / "paper1997.md"
-    return [fill(page, made) for page in pages]
 
 
 def _verdict(name: str, found: list[Outcome]) -> tuple[str, ...]:

@@ -9,9 +9,11 @@ HEAD = (
     *("config", "reading", "figure", "published", "ours: mean (range)", "networks"),
     *("parameters", "training time", "device", "commit"),
 )
+SUMMARY_HEAD = "", "value"
+summary_title = title_of
 
 
-def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+def summary(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns the rows of one run's table: name and value, the mean over networks.
 
     Args:
@@ -56,16 +58,19 @@ def spread(values: list[float | None]) -> str:
     return f"{mean} ({min(known):.5g} to {max(known):.5g})"
 
 
-def data_table(results: list[dict[str, Any]], with_changes: bool = False) -> str:
-    """Returns a Markdown table with one row for each run.
+def committed_table(results: list[dict[str, Any]]) -> str:
+    """Returns a Markdown table with one row for each result."""
+    return markdown(HEAD, map(_cells, results))
+
+
+def runs_table(results: list[dict[str, Any]]) -> str:
+    """Returns the table with the options that differ from the config, and the seed.
+
+    Committed results have these in common with their config.
 
     Args:
       results: the contents of each run's `result.json`.
-      with_changes: adds the options that differ from the config, and the seed, which
-        committed results have in common with their config.
     """
-    if not with_changes:
-        return markdown(HEAD, map(_cells, results))
     added = [
         (", ".join(changes(result)) or "-", str(result["config"]["seed"]))
         for result in results
@@ -115,18 +120,3 @@ def devices(result: dict[str, Any]) -> str:
         names[f"cpu, {one['processor']}" if is_named else one["device"]] = None
     count = f"{result['devices']} x " if result["devices"] > 1 else ""
     return count + "; ".join(names)
-
-
-def print_data_table(result: dict[str, Any]) -> None:
-    """Prints the table of one run."""
-    # Imported here because Markdown does not need rich.
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title_of(result))
-    table.add_column("")
-    table.add_column("value", overflow="fold")
-    for row in rows(result):
-        table.add_row(*row)
-    # Names of files can look like markup.
-    Console(markup=False, emoji=False).print(table)

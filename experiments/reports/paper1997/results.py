@@ -4,7 +4,6 @@
 point: at most 2,000 numbers, but at least one trial.
 """
 
-import os
 import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,22 +11,24 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from experiments.reports.tables import changes, commits, reached
+from experiments.reports import committed
+from experiments.reports.committed import read_results, result_path
+from experiments.reports.paper1997.tables import reached
 from experiments.runs.folder import (
     METRICS,
-    RESULT,
     WEIGHTS,
     read_metrics,
     read_result,
-    to_json,
+    written,
 )
 from experiments.settings.reading import config_path, read_config, readings
 from experiments.settings.rules import ConfigError
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+RESULTS = committed.RESULTS
+# Fewer trials are allowed, to try a reading out.
+FREE = "trials"
 # A row is reproduced with at most this multiple of the paper's sequences.
 MOST = 1.5
-LITERAL = "as-written"
 POINTS, NUMBERS = 40, 2000
 # Kinds of readings that do not count for the verdict on a row.
 WITHOUT_VERDICT = "baseline", "competitor"
@@ -37,7 +38,7 @@ class Outcome(NamedTuple):
     """The result of one reading of a row.
 
     Attributes:
-      reading: name of the reading, `LITERAL` for the literal one.
+      reading: name of the reading, `committed.LITERAL` for the literal one.
       kind: kind of the reading: `"literal"`, `"silent"`, `"contradictory"` or
         `"departure"`; `"baseline"` or `"competitor"` for another network or gradient.
       result: the contents of `result.json`, and `curve`.
@@ -127,109 +128,17 @@ def outcomes(name: str) -> list[Outcome]:
     ]
 
 
-def read_results(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns the committed results of a config by reading, the literal one first.
+def check(folder: Path, result: dict[str, Any]) -> None:
+    """Checks the seed, the number of weights, and the number of trials.
 
-    Args:
-      folder: the folder of the results; its name is that of the config.
-
-    Raises:
-      ConfigError: there is a result of a reading that the config does not have.
-    """
-    known = [LITERAL, *readings(config_path(folder.name))]
-    paths = sorted(folder.glob("*.json"), key=lambda path: (path.stem != LITERAL, path))
-    for path in paths:
-        if path.stem not in known:
-            raise ConfigError(
-                f"{path}: the config `{folder.name}` has no reading `{path.stem}`."
-            )
-    return {path.stem: read_result(path) for path in paths}
-
-
-def kept_path(results: Path, result: dict[str, Any]) -> Path:
-    """Returns the path of a committed result in a folder of results."""
-    return results / result["name"] / f"{result.get('reading') or LITERAL}.json"
-
-
-def keep(folder: Path) -> Path:
-    """Copies a run's result to the committed results; returns the new path.
-
-    Args:
-      folder: folder of the run.
+    The seed can differ for baselines and for fewer trials than the paper's, which try a
+    reading out.
 
     Raises:
-      ConfigError: the run has other values than the config (the number of trials can
-        differ, and the seed too for baselines and for fewer trials than the paper's);
-        has fewer trials than the committed result; has another number of weights than
-        the paper, and its reading is not a departure; ran with uncommitted code; or a
-        file is damaged.
+      ConfigError: the seed differs; there is another number of weights than in the
+        paper, and the reading is not a departure; or there are fewer trials than in the
+        committed result.
     """
-    result = read_result(folder / RESULT)
-    kept = kept_path(RESULTS, result)
-    # Fewer trials are allowed, to try a reading out.
-    check_origin(folder, result, "trials")
-    _check(folder, result)
-    count = len(result["trials"])
-    before = len(read_result(kept)["trials"]) if kept.is_file() else 0
-    if count < before:
-        raise ConfigError(
-            f"`{folder}` must have at least the {before} trials of {kept}, got {count}."
-        )
-    result["curve"] = curve(folder / METRICS, count)
-    solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
-    few = solved[: max(1, NUMBERS // result["weights"])]
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    weights = kept.with_suffix(".npz")
-    # The old result stays until the new one is written completely.
-    new, new_weights = kept.with_suffix(".json.new"), kept.with_suffix(".npz.new")
-    new.write_text(to_json(result) + "\n")
-    if few and (folder / WEIGHTS).is_file():
-        _keep_weights(folder / WEIGHTS, new_weights, few)
-        os.replace(new_weights, weights)
-    else:
-        weights.unlink(missing_ok=True)
-    os.replace(new, kept)
-    return kept
-
-
-def check_origin(folder: Path, result: dict[str, Any], free: str) -> None:
-    """Checks that a result belongs to its config and to committed code.
-
-    Args:
-      folder: folder of the run.
-      result: the contents of its `result.json`.
-      free: the option, or the section of options, that can differ from the config.
-
-    Raises:
-      ConfigError: another value differs, or the code was not committed.
-    """
-    changed = [
-        change
-        for change in changes(result)
-        if not change.startswith((f"{free} =", f"{free}."))
-    ]
-    if changed:
-        raise ConfigError(
-            f"`{folder}` must have the values of its config, got {', '.join(changed)}."
-        )
-    check_commits(folder, result)
-
-
-def check_commits(folder: Path, result: dict[str, Any]) -> None:
-    """Checks that a result was computed by committed code.
-
-    Raises:
-      ConfigError: it was not.
-    """
-    for commit in commits(result):
-        if commit is None or commit.endswith("-dirty"):
-            raise ConfigError(
-                f"`{folder}` must be a run of committed code, got the commit {commit}."
-            )
-
-
-def _check(folder: Path, result: dict[str, Any]) -> None:
-    """Checks the seed and the number of weights."""
     path, reading = config_path(result["name"]), result.get("reading")
     kind = "literal" if reading is None else readings(path)[reading].kind
     seed, paper = result["config"]["seed"], result["config"]["paper"]
@@ -245,6 +154,23 @@ def _check(folder: Path, result: dict[str, Any]) -> None:
             f"`{folder}` must have the paper's {paper['weights']} weights, got "
             f"{result['weights']}."
         )
+    kept, count = result_path(RESULTS, result), len(result["trials"])
+    before = len(read_result(kept)["trials"]) if kept.is_file() else 0
+    if count < before:
+        raise ConfigError(
+            f"`{folder}` must have at least the {before} trials of {kept}, got {count}."
+        )
+
+
+def keep_files(folder: Path, result: dict[str, Any], path: Path) -> None:
+    """Copies the weights of the first successful trials to `path` with `.npz`."""
+    solved = [trial["trial"] for trial in result["trials"] if trial["solved"]]
+    few = solved[: max(1, NUMBERS // result["weights"])]
+    weights = path.with_suffix(".npz")
+    if few and (folder / WEIGHTS).is_file():
+        _keep_weights(folder / WEIGHTS, weights, few)
+    else:
+        weights.unlink(missing_ok=True)
 
 
 def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:
@@ -254,21 +180,19 @@ def _keep_weights(source: Path, target: Path, trials: list[int]) -> None:
             chosen = {name: leaf[..., trials] for name, leaf in arrays.items()}
     except (ValueError, EOFError, BadZipFile) as error:
         raise ConfigError(f"{source} is damaged: {error}.") from error
-    with target.open("wb") as file:
+    with written(target) as beside, beside.open("wb") as file:
         np.savez_compressed(file, **chosen)
 
 
-def curve(metrics: Path, trials: int) -> dict[str, list[float]]:
+def curve(folder: Path, result: dict[str, Any]) -> dict[str, list[float]]:
     """Returns the quartiles over trials of the error on training sequences.
 
-    Args:
-      metrics: the run's `metrics.jsonl`.
-      trials: number of trials. A finished trial keeps its last error.
+    A finished trial keeps its last error.
 
     Returns:
       Lists under `sequences`, `low`, `median` and `high`, at most `POINTS` long.
     """
-    lines = read_metrics(metrics)
+    lines, trials = read_metrics(folder / METRICS), len(result["trials"])
     at = np.unique(np.geomspace(1, len(lines), POINTS).round().astype(int)) - 1
     now, rows = np.full(trials, np.nan), []
     for line in lines:

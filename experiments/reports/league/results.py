@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from experiments.reports import kept
+from experiments.reports import committed
 from experiments.reports.tables import commits
 from experiments.runs.folder import (
     FAILURE,
@@ -19,7 +19,7 @@ from experiments.settings.league import LeagueTask
 from experiments.settings.reading import league_names, read_league
 from experiments.settings.rules import ConfigError
 
-LEAGUE = kept.RESULTS / "league.json"
+LEAGUE = committed.RESULTS / "league.json"
 
 
 def league_results() -> dict[str, dict[str, Any]]:
@@ -93,7 +93,7 @@ def _ended(task: LeagueTask, folder: Path) -> dict[str, Any]:
                 f"`{inner}` must have the settings of configs/league/{task.name}.toml, "
                 "got others."
             )
-        kept.check_commits(inner, result)
+        committed.check_commits(inner, result)
         found[inner.name] = cell
     return found
 

@@ -1,31 +1,29 @@
 """The figure of the league: every cell on every task."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.reports.league_kept import league_results
-from experiments.reports.league_page import (
+from experiments.reports.league.page import (
     deviation,
     heading,
     is_better_large,
     mean,
     mean_ranks,
 )
-from experiments.reports.pages import ROOT
-from experiments.reports.svg import save
+from experiments.reports.league.results import league_results
 
+FOLDER = "league"
 # Losses that differ more than this are on a logarithmic axis.
 RATIO = 10
 
 
-def write(folder: Path = ROOT / "docs" / "league") -> list[Path]:
-    """Draws the figure, if there are results, and returns its file."""
+def draw() -> dict[str, Figure]:
+    """Draws the figure, if there are results."""
     found = league_results()
-    return save({"league": draw_league(found)}, folder) if found else []
+    return {"league": draw_league(found)} if found else {}
 
 
 def draw_league(found: dict[str, dict[str, Any]]) -> Figure:

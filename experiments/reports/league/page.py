@@ -2,14 +2,13 @@
 
 import math
 import statistics
-from pathlib import Path
 from typing import Any
 
-from experiments.reports.data_tables import duration
-from experiments.reports.league_kept import league_results
-from experiments.reports.pages import ROOT, fill
+from experiments.reports.data.tables import duration
+from experiments.reports.league.results import league_results
 from experiments.reports.tables import markdown
 
+PAGES = ("league.md",)
 NONE = "No results are committed yet."
 FAILED = "failed"
 FIGURE = "![Every cell on every task](league/league.svg)"
@@ -33,16 +32,6 @@ def tables() -> dict[str, str]:
         "tasks": tasks_table(found),
         "widths": widths_table(found),
     }
-
-
-def write(made: dict[str, str], root: Path = ROOT) -> list[Path]:
-    """Writes the tables into the page, and returns the file.
-
-    Args:
-      made: the tables from `tables`.
-      root: folder of `docs`.
-    """
-    return [fill(root / "docs" / "league.md", made)]
 
 
 def is_better_large(settings: dict[str, Any]) -> bool:

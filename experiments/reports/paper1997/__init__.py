@@ -1,0 +1,1 @@
+"""Results for the rows of Hochreiter and Schmidhuber, 1997."""
