@@ -5,7 +5,6 @@ from functools import partial
 import equations
 import jax
 import jax.numpy as jnp
-import pytest
 from cases import (
     ALL_CELLS,
     BATCH,
@@ -27,7 +26,7 @@ def test_every_cell_has_equations():
     assert set(EQUATIONS) == set(PUBLIC_CELLS), equations.__doc__
 
 
-@pytest.mark.parametrize("name", ALL_CELLS)
+@each_cell(ALL_CELLS, default=ALL_CELLS)
 def test_step_follows_the_equations(name, rng, float64):
     case = ALL_CELLS[name]
     cell, params, carry, x = random_setting(case, rng, BATCH)
