@@ -59,12 +59,10 @@ class EchoTask(Task):
     """Repeating the first number."""
 ''',
     "experiments/settings/data_tasks.py": '''\
-@settings
+@task_settings
 class Echo(DataTask):
     """Repeating the first number."""
 
-    name: Literal["echo"] = "echo"
-    """The task; only the config file chooses it."""
     delay: Count = 7
     """Number of steps, at least 1."""
 ''',

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from experiments.settings.rules import Count, Share, require, settings
+from experiments.settings.rules import Count, Share, require, task_settings
 
 
 class DataTask:
@@ -47,7 +47,7 @@ class DataTask:
         )
 
 
-@settings
+@task_settings
 class CharLM(DataTask):
     """Predicting the next character of a text."""
 
@@ -55,8 +55,6 @@ class CharLM(DataTask):
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
     other_metrics: ClassVar[tuple[str, ...]] = ("both.loss",)
 
-    name: Literal["char-lm"] = "char-lm"
-    """The task; only the config file chooses it."""
     file: str = ""
     """A text file in UTF-8 with 320 characters or more, relative to the working
     directory. The first 90 % are for training, 5 % for validation, 5 % for the test.
@@ -87,12 +85,10 @@ class CharLM(DataTask):
         )
 
 
-@settings
+@task_settings
 class JapaneseVowels(DataTask):
     """Naming the speaker of a vowel, from sequences of 7 to 29 frames."""
 
-    name: Literal["japanese-vowels"] = "japanese-vowels"
-    """The task; only the config file chooses it."""
     layout: Literal["padded", "packed", "bucketed"] = "padded"
     """How sequences of different lengths share an array. padded: a row for each, as
     long as the longest. packed: several in a row, with resets. bucketed: batches of
@@ -116,12 +112,10 @@ class JapaneseVowels(DataTask):
         )
 
 
-@settings
+@task_settings
 class Pixels(DataTask):
     """Naming a handwritten digit, pixel by pixel."""
 
-    name: Literal["pixels"] = "pixels"
-    """The task; only the config file chooses it."""
     data: Literal["digits", "mnist"] = "digits"
     """digits: 8x8 pixels, in experiments/data. mnist: 28x28 pixels, from your files."""
     folder: str = "experiments/data/mnist"
@@ -138,49 +132,40 @@ class Pixels(DataTask):
         )
 
 
-@settings
+@task_settings
 class Copying(DataTask):
     """Copying ten symbols after a number of blanks."""
 
     has_symbols: ClassVar[bool] = True
 
-    name: Literal["copying"] = "copying"
-    """The task; only the config file chooses it."""
     lag: Count = 1000
     """Number of blanks, T, at least 1."""
 
 
-@settings
+@task_settings
 class Adding(DataTask):
     """Adding the two marked numbers of a sequence."""
 
     metrics: ClassVar[tuple[str, ...]] = ("loss",)
 
-    name: Literal["adding"] = "adding"
-    """The task; only the config file chooses it."""
     length: Annotated[int, Field(ge=2, lt=2**31)] = 100
     """Number of steps, T, at least 2."""
 
 
-@settings
+@task_settings
 class OrderOfTwo(DataTask):
     """Classifying the order of two symbols in 100 to 110 steps, task 6a of 1997."""
 
     has_symbols: ClassVar[bool] = True
 
-    name: Literal["order-of-two"] = "order-of-two"
-    """The task; only the config file chooses it."""
 
-
-@settings
+@task_settings
 class MovingDigits(DataTask):
     """Forecasting a film of two moving digits."""
 
     has_films: ClassVar[bool] = True
     metrics: ClassVar[tuple[str, ...]] = ("loss", "mse")
 
-    name: Literal["moving-digits"] = "moving-digits"
-    """The task; only the config file chooses it."""
     size: Annotated[int, Field(ge=24, lt=2**31)] = 32
     """Height and width of a frame in pixels, a multiple of 4, at least 24."""
     given: Annotated[int, Field(ge=2, lt=2**31)] = 10

@@ -2,7 +2,8 @@
 
 import functools
 import json
-from typing import Annotated, Any, TypeVar, dataclass_transform
+import re
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -49,6 +50,19 @@ def settings(kind: type[Kind]) -> type[Kind]:
 
     made.__init__ = __init__
     return made
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def task_settings(kind: type[Kind]) -> type[Kind]:
+    """Makes a class the settings of a task, with the field `name`.
+
+    The name is that of the class, `order-of-two` for `OrderOfTwo`. Only the config file
+    chooses it.
+    """
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+    kind.__annotations__ = {"name": Literal[name]} | kind.__annotations__
+    kind.name = name
+    return settings(kind)
 
 
 def from_table(kind: type[Kind], table: dict[str, Any], where: str) -> Kind:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from experiments.settings.rules import Count, NotNegative, require, settings
+from experiments.settings.rules import Count, NotNegative, require, task_settings
 
 
 class PaperTask:
@@ -27,7 +27,7 @@ class PaperTask:
     asked_from_end: ClassVar[int] = 1
 
 
-@settings
+@task_settings
 class EmbeddedReber(PaperTask):
     """Predicting the next symbols of the embedded Reber grammar (Experiment 1), or of
     the plain one."""
@@ -36,8 +36,6 @@ class EmbeddedReber(PaperTask):
     is_along: ClassVar[bool] = True
     asked_from_end: ClassVar[int] = 2
 
-    name: Literal["embedded-reber"] = "embedded-reber"
-    """The task; only the config file chooses it."""
     strings: Count = 256
     """Number of strings of the training set, and of the test set, at least 1."""
     pairs: Count = 3
@@ -48,15 +46,13 @@ class EmbeddedReber(PaperTask):
     """Whether strings of the grammar stand between two equal symbols."""
 
 
-@settings
+@task_settings
 class LongLags(PaperTask):
     """Predicting every next symbol; the last equals the first (2a, 2b)."""
 
     is_symbolic: ClassVar[bool] = True
     is_along: ClassVar[bool] = True
 
-    name: Literal["long-lags"] = "long-lags"
-    """The task; only the config file chooses it."""
     lag: Annotated[int, Field(ge=2, lt=2**31)] = 100
     """Steps from the first symbol to the last, p, at least 2."""
     is_random: bool = False
@@ -66,14 +62,12 @@ class LongLags(PaperTask):
     symbol."""
 
 
-@settings
+@task_settings
 class VeryLongLags(PaperTask):
     """Remembering the second symbol until a trigger (2c)."""
 
     is_symbolic: ClassVar[bool] = True
 
-    name: Literal["very-long-lags"] = "very-long-lags"
-    """The task; only the config file chooses it."""
     lag: Count = 50
     """Minimum number of distractors, q, at least 1."""
     distractors: Count = 50
@@ -82,12 +76,10 @@ class VeryLongLags(PaperTask):
     """Probability of each further distractor, in (0, 1)."""
 
 
-@settings
+@task_settings
 class TwoClasses(PaperTask):
     """Classifying a noisy sequence by its first numbers (3)."""
 
-    name: Literal["two-classes"] = "two-classes"
-    """The task; only the config file chooses it."""
     length: Count = 100
     """Minimum length, T; the maximum is T + T/10; at least 1."""
     information: Count = 3
@@ -109,12 +101,10 @@ class TwoClasses(PaperTask):
         )
 
 
-@settings
+@task_settings
 class MarkedPairs(PaperTask):
     """Adding or multiplying two marked numbers (4, 5)."""
 
-    name: Literal["marked-pairs"] = "marked-pairs"
-    """The task; only the config file chooses it."""
     length: Annotated[int, Field(ge=24, lt=2**31)] = 100
     """Minimum length, T; the maximum is T + T/10; at least 24."""
     operation: Literal["sum", "product"] = "sum"
@@ -125,14 +115,12 @@ class MarkedPairs(PaperTask):
     itself is set to the neutral one, and its marker is 1."""
 
 
-@settings
+@task_settings
 class TemporalOrder(PaperTask):
     """Classifying the order of symbols that are far apart (6)."""
 
     is_symbolic: ClassVar[bool] = True
 
-    name: Literal["temporal-order"] = "temporal-order"
-    """The task; only the config file chooses it."""
     positions: tuple[tuple[int, int], ...] = ((10, 20), (50, 60))
     """First and last possible step of each X or Y, counted from 0."""
     lengths: tuple[Count, Count] = (100, 110)
