@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
@@ -15,10 +13,9 @@ from rnncells.diagnostics.graph.nodes import (
     Edge,
     Node,
     Operation,
-    Saved,
 )
 from rnncells.diagnostics.graph.operations import operand_letters, wording
-from rnncells.diagnostics.graph.saved import Derivative, Residual, derivative
+from rnncells.diagnostics.graph.saved import derivative
 from rnncells.diagnostics.graph.steps import Step, is_inlined, steps
 from rnncells.diagnostics.graph.tape import Program, Recorded
 from rnncells.recurrence.jaxprs import (
@@ -141,7 +138,8 @@ class _Builder:
     ) -> _Flow:
         """Adds the node of a step, unless its derivative is 0; returns its flow."""
         letters = operand_letters(step.name, len(flows))
-        passes, residuals = _derivative(step, wanted, letters)
+        names = [flow.name for flow in flows]
+        passes, saved = derivative(step, wanted, letters, names)
         passing = [k for k, is_passed in zip(wanted, passes, strict=True) if is_passed]
         zero = f"{step.name} has the derivative 0"
         if not passing:
@@ -166,24 +164,12 @@ class _Builder:
             backward=backward,
             words=words,
             edges=tuple(edges.values()),
-            saved=tuple(_saved(step, flows, residual) for residual in residuals),
+            saved=tuple(saved),
             inner=_inner_graphs(step, flows),
         )
         sent = tuple(edges[k] for k in passing)
         self.recorded[step] = Recorded(node, tuple(passing), sent)
         return _Flow(node, arguments=_reached(flows, passing), device=device)
-
-
-def _derivative(step: Step, wanted: list[int], letters: Sequence[str]) -> Derivative:
-    if step.equation.primitive.name == "while":
-        return Derivative([True] * len(wanted), [])
-    operands = [
-        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type)
-        if is_variable(v)
-        else v.val
-        for v in step.invars
-    ]
-    return derivative(step.function, operands, wanted, letters)
 
 
 def _reached(flows: Sequence[_Flow], numbers: Sequence[int]) -> frozenset[str]:
@@ -208,18 +194,6 @@ def _merged(cuts: set[Cut]) -> Cut | None:
     return dataclasses.replace(
         next(iter(cuts)), reason="; ".join(reasons), arguments=tuple(arguments)
     )
-
-
-def _saved(step: Step, flows: Sequence[_Flow], residual: Residual) -> Saved:
-    formula, source, number, struct = residual
-    name, of = None, object()
-    if source == "operand":
-        name, of = flows[number].name, step.invars[number]
-    elif source == "result":
-        of = step.outvars[number]
-    elif number >= 0 and len(step.equation.invars) == len(step.invars):
-        of = step.equation.invars[number]
-    return Saved(formula, source, ArrayType.of(struct), of, name)
 
 
 def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ...]:

@@ -6,11 +6,13 @@ computed from them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
+from rnncells.diagnostics.graph.nodes import ArrayType, Saved
+from rnncells.diagnostics.graph.steps import Step
 from rnncells.recurrence.jaxprs import inner_jaxprs, is_variable
 from rnncells.recurrence.pytrees import is_inexact
 
@@ -18,36 +20,6 @@ from rnncells.recurrence.pytrees import is_inexact
 _INFIX = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "^"}
 _INFIX |= {"gt": ">", "lt": "<", "eq": "=", "ge": ">=", "le": "<="}
 _LONGEST_FORMULA = 30
-
-
-class Residual(NamedTuple):
-    """A value that is kept for a backward pass.
-
-    Attributes:
-      formula: the value, in the letters of operands (`x`) and results (`z`).
-      source: `"operand"`, `"result"` or `"computed"`.
-      number: of the operand or the result; of a computed value, the number of the
-        operand that it is, broadcast, or -1.
-      struct: shape and dtype.
-    """
-
-    formula: str
-    source: str
-    number: int
-    struct: Any
-
-
-class Derivative(NamedTuple):
-    """The dependencies of the backward pass of an operation.
-
-    Attributes:
-      passes: for each operand that requires a gradient, whether its gradient depends on
-        the gradient of the result: not if the derivative is zero everywhere.
-      residuals: values that are kept for the backward pass.
-    """
-
-    passes: list[bool]
-    residuals: list[Residual]
 
 
 def vjp_of(function: Callable, operands: Sequence[Any], wanted: Sequence[int]):
@@ -69,36 +41,44 @@ def vjp_of(function: Callable, operands: Sequence[Any], wanted: Sequence[int]):
 
 
 def derivative(
-    function: Callable,
-    operands: Sequence[Any],
+    step: Step,
     wanted: Sequence[int],
     letters: Sequence[str],
-) -> Derivative:
-    """Traces the backward pass of an operation.
+    names: Sequence[str | None],
+) -> tuple[list[bool], list[Saved]]:
+    """Traces the backward pass of a step.
 
     Args:
-      function: maps operands to a list of results.
-      operands: shapes and dtypes of variables, and values of constants.
+      step: the step.
       wanted: numbers of the operands that require gradients.
       letters: of the operands, for formulas.
+      names: of the operands that are arguments or constants; None for others.
+
+    Returns:
+      For each wanted operand, whether its gradient depends on the gradient of the
+      result: not if the derivative is zero everywhere. And the values that are kept.
     """
-    traced = [k for k, v in enumerate(operands) if isinstance(v, jax.ShapeDtypeStruct)]
+    if step.equation.primitive.name == "while":
+        return [True] * len(wanted), []
+    traced = [k for k, v in enumerate(step.invars) if is_variable(v)]
 
     def forward(*values):
-        filled = list(operands)
+        operands = [None if is_variable(v) else v.val for v in step.invars]
         for k, value in zip(traced, values, strict=True):
-            filled[k] = value
-        return vjp_of(function, filled, wanted)
+            operands[k] = value
+        return vjp_of(step.function, operands, wanted)
 
-    structs = [operands[k] for k in traced]
+    avals = [step.invars[k].aval for k in traced]
+    structs = [
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals
+    ]
     jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
     leaves, tree = jax.tree.flatten(vjp)
-    traced_letters = [letters[k] for k in traced]
-    formulas = _Formulas(jaxpr.jaxpr, traced_letters, traced, len(results))
+    operands = [(letters[k], "operand", step.invars[k], names[k]) for k in traced]
+    values = _SavedValues(step, jaxpr.jaxpr, operands, letters, len(results))
     kept = filter(is_variable, jaxpr.jaxpr.outvars[len(results) :])
     variables = dict.fromkeys(v for v in kept if v not in jaxpr.jaxpr.constvars)
-    residuals = list(map(formulas.residual, variables))
-    return Derivative(_passes(leaves, tree, results), residuals)
+    return _passes(leaves, tree, results), list(map(values.saved, variables))
 
 
 def cotangents_of(results: Sequence[Any], inexact: Sequence[Any]) -> list[Any]:
@@ -125,29 +105,33 @@ def _passes(leaves, tree, results) -> list[bool]:
     return [is_variable(v) and v in depends for v in jaxpr.outvars]
 
 
-class _Formulas:
-    """Formulas of the variables of a traced forward pass."""
+class _SavedValues:
+    """The variables of a traced forward pass as values that a step saves."""
 
-    def __init__(self, jaxpr, letters, numbers, results):
+    def __init__(self, step, jaxpr, operands, letters, results):
         names = ["z"] if results == 1 else [f"z{k}" for k in range(results)]
-        outvars = zip(jaxpr.outvars[:results], names, range(results), strict=True)
-        # Of each variable: its formula, its source, and the number there.
-        self._known = {v: (z, "result", k) for v, z, k in outvars if is_variable(v)}
-        operands = zip(jaxpr.invars, letters, numbers, strict=True)
-        self._known |= {v: (letter, "operand", k) for v, letter, k in operands}
-        self._letters = dict(zip(letters, numbers, strict=True))
+        outvars = zip(jaxpr.outvars[:results], names, step.outvars, strict=True)
+        # Of each variable: its formula, source, array and name, as of `Saved`.
+        self._known = {
+            v: (name, "result", of, None) for v, name, of in outvars if is_variable(v)
+        }
+        self._known |= dict(zip(jaxpr.invars, operands, strict=True))
+        self._letters = {}
+        if len(step.equation.invars) == len(step.invars):
+            self._letters = dict(zip(letters, step.equation.invars, strict=True))
         self._producers = {v: e for e in jaxpr.eqns for v in e.outvars}
 
-    def residual(self, variable) -> Residual:
-        struct = jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype)
+    def saved(self, variable) -> Saved:
+        kind = ArrayType.of(variable.aval)
         if variable in self._known:
-            formula, source, number = self._known[variable]
-            return Residual(formula, source, number, struct)
+            formula, source, of, name = self._known[variable]
+            return Saved(formula, source, kind, of, name)
         formula = self._formula(variable)
         if len(formula) > _LONGEST_FORMULA:
             formula = "computed"
         # An operand that is broadcast has its letter.
-        return Residual(formula, "computed", self._letters.get(formula, -1), struct)
+        of = self._letters.get(formula, object())
+        return Saved(formula, "computed", kind, of)
 
     def _formula(self, atom) -> str:
         if not is_variable(atom):
