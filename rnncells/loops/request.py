@@ -52,7 +52,7 @@ class Obstacle(NamedTuple):
     Attributes:
       kind: `'cell'`: the loop is for other cells; `'draws'`: the step draws random
         numbers; `'step'`: the step does something that the loop does not support.
-      text: a phrase that starts with "needs".
+      text: a phrase about the loop, such as "needs a cell that ...".
     """
 
     kind: Literal["cell", "draws", "step"]

@@ -27,13 +27,11 @@ def check_options(layer: nn.Module) -> None:
         options[name] = getattr(layer, name)
         if any(loop.takes(options) for loop in LOOPS):
             continue
-        set_options = _set_options(options)
-        hint = "Leave one of them at its default"
-        if len(set_options) > 1:
-            raise ValueError(
-                f"{_shown(set_options)} of {type(layer).__name__} exclude each other: "
-                f"no loop over time takes both. {hint}, such as {_default(name)}."
-            )
+        raise ValueError(
+            f"{_shown(_set_options(options))} of {type(layer).__name__} exclude each "
+            "other: no loop over time takes both. Leave one of them at its default, "
+            f"such as {_default(name)}."
+        )
 
 
 def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tuple]:
@@ -78,13 +76,11 @@ def _error(
     reasons = " Or it ".join(
         f"needs the {loop.name}, which {obstacle.text}" for loop, obstacle in of_cell
     )
-    hint = ""
+    advice = "For this cell, use"
     if any(obstacle.kind == "draws" for _, obstacle in of_cell):
-        hint = "Pass deterministic=True if the cell has dropout, or use "
+        advice = "Pass deterministic=True if the cell has dropout, or use"
     defaults = " and ".join(map(_default, options))
-    return ValueError(
-        f"{_shown(options)} of RNN {reasons} {hint or 'For this cell, use '}{defaults}."
-    )
+    return ValueError(f"{_shown(options)} of RNN {reasons} {advice} {defaults}.")
 
 
 def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
