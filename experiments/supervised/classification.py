@@ -11,7 +11,7 @@ import optax
 from experiments.settings.rules import require
 from experiments.supervised.network import rngs
 from experiments.supervised.parts import SIZE, sum_over_parts
-from experiments.supervised.task import Array, Examples
+from experiments.supervised.task import Array, Examples, Task
 
 
 class Labelled(NamedTuple):
@@ -26,6 +26,47 @@ class Labelled(NamedTuple):
     inputs: Any
     lengths: Any
     labels: Any
+
+
+class ClassificationTask(Task):
+    """Base of the tasks that name the class of a sequence; see `Task`.
+
+    Attributes:
+      classes: number of classes.
+    """
+
+    classes: int
+
+    def loss(
+        self, params: Any, batch: Any, carry: tuple, key: Array, update: Array
+    ) -> tuple[Array, tuple]:
+        """Returns the mean cross-entropy of a batch."""
+        return mean_loss(self.model, params, batch, key), carry
+
+    def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
+        """Returns loss, accuracy and confusion matrix."""
+
+        def logits_of(part: Labelled) -> Array:
+            options = {"lengths": part.lengths}
+            return self.model.apply({"params": params}, part.inputs, **options)[1]
+
+        return scores(logits_of, self.tested(data, split), self.classes)
+
+    def tested(self, data: Any, split: str) -> Labelled:
+        """Returns the sequences of a split."""
+        return data[split]
+
+    def examples(self, data: Any, count: int, steps: int) -> Examples:
+        """Returns whole sequences, and the cross-entropies of their classes."""
+        inputs, lengths, labels = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf[:count]), self.tested(data, "test")
+        )
+
+        def loss(logits: Array) -> Array:
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            return losses.sum()
+
+        return Examples(inputs, loss, lengths)
 
 
 def check_batch(batch: int, count: int) -> None:
@@ -90,17 +131,6 @@ def scores(
         "accuracy": 100 * jnp.trace(confusion) / count,
         "confusion": confusion,
     }
-
-
-def examples_of(data: Labelled, count: int) -> Examples:
-    """Returns the first sequences of a split, and their cross-entropies."""
-    inputs, lengths, labels = jax.tree.map(lambda leaf: jnp.asarray(leaf[:count]), data)
-
-    def loss(logits: Array) -> Array:
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return losses.sum()
-
-    return Examples(inputs, loss, lengths)
 
 
 def mean_loss(model: nn.Module, params: Any, batch: Labelled, key: Array) -> Array:

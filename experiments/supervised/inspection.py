@@ -1,25 +1,22 @@
 """Shows what the cells of a trained network compute, and how gradients flow in it."""
 
-import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from flax import traverse_util
 
 from experiments.reports.svg import save
 from experiments.reports.tables import markdown
-from experiments.runs.folder import CONFIG, DATA, INSPECT, WEIGHTS, read_json, writing
+from experiments.runs.folder import DATA, INSPECT, read_json, writing
 from experiments.settings.options import Inspect
-from experiments.settings.reading import from_dict
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
 from experiments.supervised.inspection_figures import draw
 from experiments.supervised.task import Examples, Task
 from experiments.supervised.tasks import TASKS
-from experiments.supervised.trained import check_params, read_params
+from experiments.supervised.trained import check_params, read_params, read_run
 from rnncells import diagnostics
 
 # Layers with this name run from the last step to the first.
@@ -86,25 +83,16 @@ def load(folder: Path, network: int = 0) -> tuple[Task, Any]:
     Raises:
       ConfigError: see `inspect`.
     """
-    if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
-        raise ConfigError(
-            f"`inspect` needs the folder of a finished run, got `{folder}`. Start a "
-            "run with `run`."
-        )
-    experiment = from_dict(read_json(folder / CONFIG), str(folder / CONFIG))
+    experiment = read_run(folder, "inspect")
     if not isinstance(experiment, Supervised):
         raise ConfigError(
             f"`inspect` needs a run on a data set, got a run of 1997 in `{folder}`."
         )
-    # Only layers of rnncells can be recorded; the parameters are the same.
-    model = dataclasses.replace(experiment.model, library="rnncells")
-    experiment = dataclasses.replace(experiment, model=model)
     task = TASKS[experiment.task.name](experiment)
-    if "examples" not in vars(type(task)):
+    if type(task).examples is Task.examples:
         raise ConfigError(f"`inspect` does not support `{experiment.task.name}`.")
     _check_data(folder, task)
-    flat = read_params(folder, network, experiment.seeds)
-    params = traverse_util.unflatten_dict(flat, sep="/")
+    params = read_params(folder, network, experiment.seeds)
     check_params(folder, task.model, task.sample, params)
     return task, params
 

@@ -4,7 +4,6 @@ The prompt runs through the sequence call of the network. Then one compiled loop
 character, feeds it to `step`, and so on, with the same parameters.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,19 +12,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import traverse_util
 
 from experiments.datasets.text import decode, encode
-from experiments.runs.folder import CONFIG, DATA, WEIGHTS, read_json
+from experiments.runs.folder import DATA, read_json
 from experiments.settings.data_tasks import CharLM
 from experiments.settings.options import Sample
-from experiments.settings.reading import from_dict
 from experiments.settings.rules import ConfigError
 from experiments.settings.supervised import Supervised
 from experiments.supervised.network import SequenceNetwork
 from experiments.supervised.task import Array
 from experiments.supervised.tasks.char_lm import network_of, text_of
-from experiments.supervised.trained import check_params, read_params
+from experiments.supervised.trained import check_params, read_params, read_run
 
 # Characters of one compiled call, which are printed together.
 CHUNK = 32
@@ -138,12 +135,17 @@ def load(folder: Path, network: int = 0) -> LanguageModel:
       ConfigError: the folder has no finished run of a language model, a file is
         damaged, or there is no network of this number.
     """
-    experiment = _experiment(folder)
-    flat = read_params(folder, network, experiment.seeds)
-    params, symbols = traverse_util.unflatten_dict(flat, sep="/"), _symbols(folder)
+    experiment = read_run(folder, "sample", "run of a language model")
+    is_model = isinstance(experiment, Supervised)
+    if not is_model or not isinstance(experiment.task, CharLM):
+        raise ConfigError(
+            f"`sample` needs a language model, got a run of `{experiment.task.name}` "
+            f"in `{folder}`."
+        )
+    params, symbols = read_params(folder, network, experiment.seeds), _symbols(folder)
     if symbols is None:
         symbols = text_of(experiment.task.file).symbols
-    outputs = flat["dense/bias"].size if "dense/bias" in flat else 0
+    outputs = np.size(params.get("dense", {}).get("bias", ()))
     if len(symbols) != outputs:
         raise ConfigError(
             f"the network in `{folder}` has {outputs} symbols, but its alphabet has "
@@ -153,25 +155,6 @@ def load(folder: Path, network: int = 0) -> LanguageModel:
     model = network_of(experiment, outputs)
     check_params(folder, model, jnp.zeros((1, 1), jnp.int32), params)
     return LanguageModel(model, params, symbols)
-
-
-def _experiment(folder: Path) -> Supervised:
-    """Returns the config of a finished run of a language model."""
-    if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
-        raise ConfigError(
-            f"`sample` needs the folder of a finished run of a language model, got "
-            f"`{folder}`. Start a run with `run char-lm`."
-        )
-    experiment = from_dict(read_json(folder / CONFIG), str(folder / CONFIG))
-    is_model = isinstance(experiment, Supervised)
-    if not is_model or not isinstance(experiment.task, CharLM):
-        raise ConfigError(
-            f"`sample` needs a language model, got a run of `{experiment.task.name}` "
-            f"in `{folder}`."
-        )
-    # Flax's layers have no `step`; the parameters are the same.
-    model = dataclasses.replace(experiment.model, library="rnncells")
-    return dataclasses.replace(experiment, model=model)
 
 
 def _symbols(folder: Path) -> str | None:

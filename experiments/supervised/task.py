@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -47,14 +47,19 @@ class Task:
       identity: what identifies data that come from files: `sha256`, and other JSON
         values. A resumed run must have the same. Default: empty.
       origin: name of these files, for errors.
+      by_module: the tasks, by the names of their modules.
     """
 
+    by_module: ClassVar[dict[str, type["Task"]]] = {}
     data: Any = ()
     identity: Mapping[str, Any] = MappingProxyType({})
     origin: str = ""
     model: nn.Module
     sample: Any
     splits: tuple[str, ...] = ("validation", "test")
+
+    def __init_subclass__(cls) -> None:
+        Task.by_module[cls.__module__] = cls
 
     def init(self, key: Array) -> Any:
         """Returns the initial parameters."""

@@ -1,5 +1,6 @@
 """The trained parameters in the folder of a finished run."""
 
+import dataclasses
 import zipfile
 import zlib
 from functools import partial
@@ -9,13 +10,42 @@ from typing import Any
 import flax.linen as nn
 import jax
 import numpy as np
+from flax import traverse_util
 
-from experiments.runs.folder import CONFIG, WEIGHTS
+from experiments.runs.folder import CONFIG, WEIGHTS, read_json
+from experiments.settings.config import Experiment
+from experiments.settings.reading import from_dict
 from experiments.settings.rules import ConfigError
+from experiments.settings.supervised import Supervised
+
+
+def read_run(folder: Path, verb: str, name: str = "run") -> Experiment | Supervised:
+    """Returns the config of a finished run, with the layers of rnncells.
+
+    Flax's layers have no `step` and cannot be recorded; the parameters are the same.
+
+    Args:
+      folder: folder of the run.
+      verb: the command that needs it.
+      name: of such a run, for the error.
+
+    Raises:
+      ConfigError: the folder has no finished run, or its config is damaged.
+    """
+    if not (folder / WEIGHTS).is_file() or not (folder / CONFIG).is_file():
+        raise ConfigError(
+            f"`{verb}` needs the folder of a finished {name}, got `{folder}`. Start "
+            "one with `run`."
+        )
+    experiment = from_dict(read_json(folder / CONFIG), str(folder / CONFIG))
+    if not isinstance(experiment, Supervised):
+        return experiment
+    model = dataclasses.replace(experiment.model, library="rnncells")
+    return dataclasses.replace(experiment, model=model)
 
 
 def read_params(folder: Path, network: int, seeds: int) -> dict[str, Any]:
-    """Returns the parameters of one network, as a flat dict of names with `/`.
+    """Returns the parameters of one network.
 
     Args:
       folder: folder of the run.
@@ -29,7 +59,8 @@ def read_params(folder: Path, network: int, seeds: int) -> dict[str, Any]:
         raise ConfigError(f"`--network` must be in [0, {seeds}), got {network}.")
     try:
         with (folder / WEIGHTS).open("rb") as file, np.load(file) as arrays:
-            return {name: array[network] for name, array in arrays.items()}
+            flat = {name: array[network] for name, array in arrays.items()}
+            return traverse_util.unflatten_dict(flat, sep="/")
     # `zipfile` and NumPy raise all of these for flipped bits.
     except (
         *(ValueError, EOFError, OSError, RuntimeError, LookupError),

@@ -11,9 +11,9 @@ from experiments.supervised.task import Task
 
 
 def _class_of(name: str) -> type[Task]:
-    module = import_module(f"{__name__}.{name.replace('-', '_')}")
-    (kind,) = (k for k in Task.__subclasses__() if k.__module__ == module.__name__)
-    return kind
+    return Task.by_module[
+        import_module(f"{__name__}.{name.replace('-', '_')}").__name__
+    ]
 
 
 TASKS = {name: _class_of(name) for name in DATA_TASKS}

@@ -17,11 +17,10 @@ import optax
 from experiments.datasets import vowels
 from experiments.settings.supervised import Supervised
 from experiments.supervised.classification import (
+    ClassificationTask,
     Labelled,
     check_batch,
-    examples_of,
     mean_loss,
-    scores,
 )
 from experiments.supervised.network import (
     SequenceNetwork,
@@ -29,7 +28,7 @@ from experiments.supervised.network import (
     mean_over_time,
     rngs,
 )
-from experiments.supervised.task import Array, Examples, Task
+from experiments.supervised.task import Array
 from rnncells import packing
 
 # After this number of epochs, the orders of the epochs repeat.
@@ -38,12 +37,14 @@ BUCKETS = 3
 ROW_LENGTH = 64
 
 
-class JapaneseVowelsTask(Task):
+class JapaneseVowelsTask(ClassificationTask):
     """Utterances of nine speakers; see `Task`.
 
     Args:
       experiment: the config.
     """
+
+    classes = vowels.SPEAKERS
 
     def __init__(self, experiment: Supervised):
         options = experiment.task
@@ -72,7 +73,7 @@ class JapaneseVowelsTask(Task):
         self.data = data
         self.model = SequenceNetwork(
             experiment.model,
-            vowels.SPEAKERS,
+            self.classes,
             pool=mean_over_time,
             dtype=dtype_of(experiment),
         )
@@ -129,20 +130,6 @@ class JapaneseVowelsTask(Task):
             logits, utterances.labels
         )
         return losses.mean()
-
-    def evaluate(self, params: Any, data: Any, split: str) -> dict[str, Array]:
-        """Returns loss, accuracy and confusion matrix."""
-
-        def logits_of(part: Labelled) -> Array:
-            return self.model.apply(
-                {"params": params}, part.inputs, lengths=part.lengths
-            )[1]
-
-        return scores(logits_of, data[split], vowels.SPEAKERS)
-
-    def examples(self, data: Any, count: int, steps: int) -> Examples:
-        """Returns whole sequences, and the cross-entropies of their classes."""
-        return examples_of(data["test"], count)
 
 
 def orders(count: int, size: int, random: np.random.RandomState) -> np.ndarray:

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from experiments.paper1997.tasks import temporal_order
 from experiments.settings.supervised import Supervised
 from experiments.settings.tasks import TemporalOrder
-from experiments.supervised.classification import Labelled, mean_loss, scores
+from experiments.supervised.classification import ClassificationTask, Labelled
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
-from experiments.supervised.task import Array, Task, evaluation_key
+from experiments.supervised.task import Array, evaluation_key
 
 # Sequences of each evaluation, as in the paper.
 TESTED = 2560
@@ -16,16 +16,17 @@ TESTED = 2560
 OPTIONS = TemporalOrder()
 
 
-class OrderOfTwoTask(Task):
+class OrderOfTwoTask(ClassificationTask):
     """Task 6a of 1997 with batches; see `Task`. Every batch is new.
 
     Args:
       experiment: the config.
     """
 
+    classes = temporal_order.outputs(OPTIONS)
+
     def __init__(self, experiment: Supervised):
         self.seed, self.batch_size = experiment.seed, experiment.training.batch
-        self.classes = temporal_order.outputs(OPTIONS)
         self.model = SequenceNetwork(
             experiment.model,
             self.classes,
@@ -39,19 +40,9 @@ class OrderOfTwoTask(Task):
         """Returns random sequences, `(batch, 110)`."""
         return sample(jax.random.fold_in(key, update), self.batch_size)
 
-    def loss(self, params, batch: Labelled, carry: tuple, key: Array, update: Array):
-        """Returns the mean cross-entropy of a batch."""
-        return mean_loss(self.model, params, batch, key), carry
-
-    def evaluate(self, params, data: tuple, split: str) -> dict[str, Array]:
-        """Returns loss, accuracy and confusion matrix."""
-
-        def logits_of(part: Labelled) -> Array:
-            options = {"lengths": part.lengths}
-            return self.model.apply({"params": params}, part.inputs, **options)[1]
-
-        tested = sample(evaluation_key(self.seed, split), TESTED)
-        return scores(logits_of, tested, self.classes)
+    def tested(self, data: tuple, split: str) -> Labelled:
+        """Returns random sequences, the same for all networks."""
+        return sample(evaluation_key(self.seed, split), TESTED)
 
 
 def sample(key: Array, count: int) -> Labelled:

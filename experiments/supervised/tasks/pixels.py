@@ -9,23 +9,23 @@ from experiments.datasets import digits
 from experiments.settings.data_tasks import Pixels
 from experiments.settings.supervised import Supervised
 from experiments.supervised.classification import (
+    ClassificationTask,
     Labelled,
     check_batch,
     drawn,
-    examples_of,
-    mean_loss,
-    scores,
 )
 from experiments.supervised.network import SequenceNetwork, dtype_of, last_step
-from experiments.supervised.task import Array, Examples, Task
+from experiments.supervised.task import Array
 
 
-class PixelsTask(Task):
+class PixelsTask(ClassificationTask):
     """Digits as sequences; see `Task`.
 
     Args:
       experiment: the config.
     """
+
+    classes = digits.CLASSES
 
     def __init__(self, experiment: Supervised):
         options, found = experiment.task, images_of(experiment.task)
@@ -40,7 +40,7 @@ class PixelsTask(Task):
         check_batch(self.batch_size, len(self.data["train"].labels))
         self.model = SequenceNetwork(
             experiment.model,
-            digits.CLASSES,
+            self.classes,
             pool=last_step,
             dtype=dtype_of(experiment),
         )
@@ -49,22 +49,6 @@ class PixelsTask(Task):
     def batch(self, data: dict, key: Array, update: Array) -> Labelled:
         """Returns random images, `(batch, time, inputs)`."""
         return drawn(data["train"], key, update, self.batch_size)
-
-    def loss(self, params, batch: Labelled, carry: tuple, key: Array, update: Array):
-        """Returns the mean cross-entropy of a batch."""
-        return mean_loss(self.model, params, batch, key), carry
-
-    def evaluate(self, params, data: dict, split: str) -> dict[str, Array]:
-        """Returns loss, accuracy and confusion matrix."""
-
-        def logits_of(part: Labelled) -> Array:
-            return self.model.apply({"params": params}, part.inputs)[1]
-
-        return scores(logits_of, data[split], digits.CLASSES)
-
-    def examples(self, data: dict, count: int, steps: int) -> Examples:
-        """Returns whole sequences, and the cross-entropies of their classes."""
-        return examples_of(data["test"], count)
 
 
 def images_of(options: Pixels) -> digits.Digits:
