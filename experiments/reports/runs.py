@@ -28,9 +28,10 @@ def markdown_tables(folders: list[Path]) -> str:
       ConfigError: a result is damaged.
     """
     results = [read_result(folder / RESULT) for folder in folders]
-    kinds = {False: of_paper, True: of_data}
-    found = {on: [of for of in results if is_of_data(of) == on] for on in kinds}
-    return "\n\n".join(kinds[on].runs_table(of) for on, of in found.items() if of)
+    on_data = [result for result in results if is_of_data(result)]
+    others = [result for result in results if not is_of_data(result)]
+    tables = (of_paper, others), (of_data, on_data)
+    return "\n\n".join(kind.runs_table(runs) for kind, runs in tables if runs)
 
 
 def show(folder: Path, result: dict[str, Any]) -> None:
