@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from rnncells.cells.any_cell import feature_dims
 from rnncells.loops.request import PureStep, StepRequest
 from rnncells.recurrence.forward import run as forward
-from rnncells.recurrence.forward.rows import Row, RowStep, real_leaves
+from rnncells.recurrence.forward.rows import RowStep, real_leaves
 from rnncells.recurrence.pytrees import StructTree, Tree, inexact, partition, structs
 
 
@@ -104,13 +104,10 @@ def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProbl
     def row_structs(tree: Tree) -> StructTree:
         return structs(tree, drop_axis=0)
 
-    row = Row(
-        row_structs(reset_carry),
-        row_structs(carry),
-        structs(row_structs(xs), drop_axis=0),
-    )
+    consts = structs(shared), row_structs(reset_carry)
+    x = structs(row_structs(xs), drop_axis=0)
     is_held = None if inputs.update is None else (lambda x: ~x[0].update)
-    step = RowStep(function, structs(shared), row, is_held)
+    step = RowStep(function, consts, row_structs(carry), x, is_held)
     operands = forward.DiffOperands(
         real_leaves(shared),
         real_leaves(reset_carry),

@@ -16,7 +16,6 @@ system, and cotangents its transpose, which runs backward in time. A gradient sa
 a and c. Both directions divide by nothing, so a can be 0, and products can underflow.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -107,7 +106,7 @@ def solve_steps(
     b: jax.Array,
     starts: jax.Array | None,
     solver: Solver,
-    multiply: Callable = jnp.multiply,
+    is_matrix: bool = False,
 ) -> jax.Array:
     """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts.
 
@@ -116,8 +115,9 @@ def solve_steps(
       b: terms, of the shape of the result.
       starts: true where a sequence starts; None: nowhere else.
       solver: how the recurrence is solved.
-      multiply: `jnp.matmul` for matrices, which needs the associative scan.
+      is_matrix: whether factors are matrices; then `solver` must be `associative`.
     """
+    multiply = _matrix_vector if is_matrix else jnp.multiply
 
     def matvec(c: jax.Array) -> jax.Array:
         before = c[:-1]
@@ -126,15 +126,15 @@ def solve_steps(
         return c.at[1:].add(-multiply(a[1:], before))
 
     def solve(_: Any, b: jax.Array) -> jax.Array:
-        return _run(a, b, starts, False, solver, multiply)
+        return _run(a, b, starts, False, solver, is_matrix)
 
     def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
         after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
-        after = after.mT if multiply is jnp.matmul else after
+        after = after.mT if is_matrix else after
         ends = starts
         if starts is not None:
             ends = jnp.concatenate([starts[1:], jnp.ones_like(starts[:1])])
-        return _run(after, b, ends, True, solver, multiply)
+        return _run(after, b, ends, True, solver, is_matrix)
 
     return jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
 
@@ -145,7 +145,7 @@ def _run(
     starts: jax.Array | None,
     reverse: bool,
     solver: Solver,
-    multiply: Callable,
+    is_matrix: bool,
 ) -> jax.Array:
     def by_loop(a: jax.Array, b: jax.Array, starts: jax.Array | None) -> jax.Array:
         def step(c: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
@@ -162,7 +162,7 @@ def _run(
     def by_associative_scan(
         a: jax.Array, b: jax.Array, starts: jax.Array | None
     ) -> jax.Array:
-        compose = partial(_compose, multiply)
+        compose = partial(_compose, is_matrix)
         return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
 
     if solver == "associative":
@@ -172,10 +172,15 @@ def _run(
     )
 
 
-def _compose(multiply: Callable, first: tuple, second: tuple) -> tuple:
+def _compose(is_matrix: bool, first: tuple, second: tuple) -> tuple:
     """Returns the composition of two affine maps; a start does not read its carry."""
     (a, b, was_start), (a_next, b_next, start) = first, second
-    c = multiply(a_next, b) + b_next
+    c = (_matrix_vector(a_next, b) if is_matrix else a_next * b) + b_next
+    a = a_next @ a if is_matrix else a_next * a
     if start is None:
-        return multiply(a_next, a), c, None
-    return multiply(a_next, a), jnp.where(start, b_next, c), was_start | start
+        return a, c, None
+    return a, jnp.where(start, b_next, c), was_start | start
+
+
+def _matrix_vector(a: jax.Array, c: jax.Array) -> jax.Array:
+    return jnp.einsum("...ij,...j->...i", a, c)

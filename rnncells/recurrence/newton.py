@@ -389,6 +389,5 @@ def recurrence(blocks: JacobianBlocks, A: jax.Array, b: jax.Array) -> jax.Array:
       A: `(time, rows, blocks, k, k)`; the first is not read.
       b: `(time, rows, n)`.
     """
-    columns = _split(blocks, b)[..., None]
-    c = solve_steps(A, columns, None, "associative", jnp.matmul)
-    return _joined(blocks, c[..., 0])
+    c = solve_steps(A, _split(blocks, b), None, "associative", is_matrix=True)
+    return _joined(blocks, c)

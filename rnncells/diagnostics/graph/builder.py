@@ -17,7 +17,7 @@ from rnncells.diagnostics.graph.nodes import (
 from rnncells.diagnostics.graph.operations import operand_letters, wording
 from rnncells.diagnostics.graph.saved import derivative
 from rnncells.diagnostics.graph.steps import Step, is_inlined, steps
-from rnncells.diagnostics.graph.tape import Program, Recorded
+from rnncells.diagnostics.graph.tape import Program
 from rnncells.recurrence.jaxprs import (
     Atom,
     Equations,
@@ -93,11 +93,11 @@ class _Builder:
     """Adds nodes for the steps of a function, in their order.
 
     Attributes:
-      recorded: the steps that have a node.
+      recorded: see `Program`.
     """
 
     def __init__(self) -> None:
-        self.recorded: dict[Step, Recorded] = {}
+        self.recorded: dict[Step, tuple[Operation, dict[int, Edge]]] = {}
         self._flows: dict[Variable, _Flow] = {}
 
     def flow(self, atom: Atom) -> _Flow:
@@ -167,8 +167,7 @@ class _Builder:
             saved=tuple(saved),
             inner=_inner_graphs(step, flows),
         )
-        sent = tuple(edges[k] for k in passing)
-        self.recorded[step] = Recorded(node, tuple(passing), sent)
+        self.recorded[step] = node, {k: edges[k] for k in passing}
         return _Flow(node, arguments=_reached(flows, passing), device=device)
 
 

@@ -14,27 +14,14 @@ from rnncells.recurrence.jaxprs import Equations
 from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
 
 
-class Recorded(NamedTuple):
-    """A step that has a node.
-
-    Attributes:
-      node: its node.
-      wanted: numbers of the step's operands that get a gradient.
-      edges: where these gradients go.
-    """
-
-    node: Operation
-    wanted: tuple[int, ...]
-    edges: tuple[Edge, ...]
-
-
 class Program(NamedTuple):
     """A function as steps, of which some are recorded.
 
     Attributes:
       equations: of the function; its arguments are single leaves.
       steps: in the order of the forward pass.
-      recorded: the steps that have a node.
+      recorded: for each step that has a node, the node, and the edges of the operands
+        that get a gradient, by their numbers.
       bound: arguments before those of the user: the params of a bound module.
       arguments: shapes and dtypes of the user's arguments, as a tuple of pytrees.
       result: shapes and dtypes of the result, as a pytree.
@@ -42,7 +29,7 @@ class Program(NamedTuple):
 
     equations: Equations
     steps: tuple[Step, ...]
-    recorded: dict[Step, Recorded]
+    recorded: dict[Step, tuple[Operation, dict[int, Edge]]]
     bound: tuple[Any, ...]
     arguments: tuple[Any, ...]
     result: Any
@@ -141,27 +128,30 @@ class Tape:
         reachable = set(self.graph.operations)
 
         def record(step: Step, operands: list[jax.Array]) -> list[jax.Array]:
-            recorded = program.recorded.get(step)
-            if recorded is None or recorded.node not in reachable:
+            node, edges = program.recorded.get(step, (None, {}))
+            if node is None or node not in reachable:
                 return step.function(*operands)
-            return self._record(step, recorded, operands)
+            return self._record(step, operands, node, edges)
 
         results = equations(*map(jnp.asarray, leaves), rule=record)
         return [jnp.asarray(result) for result in results]
 
     def _record(
-        self, step: Step, recorded: Recorded, operands: list[jax.Array]
+        self,
+        step: Step,
+        operands: list[jax.Array],
+        node: Operation,
+        edges: dict[int, Edge],
     ) -> list[jax.Array]:
-        node = recorded.node
         if node.name == "While":
             raise NotImplementedError(
                 "reverse-mode differentiation is not defined for `while` loops, got "
                 f"{node.label}. Use `jax.lax.scan`, or `fori_loop` with a number of "
                 "steps that is known when the function is traced."
             )
-        results, vjp = vjp_of(step.function, operands, recorded.wanted)
+        results, vjp = vjp_of(step.function, operands, list(edges))
         self._vjps[node] = structs(results), vjp
-        self._edges[node] = recorded.edges
+        self._edges[node] = tuple(edges.values())
         return results
 
     def _start(self, cotangent) -> list[tuple[Edge, jax.Array]]:

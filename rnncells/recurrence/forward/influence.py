@@ -128,7 +128,7 @@ def local(step: RowStep) -> Callable:
     """
     parts = SplitStep(
         lambda consts, carry, x: step.function(*consts, carry, x),
-        *(step.consts, step.row.carry, step.row.x),
+        *(step.consts, step.carry_structs, step.x),
     )
 
     def local_step(row: RowOperands) -> tuple[jax.Array, chex.ArrayTree]:

@@ -40,21 +40,6 @@ def mark_carry(carry: chex.ArrayTree) -> chex.ArrayTree:
     return combine(jax.tree.unflatten(tree, marked), partition(carry)[1])
 
 
-class Row(NamedTuple):
-    """The operands of a step of one row, or with a leading axis, of all rows.
-
-    Attributes:
-      per_row: what is the same at each step and differs from row to row, as the carry
-        after a reset.
-      carry: before the step.
-      x: what differs from step to step, as inputs and masks.
-    """
-
-    per_row: chex.ArrayTree
-    carry: chex.ArrayTree
-    x: chex.ArrayTree
-
-
 class RowOperands(NamedTuple):
     """Operands of a step of one row, as real vectors and other leaves.
 
@@ -78,9 +63,8 @@ class RowStep:
     """A step of one row as a function of `RowOperands`.
 
     Attributes:
-      function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
-      consts: shapes and dtypes of what is the same at each step.
-      row: shapes and dtypes of one row.
+      function: see `__init__`, and so are `consts` and `x`.
+      carry_structs: shapes and dtypes of the carry.
       theta: shapes and dtypes of what is differentiated beside the carry, a list.
       size: number of real numbers in the carry, n.
       dtype: their dtype.
@@ -90,24 +74,27 @@ class RowStep:
     def __init__(
         self,
         function: Callable,
-        shared: StructTree,
-        row: Row,
+        consts: tuple[StructTree, StructTree],
+        carry: StructTree,
+        x: StructTree,
         is_held: Callable | None = None,
     ) -> None:
-        """Describes the step.
+        """Describes the step, by shapes and dtypes of one row.
 
         Args:
-          function: a pure function.
-          shared: shapes and dtypes of what is the same for all rows and steps, as
-            parameters.
-          row: shapes and dtypes of one row.
+          function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
+          consts: what is the same for all rows and steps, as parameters; and what is
+            the same at each step and differs from row to row, as the carry after a
+            reset.
+          carry: before the step.
+          x: what differs from step to step, as inputs and masks.
           is_held: from `x` to a boolean array of one element, whether the step holds
             the carry before it; None: never.
         """
         self.function, self._is_held = function, is_held
-        self.consts, self.row = (shared, row.per_row), row
+        self.consts, self.carry_structs, self.x = consts, carry, x
         self.theta = real_leaves(self.consts)
-        leaves = real_leaves(row.carry)
+        leaves = real_leaves(carry)
         self._leaves = leaves
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
         self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
@@ -152,7 +139,7 @@ class RowStep:
 
     @cached_property
     def _equations(self) -> tuple[Equations, StructTree]:
-        return trace(self.function, *self.consts, self.row.carry, self.row.x)
+        return trace(self.function, *self.consts, self.carry_structs, self.x)
 
     @cached_property
     def _marked(self) -> dict[Any, int]:
@@ -174,7 +161,7 @@ class RowStep:
             part.reshape(leaf.shape).astype(leaf.dtype)
             for part, leaf in zip(parts, self._leaves, strict=bool(self._leaves))
         ]
-        return join(leaves, self.row.carry, nondiff)
+        return join(leaves, self.carry_structs, nondiff)
 
     def vector(self, carry: chex.ArrayTree) -> jax.Array:
         """Returns the real numbers of a carry, `(n,)`."""
@@ -191,9 +178,9 @@ class RowStep:
         Args:
           function: has the operands and the result of the step; default: the step.
         """
-        nondiff = [partition(tree)[1] for tree in (self.consts, self.row.carry)]
+        nondiff = [partition(tree)[1] for tree in (self.consts, self.carry_structs)]
         x, *nondiff = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.row.x, *nondiff)
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.x, *nondiff)
         )
 
         def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:
