@@ -39,11 +39,8 @@ LAYERS = {
 KINDS = ["shard_map", "gradient in shard_map", "explicit"]
 CHOSEN = [
     ("shard_map", "LSTM"),
-    ("shard_map", "linear"),
     ("gradient in shard_map", "fast"),
-    ("explicit", "plain"),
     ("explicit", "Stack"),
-    ("explicit", "window"),
 ]
 
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from data_configs import language_model, run_in, write_text
+from levels import by_level
 
 from experiments.runs.checkpoint import Checkpoints
 from experiments.runs.folder import CHECKPOINTS, METRICS
@@ -15,7 +16,7 @@ from experiments.supervised.loop import Run
 from experiments.supervised.metrics import Metrics
 from experiments.supervised.trainer import Trainer
 
-pytestmark = pytest.mark.several_devices
+pytestmark = [pytest.mark.several_devices, pytest.mark.default]
 
 BATCH, WINDOW, CHUNK = 8, 5, 3
 
@@ -53,6 +54,7 @@ def on_one_device(two):
     return jax.device_get(advance(*two))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_several_devices_have_the_losses_of_one(
     seeds, config, trainer, two, on_one_device
@@ -71,6 +73,7 @@ def test_several_devices_have_the_losses_of_one(
     np.testing.assert_allclose(losses, on_one_device[1][:, :seeds], rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_networks_have_their_own_losses_and_weights(on_one_device):
     state, losses = on_one_device
     assert np.all(losses[:, 0] != losses[:, 1])
@@ -101,7 +104,7 @@ def run(tmp_path_factory, trainer):
     return run_in(tmp_path_factory.mktemp("run"), trainer)
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", by_level([1, 4], [(4,)]))
 def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, run):
     folder = shutil.copytree(run.folder, tmp_path / "run")
     fewer = Trainer(config, devices=jax.devices()[:count])
