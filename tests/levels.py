@@ -48,14 +48,17 @@ def by_level(rows: Iterable, chosen: Sequence[tuple] | int, quick: int = 1) -> l
       ValueError: a row of `chosen` that the grid does not have.
     """
     rows = [row if isinstance(row, tuple) else (row,) for row in rows]
-    chosen = rows[:chosen] if isinstance(chosen, int) else chosen
-    unknown = [row for row in chosen if row not in rows]
-    if unknown:
-        raise ValueError(f"`chosen` must be rows of the grid, got {unknown}.")
+    if isinstance(chosen, int):
+        order = list(range(chosen))
+    else:
+        unknown = [row for row in chosen if row not in rows]
+        if unknown:
+            raise ValueError(f"`chosen` must be rows of the grid, got {unknown}.")
+        order = [rows.index(row) for row in chosen]
 
-    def level(row):
-        if row in chosen[:quick]:
+    def level(k):
+        if k in order[:quick]:
             return []
-        return pytest.mark.default if row in chosen else pytest.mark.exhaustive
+        return pytest.mark.default if k in order else pytest.mark.exhaustive
 
-    return [pytest.param(*row, marks=level(row)) for row in rows]
+    return [pytest.param(*row, marks=level(k)) for k, row in enumerate(rows)]

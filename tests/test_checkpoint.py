@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from levels import by_level
 
 from experiments.runs import checkpoint
 from experiments.runs.checkpoint import Checkpoints, saved_steps
@@ -130,19 +131,22 @@ def test_arrays_come_back_on_other_numbers_of_devices(tmp_path):
 
 @pytest.mark.parametrize(
     "change, message",
-    [
-        (
-            {"host": np.zeros(5)},
-            r"`host` in .*7 must be float64\[5\], got float64\[4\]",
-        ),
-        ({"host": np.zeros(4, np.float32)}, "`host` in .* must be float32"),
-        ({"key": jax.random.key(0, impl="rbg")}, "`key` in .* must be key<rbg>"),
-        ({"numbers": (1, 2, 3, True)}, "`numbers.2` in .* must be int, got float"),
-        ({"more": 1}, "`more` in .* must be int, got none"),
-        ({"none": 1}, "`none` in .* must be int, got NoneType"),
-        ({"nothing": 1}, "`nothing` in .* must be int, got none"),
-        ({"weights": {}}, "`weights.b` in .* must be absent, got bfloat16"),
-    ],
+    by_level(
+        [
+            (
+                {"host": np.zeros(5)},
+                r"`host` in .*7 must be float64\[5\], got float64\[4\]",
+            ),
+            ({"host": np.zeros(4, np.float32)}, "`host` in .* must be float32"),
+            ({"key": jax.random.key(0, impl="rbg")}, "`key` in .* must be key<rbg>"),
+            ({"numbers": (1, 2, 3, True)}, "`numbers.2` in .* must be int, got float"),
+            ({"more": 1}, "`more` in .* must be int, got none"),
+            ({"none": 1}, "`none` in .* must be int, got NoneType"),
+            ({"nothing": 1}, "`nothing` in .* must be int, got none"),
+            ({"weights": {}}, "`weights.b` in .* must be absent, got bfloat16"),
+        ],
+        3,
+    ),
 )
 def test_other_leaf_is_named_and_not_cast(change, message, folder):
     with pytest.raises(ConfigError, match=message):
@@ -162,7 +166,7 @@ def truncate(path):
 FILES = "checksums.json", "_CHECKPOINT_METADATA", "default/_METADATA", "default/d/*"
 
 
-@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
+@pytest.mark.parametrize("damage", by_level([flip, truncate, Path.unlink], 1))
 def test_damaged_file_is_named_and_the_checkpoint_before_is_used(damage, folder, capfd):
     files = [path for path in (folder / "7").rglob("*") if path.is_file()]
     assert all(any(path.match(name) for path in files) for name in FILES)

@@ -91,7 +91,7 @@ def one_hot(indices, size):
     return np.eye(size)[np.asarray(indices)]
 
 
-@pytest.mark.parametrize("name, reading, method", by_level(NETS, 2))
+@pytest.mark.parametrize("name, reading, method", by_level(NETS, 1))
 def test_learning_follows_the_equations(name, reading, method, float64):
     learner, w, sequence = setting(name, reading, method)
     assert isinstance(learner, CompetitorLearner)

@@ -37,7 +37,9 @@ def blocks_of(page):
 # Pages that take seconds; every run starts as new readers do.
 LONG = ["diagnostics.md", "gradients.md", "newton.md", "scaling.md"]
 LONG += [f"how-to/{name}.md" for name in ("from-pytorch", "lengths", "nnx", "own-cell")]
-LONG += ["how-to/streaming.md"]
+LONG += [
+    f"how-to/{name}.md" for name in ("look-inside", "memory", "sharding", "streaming")
+]
 
 
 def page_with_examples(page):

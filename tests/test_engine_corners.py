@@ -81,7 +81,7 @@ def loop_of(product, h):
     return jax.lax.scan(lambda h, _: (jnp.tanh(product(h)), None), h, length=3)[0]
 
 
-@pytest.mark.parametrize("transform", by_level(INSIDE.values(), 3), ids=INSIDE)
+@pytest.mark.parametrize("transform", by_level(INSIDE.values(), 2), ids=INSIDE)
 def test_products_inside_transformations_equal_the_plain_loop(transform, rng, float64):
     """They are formed where they stand, and not after the loop."""
 
@@ -204,6 +204,7 @@ class SpikingCell(OwnCell):
         return h, h
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "make, number, memory",
     by_level(
@@ -236,6 +237,7 @@ def test_weights_may_be_integers(params, inputs, float64):
     assert_close(gradient(rnn), gradient(plain), **EXACT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.several_devices
 def test_shard_map_with_typed_arrays(params, inputs, float64):
     mesh = Mesh(np.array(jax.devices()), ("batch",))

@@ -102,6 +102,7 @@ def test_flags_that_refuse_code_do_not_change_the_program(flag, name, rng):
         assert programs() == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "flag, name",
     by_level(

@@ -538,7 +538,7 @@ def test_directions_and_layers_take_a_method(rng, float64):
 
 @pytest.mark.parametrize(
     "method",
-    by_level(FORWARD, [(Rtrl(),)]),
+    by_level([(method,) for method in FORWARD], [(Rtrl(),)]),
     ids=str,
 )
 def test_memory_does_not_depend_on_time(method):
@@ -617,6 +617,7 @@ class SpikingCell(LeakyCell):
         return h, h
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "function, kept",
     by_level([(spike, 1), (centered, FEATURES), (clipped_norm, FEATURES)], 1),

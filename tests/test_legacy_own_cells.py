@@ -172,8 +172,8 @@ def test_own_cells_changed_as_suggested_give_the_same_results(source, cell, size
     assert_same(results(nn, new, size), expected)
 
 
-@pytest.mark.parametrize("name", ["LSTMCell", "SimpleCell"])
-@pytest.mark.parametrize("time_major", [False, True])
+@pytest.mark.parametrize("name", by_level(["LSTMCell", "SimpleCell"], 1))
+@pytest.mark.parametrize("time_major", by_level([False, True], 1))
 def test_derived_cells_get_the_shape_of_a_step_as_in_flax(name, time_major):
     def results(module):
         class Cell(getattr(module, name)):

@@ -274,7 +274,7 @@ def test_names_of_linen_that_python_or_nnx_uses_become_attributes(x):
     model.eval()
 
 
-@pytest.mark.parametrize("place", ["constructor", "call", "layer"])
+@pytest.mark.parametrize("place", by_level(["constructor", "call", "layer"], 1))
 def test_own_linen_cell_gets_the_streams_that_it_draws_from(place, x):
     """Also without naming them in `rng_streams`."""
     streams = nnx.Rngs(0, noise=1)
@@ -462,6 +462,7 @@ def test_vmap_over_models_equals_a_loop(x):
         assert_close(ys[k], call(one, x)[0])
 
 
+@pytest.mark.exhaustive
 def test_checkpoint_restores_model_and_random_state(tmp_path, x):
     import orbax.checkpoint as ocp
 

@@ -139,7 +139,10 @@ def test_padded_outputs_are_zero_or_held(way, reverse, rng):
                 [False, True],
             ),
         ],
-        [("LSTMCell", "all", "hold", True)],
+        [
+            ("GRUCell-reset-before", "all", "run", False),
+            ("LSTMCell", "all", "hold", True),
+        ],
     ),
 )
 def test_nan_in_padding_reaches_no_value_and_no_gradient(

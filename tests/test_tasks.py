@@ -364,6 +364,7 @@ def test_reber_strings_are_legal(before, is_embedded):
     assert (lengths > outside + 25).mean() < 0.01
 
 
+@pytest.mark.exhaustive
 def test_test_strings_are_not_in_the_training_set():
     sets = draw_sets(EmbeddedReber(strings=50, pairs=2), seed=3)
     arrays = jax.device_get(sets)
