@@ -8,7 +8,6 @@ from pathlib import Path
 
 import flax.linen as nn
 import pytest
-from importlinter.cli import lint_imports
 
 import rnncells
 
@@ -28,6 +27,9 @@ def test_engine_has_no_hidden_state():
 
 
 def test_imports_keep_the_contracts(monkeypatch):
+    # Imported here, so that quick tests do not need it.
+    from importlinter.cli import lint_imports
+
     monkeypatch.chdir(ROOT)
     assert lint_imports(no_cache=True) == 0
 
