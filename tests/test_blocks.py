@@ -64,7 +64,7 @@ def select(rows, where_true, where_false):
     by_level(
         [*itertools.product(BLOCKS, [False, True])],
         # The loops of their cells are differentiated in other tests as well.
-        [("mlstm", False), ("slstm", False), ("griffin", True)],
+        [("mlstm", False), ("griffin", True)],
     ),
 )
 def test_block_equals_its_steps(name, has_gradient, rng, float64):
@@ -150,6 +150,7 @@ def compiled(kind):
     return jax.jit(kind(8).apply)
 
 
+@pytest.mark.exhaustive
 def test_time_major_and_stack(rng):
     stack = rnncells.Stack([rnncells.XLSTMBlock(8), rnncells.GriffinBlock(8)])
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
@@ -169,6 +170,7 @@ def test_time_major_and_stack(rng):
     )
 
 
+@pytest.mark.exhaustive
 def test_half_precision(rng):
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, 8)), jnp.float32)
     for kind in (rnncells.XLSTMBlock, rnncells.GriffinBlock):

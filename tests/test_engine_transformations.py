@@ -109,11 +109,7 @@ def in_both_loops(rnn, program):
     "mapped, result",
     by_level(
         [*itertools.product(ARGUMENTS, ["return_carry", "return_all_carries"])],
-        [
-            ("params", "return_carry"),
-            ("inputs", "return_all_carries"),
-            ("carry", "return_carry"),
-        ],
+        [("params", "return_carry"), ("inputs", "return_all_carries")],
     ),
 )
 def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
@@ -160,6 +156,7 @@ def test_named_axes_equal_the_plain_loop(rng, float64):
     assert_close(fast, plain, **EXACT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.several_devices
 def test_arrays_on_an_explicit_mesh_need_no_set_mesh(rng, float64):
     mesh = jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Explicit,))

@@ -202,8 +202,7 @@ if IS_LINUX:
     "command, interruptions",
     by_level(
         [(name, interruptions) for name in COMMANDS for interruptions in INTERRUPTIONS],
-        # Both commands save and stop by the same code, so every run needs the faster.
-        [("temporal-order-6a", "one after the other")],
+        [],
     ),
     indirect=["command"],
 )
@@ -238,7 +237,7 @@ def catches(process, number):
             for number in (signal.SIGINT, signal.SIGTERM)
             for share in (0.0, 0.2, 0.4)
         ],
-        [("temporal-order-6a", signal.SIGINT, 0.2)],
+        [],
     ),
     indirect=["command"],
 )

@@ -183,6 +183,7 @@ def test_tables_of_newton_count_iterations_and_work(trained, monkeypatch):
     assert of_full > int(full) and of_diagonal > int(diagonal)
 
 
+@pytest.mark.exhaustive
 def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
     """Any Jacobian gives the solution: here, none (Jacobi's method)."""
     cell = rnncells.SimpleCell(FEATURES, param_dtype=float)

@@ -15,7 +15,6 @@ from cases import (
     assert_equal,
     random_params,
 )
-from jax import export
 from levels import by_level
 from sequences import (
     LENGTHS,
@@ -116,33 +115,6 @@ def test_lengths_may_be_small_integer_dtypes(dtype, rng):
     params = random_params(rng, rnn, inputs)
     expected = run(rnn, params, inputs, reverse=True, seq_lengths=lengths.astype(int))
     assert_equal(run(rnn, params, inputs, reverse=True, seq_lengths=lengths), expected)
-
-
-def test_layers_export_with_symbolic_batch_and_time(rng):
-    layer = rnncells.Bidirectional(
-        rnncells.RNN(rnncells.LSTMCell(4)),
-        rnncells.RNN(rnncells.SimpleCell(3)),
-        return_carry=True,
-    )
-    batch, time = export.symbolic_shape("batch, time")
-    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
-    params = random_params(rng, layer, inputs)
-
-    def apply(inputs, lengths, mask, resets):
-        return layer.apply(
-            params, inputs, seq_lengths=lengths, mask=mask, resets=resets
-        )
-
-    arguments = [
-        jax.ShapeDtypeStruct((batch, time, 3), jnp.float32),
-        jax.ShapeDtypeStruct((batch,), jnp.int32),
-        *[jax.ShapeDtypeStruct((batch, time), jnp.bool_)] * 2,
-    ]
-    platforms = ("cpu", "cuda", "tpu")
-    exported = export.export(jax.jit(apply), platforms=platforms)(*arguments)
-
-    values = (inputs, LENGTHS.astype(np.int32), MASK, RESETS)
-    assert_close(exported.call(*values), jax.jit(apply)(*values))
 
 
 @pytest.mark.several_devices

@@ -208,6 +208,7 @@ def test_deterministic_reaches_all_layers(rng):
     assert not np.allclose(drawn, expected)
 
 
+@pytest.mark.exhaustive
 def test_steps_and_both_directions(rng):
     def rnn(**options):
         cell = [nn.Dense(6), rnncells.SimpleCell(4), jnp.tanh, Leaky(2)]
@@ -259,6 +260,7 @@ def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_inputs_may_have_other_feature_axes_than_the_first_cell(rng):
     def flatten(x):
         return x.reshape(*x.shape[:-2], -1)
@@ -278,6 +280,7 @@ def test_inputs_may_have_other_feature_axes_than_the_first_cell(rng):
     assert_close(jit_apply(rnncells.RNN(cell), params, tokens), expected)
 
 
+@pytest.mark.exhaustive
 def test_wrappers_take_a_stacked_cell(rng):
     cell = rnncells.StackedCell([rnncells.LSTMCell(4), rnncells.SimpleCell(3)])
     assert cell.features == 3

@@ -179,6 +179,7 @@ for words, is_full in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.exhaustive
 def test_two_processes_train_and_fail_as_one(tmp_path, text, capsys):
     command = ["run", "char-lm", "--task.file", str(text), "--task.window", "5"]
     command += ["--training.batch", "8", "--training.updates", "4"]
