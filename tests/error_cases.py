@@ -646,7 +646,7 @@ VALUE_ERRORS = {
             )
         )(X)
     ),
-    "`rnn` of Online needs a gradient with an update at each step, ": lambda: Online(
+    "`rnn` of Online needs a gradient with an update at each step": lambda: Online(
         gru()
     ),
     r"`cotangent` of Online.step must have the form of the output, \(2,": lambda: (

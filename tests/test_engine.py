@@ -43,24 +43,18 @@ CHOICES = {
 # Two products in series, and convolutions and peepholes.
 FORMS = ["GRUCell-reset-before", "ConvLSTMCell-peepholes"]
 # On several devices, the engine computes gates apart, or convolves with the batch axis
-# first. In test_model_axis.py, every run computes those of a LayerNormLSTMCell apart.
+# first.
 ON_SEVERAL_DEVICES = {
     "LSTMCell": [],
     "LayerNormLSTMCell": [pytest.mark.exhaustive],
     "ConvLSTMCell-peepholes": [pytest.mark.exhaustive],
 }
 
-# Integers in the carry. Others have their own tests; in test_model_axis.py, every run
-# takes the gradients of norms in each step.
-FEW_USER_CELLS = ["CountingCell"]
-
 
 def float64_cells():
     """Yields all cells, each with the memory policies that it is tested with.
 
-    Every run tests one cell of each form with one policy, and LSTMCell on several
-    devices with the other. Gradients of other cells are compared with those of Flax,
-    and with those of their equations.
+    By default, cells have one policy, and LSTMCell on several devices the other.
     """
     both = ("full", Chunk(4))
     for k, (name, case) in enumerate(ALL_CELLS.items()):
@@ -78,7 +72,8 @@ def float64_cells():
             yield pytest.param(make, at, policies, id=name, marks=marks)
     for name, cell in USER_CELLS.items():
         make = partial(cell, 4, param_dtype=jnp.float64)
-        marks = [] if name in FEW_USER_CELLS else pytest.mark.exhaustive
+        # Its carry has integers.
+        marks = [] if name == "CountingCell" else pytest.mark.exhaustive
         yield pytest.param(make, (3,), (Chunk(4),), id=name, marks=marks)
         marks = pytest.mark.exhaustive
         yield pytest.param(make, (3,), ("full",), id=f"{name}-full", marks=marks)
@@ -178,13 +173,6 @@ def plain(name):
     rng = np.random.default_rng(7)
     rnn, *at, _ = float64_setting(name, rng, steps=CHOICES_STEPS)
     return rnn, at, value_and_gradients(rnn.clone(implementation="scan"), *at)
-
-
-# Every run tests the choices that the tests of other cells do not make, and one choice
-# for a cell with two products and weights outside of them. A rest of the steps is left
-# in test_random_cells.py, and test_model_axis.py projects the whole sequence at once.
-LIKE_OTHER_TESTS = ["default", "recompute", "projection-chunks", "recompute-chunk"]
-LIKE_OTHER_TESTS += ["projection-with-a-rest", "chunks-with-a-rest", "projection-whole"]
 
 
 @pytest.mark.parametrize(

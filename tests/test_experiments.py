@@ -346,12 +346,10 @@ BASELINE_READINGS = tuple(baselines())
 KINDS_OF_TASKS = "reber-1-1", "long-lag-2a", "very-long-lag-2c-1"
 RUNS = [("adding-4-1", reading) for reading in BASELINE_READINGS]
 RUNS += itertools.product(KINDS_OF_TASKS, BASELINE_READINGS[:2])
-# Runs that every run of the tests includes.
-FEW_RUNS = [("reber-1-1", BASELINE_READINGS[1])]
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name, reading", by_level(RUNS, FEW_RUNS))
+@pytest.mark.parametrize("name, reading", RUNS)
 def test_every_baseline_runs(name, reading, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "draw_sets", sets_of)
     changes = read_config(config_path(name), reading)
@@ -535,11 +533,7 @@ def test_hopeless_trials_end_a_run_also_if_it_is_resumed(tmp_path, monkeypatch):
 
 
 def distinct():
-    """Yields the configs; those that differ in size alone are one, and named together.
-
-    Every run tests three: with an answer at the end, with an answer at each step, and
-    with hidden units that are added.
-    """
+    """Yields the configs; those that differ in size alone are one, named together."""
     found = {}
     for name in paper_names():
         # Tests in training have as many sequences as the test at the end.

@@ -260,7 +260,6 @@ def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
         assert_near(actual, expected)
 
 
-# In test_cells.py, every run takes the steps of all kinds of cells.
 each_kind = pytest.mark.parametrize(
     "name", by_level([(n,) for n in KINDS], [(KINDS[0],)])
 )

@@ -126,7 +126,6 @@ OPTIONS = {
     "name, option",
     by_level(
         [*itertools.product(CELLS, OPTIONS)],
-        # Random numbers of one kind and of two. A cell of a user is tested below.
         [("zoneout-simple", "recompute")],
     ),
 )

@@ -436,7 +436,6 @@ def test_patches_are_those_of_numpy():
     np.testing.assert_array_equal(from_patches(patches), films[..., 0])
 
 
-@pytest.mark.exhaustive
 def test_forecast_is_fed_back(rng):
     """Compares with a loop over steps of the forecaster."""
     config = changed(

@@ -173,7 +173,6 @@ def test_three_symbols_have_eight_orders():
     "first_pair, operation",
     by_level(
         [*itertools.product(["first", "both"], ["sum", "product"])],
-        # Neither option depends on the other one.
         [("both", "sum"), ("first", "product")],
     ),
 )
