@@ -49,6 +49,7 @@ CELL_FORMS = {
     "matrix state": "MLSTMCell",
     "wrapper": "ZoneoutCell",
 }
+assert {*QUICK_CELLS, *CELL_FORMS.values()} <= ALL_CELLS.keys()
 
 
 def level_of(name, default=CELL_FORMS.values()):

@@ -1,6 +1,6 @@
 """Levels of tests, as markers on their rows.
 
-Every test and row without a marker is quick: each property on an LSTM and a GRU, and
+Every test and row without a marker is quick: most properties, on an LSTM and a GRU, and
 what depends on the version of JAX. `-m quick` runs those alone. Markers `default` and
 `exhaustive` move a module, a test or a row up: `pytest` runs all but the exhaustive
 ones, and `-m exhaustive` runs those.

@@ -218,7 +218,6 @@ def test_feed_may_sample_tokens(rng):
     assert_equal(again[1], logits)
 
 
-@pytest.mark.exhaustive
 def test_gradients_flow_into_arrays_that_feed_reads(rng, float64):
     rnn, params, x = setting(rng)
     params, x = in_float64((params, x))

@@ -36,10 +36,8 @@ def blocks_of(page):
 
 # Pages that take seconds; every run starts as new readers do.
 LONG = ["diagnostics.md", "gradients.md", "newton.md", "scaling.md"]
-LONG += [f"how-to/{name}.md" for name in ("from-pytorch", "lengths", "nnx", "own-cell")]
-LONG += [
-    f"how-to/{name}.md" for name in ("look-inside", "memory", "sharding", "streaming")
-]
+LONG += [f"how-to/{name}.md" for name in ("look-inside", "memory", "nnx")]
+LONG += [f"how-to/{name}.md" for name in ("sharding", "streaming")]
 
 
 def page_with_examples(page):

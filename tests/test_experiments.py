@@ -185,7 +185,6 @@ def test_stopping_rule_of_the_paper_is_checked_at_every_sequence(
     assert len(frozen) > 0
 
 
-@pytest.mark.exhaustive
 def test_stopping_points_are_reached_in_order():
     config = config_of("multiplication-5")
     config = small(config, window=10, wrong=(6, 3), tolerance=0.3)
@@ -285,7 +284,6 @@ def batched(cell):
     return trainer, trainer.advance(trainer.init(), 0, 60)
 
 
-@pytest.mark.exhaustive
 def test_stopping_rule_looks_at_every_sequence_of_a_batch():
     _, (trials, errors, rights) = batched("elman")
     for trial in range(3):

@@ -477,7 +477,6 @@ class Normed(nn.Module):
         return nn.Conv(4, (3,))(inputs=attention(x, mask=near))
 
 
-@pytest.mark.exhaustive
 def test_padding_does_not_count_inside_of_other_modules(rng):
     """Lengths can be a list of traced numbers, and inputs several arrays."""
     inner = nn.Sequential([nn.Sequential([Normed()]), nn.LayerNorm()])
@@ -495,7 +494,6 @@ def test_padding_does_not_count_inside_of_other_modules(rng):
     assert_close(y[1, :3], z[1, :3])
 
 
-@pytest.mark.exhaustive
 def test_norms_of_each_step_are_as_without_lengths(rng):
     """Those that see one step alone get no mask."""
     norms = [nn.LayerNorm(), nn.RMSNorm(), nn.GroupNorm(2, reduction_axes=(-1,))]

@@ -306,7 +306,6 @@ class WrongMatrixCell(rnncells.DeltaNetCell):
         return carry, output + 1
 
 
-@pytest.mark.exhaustive
 def test_check_cell_finds_a_wrong_linear_claim():
     report = rnncells.check_cell(WrongCell(4), (2, 3))
     assert "`coefficients` must agree with `recur`" in str(report)

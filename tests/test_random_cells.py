@@ -252,7 +252,6 @@ def test_dropout_in_project_draws_what_the_plain_loop_draws(
     assert_close(actual, gradient(plain), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.exhaustive
 def test_vmapped_rows_draw_from_their_own_keys(rng):
     rnn, params, x = setting(rng, simple_zoneout, SPLIT)
     keys = jax.random.split(jax.random.key(3), BATCH)
@@ -354,7 +353,6 @@ def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
     assert not np.allclose(y, other)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name",
     by_level(

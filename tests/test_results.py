@@ -272,7 +272,6 @@ def page_in(folder):
     return folder / "docs" / "results.md"
 
 
-@pytest.mark.exhaustive
 def test_page_links_the_pictures_that_are_drawn(tmp_path):
     for reading in (None, "packed"):
         folder = write_run(tmp_path / "run", result_of(reading=reading))

@@ -488,10 +488,10 @@ DEVICES = {"pixels": 8, "japanese-vowels": 3}
 def each_config():
     for name in data_names():
         marks = [pytest.mark.several_devices] * (name in DEVICES)
+        marks += [pytest.mark.exhaustive] * (name != "copying")
         yield pytest.param(name, marks=marks)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [*each_config()])
 def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
     options = {"model.features": 2, "training.updates": 1, "seeds": 1} | SMALL[name]

@@ -116,7 +116,6 @@ def test_unknown_options_raise():
         LongLags(measured="last")
 
 
-@pytest.mark.exhaustive
 def test_few_sequences_reach_the_length_limit():
     options = VeryLongLags(lag=3, go_on=0.99)
     drawn = draw(options, 2000)
@@ -153,7 +152,6 @@ def steps_of_letters(drawn):
     return steps.reshape(rows.max() + 1, -1).T
 
 
-@pytest.mark.exhaustive
 def test_three_symbols_have_eight_orders():
     options = TemporalOrder(positions=((10, 20), (33, 43), (66, 76)))
     drawn = draw(options)
@@ -205,7 +203,6 @@ def test_marked_pairs(first_pair, operation):
     assert_equally_likely(drawn.length, 11)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "operation", by_level([("sum",), ("product",)], [("product",)])
 )
@@ -265,7 +262,6 @@ def test_two_classes(noisy):
     assert_equally_likely(drawn.length, 11)
 
 
-@pytest.mark.exhaustive
 def test_noise_on_targets_is_for_training():
     drawn = draw(TwoClasses(targets=(0.2, 0.8), target_variance=0.1))
     noise = drawn.target - drawn.truth
@@ -363,7 +359,6 @@ def test_reber_strings_are_legal(before, is_embedded):
     assert (lengths > outside + 25).mean() < 0.01
 
 
-@pytest.mark.exhaustive
 def test_test_strings_are_not_in_the_training_set():
     sets = draw_sets(EmbeddedReber(strings=50, pairs=2), seed=3)
     arrays = jax.device_get(sets)

@@ -278,14 +278,12 @@ def test_cells_without_products_are_named():
     assert "so RNN runs the plain loop" in finding.text
 
 
-@pytest.mark.exhaustive
 def test_cells_of_the_plain_loop_are_named():
     report = rnncells.check_cell(CustomGradientCell(4), (2, 3))
     assert report.ok
     assert "in the plain loop: the fast loop needs" in report.findings[-1].text
 
 
-@pytest.mark.exhaustive
 def test_cells_with_only_call_are_right_and_fast():
     report = rnncells.check_cell(nn.GRUCell(4), (2, 3))
     assert [f.kind for f in report.findings] == ["right"] * 4
@@ -300,13 +298,11 @@ def test_cells_that_cannot_be_checked_are_skipped(cell):
     assert "so all checks were skipped." in str(report)
 
 
-@pytest.mark.exhaustive
 def test_leaves_of_inputs_may_have_fewer_axes():
     report = rnncells.check_cell(TimedCell(4), (jnp.ones((2, 3)), jnp.ones(2)))
     assert [finding.kind for finding in report.findings] == ["right"] * 4, report
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", by_level([("LSTMCell",), ("GRUCell",)], [("LSTMCell",)])
 )

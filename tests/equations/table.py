@@ -57,11 +57,6 @@ class Case:
         return self.runs_in_flax and {"features", *self.options} <= {*fields}
 
     @property
-    def exact_gradient(self) -> bool:
-        """Whether the gradient is the derivative of the values."""
-        return not getattr(self.make(), "truncate_gradient", False)
-
-    @property
     def equations(self) -> Callable:
         """The equations, with the options of the case that they have."""
         equations = EQUATIONS[self.name]
