@@ -589,8 +589,8 @@ VALUE_ERRORS = {
     "memory='sqrt' of RNN needs the fast loop, which needs a step that": lambda: (
         outputs(own(recur=recur(called_back)), memory="sqrt")
     ),
-    "implementation='scan' and memory='sqrt' of RNN exclude each other": lambda: RNN(
-        OwnCell(4), memory="sqrt", implementation="scan"
+    "^implementation='newton' and memory='sqrt' of RNN exclude each other": lambda: RNN(
+        OwnCell(4), implementation="newton", memory="sqrt", gradient=TruncatedBptt(5)
     ),
     r"gradient=SnAp\(steps=1\) and memory='sqrt' of GRU exclude each other": lambda: (
         GRU(4, gradient=SnAp(1), memory="sqrt")

@@ -27,9 +27,15 @@ def check_options(layer: nn.Module) -> None:
         options[name] = getattr(layer, name)
         if any(loop.takes(options) for loop in LOOPS):
             continue
+        # Options without which a loop takes the others.
+        exclusive = {
+            key: value
+            for key, value in _set_options(options).items()
+            if any(loop.takes(options | {key: DEFAULTS[key]}) for loop in LOOPS)
+        }
         raise ValueError(
-            f"{_shown(_set_options(options))} of {type(layer).__name__} exclude each "
-            "other: no loop over time takes both. Leave one of them at its default, "
+            f"{_shown(exclusive)} of {type(layer).__name__} exclude each other: no "
+            "loop over time takes them together. Leave one of them at its default, "
             f"such as {_default(name)}."
         )
 
