@@ -179,7 +179,7 @@ def check_deterministic(name: str, value: Any, rate_name: str, rate: float) -> N
 def check_rng(module: Any, stream: str) -> None:
     """Raises InvalidRngError if a module lacks the key of a random stream.
 
-    In place of a stream that is not given, Flax draws from `params`, if that is.
+    If the stream is missing, Flax draws from `params`, if that stream exists.
     """
     if not (module.has_rng(stream) or module.has_rng("params")):
         raise InvalidRngError(

@@ -377,6 +377,8 @@ def _loops(at: _Setting) -> Iterator[Finding]:
     loop, hint = "fast", ""
     if table.LINEAR.is_for(at.cell):
         loop, hint = "linear", f" `{_claim(at.cell)}` must agree with `recur`."
+    elif table.CAUSAL_CONV.is_for(at.cell):
+        loop = "convolution's"
     if other:
         text = f"the {' and '.join(other)} of the {loop} and the plain loop differ."
         yield Finding("wrong", text + hint)

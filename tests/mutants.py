@@ -6,7 +6,7 @@
 
 `mutants.toml` holds the mutants, and the tests of each file of the library. A mutant is
 caught if one of these tests fails that passes in the library as it is. Results are kept
-in a file, so that a run that was broken off goes on.
+in a file, so that an interrupted run continues.
 """
 
 import argparse

@@ -1,4 +1,7 @@
-"""A cell and a task are added in a copy, in the places that docs/layout.md names."""
+"""A cell and a task are added in a copy, in the places that docs/layout.md names.
+
+Without the line in CHANGELOG.md, which no test reads.
+"""
 
 import os
 import shutil

@@ -1,9 +1,10 @@
 """Committed results: `experiments/results/CONFIG/READING.json` for each reading.
 
-The module `results` of each kind has the folder `RESULTS` of its results, and what is
-special about them: `FREE`, the option, or the section of options, that can differ from
-the config; `check(folder, result)`; `curve(folder, result)`, the learning curve that is
-stored with a result; and `keep_files(folder, result, path)`, which copies other files.
+The modules `results` of `paper1997` and `data` have the folder `RESULTS` of their
+results, and what is special about them: `FREE`, the option, or the section of options,
+that can differ from the config; `check(folder, result)`; `curve(folder, result)`, the
+learning curve that is stored with a result; and `keep_files(folder, result, path)`,
+which copies other files. That of `league` has its own `keep`.
 """
 
 from pathlib import Path

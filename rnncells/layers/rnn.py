@@ -506,8 +506,9 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
             raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
         if self.gradient != Bptt():
             raise ValueError(
-                f"`decode` of RNN needs gradient=Bptt() without a hook, got "
-                f"{self.gradient}. Decode with RNN(cell) and the same parameters."
+                "`decode` of RNN needs gradient=Bptt() without a `carry_hook`, got "
+                f"{self.gradient} or a hook. Decode with RNN(cell) and the same "
+                "parameters."
             )
         flags = resolve_flags(
             self,

@@ -97,7 +97,7 @@ def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProbl
     xs = batch.to_rows(inputs, 1), batch.repeated(keys, 1)
     carry, batch_function = batch.to_rows(carry), pure.function
 
-    # JAX keeps it: with arrays of this trace, they would leak.
+    # JAX caches it, so it must not close over arrays of this trace.
     def function(shared: Tree, reset_carry: Tree, carry: Tree, x: Tree) -> Tree:
         return batch_function((shared, reset_carry), carry, x)
 

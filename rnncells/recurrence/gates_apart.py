@@ -100,7 +100,7 @@ class _GateSplitter:
         self._counts, self._stages, self._recurrence = counts, stages, recurrence
 
     def __call__(self, equation: Any, operands: list[Any]) -> list[Any]:
-        name, (result, *others) = equation.primitive.name, equation.outvars
+        name, (result, *rest) = equation.primitive.name, equation.outvars
         gates = [operand.arrays for operand in operands if isinstance(operand, _Gates)]
         if gates and name == "split":
             shapes = [v.aval.shape for v in equation.outvars]
@@ -112,7 +112,7 @@ class _GateSplitter:
                 terms = [bind(equation, [gate])[0] for gate in gates[0]]
                 return [sum(terms[1:], terms[0])]
         count = len(gates[0]) if gates else self._counts.get(result, 0)
-        if count and not others:
+        if count and not rest:
             by_gate = self._by_gate(equation, operands, count)
             if by_gate is not None:
                 return [_Gates(by_gate)]

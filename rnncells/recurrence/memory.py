@@ -130,8 +130,8 @@ def check_memory(value: Any) -> None:
                     'save_only_these_names("gates").'
                 )
         return
-    others = ", a Chunk(steps) or a policy of jax.checkpoint"
-    _check("memory", value, MEMORY_CHOICES, others)
+    alternatives = ", a Chunk(steps) or a policy of jax.checkpoint"
+    _check("memory", value, MEMORY_CHOICES, alternatives)
 
 
 def check_projection(value: Any) -> None:

@@ -1,8 +1,7 @@
 """The products with weights in a step: found in its equations, and joined.
 
 Other values of a step can be saved beside those of its products. Such a save point is
-taken like a product: its value can be known, and then what it is formed of need not be
-formed again.
+saved as a product's value is, so that its operands need not be recomputed.
 """
 
 from dataclasses import dataclass
@@ -232,8 +231,8 @@ def find_sum_points(
 ) -> dict[Variable, FusedProduct]:
     """Returns the sums of something with a projected input that nothing else reads.
 
-    Such a sum is saved in place of the projected input, and what it is a sum of is not
-    formed again. Not where that is a multiplication.
+    Saving the sum replaces saving the projected input. Sums with a product of two
+    values are skipped.
     """
     use_counts, producers = equations.use_counts(), equations.producers()
     points = {}

@@ -97,7 +97,7 @@ class SplitStep:
         inputs: chex.ArrayTree,
         policy: Policy | None = None,
     ) -> None:
-        """Traces `step(given, carry, inputs) -> (carry, output)`.
+        """Traces `step(consts, carry, inputs) -> (carry, output)`.
 
         Args:
           step: a pure function.
@@ -192,10 +192,10 @@ class SplitStep:
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
 
     def used_outside(self) -> list[bool]:
-        """Says for each leaf of `consts` whether a product not in `products` reads it.
+        """Says which leaves of `consts` an equation outside of `products` reads.
 
-        That is, in a product that is none of them, or in an inner function, such as the
-        body of a loop.
+        Such an equation is another product, or an inner function, such as the body of a
+        loop.
         """
         inner = [
             item
