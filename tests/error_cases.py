@@ -601,7 +601,7 @@ VALUE_ERRORS = {
     "implementation='associative' of RNN needs the loop of linear cells, which .*, got "
     "LSTMCell. Or it needs .* use implementation='auto'": lambda: RNN(
         LSTMCell(4), implementation="associative"
-    ).apply(params_of(RNN(LSTMCell(4))), X),
+    ).init(KEY, X),
     r"gradient=Rtrl\(\) needs LSTM to have one recurrent layer:": lambda: LSTM(
         4, num_layers=2, gradient=Rtrl()
     ),

@@ -42,32 +42,34 @@ def check_options(layer: nn.Module) -> None:
 
 def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tuple]:
     """Runs a request; returns what `Loop.run` returns."""
-    if request.rnn.is_initializing() or request.is_empty:
-        return PLAIN.run(request)
     return choose(request, loops).run(request)
 
 
 def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
     """Returns the first loop that takes the options and can run the step.
 
+    The plain loop creates variables, and runs no steps.
+
     Raises:
       ValueError: there is no such loop.
     """
     options = {name: request.option(name) for name in DEFAULTS}
+    candidates = [loop for loop in loops if loop.takes(options)]
+    of_cell = [loop for loop in candidates if loop.is_for(request.cell)]
+    if of_cell and (request.rnn.is_initializing() or request.is_empty):
+        return PLAIN
     passed_over = []
-    for loop in loops:
-        if not loop.takes(options):
-            continue
-        obstacle = _cell_obstacle(loop, request) or loop.why_not(request)
+    for loop in of_cell:
+        obstacle = loop.why_not(request)
         if obstacle is None:
             return loop
         passed_over.append((loop, obstacle))
-    raise _error(_set_options(options), passed_over)
+    # A loop for other cells is no advice if there is one for this cell.
+    for_other_cells = [(loop, _cell_obstacle(loop, request)) for loop in candidates]
+    raise _error(_set_options(options), passed_over or for_other_cells)
 
 
-def _cell_obstacle(loop: Loop, request: StepRequest) -> Obstacle | None:
-    if loop.is_for(request.cell):
-        return None
+def _cell_obstacle(loop: Loop, request: StepRequest) -> Obstacle:
     names = " or ".join(base.__name__ for base in loop.cells or ())
     text = f"needs a cell derived from {names}, got {request.cell_name}."
     return Obstacle("cell", text)
@@ -77,13 +79,12 @@ def _error(
     options: Mapping[str, Any], passed_over: list[tuple[Loop, Obstacle]]
 ) -> ValueError:
     """Returns the error of a step that no loop can run."""
-    # A loop for other cells is no advice if there is one for this cell.
-    of_cell = [pair for pair in passed_over if pair[1].kind != "cell"] or passed_over
     reasons = " Or it ".join(
-        f"needs the {loop.name}, which {obstacle.text}" for loop, obstacle in of_cell
+        f"needs the {loop.name}, which {obstacle.text}"
+        for loop, obstacle in passed_over
     )
     advice = "For this cell, use"
-    if any(obstacle.kind == "draws" for _, obstacle in of_cell):
+    if any(obstacle.kind == "draws" for _, obstacle in passed_over):
         advice = "Pass deterministic=True if the cell has dropout, or use"
     defaults = " and ".join(map(_default, options))
     return ValueError(f"{_shown(options)} of RNN {reasons} {advice} {defaults}.")
