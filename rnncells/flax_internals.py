@@ -35,11 +35,11 @@ def copy_bound(module: _Module, **fields: Any) -> _Module:
     because the copy and the original share the state that says whether it has run.
     """
     run_setup(module)
-    copied = copy.copy(module)
+    bound_copy = copy.copy(module)
     for name, value in fields.items():
         # Flax modules are frozen.
-        object.__setattr__(copied, name, value)
-    return copied
+        object.__setattr__(bound_copy, name, value)
+    return bound_copy
 
 
 def clone_in_scope(module: _Module, **fields: Any) -> _Module:
@@ -110,21 +110,22 @@ def unbound(cell: nn.Module) -> UnboundCell:
 
 
 def _outside_modules(
-    cell: nn.Module, copy: nn.Module, root: tuple[str, ...]
+    cell: nn.Module, bound_copy: nn.Module, root: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """Yields, for modules in fields that other modules own, their place and variables.
 
     Args:
       cell: the cell, or a module in one of its fields.
-      copy: the same module in the bound copy of the cell.
+      bound_copy: the same module in the bound copy of the cell.
       root: path of the cell.
     """
-    for original, copied in zip(_submodules(cell), _submodules(copy), strict=True):
-        assert copied.scope is not None
-        path = copied.scope.path
+    submodules = zip(_submodules(cell), _submodules(bound_copy), strict=True)
+    for original, submodule in submodules:
+        assert submodule.scope is not None
+        path = submodule.scope.path
         if original.scope is not None and original.scope.path != root + path:
             yield path, original.variables
-        yield from _outside_modules(original, copied, root)
+        yield from _outside_modules(original, submodule, root)
 
 
 def _submodules(module: nn.Module) -> list[nn.Module]:
@@ -211,7 +212,7 @@ def count_draws(
         return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
 
     jax.eval_shape(step, variables, carry, inputs)
-    return copied(counters_after)
+    return copy_counters(counters_after)
 
 
 def rng_counters(module: nn.Module, whole_model: bool = False) -> dict:
@@ -242,7 +243,7 @@ def set_counters(counters: dict, target: dict) -> None:
 
 
 def rewind(counters: dict, before: dict) -> None:
-    """Sets a scope's counters in place to those of `copied` before."""
+    """Sets a scope's counters in place to those of `copy_counters` before."""
     for key, value in counters.items():
         if isinstance(value, dict):
             rewind(value, before.get(key, {}))
@@ -250,10 +251,10 @@ def rewind(counters: dict, before: dict) -> None:
             counters[key] = before.get(key, 0)
 
 
-def copied(counters: dict) -> dict:
+def copy_counters(counters: dict) -> dict:
     """Returns a deep copy of counters, including those of submodules."""
     return {
-        key: copied(value) if isinstance(value, dict) else value
+        key: copy_counters(value) if isinstance(value, dict) else value
         for key, value in counters.items()
     }
 

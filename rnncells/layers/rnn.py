@@ -507,8 +507,8 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         if self.gradient != Bptt():
             raise ValueError(
                 "`decode` of RNN needs gradient=Bptt() without a `carry_hook`, got "
-                f"{self.gradient} or a hook. Decode with RNN(cell) and the same "
-                "parameters."
+                f"{table.shown({'gradient': self.gradient})}. Decode with RNN(cell) "
+                "and the same parameters."
             )
         flags = resolve_flags(
             self,

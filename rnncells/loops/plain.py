@@ -10,7 +10,7 @@ from flax.core.scope import union_filters
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells.flax_internals import (
-    copied,
+    copy_counters,
     put_missing,
     rewind,
     rng_counters,
@@ -82,7 +82,7 @@ def _run(request: StepRequest, constants: set[str]) -> Any:
     """Runs the plain loop; `constants` are collections that no option names."""
     rnn = request.rnn
     counters = rng_counters(request.cell, whole_model=True)
-    before = copied(counters)
+    before = copy_counters(counters)
     try:
         return _flax_scan(request, constants)
     except InvalidRngError:

@@ -34,7 +34,7 @@ def check_options(layer: nn.Module) -> None:
             if any(loop.takes(options | {key: DEFAULTS[key]}) for loop in LOOPS)
         }
         raise ValueError(
-            f"{_shown(exclusive)} of {type(layer).__name__} exclude each other: no "
+            f"{shown(exclusive)} of {type(layer).__name__} exclude each other: no "
             "loop over time takes them together. Leave one of them at its default, "
             f"such as {_default(name)}."
         )
@@ -87,7 +87,7 @@ def _error(
     if any(obstacle.kind == "draws" for _, obstacle in passed_over):
         advice = "Pass deterministic=True if the cell has dropout, or use"
     defaults = " and ".join(map(_default, options))
-    return ValueError(f"{_shown(options)} of RNN {reasons} {advice} {defaults}.")
+    return ValueError(f"{shown(options)} of RNN {reasons} {advice} {defaults}.")
 
 
 def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,12 +95,14 @@ def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v != DEFAULTS[name]}
 
 
-def _shown(options: Mapping[str, Any]) -> str:
-    def shown(name: str, value: Any) -> str:
+def shown(options: Mapping[str, Any]) -> str:
+    """Returns options as in a call, for errors."""
+
+    def one(name: str, value: Any) -> str:
         hook = " with a `carry_hook`" if getattr(value, "carry_hook", None) else ""
         return f"{name}={value!r}{hook}"
 
-    return " and ".join(shown(name, value) for name, value in options.items())
+    return " and ".join(one(name, value) for name, value in options.items())
 
 
 def _default(name: str) -> str:
