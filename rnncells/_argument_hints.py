@@ -153,12 +153,7 @@ class ExplainsArguments:
 
     @classmethod
     def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
-        """Raises TypeError if several positional arguments are wrong.
-
-        Args:
-          args: the arguments.
-          limit: number of positional arguments that the constructor takes.
-        """
+        """Raises TypeError if several positional arguments are wrong."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -226,13 +221,7 @@ def _call_error(
 
 
 def _explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
-    """Returns the replacement of an unknown argument, or None if there is none.
-
-    Args:
-      owner: name of the class or method that does not take the argument.
-      name: the argument.
-      accepted: the arguments that it takes.
-    """
+    """Returns the replacement of an unknown argument, or None if there is none."""
     names = [known for known in accepted if known in _synonyms(name)]
     if names:
         return f"`{name}` of {owner} is called `{names[0]}` here."

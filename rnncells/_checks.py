@@ -24,12 +24,7 @@ def check_bool_fields(module: Any) -> None:
 
 
 def check_bools(owner: str, **flags: Any) -> None:
-    """Raises TypeError unless every flag is a bool.
-
-    Args:
-      owner: name of the cell or layer.
-      **flags: its fields or arguments.
-    """
+    """Raises TypeError unless every flag is a bool."""
     for name, value in flags.items():
         if not isinstance(value, bool | np.bool_):
             hint = ""
@@ -105,13 +100,7 @@ def _makes_initializers(function: Any) -> bool:
 
 
 def check_features(name: str, features: Any, hint: str = "") -> None:
-    """Raises an error unless the field `features` is a count, or None.
-
-    Args:
-      name: name of the cell or layer.
-      features: the field.
-      hint: added to the error for a function.
-    """
+    """Raises an error unless the field `features` is a count, or None."""
     if features is None:
         return
     try:
@@ -158,14 +147,7 @@ def check_rate(name: str, field: str, rate: Any) -> None:
 
 
 def check_deterministic(name: str, value: Any, rate_name: str, rate: float) -> None:
-    """Raises an error unless `deterministic` of a module with dropout is a bool.
-
-    Args:
-      name: name of the module.
-      value: `deterministic`, from the call or from the field.
-      rate_name: name of the dropout rate.
-      rate: the dropout rate, which is not 0.
-    """
+    """Raises an error unless `deterministic` of a module with dropout is a bool."""
     if value is None:
         raise ValueError(
             f"`deterministic` of {name} must be True or False with {rate_name}={rate}, "
@@ -235,12 +217,7 @@ def check_not_separate(name: str, args: tuple[Any, ...]) -> None:
 
 
 def check_key(key: Any, argument: str | None = None) -> None:
-    """Raises TypeError unless `key` is a random key or None.
-
-    Args:
-      key: the key.
-      argument: what it is, in the message; None: the key of `initialize_carry`.
-    """
+    """Raises TypeError unless `key` is a random key or None."""
     dtype: Any = getattr(key, "dtype", None)
     is_raw = dtype is not None and dtype == jnp.uint32
     if key is None or is_raw or jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -112,13 +112,7 @@ def unbound(cell: nn.Module) -> UnboundCell:
 def _outside_modules(
     cell: nn.Module, bound_copy: nn.Module, root: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yields, for modules in fields that other modules own, their place and variables.
-
-    Args:
-      cell: the cell, or a module in one of its fields.
-      bound_copy: the same module in the bound copy of the cell.
-      root: path of the cell.
-    """
+    """Yields place and variables of the modules in fields that other modules own."""
     submodules = zip(_submodules(cell), _submodules(bound_copy), strict=True)
     for original, submodule in submodules:
         assert submodule.scope is not None
@@ -216,12 +210,7 @@ def count_draws(
 
 
 def rng_counters(module: nn.Module, whole_model: bool = False) -> dict:
-    """Returns the counters of random draws of a bound module.
-
-    Args:
-      module: the module.
-      whole_model: whether to return those of all modules of its model.
-    """
+    """Returns the counters of random draws of a bound module, or of its model."""
     assert module.scope is not None
     return (module.scope.root if whole_model else module.scope).rng_counters
 

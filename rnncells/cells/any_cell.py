@@ -33,12 +33,7 @@ def _members(module: Any) -> set[str]:
 
 
 def warn_shared_layers(owner: str, layers: Iterable[Any]) -> None:
-    """Warns if one instance is listed twice.
-
-    Args:
-      owner: name of the module whose layers they are.
-      layers: layers with parameters.
-    """
+    """Warns if one instance is listed twice."""
     layers = list(layers)
     shared = [m for k, m in enumerate(layers) if any(m is n for n in layers[:k])]
     if shared:
@@ -89,13 +84,7 @@ def split_shape(
 def initialize_carry(
     cell: nn.Module, key: chex.PRNGKey | None, sample: StructTree
 ) -> Carry:
-    """Returns the initial carry of any cell; complex if the sample is complex.
-
-    Args:
-      cell: a cell of rnncells, of Flax or of a user.
-      key: random key; None: `jax.random.key(0)`.
-      sample: shapes and dtypes of one step of input.
-    """
+    """Returns the initial carry of any cell; complex if the sample is complex."""
     key = jax.random.key(0) if key is None else key
     carry = cell.initialize_carry(key, input_tuples(sample))
 
@@ -115,12 +104,6 @@ def resolve_input_spec(
     batch_shape: tuple[int, ...] | None,
 ) -> StructTree:
     """Returns one step of input, from a sample or from the batch axes alone.
-
-    Args:
-      layer: name of the cell or layer.
-      carry_of: returns its initial carry for one step of input.
-      sample: one step of input; see `input_structs`.
-      batch_shape: the batch axes.
 
     Raises:
       TypeError: not exactly one of both is given.
@@ -159,12 +142,8 @@ def apply_step(
 ) -> tuple[Carry, chex.ArrayTree]:
     """Applies one step of any cell; casts the new carry to the dtypes of the old.
 
-    Args:
-      cell: the cell, bound.
-      carry: carry before the step.
-      inputs: one step of input.
-      deterministic: overrides the field of our cells; passed to other cells if they
-        take this argument.
+    `deterministic` overrides the field of our cells. Other cells get it if their call
+    takes this argument.
     """
     name = type(cell).__name__
     if has_attribute(cell, "_with_deterministic"):
@@ -179,10 +158,6 @@ def apply_step(
 
 def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, bool]:
     """Returns `deterministic` as an argument of a call, if the callee takes it.
-
-    Args:
-      module: a cell, another module, or a function, which does not take it.
-      deterministic: the argument; None: it is not given.
 
     Raises:
       TypeError: the module has a field `deterministic`, but its call does not take it.

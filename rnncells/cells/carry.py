@@ -25,11 +25,7 @@ def strongly_typed(leaf: Any, params: chex.ArrayTree = ()) -> Any:
     """Returns an array that is not weakly typed.
 
     The dtype of Python numbers and of weakly typed arrays depends on the operations on
-    them, which differ between loops.
-
-    Args:
-      leaf: an array or a number.
-      params: parameters, whose dtype a weakly typed floating array takes.
+    them, which differ between loops. Floats take the dtype of `params`.
     """
     leaf = leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf)
     if not getattr(leaf, "weak_type", False):
@@ -42,12 +38,7 @@ def strongly_typed(leaf: Any, params: chex.ArrayTree = ()) -> Any:
 
 
 def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:
-    """Returns the dtype of a carry: `param_dtype`, or complex if the sample is complex.
-
-    Args:
-      param_dtype: dtype of the parameters.
-      sample: pytree of `jax.ShapeDtypeStruct`.
-    """
+    """Returns the dtype of a carry: `param_dtype`, or complex if the sample is."""
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(sample)]
     wider = [d for d in dtypes if jnp.issubdtype(d, jnp.complexfloating)]
     return jnp.result_type(param_dtype, *wider)

@@ -131,14 +131,7 @@ def check_not_states(name: str, carry: Carry) -> None:
 def check_carry_shapes(
     cell: Any, carry: Carry, expected: ShapeTree, inputs: chex.ArrayTree
 ) -> None:
-    """Raises ValueError unless a carry has the expected shapes.
-
-    Args:
-      cell: the cell.
-      carry: the carry.
-      expected: pytree of shapes; None in a shape stands for any size.
-      inputs: one step of input, for the message.
-    """
+    """Raises ValueError unless a carry has the expected shapes; None is any size."""
     carry_shapes = jax.tree.map(jnp.shape, carry)
 
     def fits(shape: tuple, leaf_shape: tuple) -> bool:
@@ -183,13 +176,7 @@ def check_carry_shapes(
 def check_stepped(
     name: str, stepped: Any, carry: Carry
 ) -> tuple[Carry, chex.ArrayTree]:
-    """Returns the result of `recur`, or raises an error if it is malformed.
-
-    Args:
-      name: name of the cell.
-      stepped: result of `recur`, which must be `(new_carry, output)`.
-      carry: carry before the step.
-    """
+    """Returns the result of `recur`, or raises an error if it is malformed."""
     shapes = jax.tree.map(jnp.shape, carry)
     new_carry, output = check_returned("recur", name, stepped)
     new_shapes = jax.tree.map(jnp.shape, new_carry)
@@ -202,13 +189,7 @@ def check_stepped(
 
 
 def check_returned(method: str, name: str, returned: Any) -> tuple[Any, Any]:
-    """Returns the result of a step, or raises TypeError unless it is a pair.
-
-    Args:
-      method: name of the method that took the step.
-      name: name of the cell.
-      returned: result of the method, which must be `(new_carry, output)`.
-    """
+    """Returns the result of a step, or raises TypeError unless it is a pair."""
     if isinstance(returned, tuple) and len(returned) == 2:
         return returned
     shapes = jax.tree.map(jnp.shape, returned)

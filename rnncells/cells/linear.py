@@ -131,11 +131,6 @@ def check_coefficients(
 ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
     """Returns a_t and b_t, or raises an error unless they fit the carry.
 
-    Args:
-      cell: the cell.
-      coefficients: result of its method `coefficients`.
-      carry: carry before the step.
-
     Raises:
       TypeError: the method returned no pair.
       ValueError: a leaf does not broadcast to the shape of the carry's leaf.

@@ -148,12 +148,6 @@ def param(
     `module.param` also traces the initializer at each call to check the shape, which
     takes a third of the time of tracing a step. Here the shape is known.
 
-    Args:
-      module: module with `param_dtype`.
-      name: name of the parameter.
-      init: initializer of the parameter.
-      shape: shape of the parameter.
-
     Raises:
       ValueError: the parameter has another shape, or the initializer raises an error.
       MissingParamError: the parameters are given, and do not have this one.
@@ -178,13 +172,7 @@ def param(
 
 
 def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
-    """Returns the initializer of one gate's bias.
-
-    Args:
-      init: a `PerGateInit`, or an initializer of the biases of all gates.
-      name: name of the gate.
-      key: random key that the gates named by a `PerGateInit` share.
-    """
+    """Returns the initializer of one gate's bias."""
     if not isinstance(init, PerGateInit) or name not in init.gates:
         return init
     init = init.gates[name]
@@ -192,13 +180,7 @@ def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
 
 
 def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises an error if a `PerGateInit` names no bias, so that all would be 0.
-
-    Args:
-      cell: name of the cell.
-      init: a `PerGateInit`, or another initializer, which is always accepted.
-      names: names of the gates with biases.
-    """
+    """Raises an error if a `PerGateInit` names no bias, so that all would be 0."""
     if not isinstance(init, PerGateInit) or init.default is not nn.initializers.zeros:
         return
     if not init.gates.keys() & set(names):

@@ -24,12 +24,7 @@ _DIRECTIONS = ("forward", "backward")
 
 
 def check_cell_instance(owner: str, cell: Any) -> None:
-    """Raises TypeError unless `cell` is an instance of a flax.linen module.
-
-    Args:
-      owner: name of the layer or function whose argument `cell` is.
-      cell: the argument.
-    """
+    """Raises TypeError unless `cell` is an instance of a flax.linen module."""
     check_instance(owner, "cell", cell)
     check_not_nnx(owner, "cell", cell)
     if not isinstance(cell, nn.Module):
@@ -123,11 +118,6 @@ def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None
     """Warns if the initial carry has less precision than the cell computes in.
 
     Each step keeps the dtype of the carry, so all states would be rounded to it.
-
-    Args:
-      cell: the cell, bound.
-      carry: the initial carry.
-      sample: shapes and dtypes of one step of input.
     """
     # Cells around another one do not know the dtype of its computation.
     if not (has_attribute(cell, "param_dtype") and has_attribute(cell, "dtype")):
@@ -152,12 +142,7 @@ def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None
 
 
 def warn_layout(inputs: jax.Array, feature_dims: int) -> None:
-    """Warns about inputs whose shape and dtype suggest that an axis is missing.
-
-    Args:
-      inputs: `(*batch, time, *features)`.
-      feature_dims: number of feature axes.
-    """
+    """Warns about inputs whose shape and dtype suggest that an axis is missing."""
     shape, batch_axes = inputs.shape, inputs.ndim - feature_dims - 1
     if feature_dims == 1:
         if batch_axes == 0 and jnp.issubdtype(inputs.dtype, jnp.integer):
@@ -199,17 +184,7 @@ def check_sequences(
     mask: Any = None,
     resets: Any = None,
 ) -> tuple[int, jax.Array | None, jax.Array | None, jax.Array | None]:
-    """Returns the position of the time axis, and lengths, mask and resets as arrays.
-
-    Args:
-      inputs: pytree of arrays, `(*batch, time, *features)` or time first; the first
-        leaf has `feature_dims` feature axes, the others any number.
-      feature_dims: the cell's number of feature axes.
-      time_major: whether time is the first axis.
-      seq_lengths: see `check_lengths`.
-      mask: booleans, `(*batch, time)` or time first.
-      resets: booleans, `(*batch, time)` or time first.
-    """
+    """Returns the position of the time axis, and lengths, mask and resets as arrays."""
     sizes = check_layout(inputs, feature_dims)
     warn_layout(jax.tree.leaves(inputs)[0], feature_dims)
     axis = 0 if time_major else len(sizes) - 1
@@ -246,14 +221,7 @@ def check_layout(inputs: chex.ArrayTree, feature_dims: int) -> tuple[int, ...]:
 def check_steps(
     name: str, steps: Any, sizes: tuple[int, ...], axes: str = "batch and time axes"
 ) -> jax.Array | None:
-    """Returns a boolean mask as an array, after checking it.
-
-    Args:
-      name: name of the argument.
-      steps: the mask, or None.
-      sizes: the shape that it must have.
-      axes: names of the axes of this shape.
-    """
+    """Returns a boolean mask as an array, after checking it."""
     if steps is None:
         return None
     steps = jnp.asarray(steps)
@@ -338,12 +306,7 @@ def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> Non
 
 
 def check_depth(owner: str, layer: nn.Module) -> None:
-    """Raises ValueError if the gradient of a layer is carried forward in time.
-
-    Args:
-      owner: name of the module that has another recurrent layer below it.
-      layer: the layer.
-    """
+    """Raises ValueError if the gradient of a layer is carried forward in time."""
     directions = [getattr(layer, f"{side}_rnn", None) for side in _DIRECTIONS]
     for rnn in filter(None, (layer, *directions)):
         gradient = getattr(rnn, "gradient", None)

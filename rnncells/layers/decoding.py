@@ -80,15 +80,6 @@ def decode(
 ) -> tuple[Carry, Carry | None, tuple[chex.ArrayTree, chex.ArrayTree]]:
     """Runs a layer on its own outputs.
 
-    Args:
-      rnn: the layer, bound.
-      feedback: the source of the inputs.
-      carry: carry before the first step.
-      first: inputs of the first step.
-      batch: batch axes.
-      deterministic: see `RNN`.
-      **keep: `keep_final` and `keep_all` of `schedule.scan`.
-
     Returns:
       The final carry, the carries after every step (or None), and the outputs and the
       inputs after every step, time first.
@@ -214,17 +205,7 @@ def check_feedback(
     targets: Any,
     rate: Any,
 ) -> Feedback:
-    """Returns the arguments of `RNN.decode` as a `Feedback`, or raises an error.
-
-    Args:
-      first: inputs of the first step.
-      axis: position of the time axis.
-      steps: `steps`.
-      feed: `feed`.
-      feed_key: `feed_key`.
-      targets: `targets`, as arrays.
-      rate: `teacher_forcing_rate`.
-    """
+    """Returns the arguments of `RNN.decode` as a `Feedback`, or raises an error."""
     if steps is not None:
         check_count("decode", "steps", steps)
     if targets is None and steps is None:

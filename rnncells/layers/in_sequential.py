@@ -16,9 +16,6 @@ def check_not_in_sequential(layer: nn.Module) -> None:
 
     `nn.Sequential` and `nnx.Sequential` unpack tuples: after `LSTM`, which returns
     (outputs, states), another one would start from these states without an error.
-
-    Args:
-      layer: a layer that returns a tuple; it is being called.
     """
     current: Any = layer
     for caller, is_sequential in _callers():

@@ -18,12 +18,7 @@ class LearnedCarry(nn.Module):
 
     @nn.compact
     def __call__(self, initial: Carry) -> Carry:
-        """Returns the learned carry.
-
-        Args:
-          initial: the initial values, a carry without batch axes. Arrays of integers
-            are returned unchanged.
-        """
+        """Returns the learned carry; arrays of integers are those of `initial`."""
         leaves, structure = jax.tree.flatten(initial)
 
         def learned(k: int, leaf: Any) -> jax.Array:

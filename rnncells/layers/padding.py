@@ -34,14 +34,10 @@ class Padding(NamedTuple):
     valid: jax.Array | None
 
     def clear(self, inputs: chex.ArrayTree, everything: bool = False) -> chex.ArrayTree:
-        """Returns inputs in which NaN and infinity of invalid steps are 0.
+        """Returns inputs whose NaN and infinity (or everything) at invalid steps are 0.
 
         Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would
         reach the gradients of their weights.
-
-        Args:
-          inputs: pytree of arrays.
-          everything: whether to replace all numbers of invalid steps.
         """
         if self.valid is None or not self.fits(inputs):
             return inputs
@@ -53,13 +49,7 @@ class Padding(NamedTuple):
         return sizes is None or all(jnp.shape(x)[: len(sizes)] == sizes for x in leaves)
 
     def check(self, owner: str, layer: Any, inputs: chex.ArrayTree) -> None:
-        """Raises ValueError if a layer before has changed the batch or time axes.
-
-        Args:
-          owner: name of the layer that lengths, mask or resets were passed to.
-          layer: one of its layers, which needs them.
-          inputs: its inputs.
-        """
+        """Raises ValueError if a layer before has changed the batch or time axes."""
         if not self.fits(inputs):
             cell = getattr(layer, "cell", None)
             kind = type(cell if isinstance(cell, nn.Module) else layer).__name__
@@ -74,13 +64,7 @@ class Padding(NamedTuple):
     def prepare(
         self, owner: str, layer: Any, inputs: chex.ArrayTree
     ) -> tuple[chex.ArrayTree, dict[str, Any]]:
-        """Returns inputs and options of a layer for which padded steps do not count.
-
-        Args:
-          owner: name of the layer that composes it.
-          layer: a module or function.
-          inputs: its inputs.
-        """
+        """Returns inputs and options of a layer for which padded steps do not count."""
         if self.valid is None or not self._depends_on_steps(layer, inputs):
             return self.clear(inputs), {}
         self.check(owner, layer, inputs)
@@ -107,14 +91,6 @@ class Padding(NamedTuple):
         """Calls a module, in or of a layer, so that padded steps do not count.
 
         It is for `nn.intercept_methods`.
-
-        Args:
-          owner: name of the layer that composes `layer`.
-          layer: the layer.
-          call: the method that is called.
-          args: its arguments.
-          kwargs: its keyword arguments.
-          context: of the call.
         """
         module, first = context.module, [name for name in _INPUTS if name in kwargs]
         is_call = context.method_name == "__call__" and (args or first)

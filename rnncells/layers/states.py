@@ -56,14 +56,7 @@ def to_carry(states: list[jax.Array]) -> Carry:
 def check_states(
     layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
 ) -> tuple[jax.Array, ...]:
-    """Returns initial states as a tuple of arrays.
-
-    Args:
-      layer: name of the layer.
-      states: an array, or a pair of arrays if there are two shapes.
-      shapes: the shapes that the arrays must have.
-      dtype: the dtype that the arrays must have.
-    """
+    """Returns initial states as a tuple of arrays."""
     expected = shapes if len(shapes) > 1 else shapes[0]
     states = _lstm_states(layer, states)
     is_tuple = isinstance(states, tuple | list)
@@ -117,13 +110,7 @@ def _lstm_states(layer: str, states: Any) -> Any:
 
 
 def check_one_array(layer: str, arguments: str, inputs: Any) -> None:
-    """Raises TypeError if the inputs of a layer are a pytree, such as its states.
-
-    Args:
-      layer: name of the layer.
-      arguments: the first arguments, in their order.
-      inputs: the inputs.
-    """
+    """Raises TypeError if the inputs of a layer are a pytree, such as its states."""
     if isinstance(inputs, tuple | Mapping):
         raise TypeError(
             f"`inputs` of {layer} must be one array, got {type(inputs).__name__}. The "
@@ -134,14 +121,7 @@ def check_one_array(layer: str, arguments: str, inputs: Any) -> None:
 def check_step(
     layer: str, states: Any, inputs: Any, fits: Callable[[Any, Any], bool]
 ) -> None:
-    """Raises ValueError if states do not fit because of the inputs of the step.
-
-    Args:
-      layer: name of the layer.
-      states: states that do not fit.
-      inputs: one step of input.
-      fits: says whether states have the shapes that inputs need.
-    """
+    """Raises ValueError if states do not fit because of the inputs of the step."""
     if fits(inputs, states):
         raise ValueError(
             f"The arguments of `step` are (states, inputs), but {layer} got them in "

@@ -45,10 +45,7 @@ class CausalConvLoop(ParallelLoop):
 def _windows(window: jax.Array, reset_window: Any, xs: StepInputs) -> jax.Array:
     """Returns the carry before each step, `(time, *batch, size, features)`.
 
-    Args:
-      window: carry before the first step, `(*batch, size, features)`.
-      reset_window: carry after a reset, the same; None without.
-      xs: inputs, masks and resets of all steps.
+    The carries before the first step and after a reset are `(*batch, size, features)`.
     """
     x, size = xs.inputs.astype(window.dtype), window.shape[-2]
     steps = x.shape[0]

@@ -61,12 +61,7 @@ def change_error(rnn: nn.Module, collections: Iterable[str]) -> ValueError:
 
 
 def check_known(rnn: nn.Module, created: Iterable[str]) -> None:
-    """Raises ValueError if `variable_carry` has collections without initial values.
-
-    Args:
-      rnn: the layer, bound.
-      created: the collections that a step creates from its inputs or its carry.
-    """
+    """Raises ValueError if `variable_carry` has collections without initial values."""
     for collection in carried(rnn, dict.fromkeys(created)):
         raise ValueError(
             f"variable_carry={rnn.variable_carry!r} of RNN needs initial values that "
@@ -95,14 +90,7 @@ class InitialVariables(NamedTuple):
 def initial_variables(
     rnn: nn.Module, step: Callable, carry: chex.ArrayTree, inputs: chex.ArrayTree
 ) -> InitialVariables:
-    """Returns the variables that the cell of a layer creates in its first step.
-
-    Args:
-      rnn: the layer, bound.
-      step: `(cell, carry, inputs) -> (carry, output)`.
-      carry: carry of the cell before the step, or shapes and dtypes.
-      inputs: of the step, the same.
-    """
+    """Returns the variables that the cell of a layer creates in its first step."""
 
     def init(_: tuple, operands: tuple) -> Variables:
         scope = initializing_scope(rnn.cell)

@@ -76,11 +76,7 @@ def _plan(
 ) -> memory.Plan:
     """Returns the chunks of the fast loop and the residuals that it saves.
 
-    Args:
-      options: of the layer.
-      pure: the step.
-      carry: before the first step.
-      full: the step without the values that a policy chooses to save.
+    `full` is the step without the values that a policy chooses to save.
     """
     weights = jax.eval_shape(pure.step.weights, pure.consts)
     z = engine.projected_structs(pure.step, weights, pure.xs)

@@ -16,12 +16,6 @@ def check_independent_rows(
     """Raises ValueError if a row of a step depends on other rows of the batch.
 
     At random values, two rows along each batch axis show any such dependence.
-
-    Args:
-      name: name of the cell.
-      batch: the batch axes.
-      pure: the step.
-      carry: before the first step, `(*batch, ...)`.
     """
     if not batch.sizes:
         return

@@ -54,11 +54,7 @@ class NewtonLoop(Loop):
 
 
 def exact_certificate(sizes: tuple[int, ...]) -> Certificate:
-    """Returns the certificate of a layer that has nothing to solve for.
-
-    Args:
-      sizes: of the batch axes.
-    """
+    """Returns the certificate of a layer that has nothing to solve for."""
     zero = jnp.zeros(sizes)
     return Certificate(zero, zero, jnp.array(0), zero == 0)
 

@@ -223,11 +223,7 @@ class StepRequest:
         return StepEffects(set(updates), has_side_effects(jaxpr))
 
     def split(self, policy: Callable | None) -> PureStep:
-        """Returns the step, split by the engine; raises as `function`.
-
-        Args:
-          policy: a policy of `jax.checkpoint`, or None.
-        """
+        """Returns the step, split by the engine; raises as `function`."""
         function, consts, xs, _ = self.function
         x = structs(xs, drop_axis=0)
         step = SplitStep(function, consts, self.carry, x, policy)
@@ -282,14 +278,7 @@ def writes_obstacle(cell_name: str, collections: Any) -> Obstacle:
 def _check_pure(
     rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
 ) -> None:
-    """Raises NotPure if a step is not a pure function of arrays.
-
-    Args:
-      rnn: the layer, bound.
-      variables: of its cell.
-      carry: before the first step.
-      inputs: of all steps.
-    """
+    """Raises NotPure if a step is not a pure function of arrays."""
     name = type(rnn.cell).__name__
     by_step = sorted(c for c in variables if is_per_step(rnn, c))
     if by_step:

@@ -24,12 +24,7 @@ class Batch(NamedTuple):
     sizes: tuple[int, ...]
 
     def to_rows(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
-        """Returns `(rows, 1, ..., *features)` of `(*batch, *features)`.
-
-        Args:
-          tree: pytree of arrays.
-          lead: number of axes before the batch axes.
-        """
+        """Returns `(*lead, rows, 1, ..., *features)`: all batch axes as one axis."""
         ones = (1,) * len(self.sizes)
 
         def rows(leaf: jax.Array) -> jax.Array:
