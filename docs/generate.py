@@ -7,6 +7,7 @@ docs/api, and the stub of `rnncells.nnx`. A test checks that they are current.
 import inspect
 import re
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import rnncells
@@ -63,15 +64,25 @@ def reference(cls: type) -> str:
 
 
 def help_text() -> str:
-    """Returns the lists of the docstring of `rnncells`: names and what they are."""
+    """Returns the lists of the docstring of `rnncells`: names, and what modules are."""
     parts = []
     for head, names in sections().items():
-        rows = []
-        for name in names:
-            first, *rest = textwrap.wrap(summary(name), 52)
-            rows += [f"  {name:<22}{first}", *(" " * 24 + line for line in rest)]
+        if any(map(inspect.ismodule, map(partial(getattr, rnncells), names))):
+            rows = [
+                line
+                for name in names
+                for line in _wrapped(summary(name), f"  {name:<15}", " " * 17)
+            ]
+        else:
+            rows = _wrapped(", ".join(names), "  ", "  ")
         parts.append("\n".join([head, "", *rows]))
     return "\n\n".join(parts)
+
+
+def _wrapped(text: str, first_indent: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        text, 76, initial_indent=first_indent, subsequent_indent=indent
+    )
 
 
 def table(start: str) -> str:
