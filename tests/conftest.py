@@ -31,8 +31,8 @@ from rnncells.recurrence import memory
 # Before test modules make arrays, which belong to the devices that JAX has then.
 jax.config.update("jax_num_cpu_devices", 1)
 
-# Programs for old versions of Flax, which tests run by themselves, and one for mypy.
-collect_ignore = ["old_programs", "typed_program.py"]
+# A program for mypy.
+collect_ignore = ["typed_program.py"]
 
 # The memory maps of this process; only Linux has the file.
 MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 50_000

@@ -13,10 +13,8 @@ import numpy as np
 
 import rnncells
 
-PROGRAMS = {
-    path.stem: path.read_text()
-    for path in sorted((Path(__file__).parent / "old_programs").glob("*.py"))
-}
+FOLDER = Path(__file__).parent.parent / "migrate" / "tests" / "old_programs"
+PROGRAMS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py"))}
 # Parts of programs with an own cell: imports, and one step.
 HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
 CALL = """\
