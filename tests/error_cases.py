@@ -621,10 +621,10 @@ WARNINGS = {
 }
 OTHER_ERRORS = {
     NotImplementedError: {
-        "MultiLayerRNN must define `cell`. Use LSTM": lambda: init(MultiLayerRNN(4)),
+        "MultiLayerRNN must define `cell`. Use LSTM": lambda: init(MultiLayerRNN(4))
     },
     JaxRuntimeError: {
-        r"`seq_lengths` must be in \[0": lambda: checked_lengths(jnp.array([7, 9])),
+        r"`seq_lengths` must be in \[0": lambda: checked_lengths(jnp.array([7, 9]))
     },
     ScopeParamNotFoundError: {
         "needs the parameter 'params/initial_carry/carry_0'": lambda: gru(
@@ -663,9 +663,7 @@ METHODS = {
     "`hidden_size` of GRU is called `features` here": lambda: GRU(4).hidden_size,
     "`forward` of GRU does not exist: call": lambda: GRU(4).forward,
 }
-UNBOUND = {
-    "Can't call compact methods on unbound": lambda: gru()(X),
-}
+UNBOUND = {"Can't call compact methods on unbound": lambda: gru()(X)}
 
 # (class of the error or warning, pattern of the message, call).
 ERROR_CASES = [

@@ -8,14 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import (
-    BATCH,
-    FEATURES,
-    FEATURES_IN,
-    TIME,
-    random_like,
-    random_params,
-)
+from cases import BATCH, FEATURES, FEATURES_IN, TIME, random_like, random_params
 from peers import peer
 
 import rnncells

@@ -101,12 +101,7 @@ def test_windows_whose_gradients_flow_on_equal_the_padded_batch(layer):
     def losses(params, batch, carry):
         x, resets, mask = batch
         carry, y = rnn.apply(
-            params,
-            x,
-            resets=resets,
-            mask=mask,
-            initial_carry=carry,
-            return_carry=True,
+            params, x, resets=resets, mask=mask, initial_carry=carry, return_carry=True
         )
         return sum_of(y, mask), mask.sum(), carry
 

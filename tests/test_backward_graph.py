@@ -432,11 +432,7 @@ def test_every_cell_has_its_parameters_once_and_the_residuals_of_jax(name, rng):
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level(
-        [("GRUCell",), ("ConvLSTMCell-peepholes",), ("LSTM1997Cell",)],
-        1,
-    ),
+    "name", by_level([("GRUCell",), ("ConvLSTMCell-peepholes",), ("LSTM1997Cell",)], 1)
 )
 def test_gradients_equal_those_of_jax(name, rng, float64):
     cell, params, carry, x = random_setting(CELLS[name], rng, 2)

@@ -12,13 +12,7 @@ from cases import (
     random_like,
     random_params,
 )
-from sequences import (
-    RESETS,
-    ROWS,
-    STEPS,
-    WAYS,
-    run,
-)
+from sequences import RESETS, ROWS, STEPS, WAYS, run
 
 import rnncells
 

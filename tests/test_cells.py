@@ -190,11 +190,7 @@ def test_half_precision_parameters(name, dtype, rng):
 
 
 @pytest.mark.parametrize(
-    "name, dtype",
-    by_level(
-        HALF_PRECISION,
-        [("LSTMCell", "bfloat16")],
-    ),
+    "name, dtype", by_level(HALF_PRECISION, [("LSTMCell", "bfloat16")])
 )
 def test_half_precision_computation(name, dtype, rng):
     """The carry keeps the dtype of the parameters."""
@@ -230,8 +226,7 @@ def test_real_carry_keeps_its_dtype(name, rng):
 
 # GRUs of complex inputs are tested in test_engine.py.
 @each_cell(
-    [name for name in CELLS if name != "LRUCell"],
-    default=["ConvLSTMCell-peepholes"],
+    [name for name in CELLS if name != "LRUCell"], default=["ConvLSTMCell-peepholes"]
 )
 def test_complex_inputs_can_be_scanned(name, rng, float64):
     case = CELLS[name]

@@ -144,11 +144,7 @@ OVERRIDES = [
     ("--learning.rate 1", ("learning",), {"rate": 1.0}),
     ("--learning.max_sequences 10_000", ("learning",), {"max_sequences": 10_000}),
     ("--learning.max-sequences 9", ("learning",), {"max_sequences": 9}),
-    (
-        "--model.input-gate-bias -1 -2.5",
-        ("model",),
-        {"input_gate_bias": (-1.0, -2.5)},
-    ),
+    ("--model.input-gate-bias -1 -2.5", ("model",), {"input_gate_bias": (-1.0, -2.5)}),
     ("--model.input-gate-bias None", ("model",), {"input_gate_bias": None}),
     ("--model.no-gate-feedback", ("model",), {"gate_feedback": False}),
     ("--model.gate-feedback", ("model",), {"gate_feedback": True}),
@@ -374,10 +370,7 @@ def test_report_of_an_unfinished_run_names_the_nearest(reports, capsys):
     assert reports == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["list", f"run {NAME} --help"],
-)
+@pytest.mark.parametrize("words", ["list", f"run {NAME} --help"])
 def test_help_list_and_show_do_not_import_jax(words):
     code = (
         "import sys; from experiments.cli import main; "

@@ -156,10 +156,7 @@ def test_a_guess_stays_while_a_batch_is_right():
     new, y = jax.device_get(learn(w, many))
 
     x, units = np.asarray(drawn.inputs), np.asarray(w.units, float)
-    a, expected = (
-        np.zeros((2, PER_GUESS, 40)),
-        np.zeros((PER_GUESS, 40)),
-    )
+    a, expected = (np.zeros((2, PER_GUESS, 40)), np.zeros((PER_GUESS, 40)))
     for t in range(len(x)):
         net = units[0][:, None] * x[t, 0][:, None]
         net = net + np.einsum("lkn,lbn->kbn", units[1:3], a) + units[3][:, None]

@@ -15,14 +15,7 @@ import pytest
 
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
-from experiments.settings import (
-    config,
-    data_tasks,
-    options,
-    reading,
-    supervised,
-    tasks,
-)
+from experiments.settings import config, data_tasks, options, reading, supervised, tasks
 from experiments.settings.config import Paper, Stopping
 from experiments.settings.reading import (
     config_names,
@@ -361,11 +354,7 @@ def test_name_and_path_find_the_same_file():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "temporal-oder-6a",
-        "temporal-oder-6a.toml",
-        "config/temporal-order-6a.toml",
-    ],
+    ["temporal-oder-6a", "temporal-oder-6a.toml", "config/temporal-order-6a.toml"],
 )
 def test_unknown_config_names_the_nearest(name):
     with pytest.raises(ConfigError) as caught:

@@ -8,20 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    ALL_CELLS,
-    assert_close,
-    random_like,
-    random_params,
-    random_setting,
-)
+from cases import ALL_CELLS, assert_close, random_like, random_params, random_setting
 from levels import by_level
 
 import rnncells
-from rnncells.recurrence.convolution import (
-    convolve_by_patches,
-    convolve_by_transposed,
-)
+from rnncells.recurrence.convolution import convolve_by_patches, convolve_by_transposed
 
 
 def test_peepholes_have_the_size_of_images_and_start_at_zero(key):

@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.datasets import adding, copying, files, moving_digits, vowels
-from experiments.datasets.digits import (
-    by_pixels,
-    mnist,
-    permutation,
-)
+from experiments.datasets.digits import by_pixels, mnist, permutation
 from experiments.datasets.text import (
     evaluation_window,
     evaluation_windows,

@@ -270,11 +270,7 @@ def test_decoding_creates_the_parameters_of_a_call_and_returns_carries(rng, key)
 
     decode = partial(rnn.apply, params, x[:, 0], STEPS, method="decode")
     of_last, of_all, outputs = jax.jit(
-        lambda: (
-            decode(return_carry=True),
-            decode(return_all_carries=True),
-            decode(),
-        )
+        lambda: (decode(return_carry=True), decode(return_all_carries=True), decode())
     )()
     (carry, y), (carries, again) = of_last, of_all
     assert_equal((again, carries[0][:, -1]), (y, carry[0]))

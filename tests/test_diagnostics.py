@@ -182,8 +182,7 @@ def last_steps_reversed(resets):
 
 
 @pytest.mark.parametrize(
-    "time_major, reverse",
-    by_level([*itertools.product([False, True], repeat=2)], 1),
+    "time_major, reverse", by_level([*itertools.product([False, True], repeat=2)], 1)
 )
 def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
     variables, x = made(LSTM_RNN)

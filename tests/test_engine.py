@@ -7,14 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    ALL_CELLS,
-    CELLS,
-    assert_close,
-    level_of,
-    random_like,
-    random_params,
-)
+from cases import ALL_CELLS, CELLS, assert_close, level_of, random_like, random_params
 from levels import by_level
 from sequences import ROWS, STEPS, WAYS
 from user_cells import USER_CELLS

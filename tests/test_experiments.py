@@ -419,10 +419,7 @@ def test_hidden_units_are_added_when_the_error_stops_falling():
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "reading",
-    by_level(
-        [(None,), ("update-per-step",), ("full-gradient",)],
-        [("full-gradient",)],
-    ),
+    by_level([(None,), ("update-per-step",), ("full-gradient",)], [("full-gradient",)]),
 )
 def test_hidden_units_that_are_not_added_yet_stay_unchanged(reading):
     config = small(read_config(config_path("long-lag-2a"), reading), tolerance=1e-6)

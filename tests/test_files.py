@@ -6,13 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    assert_equal,
-)
-from libraries import (
-    draw_params,
-    make_layer,
-)
+from cases import assert_equal
+from libraries import draw_params, make_layer
 from peers import peer
 
 from rnncells.interop import files, pytorch

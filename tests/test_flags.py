@@ -49,11 +49,7 @@ SAME_VALUES = {
 }
 CELLS = {name: RNN(case.make(), return_carry=True) for name, case in ALL_CELLS.items()}
 PLAIN = {f"{name}-plain": CELLS[name].clone(implementation="scan") for name in LINEAR}
-CHOSEN = [
-    ("strict dtypes", "LSTM"),
-    ("rank promotion", "LTCCell"),
-    ("leaks", "GRU"),
-]
+CHOSEN = [("strict dtypes", "LSTM"), ("rank promotion", "LTCCell"), ("leaks", "GRU")]
 
 
 def setting(name, rng):

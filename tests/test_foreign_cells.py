@@ -5,23 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    CELLS,
-    assert_close,
-    assert_equal,
-    each_cell,
-    jit_apply,
-    random_params,
-)
+from cases import CELLS, assert_close, assert_equal, each_cell, jit_apply, random_params
 from levels import by_level
-from sequences import (
-    LENGTHS,
-    MASK,
-    ROWS,
-    STEPS,
-    WAYS,
-    run,
-)
+from sequences import LENGTHS, MASK, ROWS, STEPS, WAYS, run
 
 import rnncells
 
@@ -62,8 +48,7 @@ def test_inputs_may_be_pytrees_of_different_rank(reverse, rng):
 
 
 @each_cell(
-    [name for name, case in CELLS.items() if case.in_flax],
-    default=["ConvLSTMCell-2d"],
+    [name for name, case in CELLS.items() if case.in_flax], default=["ConvLSTMCell-2d"]
 )
 def test_rnn_runs_flax_cells(name, rng):
     case, ways = CELLS[name], WAYS["all"]

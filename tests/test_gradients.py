@@ -537,9 +537,7 @@ def test_directions_and_layers_take_a_method(rng, float64):
 
 
 @pytest.mark.parametrize(
-    "method",
-    by_level([(method,) for method in FORWARD], [(Rtrl(),)]),
-    ids=str,
+    "method", by_level([(method,) for method in FORWARD], [(Rtrl(),)]), ids=str
 )
 def test_memory_does_not_depend_on_time(method):
     """Temporaries of the compiled gradient.
@@ -726,8 +724,7 @@ def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
 
 
 @pytest.mark.parametrize(
-    "wide, narrow",
-    by_level([("float64", "float32"), ("float32", "bfloat16")], []),
+    "wide, narrow", by_level([("float64", "float32"), ("float32", "bfloat16")], [])
 )
 def test_carries_and_parameters_may_have_different_dtypes(wide, narrow, float64):
     for of_carry, of_params in ((wide, narrow), (narrow, wide)):

@@ -8,11 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    ALL_CELLS,
-    assert_close,
-    random_setting,
-)
+from cases import ALL_CELLS, assert_close, random_setting
 
 from rnncells.cells.layer_norm import standardize
 

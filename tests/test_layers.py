@@ -93,10 +93,7 @@ def test_layers_equal_rnns_one_after_the_other(name, bidirectional, rng, float64
 
 @pytest.mark.parametrize(
     "name, time_major",
-    by_level(
-        [*itertools.product(LAYERS, [False, True])],
-        [("LSTM-projected", False)],
-    ),
+    by_level([*itertools.product(LAYERS, [False, True])], [("LSTM-projected", False)]),
 )
 def test_all_states_hold_outputs_and_last_states(name, time_major, rng, float64):
     make = LAYERS[name]
@@ -164,8 +161,7 @@ def test_any_number_of_batch_axes(batch, rng):
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level([(name,) for name in LAYERS], [("LSTM-projected",)]),
+    "name", by_level([(name,) for name in LAYERS], [("LSTM-projected",)])
 )
 def test_step_equals_the_sequence(name, rng, float64):
     make = LAYERS[name]
@@ -187,8 +183,7 @@ LOOPED = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level([(name,) for name in LOOPED], [("LSTM-projected",), ("RNN",)]),
+    "name", by_level([(name,) for name in LOOPED], [("LSTM-projected",), ("RNN",)])
 )
 def test_steps_can_be_scanned(name, rng):
     """`None` is no carry of a loop: `initialize_carry` is what stands for it."""
@@ -305,8 +300,7 @@ def test_stack_runs_its_layers_in_order(rng, float64):
 
 def test_skip_connections_equal_those_of_haiku(rng):
     stack = rnncells.Stack(
-        [rnncells.SimpleCell(width) for width in (4, 5, 2)],
-        skip_connections=True,
+        [rnncells.SimpleCell(width) for width in (4, 5, 2)], skip_connections=True
     )
     x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
     params = random_params(rng, stack, x)

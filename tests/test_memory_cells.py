@@ -238,10 +238,7 @@ def test_initial_biases_of_2000_follow_the_options(key):
     [
         ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
         ({"forget_gate_bias": (1.0,)}, "`forget_gate_bias` must have one value for"),
-        (
-            {"biases": ("forgets",)},
-            "must contain only .*'forget'.* got 'forgets'",
-        ),
+        ({"biases": ("forgets",)}, "must contain only .*'forget'.* got 'forgets'"),
         ({"biases": ("in",), "forget_gate_bias": (1, 1)}, "add 'forget' to `biases`"),
     ],
 )

@@ -68,8 +68,7 @@ def on_mesh(kind, loss, mesh):
 
 
 @pytest.mark.parametrize(
-    "kind, name",
-    by_level([(kind, name) for kind in KINDS for name in LAYERS], CHOSEN),
+    "kind, name", by_level([(kind, name) for kind in KINDS for name in LAYERS], CHOSEN)
 )
 def test_layers_make_their_initial_carries_for_the_mesh(kind, name, rng):
     layer, width = LAYERS[name]

@@ -136,11 +136,7 @@ def close(actual, expected):
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level(
-        [(name,) for name in NETWORKS],
-        [("adding",), ("reber",)],
-    ),
+    "name", by_level([(name,) for name in NETWORKS], [("adding",), ("reber",)])
 )
 def test_learning_at_the_end_is_gradient_descent(name, rng, float64):
     network = NETWORKS[name]
@@ -164,8 +160,7 @@ def test_learning_at_the_end_is_gradient_descent(name, rng, float64):
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level([(name,) for name in NETWORKS], [("direct symbols",)]),
+    "name", by_level([(name,) for name in NETWORKS], [("direct symbols",)])
 )
 def test_learning_along_the_sequence_is_gradient_descent(name, rng, float64):
     network = NETWORKS[name]

@@ -74,8 +74,7 @@ IN_EVERY_RUN = [
 
 
 @pytest.mark.parametrize(
-    "name, call, options, fields",
-    by_level([*OTHERS, *IN_EVERY_RUN], IN_EVERY_RUN),
+    "name, call, options, fields", by_level([*OTHERS, *IN_EVERY_RUN], IN_EVERY_RUN)
 )
 def test_newton_equals_the_loop(name, call, options, fields, rng, float64):
     cell = getattr(rnncells, name)(FEATURES, param_dtype=float)

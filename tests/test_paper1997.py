@@ -64,14 +64,8 @@ FEW = (31_000,) * 19
             [("literal", HALF), ("departure", GOOD), ("silent", SLOW)],
             "**reproduced** with the deviation `a departure one`",
         ),
-        (
-            [("literal", HALF), ("silent", SLOW)],
-            "*learnt, slower*: `a silent one`",
-        ),
-        (
-            [("literal", (0, 0) * 10)],
-            "*never*: a literal one, within 1,000,000",
-        ),
+        ([("literal", HALF), ("silent", SLOW)], "*learnt, slower*: `a silent one`"),
+        ([("literal", (0, 0) * 10)], "*never*: a literal one, within 1,000,000"),
         (
             [("literal", (0, 0) * 10), ("silent", (0, 31_000))],
             "*partly*: `a silent one`, within 1,000,000",
@@ -338,8 +332,7 @@ def test_failures_name_the_missed_targets(name, wrong, there, expected):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "name",
-    by_level([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)]),
+    "name", by_level([(NAME,), ("adding-4-1",), ("reber-1-1",)], [("adding-4-1",)])
 )
 def test_wrong_answers_are_counted_by_target(name, rng):
     config = read_config(config_path(name))

@@ -18,12 +18,7 @@ torch = peer("torch")
 
 LAYERS = {
     "LSTM": (rnncells.LSTM, {}, "LSTM", {}),
-    "LSTM-projected": (
-        rnncells.LSTM,
-        {"proj_features": 3},
-        "LSTM",
-        {"proj_size": 3},
-    ),
+    "LSTM-projected": (rnncells.LSTM, {"proj_features": 3}, "LSTM", {"proj_size": 3}),
     "GRU": (rnncells.GRU, {}, "GRU", {}),
     "RNN-tanh": (rnncells.ElmanRNN, {}, "RNN", {}),
     "RNN-relu": (

@@ -124,10 +124,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize(
     "name, option",
-    by_level(
-        [*itertools.product(CELLS, OPTIONS)],
-        [("zoneout-simple", "recompute")],
-    ),
+    by_level([*itertools.product(CELLS, OPTIONS)], [("zoneout-simple", "recompute")]),
 )
 def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
     make, streams = CELLS[name]
@@ -146,8 +143,7 @@ def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
 
 
 @pytest.mark.parametrize(
-    "name",
-    by_level([(name,) for name in CELLS], [("zoneout-simple",)]),
+    "name", by_level([(name,) for name in CELLS], [("zoneout-simple",)])
 )
 def test_each_call_draws_what_the_plain_loop_draws(name, rng):
     make, streams = CELLS[name]
@@ -199,8 +195,7 @@ RAW, TYPED = jax.random.PRNGKey, jax.random.key
 @pytest.mark.parametrize(
     "impl, make_key",
     by_level(
-        [*itertools.product(["rbg", "unsafe_rbg"], [RAW, TYPED])],
-        [("rbg", TYPED)],
+        [*itertools.product(["rbg", "unsafe_rbg"], [RAW, TYPED])], [("rbg", TYPED)]
     ),
 )
 def test_keys_of_any_generator_draw_what_the_plain_loop_draws(
@@ -227,10 +222,7 @@ class DroppingCell(rnncells.SimpleCell):
 
 @pytest.mark.parametrize(
     "features, streams",
-    by_level(
-        [*itertools.product([FEATURES, None], [SPLIT, FIXED])],
-        [(None, FIXED)],
-    ),
+    by_level([*itertools.product([FEATURES, None], [SPLIT, FIXED])], [(None, FIXED)]),
 )
 def test_dropout_in_project_draws_what_the_plain_loop_draws(
     features, streams, rng, float64

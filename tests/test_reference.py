@@ -112,21 +112,11 @@ FORMS = {
         (lstm1997_step, partial(lstm1997_step_vjp, truncate_gradient=False)),
         LSTM_1997,
     ),
-    "LSTM1997Cell-cells-feed-back": (
-        (),
-        (lstm1997_step, lstm1997_step_vjp),
-        LSTM_1997,
-    ),
+    "LSTM1997Cell-cells-feed-back": ((), (lstm1997_step, lstm1997_step_vjp), LSTM_1997),
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    by_level(
-        [(name,) for name in FORMS],
-        5,
-    ),
-)
+@pytest.mark.parametrize("name", by_level([(name,) for name in FORMS], 5))
 def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):
     """The gates' gradients give those of the inputs, step by step, and of biases."""
     batch, (step, step_vjp), gates = FORMS[name]

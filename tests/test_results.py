@@ -20,12 +20,7 @@ from experiments.reports.data.results import curve, results_of
 from experiments.reports.tables import changes
 from experiments.runs import environment
 from experiments.runs.folder import read_result
-from experiments.settings.reading import (
-    config_path,
-    data_names,
-    read_config,
-    to_dict,
-)
+from experiments.settings.reading import config_path, data_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
 pytestmark = pytest.mark.default

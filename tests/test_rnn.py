@@ -92,11 +92,7 @@ def test_all_carries_are_those_after_each_step(way, reverse, padded_outputs, rng
 
 
 @pytest.mark.parametrize(
-    "way, reverse",
-    by_level(
-        [*product(WAYS, [False, True])],
-        [("all", True)],
-    ),
+    "way, reverse", by_level([*product(WAYS, [False, True])], [("all", True)])
 )
 def test_padded_outputs_are_zero_or_held(way, reverse, rng):
     case, ways = CELLS["GRUCell"], WAYS[way]
@@ -180,8 +176,7 @@ def test_nan_in_padding_reaches_no_value_and_no_gradient(
 
 
 @pytest.mark.parametrize(
-    "padded_outputs",
-    by_level([(padded,) for padded in PADDED_OUTPUTS], [("hold",)]),
+    "padded_outputs", by_level([(padded,) for padded in PADDED_OUTPUTS], [("hold",)])
 )
 def test_masked_steps_leave_the_carry_unchanged(padded_outputs, rng):
     rnn, params, inputs, _, carry = setting(
@@ -235,11 +230,7 @@ def test_state_runs_on_in_padding_as_in_flax(rng):
     rnn, params, inputs, _, carry = setting(CELLS["GRUCell"], rng)
     theirs = nn.RNN(nn.GRUCell(4))
     for reverse in (False, True):
-        arguments = {
-            "initial_carry": carry,
-            "seq_lengths": LENGTHS,
-            "reverse": reverse,
-        }
+        arguments = {"initial_carry": carry, "seq_lengths": LENGTHS, "reverse": reverse}
         assert_close(
             jit_apply(rnn, params, inputs, **arguments),
             jit_apply(theirs, params, inputs, **arguments),

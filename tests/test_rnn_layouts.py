@@ -7,25 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    BATCH,
-    CELLS,
-    TIME,
-    assert_close,
-    assert_equal,
-    random_params,
-)
+from cases import BATCH, CELLS, TIME, assert_close, assert_equal, random_params
 from levels import by_level
-from sequences import (
-    LENGTHS,
-    MASK,
-    RESETS,
-    ROWS,
-    STEPS,
-    WAYS,
-    run,
-    setting,
-)
+from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS, run, setting
 
 import rnncells
 

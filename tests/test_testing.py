@@ -7,12 +7,7 @@ import pytest
 from cases import CELLS, each_cell
 from levels import by_level
 from test_engine_transformations import CustomGradientCell
-from user_cells import (
-    USER_CELLS,
-    MultiplicativePeepholeCell,
-    OwnCell,
-    PlainWeightCell,
-)
+from user_cells import USER_CELLS, MultiplicativePeepholeCell, OwnCell, PlainWeightCell
 
 import rnncells
 
@@ -243,8 +238,7 @@ def test_our_cells_are_right_and_fast(name):
 
 
 @pytest.mark.parametrize(
-    "cell",
-    by_level([(cell,) for cell in RIGHT], [(FEW_RIGHT[0],)]),
+    "cell", by_level([(cell,) for cell in RIGHT], [(FEW_RIGHT[0],)])
 )
 def test_user_cells_are_right(cell):
     report = rnncells.check_cell(cell(4), (2, 3))
