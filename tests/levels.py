@@ -35,7 +35,7 @@ def pairwise(rows: Sequence[tuple]) -> list[tuple]:
     return chosen
 
 
-def by_level(rows: Iterable, chosen: Sequence[tuple] | int, quick: int = 1) -> list:
+def by_level(rows: Iterable, chosen: Sequence | int, quick: int = 1) -> list:
     """Returns the rows of a grid, each with the marker of its level.
 
     Args:
@@ -47,10 +47,15 @@ def by_level(rows: Iterable, chosen: Sequence[tuple] | int, quick: int = 1) -> l
     Raises:
       ValueError: a row of `chosen` that the grid does not have.
     """
-    rows = [row if isinstance(row, tuple) else (row,) for row in rows]
+
+    def as_rows(values):
+        return [row if isinstance(row, tuple) else (row,) for row in values]
+
+    rows = as_rows(rows)
     if isinstance(chosen, int):
         order = list(range(chosen))
     else:
+        chosen = as_rows(chosen)
         unknown = [row for row in chosen if row not in rows]
         if unknown:
             raise ValueError(f"`chosen` must be rows of the grid, got {unknown}.")

@@ -220,12 +220,12 @@ each_cell = pytest.mark.parametrize(
     by_level(
         CELLS,
         [
-            ("flax.LSTMCell",),
-            ("flax.ConvLSTMCell",),
-            ("Scanned",),
-            ("Scaled",),
-            ("SquareBias",),
-            ("UsedTwice",),
+            "flax.LSTMCell",
+            "flax.ConvLSTMCell",
+            "Scanned",
+            "Scaled",
+            "SquareBias",
+            "UsedTwice",
         ],
     ),
 )

@@ -432,7 +432,7 @@ def test_every_cell_has_its_parameters_once_and_the_residuals_of_jax(name, rng):
 
 
 @pytest.mark.parametrize(
-    "name", by_level([("GRUCell",), ("ConvLSTMCell-peepholes",), ("LSTM1997Cell",)], 1)
+    "name", by_level(["GRUCell", "ConvLSTMCell-peepholes", "LSTM1997Cell"], 1)
 )
 def test_gradients_equal_those_of_jax(name, rng, float64):
     cell, params, carry, x = random_setting(CELLS[name], rng, 2)
@@ -534,9 +534,7 @@ def test_calls_have_graphs_of_what_they_call():
     assert (first.name, second.argument) == ("Mul", "x")
 
 
-@pytest.mark.parametrize(
-    "implementation", by_level([("auto",), ("scan",)], [("auto",)])
-)
+@pytest.mark.parametrize("implementation", by_level(["auto", "scan"], ["auto"]))
 def test_layers_and_bound_layers(implementation, rng, float64):
     rnn = rnncells.RNN(
         rnncells.SimpleCell(4, param_dtype=float), implementation=implementation

@@ -117,9 +117,7 @@ def test_missing_or_failing_libraries_are_named(case, monkeypatch):
     assert "not installed" in format_case(found)
 
 
-@pytest.mark.parametrize(
-    "cell", by_level([("LSTM",), ("CompactLSTM",)], [("CompactLSTM",)])
-)
+@pytest.mark.parametrize("cell", by_level(["LSTM", "CompactLSTM"], ["CompactLSTM"]))
 def test_outputs_equal_those_of_flax(cell):
     check_equal_to_flax(cell)
 
@@ -163,7 +161,7 @@ def test_cases_without_any_library_raise(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", by_level([("cumulative",), ("differentiated",)], [("cumulative",)])
+    "name", by_level(["cumulative", "differentiated"], ["cumulative"])
 )
 def test_other_learning_loops_give_equal_weights(name, rng, float64):
     from benchmarks import online

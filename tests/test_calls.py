@@ -91,7 +91,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", by_level([(name,) for name in LAYERS], [("Stack",)]))
+@pytest.mark.parametrize("name", by_level(LAYERS, ["Stack"]))
 def test_deterministic_of_the_call_equals_the_field(name, x):
     undecided = LAYERS[name](None)
     params = params_of(undecided, x, deterministic=True)
@@ -400,7 +400,7 @@ INITIAL = {
 }
 
 
-@pytest.mark.parametrize("name", by_level([(name,) for name in INITIAL], 2))
+@pytest.mark.parametrize("name", by_level(INITIAL, 2))
 def test_initial_carry_is_that_of_the_call(name, x):
     layer = INITIAL[name]
     params = params_of(layer, x)

@@ -104,7 +104,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", by_level([(n,) for n in LAYERS], [("model",)]))
+@pytest.mark.parametrize("name", by_level(LAYERS, ["model"]))
 def test_collections_that_a_cell_reads_are_constants(name):
     layer, plain = LAYERS[name](HasConstants), LAYERS[name](ClosesOver)
     variables, expected = layer.init(KEY, X), plain.init(KEY, X)

@@ -635,7 +635,7 @@ class TwelveCalls(nn.Module):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("label", by_level(["rnn", "rnn#b", "of_layer"], 1))
+@pytest.mark.parametrize("label", ["rnn", "rnn#b", "of_layer"])
 def test_cotangents_of_many_calls_belong_to_their_calls(label, rng):
     """As text, call 10 is before call 2."""
     x = jnp.asarray(rng.standard_normal((1, 2, 3)), jnp.float32)
@@ -679,7 +679,7 @@ def test_layers_in_a_cell_are_parts_of_its_step(rng):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("mutable", by_level(["batch_stats", True, ["batch_stats"]], 1))
+@pytest.mark.parametrize("mutable", ["batch_stats", True, ["batch_stats"]])
 def test_diagnostics_take_the_filters_of_apply(mutable):
     x = jnp.ones((BATCH, 2, 3))
     layer = nn.Sequential([nn.BatchNorm(False), rnncells.RNN(LeakyCell(2))])

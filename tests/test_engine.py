@@ -267,9 +267,7 @@ def test_second_derivatives_equal_the_plain_loop(name, choices, rng, float64):
         assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "name", by_level([("LSTMCell",), ("NormalizedCell",)], [("LSTMCell",)])
-)
+@pytest.mark.parametrize("name", by_level(["LSTMCell", "NormalizedCell"], ["LSTMCell"]))
 def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
     rnn, params, inputs, carry, _ = float64_setting(name, rng)
     many = random_like(rng, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), params))
@@ -289,8 +287,7 @@ def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
 @pytest.mark.parametrize(
     "name",
     by_level(
-        [("SimpleCell",), ("LSTMCell",), ("GRUCell-reset-before",)],
-        [("GRUCell-reset-before",)],
+        ["SimpleCell", "LSTMCell", "GRUCell-reset-before"], ["GRUCell-reset-before"]
     ),
 )
 def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
@@ -385,9 +382,7 @@ def test_forward_mode_equals_the_plain_loop(name, memory, rng, float64):
     assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "name", by_level([("LSTMCell",), ("GRUCell",)], [("GRUCell",)])
-)
+@pytest.mark.parametrize("name", by_level(["LSTMCell", "GRUCell"], ["GRUCell"]))
 def test_half_precision_is_as_close_to_float64_as_the_plain_loop(name, rng):
     """Sums over time and batch are taken in float32: errors do not grow with T."""
     steps, chunk = 240, Chunk(10)

@@ -244,9 +244,7 @@ def test_one_product_computes_the_gradient_of_a_kernel(built):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "name", by_level([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
-)
+@pytest.mark.parametrize("name", ["LSTMCell", "ConvLSTMCell-2d"])
 def test_programs_of_tests_equal_those_of_users(name):
     """The optimizations that tests turn off come after HLO."""
     setting = "jax_disable_most_optimizations"
@@ -263,7 +261,7 @@ def test_programs_of_tests_equal_those_of_users(name):
 
 
 @pytest.mark.parametrize(
-    "name", by_level([("LSTMCell",), ("ConvLSTMCell-2d",)], [("LSTMCell",)])
+    "name", by_level(["LSTMCell", "ConvLSTMCell-2d"], ["LSTMCell"])
 )
 def test_plain_loop_forms_weight_gradients_in_each_step(name):
     """The tests above can fail: they find such products where there are some."""
@@ -352,7 +350,7 @@ def temporaries(rnn, *shape):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("time", by_level([(100,), (512,)], [(100,)]))
+@pytest.mark.parametrize("time", by_level([100, 512], [100]))
 def test_memory_policies_are_ordered_and_use_at_most_the_memory_of_flax(time):
     def of(layer):
         return temporaries(layer, 32, time, 64)

@@ -43,7 +43,7 @@ def assert_equals_the_plain_loop(rnn, params, inputs, carry=None, **tolerances):
 def each_memory(always):
     """Parametrizes a test by memory policies, of which every run tests one."""
     rows = [("full",), ("sqrt",)]
-    return pytest.mark.parametrize("memory", by_level(rows, [(always,)]))
+    return pytest.mark.parametrize("memory", by_level(rows, [always]))
 
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -207,14 +207,11 @@ class SpikingCell(OwnCell):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "make, number, memory",
-    by_level(
-        [
-            (make, number, memory)
-            for make, number in ((SpikingCell, None), (OwnCell, 0.5))
-            for memory in ("full", "sqrt")
-        ],
-        [(OwnCell, 0.5, "sqrt")],
-    ),
+    [
+        (make, number, memory)
+        for make, number in ((SpikingCell, None), (OwnCell, 0.5))
+        for memory in ("full", "sqrt")
+    ],
 )
 def test_python_numbers_do_not_change_dtypes(make, number, memory, params, inputs):
     """As in a cell that spikes, and for a carry that is made of a number."""
@@ -260,11 +257,7 @@ def test_shard_map_with_typed_arrays(params, inputs, float64):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "make, dtype",
-    by_level(
-        [(rnncells.LSTMCell, jnp.bfloat16), (rnncells.GRUCell, jnp.float32)],
-        [(rnncells.LSTMCell, jnp.bfloat16)],
-    ),
+    "make, dtype", [(rnncells.LSTMCell, jnp.bfloat16), (rnncells.GRUCell, jnp.float32)]
 )
 def test_weakly_typed_inputs_take_the_dtype_of_params(make, dtype, rng, float64):
     """Inputs that are made of a Python number have no dtype of their own."""

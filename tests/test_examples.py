@@ -105,7 +105,7 @@ def test_every_example_has_a_short_setting():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == SHORT.keys()
 
 
-@pytest.mark.parametrize("name", by_level(SHORT, [("from_pytorch",)]))
+@pytest.mark.parametrize("name", by_level(SHORT, ["from_pytorch"]))
 def test_example_runs(name, capsys):
     path = EXAMPLES / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"example_{name}", path)

@@ -73,9 +73,7 @@ def test_export_sequences_with_symbolic_batch_and_time(name, host, rng, monkeypa
 
 @pytest.mark.parametrize(
     "name",
-    by_level(
-        [(name,) for name in LAYERS if "bidirectional" not in name], [("StackedCell",)]
-    ),
+    by_level([name for name in LAYERS if "bidirectional" not in name], ["StackedCell"]),
 )
 def test_export_steps_with_symbolic_batch(name, rng):
     layer = LAYERS[name]

@@ -118,7 +118,7 @@ def assert_equals_bptt(name, *methods):
 
 
 each_structure = pytest.mark.parametrize(
-    "name", by_level([*CELLS, "ConvLSTMCell-1d", "StackedCell"], [("LSTMCell",)])
+    "name", by_level([*CELLS, "ConvLSTMCell-1d", "StackedCell"], ["LSTMCell"])
 )
 
 
@@ -387,10 +387,7 @@ class DiagonalCell(LeakyCell):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "cell, kept",
-    by_level([(IndependentCell(4), 1), (DiagonalCell(4), 2)], [(DiagonalCell(4), 2)]),
-)
+@pytest.mark.parametrize("cell, kept", [(IndependentCell(4), 1), (DiagonalCell(4), 2)])
 def test_elementwise_recurrences_keep_a_number_for_each_weight(
     cell, kept, rng, float64
 ):
@@ -405,7 +402,7 @@ def test_elementwise_recurrences_keep_a_number_for_each_weight(
 
 @pytest.mark.parametrize(
     "method",
-    by_level([method for method in FORWARD if method.is_online], [(Rtrl(),)]),
+    by_level([method for method in FORWARD if method.is_online], [Rtrl()]),
     ids=str,
 )
 def test_learning_on_line_adds_up_to_the_gradient_of_the_layer(method, rng, float64):
@@ -536,9 +533,7 @@ def test_directions_and_layers_take_a_method(rng, float64):
     exactly(gradient(Rtrl()), gradient(Bptt()))
 
 
-@pytest.mark.parametrize(
-    "method", by_level([(method,) for method in FORWARD], [(Rtrl(),)]), ids=str
-)
+@pytest.mark.parametrize("method", by_level(FORWARD, [Rtrl()]), ids=str)
 def test_memory_does_not_depend_on_time(method):
     """Temporaries of the compiled gradient.
 
@@ -617,8 +612,7 @@ class SpikingCell(LeakyCell):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "function, kept",
-    by_level([(spike, 1), (centered, FEATURES), (clipped_norm, FEATURES)], 1),
+    "function, kept", [(spike, 1), (centered, FEATURES), (clipped_norm, FEATURES)]
 )
 def test_derivatives_of_their_own_are_followed(function, kept, rng, float64):
     """Paths of the function itself, or of its derivative at one point, are too few."""

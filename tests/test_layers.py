@@ -125,9 +125,9 @@ def test_all_states_hold_outputs_and_last_states(name, time_major, rng, float64)
 @pytest.mark.parametrize(
     "name",
     by_level(
-        [(name,) for name in LAYERS],
+        LAYERS,
         # The others differ from these in one option, tested in other files.
-        [("LSTM-projected",), ("GRU",), ("ElmanRNN",)],
+        ["LSTM-projected", "GRU", "ElmanRNN"],
     ),
 )
 def test_empty_sequences_leave_the_states_unchanged(name, rng):
@@ -145,7 +145,7 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("batch", by_level([((),), ((2, 3),)], [((2, 3),)]))
+@pytest.mark.parametrize("batch", [((),), ((2, 3),)])
 def test_any_number_of_batch_axes(batch, rng):
     layer = rnncells.LSTM(FEATURES, bidirectional=True)
     x = inputs_of(rng, *batch, STEPS).astype(jnp.float32)
@@ -160,9 +160,7 @@ def test_any_number_of_batch_axes(batch, rng):
     assert_close(y, expected)
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(name,) for name in LAYERS], [("LSTM-projected",)])
-)
+@pytest.mark.parametrize("name", by_level(LAYERS, ["LSTM-projected"]))
 def test_step_equals_the_sequence(name, rng, float64):
     make = LAYERS[name]
     layer, params, x, states = setting(rng, make, num_layers=2)
@@ -182,9 +180,7 @@ LOOPED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(name,) for name in LOOPED], [("LSTM-projected",), ("RNN",)])
-)
+@pytest.mark.parametrize("name", by_level(LOOPED, ["LSTM-projected", "RNN"]))
 def test_steps_can_be_scanned(name, rng):
     """`None` is no carry of a loop: `initialize_carry` is what stands for it."""
     layer = LOOPED[name]

@@ -88,9 +88,7 @@ def run(*words):
 CELLS = [entry.cell for entry in league.entries([read_league("adding")], [], Path())]
 
 
-@pytest.mark.parametrize(
-    "cell", by_level([(cell,) for cell in CELLS], [("LTCCell",), ("CfCCell",)])
-)
+@pytest.mark.parametrize("cell", by_level(CELLS, ["LTCCell", "CfCCell"]))
 def test_network_has_the_most_parameters_of_the_budget(cell):
     """Counts the parameters of the task's own network, for two widths."""
     task, budget = read_league("adding"), 400
@@ -108,7 +106,7 @@ def test_network_has_the_most_parameters_of_the_budget(cell):
 RANDOM = {"DropConnectCell", "VariationalGRUCell", "VariationalLSTMCell", "ZoneoutCell"}
 
 
-@pytest.mark.parametrize("cell", by_level([(cell,) for cell in MADE], [("RGLRUCell",)]))
+@pytest.mark.parametrize("cell", by_level(MADE, ["RGLRUCell"]))
 def test_cells_with_more_than_a_width_train(cell):
     """A gradient can be traced; random cells draw in training only."""
     task = read_league("adding")

@@ -186,7 +186,7 @@ def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation,
             assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("gate", by_level([("beta",), ("log_i",)], [("beta",)]))
+@pytest.mark.parametrize("gate", by_level(["beta", "log_i"], ["beta"]))
 def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
     """Each row has one operand that is not finite at one step, the last row a state."""
     steps, held, reset_at = 6, 3, 4
@@ -260,9 +260,7 @@ def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
         assert_near(actual, expected)
 
 
-each_kind = pytest.mark.parametrize(
-    "name", by_level([(n,) for n in KINDS], [(KINDS[0],)])
-)
+each_kind = pytest.mark.parametrize("name", by_level(KINDS, [KINDS[0]]))
 
 
 @each_kind

@@ -123,7 +123,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(
     "layer",
-    by_level([(layer,) for layer in LAYERS], [(LAYERS[0],)]),
+    by_level(LAYERS, [LAYERS[0]]),
     ids=["directions", "LSTM", "flax", "recompute", "sqrt"],
 )
 def test_loops_of_layers_communicate_once_a_step(layer, rng, float64):

@@ -135,9 +135,7 @@ def close(actual, expected):
     )
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(name,) for name in NETWORKS], [("adding",), ("reber",)])
-)
+@pytest.mark.parametrize("name", by_level(NETWORKS, ["adding", "reber"]))
 def test_learning_at_the_end_is_gradient_descent(name, rng, float64):
     network = NETWORKS[name]
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)
@@ -159,9 +157,7 @@ def test_learning_at_the_end_is_gradient_descent(name, rng, float64):
     close(response, y)
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(name,) for name in NETWORKS], [("direct symbols",)])
-)
+@pytest.mark.parametrize("name", by_level(NETWORKS, ["direct symbols"]))
 def test_learning_along_the_sequence_is_gradient_descent(name, rng, float64):
     network = NETWORKS[name]
     w, (inputs, x) = draw_weights(rng, network), draw_inputs(rng, network)

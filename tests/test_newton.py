@@ -208,10 +208,7 @@ def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
 
 @pytest.mark.parametrize(
     "name",
-    by_level(
-        [("SLSTMCell",), ("LTCCell",), ("LRUCell",), ("SimpleCell-heads",)],
-        [("LTCCell",)],
-    ),
+    by_level(["SLSTMCell", "LTCCell", "LRUCell", "SimpleCell-heads"], ["LTCCell"]),
 )
 def test_newton_runs_cells_of_the_shared_table(name, rng, float64):
     case = ALL_CELLS[name]

@@ -133,9 +133,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(n,) for n in LAYERS], [("RNN",), ("Stack",)])
-)
+@pytest.mark.parametrize("name", by_level(LAYERS, ["RNN", "Stack"]))
 def test_layer_applies_its_linen_module_to_its_variables(name, x):
     layer = LAYERS[name](nnx.Rngs(0))
     expected = jax.jit(layer.linen.apply)(layer.variables, x, seq_lengths=LENGTHS)
@@ -160,9 +158,7 @@ def test_names_of_attributes_are_those_of_flax():
 
 
 @pytest.mark.parametrize(
-    "library",
-    by_level([(nn,), (nnx,), ("logical",)], [("logical",)]),
-    ids=["nn", "nnx", "logical"],
+    "library", by_level([nn, nnx, "logical"], ["logical"]), ids=["nn", "nnx", "logical"]
 )
 @pytest.mark.several_devices
 def test_initializers_may_name_the_axes_of_parameters(library):
@@ -349,7 +345,7 @@ def test_own_linen_module_around_nnx_modules_has_its_own_parameters(x):
 
 
 @pytest.mark.parametrize(
-    "graph", by_level([(True,), (False,)], [(True,)]), ids=["graph", "tree"]
+    "graph", by_level([True, False], [True]), ids=["graph", "tree"]
 )
 def test_training_in_nnx_equals_training_in_linen(graph, x):
     """Without dropout: in tree mode Flax differentiates no model with random state."""
@@ -494,10 +490,7 @@ def test_layers_of_flax_nnx_run_our_cells(layer, x):
 
 @pytest.mark.parametrize(
     "name",
-    by_level(
-        [("LSTMCell",), ("OptimizedLSTMCell",), ("GRUCell",), ("SimpleCell",)],
-        [("LSTMCell",)],
-    ),
+    by_level(["LSTMCell", "OptimizedLSTMCell", "GRUCell", "SimpleCell"], ["LSTMCell"]),
 )
 def test_our_layers_run_cells_of_flax_nnx(name, x):
     cell = getattr(nnx, name)(3, 4, rngs=nnx.Rngs(0))
@@ -665,7 +658,7 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("form", by_level([(f,) for f in STATES], [("Orbax",)]))
+@pytest.mark.parametrize("form", by_level(STATES, ["Orbax"]))
 def test_every_function_of_interop_takes_restored_variables(form, tmp_path):
     model = rnx.LSTM(3, 4, num_layers=2, dropout=0.5, rngs=nnx.Rngs(0))
     linen, variables, given = model.linen, model.variables, STATES[form](model)

@@ -28,7 +28,7 @@ features_from_carry_call setup lambdas cell_as_attribute scan_alias_carry setup_
 QUICK = [(name,) for name in PROGRAMS if name not in LIKE_OTHERS]
 
 
-@pytest.mark.parametrize("name", by_level([(n,) for n in PROGRAMS], QUICK))
+@pytest.mark.parametrize("name", by_level(PROGRAMS, QUICK))
 def test_old_programs_give_the_same_results(name):
     """Equal parameter names, initial values (to the bit), and outputs."""
     source = PROGRAMS[name]

@@ -65,7 +65,7 @@ def test_package_contains_only_the_library(package):
 
 
 @pytest.mark.parametrize(
-    "package", by_level([("wheel",), ("sdist",)], [("sdist",)]), indirect=True
+    "package", by_level(["wheel", "sdist"], ["sdist"]), indirect=True
 )
 def test_installed_package_works(package, tmp_path):
     install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]

@@ -373,7 +373,7 @@ def test_mistakes_are_named(call, error, message):
         call()
 
 
-@pytest.mark.parametrize("bidirectional", by_level([False, True], [(True,)]))
+@pytest.mark.parametrize("bidirectional", by_level([False, True], [True]))
 def test_last_states_are_those_of_each_sequence_alone(bidirectional, rng):
     layer = rnncells.LSTM(
         4, num_layers=2, bidirectional=bidirectional, learn_states=True

@@ -142,9 +142,7 @@ def test_fast_loop_draws_what_the_plain_loop_draws(name, option, rng, float64):
     assert not np.allclose(other, y)
 
 
-@pytest.mark.parametrize(
-    "name", by_level([(name,) for name in CELLS], [("zoneout-simple",)])
-)
+@pytest.mark.parametrize("name", by_level(CELLS, ["zoneout-simple"]))
 def test_each_call_draws_what_the_plain_loop_draws(name, rng):
     make, streams = CELLS[name]
     plain, params, x = setting(rng, make, streams, implementation="scan")
@@ -164,7 +162,7 @@ def test_each_call_draws_what_the_plain_loop_draws(name, rng):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", by_level([jnp.int8, bool], 1))
+@pytest.mark.parametrize("kind", [jnp.int8, bool])
 def test_masks_apply_to_inputs_of_any_dtype(kind, rng):
     rnn, params, x = setting(rng, partial(variational, "VariationalLSTMCell"), FIXED)
     x = x > 0
@@ -193,10 +191,7 @@ RAW, TYPED = jax.random.PRNGKey, jax.random.key
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "impl, make_key",
-    by_level(
-        [*itertools.product(["rbg", "unsafe_rbg"], [RAW, TYPED])], [("rbg", TYPED)]
-    ),
+    "impl, make_key", [*itertools.product(["rbg", "unsafe_rbg"], [RAW, TYPED])]
 )
 def test_keys_of_any_generator_draw_what_the_plain_loop_draws(
     impl, make_key, rng, float64
@@ -347,10 +342,7 @@ def test_masks_of_an_inner_cell_are_equal_at_all_steps(implementation, rng):
 
 @pytest.mark.parametrize(
     "name",
-    by_level(
-        [("zoneout-simple",), ("zoneout",), ("variational-lstm",)],
-        [("zoneout-simple",)],
-    ),
+    by_level(["zoneout-simple", "zoneout", "variational-lstm"], ["zoneout-simple"]),
 )
 def test_cells_declare_their_random_streams(name, rng):
     make, streams = CELLS[name]

@@ -116,7 +116,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", by_level([(name,) for name in FORMS], 5))
+@pytest.mark.parametrize("name", by_level(FORMS, 5))
 def test_sequence_and_its_derivatives_equal_those_of_the_layer(name, rng, float64):
     """The gates' gradients give those of the inputs, step by step, and of biases."""
     batch, (step, step_vjp), gates = FORMS[name]

@@ -175,9 +175,7 @@ def test_nan_in_padding_reaches_no_value_and_no_gradient(
         assert_equal(gradient(params, carry, only(counts, inputs, poison)), clean)
 
 
-@pytest.mark.parametrize(
-    "padded_outputs", by_level([(padded,) for padded in PADDED_OUTPUTS], [("hold",)])
-)
+@pytest.mark.parametrize("padded_outputs", by_level(PADDED_OUTPUTS, ["hold"]))
 def test_masked_steps_leave_the_carry_unchanged(padded_outputs, rng):
     rnn, params, inputs, _, carry = setting(
         CELLS["LSTMCell"], rng, return_carry=True, padded_outputs=padded_outputs

@@ -39,7 +39,7 @@ def test_final_carry_for_any_batch_axes(batch, rng):
         assert_close(y[row][: lengths[row]], alone[1])
 
 
-@pytest.mark.parametrize("reverse", by_level([(False,), (True,)], [(True,)]))
+@pytest.mark.parametrize("reverse", by_level([False, True], [True]))
 def test_time_major_equals_batch_major(reverse, rng):
     case = CELLS["ConvLSTMCell-2d"]
     rnn, params, inputs, _, _ = setting(case, rng, reverse=reverse)
@@ -88,8 +88,7 @@ def test_empty_sequences(rng):
 
 
 @pytest.mark.parametrize(
-    "dtype",
-    by_level([("int8",), ("uint8",), ("int16",), ("int32",)], [("int8",), ("uint8",)]),
+    "dtype", by_level(["int8", "uint8", "int16", "int32"], ["int8", "uint8"])
 )
 def test_lengths_may_be_small_integer_dtypes(dtype, rng):
     # 300 steps are more than 8 bits hold.

@@ -79,7 +79,7 @@ def gradients(function, params, *arguments):
     return jax.jit(jax.value_and_grad(loss, positions))(params, *arguments)
 
 
-@pytest.mark.parametrize("reverse", by_level([(False,), (True,)], [(False,)]))
+@pytest.mark.parametrize("reverse", by_level([False, True], [False]))
 def test_one_loop_equals_one_loop_for_each_layer(reverse, rng, float64):
     if reverse:
         options = {"reverse": True, "keep_order": True}

@@ -103,7 +103,7 @@ def run(tmp_path_factory, trainer):
     return run_in(tmp_path_factory.mktemp("run"), trainer)
 
 
-@pytest.mark.parametrize("count", by_level([1, 4], [(4,)]))
+@pytest.mark.parametrize("count", by_level([1, 4], [4]))
 def test_checkpoint_is_restored_on_fewer_devices(count, tmp_path, config, run):
     folder = shutil.copytree(run.folder, tmp_path / "run")
     fewer = Trainer(config, devices=jax.devices()[:count])

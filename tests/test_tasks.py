@@ -203,9 +203,7 @@ def test_marked_pairs(first_pair, operation):
     assert_equally_likely(drawn.length, 11)
 
 
-@pytest.mark.parametrize(
-    "operation", by_level([("sum",), ("product",)], [("product",)])
-)
+@pytest.mark.parametrize("operation", by_level(["sum", "product"], ["product"]))
 def test_marked_number_of_the_first_pair_can_be_set_in_the_sequence(operation):
     drawn = draw(MarkedPairs(operation=operation, first_pair="input"))
     neutral, firsts = (0 if operation == "sum" else 1), 0

@@ -237,9 +237,7 @@ def test_our_cells_are_right_and_fast(name):
     assert [finding.kind for finding in report.findings] == ["right"] * 4, report
 
 
-@pytest.mark.parametrize(
-    "cell", by_level([(cell,) for cell in RIGHT], [(FEW_RIGHT[0],)])
-)
+@pytest.mark.parametrize("cell", by_level(RIGHT, [FEW_RIGHT[0]]))
 def test_user_cells_are_right(cell):
     report = rnncells.check_cell(cell(4), (2, 3))
     assert report.ok, report
@@ -297,9 +295,7 @@ def test_leaves_of_inputs_may_have_fewer_axes():
     assert [finding.kind for finding in report.findings] == ["right"] * 4, report
 
 
-@pytest.mark.parametrize(
-    "name", by_level([("LSTMCell",), ("GRUCell",)], [("LSTMCell",)])
-)
+@pytest.mark.parametrize("name", by_level(["LSTMCell", "GRUCell"], ["LSTMCell"]))
 def test_cells_that_wrap_cells_can_be_checked(name):
     cell = getattr(rnncells, name)(4)
     report = rnncells.check_cell(rnncells.ZoneoutCell(cell), (2, 3))
