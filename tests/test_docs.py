@@ -1,7 +1,4 @@
-"""The pages of the documentation are true: their examples run, their links exist.
-
-`.ci/run` builds the site, where references between pages and the notebooks are checked.
-"""
+"""The pages are true: examples run, links exist, tables and versions are current."""
 
 import re
 import tomllib
@@ -11,6 +8,7 @@ from pathlib import Path
 import jax
 import matplotlib
 import pytest
+import yaml
 
 import rnncells
 import rnncells.nnx
@@ -131,3 +129,89 @@ def test_command_that_builds_the_site_treats_warnings_as_errors():
     assert "'.[docs]' && sphinx-build -W " in command
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "furo" in project["optional-dependencies"]["docs"]
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_first_command_installs_the_packages_of_the_examples():
+    extra = re.search(r"'\.\[(\w+)\]' && python -m experiments run", README)[1]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    # `serialize` in the examples needs flatbuffers.
+    assert "rnncells[export]" in project["optional-dependencies"][extra]
+
+
+def rows_of(text):
+    """Returns the entries of the rows of tables, without quartiles in parentheses."""
+    rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
+    return [[re.sub(r" \(.*\)", "", c.strip()) for c in row.split("|")] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "page, columns",
+    [
+        ("benchmarks-jax-0.12", {"Flax": "flax", "Haiku": "haiku", "Keras": "keras"}),
+        ("benchmarks-jax-0.12", {"Equinox": "equinox"}),
+        ("benchmarks", {"PyTorch": "torch"}),
+    ],
+)
+def test_table_of_speed_has_the_numbers_of_the_benchmarks(page, columns):
+    measured = (ROOT / "docs" / f"{page}.md").read_text()
+    measured = measured.partition("Gradient by parameters and inputs")[2]
+    titles, _, *rows = rows_of(
+        measured.partition("\n\n\n")[0].partition("\nCompile")[0]
+    )
+    entries = {(row[0], row[2]): dict(zip(titles, row)) for row in rows}
+    speed = README.partition("## Speed")[2].partition("## More")[0]
+    heads, _, *own_rows = rows_of(speed)
+    assert len(own_rows) >= 5
+    for row in own_rows:
+        own = dict(zip(heads, row))
+        theirs = entries[row[0], row[1].replace(" → ", "→")]
+        for ours, name in columns.items():
+            assert own[ours] == theirs.get(name, "-"), (row, ours)
+
+
+def test_table_of_cells_is_complete_and_its_files_exist():
+    page = (ROOT / "docs" / "cells.md").read_text()
+    cells = {name for name in dir(rnncells) if name.endswith("Cell")}
+    assert cells == set(re.findall(r"`(\w+Cell)`(?=[^\n]*\.py\))", page))
+
+
+def test_layout_lists_existing_paths():
+    page = (ROOT / "docs" / "layout.md").read_text()
+    layout = re.search(r"```\n(rnncells/public.py.*?)```", page, re.DOTALL)[1]
+    for line in layout.splitlines():
+        assert (ROOT / line.split()[0]).exists(), line
+
+
+YAML = [ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
+YAML += [ROOT / ".pre-commit-hooks.yaml", *(ROOT / ".github").rglob("*.yml")]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = EXTRAS["optional-dependencies"]
+
+
+def test_versions_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## ([\d.]+) - (\S+)$", changes, re.MULTILINE)
+    assert citation["version"] == newest[1] == rnncells.__version__
+    assert str(citation["date-released"]) == newest[2]
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
+def test_yaml_is_valid(path):
+    assert yaml.safe_load(path.read_text())
+
+
+def test_guide_names_existing_files_tests_and_extras():
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(
+        r"`((?:rnncells|tests|docs|configs|experiments)/[\w./]*)`", guide
+    )
+    paths += re.findall(r"\]\((?!http)([^)#]+)\)", guide)
+    paths += re.findall(r"(?:pytest|python)(?: -n 0)? ((?:tests|docs)/\S+\.py)", guide)
+    assert len(paths) > 12
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    for extras in re.findall(r"\.\[([\w,]+)\]", guide):
+        assert set(extras.split(",")) <= EXTRAS.keys()

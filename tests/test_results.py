@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_reports import linked
 
 from experiments.cli import main
 from experiments.reports import committed as committed_results
@@ -17,6 +16,7 @@ from experiments.reports.committed import keep
 from experiments.reports.data import figures, page
 from experiments.reports.data import results as of_data
 from experiments.reports.data.results import curve, results_of
+from experiments.reports.report import KINDS, ROOT, modules_of, write_pages
 from experiments.reports.tables import changes
 from experiments.runs import environment
 from experiments.runs.folder import read_result
@@ -335,3 +335,22 @@ def test_processor_may_change_next_to_an_accelerator(
     else:
         with pytest.raises(ConfigError, match="started with processor Z80, now"):
             environment.note_environment(tmp_path)
+
+
+def linked(page):
+    """Returns the pictures of a page, relative to it."""
+    return re.findall(r"!\[[^]]*\]\((.*?)\)", page.read_text())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_committed_pages_equal_the_output_of_the_command(kind, tmp_path):
+    page, figures = modules_of(kind)
+    (tmp_path / "docs").mkdir()
+    for name in page.PAGES:
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs")
+    for written in write_pages(page, page.tables(), tmp_path):
+        committed = ROOT / "docs" / written.name
+        assert written.read_text() == committed.read_text()
+        for link in linked(committed):
+            assert (committed.parent / link).is_file()
+    assert (ROOT / "docs" / figures.FOLDER).is_dir()

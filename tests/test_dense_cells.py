@@ -1,0 +1,348 @@
+"""LSTMs and GRUs: numbers of Keras, peepholes, layer normalization, and heads."""
+
+from functools import partial
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import (
+    ALL_CELLS,
+    assert_close,
+    assert_equal,
+    random_like,
+    random_params,
+    random_setting,
+)
+from compiled import Program
+
+import rnncells
+from rnncells.cells.layer_norm import standardize
+from rnncells.cells.parameters import ElementwiseAffine
+
+
+@pytest.mark.parametrize(
+    "forget_bias, expected",
+    [
+        (0.03, (0.57019705, 0.8661914, 0.9459622)),
+        (1.0, (0.6288687, 0.86899155, 0.9460773)),
+    ],
+)
+def test_lstm_gives_the_numbers_of_keras(forget_bias, expected, key):
+    """Keras's own test: kernels 0.01, recurrent 0.02, biases 0.03, inputs 0..71."""
+    constant = nn.initializers.constant
+    cell = rnncells.LSTMCell(
+        features=3,
+        kernel_init=constant(0.01),
+        recurrent_kernel_init=constant(0.02),
+        bias_init=constant(0.03),
+    )
+    x = jnp.arange(72.0).reshape(3, 6, 4)
+    rnn = rnncells.RNN(cell)
+    params = rnn.init(key, x)
+    params["params"]["cell"]["hf"]["bias"] = jnp.full(3, forget_bias)
+
+    y = rnn.apply(params, x)
+
+    np.testing.assert_allclose(y[:, -1], np.tile(expected, (3, 1)).T, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "MGUCell", "SimpleCell"])
+def test_features_none_takes_the_width_of_the_carry(name, key):
+    cell, x = getattr(rnncells, name)(None), jnp.ones((2, 3))
+    named = getattr(rnncells, name)(4)
+    carry = named.initialize_carry(key, x)
+
+    params = cell.init(key, carry, x)
+    assert_equal(params, named.init(key, carry, x))
+    rnn = rnncells.RNN(cell)
+    in_rnn = rnn.init(key, x[:, None], initial_carry=carry)
+    assert jax.tree.map(jnp.shape, in_rnn["params"]["cell"]) == jax.tree.map(
+        jnp.shape, params["params"]
+    )
+    with pytest.raises(ValueError, match="`features` of .* is None"):
+        rnn.init(key, x[:, None])
+
+
+def test_coupled_lstm_equals_lstm_with_negated_forget_gate(rng, float64):
+    cell, params, carry, x = random_setting(ALL_CELLS["CoupledLSTMCell"], rng, 2)
+    p = params["params"]
+    opposite = {f"{k}f": jax.tree.map(lambda w: -w, p[f"{k}i"]) for k in "ih"}
+    lstm = rnncells.LSTMCell(4, param_dtype=float)
+    expected = lstm.apply({"params": p | opposite}, carry, x)
+    assert_close(cell.apply(params, carry, x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_cell_state_stays_in_its_bounds(rng, key):
+    """What is forgotten is what is replaced: no state leaves [-1, 1]."""
+    rnn = rnncells.RNN(rnncells.CoupledLSTMCell(4), return_carry=True)
+    x = 9 * jax.random.normal(key, (2, 50, 3))
+    (c, _), _ = rnn.apply(rnn.init(key, x), x)
+    assert abs(c).max() <= 1
+
+
+def constant_gru(key, features, x, reset_after=True, **biases):
+    """Returns a GRU with kernels 0.01, recurrent 0.02 and biases 0.03, and its RNN."""
+    constant = nn.initializers.constant
+    cell = rnncells.GRUCell(
+        features,
+        kernel_init=constant(0.01),
+        recurrent_kernel_init=constant(0.02),
+        bias_init=constant(0.03),
+        reset_after=reset_after,
+    )
+    rnn = rnncells.RNN(cell)
+    params = rnn.init(key, x)
+    if reset_after:
+        # Keras has two biases; those of r and z add up in one of Flax's.
+        for gate in ("ir", "iz"):
+            params["params"]["cell"][gate]["bias"] = jnp.full(features, 0.06)
+    return rnn, params
+
+
+@pytest.mark.parametrize(
+    "reset_after, reverse, expected",
+    [
+        (True, False, (0.5217289, 0.6371659, 0.39384964)),
+        (True, True, (0.24406259, 0.611516, 0.3928808)),
+        (False, False, (0.51447755, 0.6426879, 0.40208298)),
+    ],
+)
+def test_gru_gives_the_numbers_of_keras(reset_after, reverse, expected, key):
+    x = jnp.arange(72.0).reshape(3, 6, 4)
+    rnn, params = constant_gru(key, 3, x, reset_after)
+
+    y = rnn.apply(params, x, reverse=reverse)
+
+    np.testing.assert_allclose(y[:, -1], np.tile(expected, (3, 1)).T, atol=1e-5)
+
+
+def test_masked_gru_gives_the_numbers_of_keras(key):
+    x = jnp.arange(24.0).reshape(2, 4, 3)
+    mask = np.array([[1, 1, 0, 1], [1, 0, 0, 1]], bool)
+    rnn, params = constant_gru(key, 2, x)
+    first = (0.03606692, 0.09497581, None, 0.19393763)
+    for padded_outputs, masked in (("hold", 0.09497581), ("zero", 0.0)):
+        layer = rnncells.RNN(rnn.cell, padded_outputs=padded_outputs)
+        y = layer.apply(params, x, mask=mask)
+        row = [masked if value is None else value for value in first]
+        np.testing.assert_allclose(y[0, :, 0], row, atol=1e-5)
+        np.testing.assert_allclose(y[1, -1], 0.30818558, atol=1e-5)
+
+
+def test_reset_before_the_product_has_no_recurrent_bias(key):
+    cell, x = rnncells.GRUCell(4, reset_after=False), jnp.ones((2, 3))
+    params = cell.init(key, cell.initialize_carry(key, x), x)
+    assert set(params["params"]["hn"]) == {"kernel"}
+
+
+@pytest.mark.parametrize("features", [4, None])
+def test_peephole_lstm_starts_as_an_lstm(features, rng, key):
+    cell, lstm = rnncells.PeepholeLSTMCell(features), rnncells.LSTMCell(4)
+    x = jax.random.normal(key, (2, 3))
+    carry = random_like(rng, lstm.initialize_carry(key, x))
+    params = cell.init(key, carry, x)
+
+    actual = cell.apply(params, carry, x)
+
+    for name in ("pi", "pf", "po"):
+        assert_equal(params["params"].pop(name), {"kernel": jnp.zeros(4)})
+    assert_equal(params, lstm.init(key, carry, x))
+    assert_close(actual, lstm.apply(params, carry, x))
+
+
+@pytest.mark.parametrize("axes", [0, 1, 2, 3])
+def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, key):
+    inputs = jax.random.normal(key, (5, 2, 3, 4))
+    layer = ElementwiseAffine(num_feature_dims=axes, use_bias=True)
+    params = random_like(rng, jax.eval_shape(layer.init, key, inputs))
+    shape = inputs.shape[4 - axes :]
+    assert jax.tree.map(jnp.shape, params["params"]) == {"kernel": shape, "bias": shape}
+    kernel, bias = params["params"]["kernel"], params["params"]["bias"]
+    assert_close(layer.apply(params, inputs), inputs * kernel + bias)
+
+
+def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
+    """There is no 1001 in bfloat16."""
+    rows = jnp.ones((1001, 3), jnp.bfloat16)
+    layer = ElementwiseAffine(use_bias=True, dtype=jnp.bfloat16)
+    params = layer.init(key, rows)
+    outputs, pull = jax.vjp(lambda p: layer.apply(p, rows), params)
+    (gradient,) = pull(jnp.ones_like(outputs))
+    assert outputs.dtype == jnp.bfloat16
+    assert_equal(gradient, jax.tree.map(lambda w: jnp.full(3, 1001.0), params))
+
+
+@pytest.mark.parametrize("dtype", [float, complex])
+def test_standardize_equals_layer_norm_of_flax(dtype, rng, float64):
+    x = jnp.asarray(rng.standard_normal((3, 7)) + 5, dtype)
+    x = x + 2j * rng.standard_normal((3, 7)) if dtype is complex else x
+    layer = nn.LayerNorm(
+        epsilon=0.03, use_bias=False, use_scale=False, use_fast_variance=False
+    )
+    expected = layer.apply({}, x)
+    assert_close(standardize(x, 0.03), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_half_precision_is_normalized_in_float32(rng):
+    x = jnp.asarray(rng.standard_normal((2, 2000)) + 8, jnp.bfloat16)
+    expected = standardize(x.astype(jnp.float32), 1e-5)
+    actual = standardize(x, 1e-5)
+    assert actual.dtype == jnp.bfloat16
+    assert_close(actual, expected.astype(jnp.bfloat16), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["LayerNormLSTMCell", "LayerNormGRUCell"])
+def test_outputs_do_not_depend_on_the_scale_of_kernels(name, rng, float64):
+    """All gates of one norm are scaled together; without epsilon it is exact."""
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
+    apply = jax.jit(cell.clone(epsilon=0.0).apply)
+    expected = apply(params, carry, x)
+    larger = {
+        gate: jax.tree.map(lambda w: 3 * w, leaves) if len(gate) == 2 else leaves
+        for gate, leaves in params["params"].items()
+    }
+    actual = apply({"params": larger}, carry, x)
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    gate = "hf" if "hf" in larger else "hr"
+    other = apply({"params": params["params"] | {gate: larger[gate]}}, carry, x)
+    assert abs(other[1] - expected[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "name, of_bias_init",
+    [
+        ("LayerNormLSTMCell", {"norm_x"}),
+        ("LayerNormGRUCell", {"norm_x", "norm_xn", "norm_hn"}),
+    ],
+)
+def test_scales_start_at_one_and_shifts_at_zero(name, of_bias_init, key):
+    x = jnp.ones((2, 3))
+    for options in ({}, {"bias_init": nn.initializers.constant(5.0)}):
+        cell = ALL_CELLS[name].make(**options)
+        params = cell.init(key, cell.initialize_carry(key, x), x)["params"]
+        norms = {k: v for k, v in params.items() if k.startswith("norm")}
+        for norm_name, leaves in norms.items():
+            assert (leaves["kernel"] == 1).all()
+            is_given = options and norm_name in of_bias_init
+            assert (leaves["bias"] == (5 if is_given else 0)).all()
+        gates = [leaves for k, leaves in params.items() if k not in norms]
+        assert all(set(leaves) == {"kernel"} for leaves in gates)
+
+
+@pytest.mark.parametrize("name", ["LayerNormLSTMCell", "LayerNormGRUCell"])
+def test_gradients_are_finite_where_the_variance_is_zero(name, rng):
+    """The carry before the first step is, and so may be the inputs."""
+    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
+    zeros = jax.tree.map(np.zeros_like, (carry, x))
+
+    @jax.jit
+    @partial(jax.grad, argnums=(0, 1))
+    def gradient(params, carry_and_x):
+        return cell.apply(params, *carry_and_x)[1].sum()
+
+    chex.assert_tree_all_finite(gradient(params, zeros))
+
+
+FEATURES, HEADS = 6, 2
+PARTS = {"LSTMCell": "ifgo", "GRUCell": "rzn", "SimpleCell": [""]}
+
+
+def head_of(tree, k):
+    """Returns the parameters of a cell that is one head, with all inputs."""
+    width = FEATURES // HEADS
+    own = slice(k * width, (k + 1) * width)
+
+    def part(name, leaf):
+        if name == "kernel" and leaf.ndim == 3:
+            return leaf[k]
+        return leaf[..., own]
+
+    return {
+        gate: {name: part(name, leaf) for name, leaf in p.items()}
+        for gate, p in tree.items()
+    }
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_heads_equal_cells_side_by_side(name, rng, float64):
+    cell = getattr(rnncells, name)
+    whole = rnncells.RNN(cell(FEATURES, num_heads=HEADS, param_dtype=float))
+    small = rnncells.RNN(cell(FEATURES // HEADS, param_dtype=float))
+    x = jnp.asarray(rng.standard_normal((2, 5, 3)))
+    params = random_params(rng, whole, x)
+    p = params["params"]["cell"]
+    parts = [small.apply({"params": {"cell": head_of(p, k)}}, x) for k in range(HEADS)]
+    y = whole.apply(params, x)
+    assert_close(y, jnp.concatenate(parts, -1), rtol=1e-12, atol=1e-12)
+
+
+def test_heads_are_multiplied_in_one_product_per_step(rng):
+    """Forward one product in the loop, and backward one; weights after the loop."""
+    rnn = rnncells.RNN(rnncells.LSTMCell(FEATURES, num_heads=HEADS))
+    x = jnp.asarray(rng.standard_normal((2, 50, 3)), jnp.float32)
+    params = random_params(rng, rnn, x)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(rnn.apply(params, x) ** 2)))
+    program = Program(gradient.lower(params).compile().as_text())
+    assert [len(body.products) for body in program.loops] == [1, 1]
+
+
+def test_each_head_starts_orthogonal(key):
+    cell = rnncells.LSTMCell(FEATURES, num_heads=HEADS)
+    carry = cell.initialize_carry(None, (3,))
+    kernel = cell.init(key, carry, jnp.ones(3))["params"]["hi"]["kernel"]
+    assert kernel.shape == (HEADS, 3, 3)
+    eye = jnp.broadcast_to(jnp.eye(3), kernel.shape)
+    assert_close(kernel @ kernel.mT, eye, atol=1e-5)
+    assert abs(kernel[0] - kernel[1]).max() > 0.1
+
+
+def test_wrong_numbers_of_heads_raise():
+    with pytest.raises(ValueError, match="must divide `features` 6, got 4"):
+        rnncells.GRUCell(6, num_heads=4)
+    with pytest.raises(TypeError, match="`num_heads` of GRUCell must be an int"):
+        rnncells.GRUCell(6, num_heads=2.0)
+    with pytest.raises(ValueError, match="`num_heads` of GRUCell must be at least 1"):
+        rnncells.GRUCell(6, num_heads=0)
+
+
+class TwoKindsCell(rnncells.RNNCellBase):
+    features: int
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape):
+        return (self.features,)
+
+    def setup(self):
+        self.gates("i")
+        self.gates("h", num_heads=2)
+
+    def project(self, inputs):
+        return self.affine(inputs, "i", "h")
+
+    def recur(self, carry, projected):
+        return carry, carry
+
+
+def test_gates_with_different_heads_cannot_be_joined():
+    cell = TwoKindsCell(4)
+    with pytest.raises(ValueError, match=r"one number of heads, got \[1, 2\]"):
+        cell.init(jax.random.key(0), jnp.zeros(4), jnp.ones(4))
+    message = "must divide the widths that gate `h` connects, 3 and 4, got 2"
+    with pytest.raises(ValueError, match=message):
+        cell.init(jax.random.key(0), jnp.zeros(4), jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    "named",
+    [nn.with_partitioning, nn.with_logical_partitioning],
+    ids=["mesh", "logical"],
+)
+def test_axis_of_blocks_gets_no_name(named, key):
+    init = named(nn.initializers.lecun_normal(), ("rows", "columns"))
+    cell = rnncells.GRUCell(FEATURES, num_heads=HEADS, recurrent_kernel_init=init)
+    carry = cell.initialize_carry(None, (3,))
+    params = jax.eval_shape(cell.init, key, carry, jnp.ones(3))["params"]
+    assert params["hn"]["kernel"].names == (None, "rows", "columns")
