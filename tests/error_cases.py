@@ -24,9 +24,12 @@ from rnncells import (
     RNN,
     Bidirectional,
     Bptt,
+    CausalConvCell,
     Chunk,
     ConvLSTMCell,
+    DropConnectCell,
     ElmanRNN,
+    GriffinBlock,
     GRUCell,
     LRUCell,
     LSTM1997Cell,
@@ -35,6 +38,7 @@ from rnncells import (
     LSTMStates,
     MinGRUCell,
     MultiLayerRNN,
+    Newton,
     Online,
     Rflo,
     RNNCellBase,
@@ -45,8 +49,11 @@ from rnncells import (
     Truncated1997,
     TruncatedBptt,
     VariationalGRUCell,
+    XLSTMBlock,
     ZoneoutCell,
+    diagnostics,
     packing,
+    plots,
 )
 
 X = jnp.ones((2, 7, 3))
@@ -222,6 +229,11 @@ def checked_lengths(lengths):
         return jax.block_until_ready(jax.jit(lambda n: run(seq_lengths=n))(lengths))
 
 
+ONE, TWO = np.ones((1, 3)), np.ones((2, 3))
+PLAN = packing.plan([3, 0, 2], row_length=4)
+PADDED, IN_ROWS = np.ones((3, 5, 3)), np.ones((2, 4, 3))
+
+
 def packed():
     return packing.pack([np.ones((n, 3), np.float32) for n in (3, 2)], row_length=5)
 
@@ -376,6 +388,11 @@ TYPE_ERRORS = {
         4, recurrent_kernel_init=nn.initializers.orthogonal
     ),
     "LSTM1997Cell needs `blocks` or `features`": lambda: LSTM1997Cell(),
+    "`block_size` of LSTM1997Cell must be an int": lambda: LSTM1997Cell(2, 1.5),
+    "one size for each spatial axis": lambda: ConvLSTMCell(4, 3),
+    "must have gates whose names begin with 'h'": lambda: RNN(
+        DropConnectCell(MinGRUCell(4), deterministic=False)
+    ).init(KEYS, X),
     "`layers` of Stack must be a list, as in": lambda: Stack(GRUCell(4), GRUCell(4)),
     "`inputs` must be an array, .*, got a list of 2": lambda: run([STEP, X[:, 1]]),
     "GRUCell multiplies one array by its weights, got tuple. Join": lambda: run((X, X)),
@@ -394,6 +411,10 @@ TYPE_ERRORS = {
     "`seq_lengths` must be a list of integers,": lambda: packing.plan(
         [np.ones((3, 2)), np.ones((2, 2))], row_length=5
     ),
+    "must be integers, got float64": lambda: packing.plan([2.0], 4),
+    "must be a list .* got ndarray": lambda: packing.pack(PADDED, 4),
+    "`reverse` .* must be a bool": lambda: PLAN.last(IN_ROWS, 1),
+    "`seq_lengths` must be known": lambda: jax.jit(lambda n: packing.plan(n, 4))(ONE),
     "`layers` of StackedCell must be cells, modules and": lambda: stacked(LSTMCell),
     "run one step at a time, got GRU, a layer over sequences": lambda: stacked(GRU(4)),
     "Counting has `num_feature_dims`, but it has no": lambda: stacked(Counting()),
@@ -513,6 +534,16 @@ VALUE_ERRORS = {
     ),
     "`steps` of Chunk must be at least 1, got 0": lambda: Chunk(0),
     "`check_cell` needs a cell": lambda: rnncells.check_cell(GRUCell(None), (2, 3)),
+    "`jacobian` of Newton must be one of": lambda: Newton("dense"),
+    r"`damping` of Newton must be in \[0, 1\], got 2": lambda: Newton(damping=2),
+    "`tolerance` of Newton must be positive": lambda: Newton(tolerance=0.0),
+    "needs implementation='newton'": lambda: gru(return_certificate=True),
+    r"gradient=Rtrl\(\) and implementation='newton'": lambda: gru(
+        implementation="newton", gradient=Rtrl()
+    ),
+    "implementation='newton' of RNN needs .* draws no random": lambda: RNN(
+        zoneout(deterministic=False), implementation="newton"
+    ).apply(params_of(RNN(zoneout(deterministic=True))), X, rngs=KEYS),
     "`states` of LSTM must have the shapes": lambda: apply(X, STATES[0]),
     r"are \(states, inputs\), but GRU got them in the other order, with": lambda: apply(
         STEP, STATES[0], layer=GRU(4), method="step"
@@ -561,6 +592,53 @@ VALUE_ERRORS = {
         )
     ),
     "`features` of LSTM2000Cell must": lambda: LSTM2000Cell(features=5, block_size=2),
+    "`blocks` of LSTM1997Cell must be at least 1": lambda: LSTM1997Cell(0),
+    "one value for each of 2 blocks": lambda: LSTM1997Cell(2, input_gate_bias=(-1.0,)),
+    "`biases` must contain only": lambda: LSTM1997Cell(2, biases=("forget",)),
+    "add 'out' to `biases`": lambda: LSTM1997Cell(
+        2, biases=("in",), output_gate_bias=(0, 0)
+    ),
+    "`forget_gate_bias` must have": lambda: LSTM2000Cell(2, forget_gate_bias=(1.0,)),
+    "add 'forget' to `biases`": lambda: LSTM2000Cell(
+        2, biases=("in",), forget_gate_bias=(1, 1)
+    ),
+    "must divide `features` 6, got 4": lambda: GRUCell(6, num_heads=4),
+    "`kind` of XLSTMBlock must be one of": lambda: XLSTMBlock(8, "lstm"),
+    "`num_heads` of XLSTMBlock must divide": lambda: XLSTMBlock(8, num_heads=3),
+    "`block_size` of XLSTMBlock must divide": lambda: XLSTMBlock(8, block_size=5),
+    "inputs of GriffinBlock must have its width, 8": lambda: init(GriffinBlock(8)),
+    "`kernel_size` of CausalConvCell must be at": lambda: CausalConvCell(8, 1),
+    "inputs of CausalConvCell must have as many": lambda: init(RNN(CausalConvCell(8))),
+    "`strides` must have one": lambda: ConvLSTMCell(4, (3, 3), strides=(2,)),
+    "`rate` of DropConnectCell must be in": lambda: DropConnectCell(LSTMCell(4), 1.0),
+    r"\[0, 4\] .* got 5 of sequence 1": lambda: packing.plan([2, 5], 4),
+    r"one axis, got \(1, 1\)": lambda: packing.plan([[2]], 4),
+    "2 rows of 4 steps, got 1": lambda: packing.plan([3, 3], 4, 1),
+    "at least one sequence": lambda: packing.pack([], 4),
+    r"got \(\) in sequence 1": lambda: packing.pack([ONE, 1.0], 4),
+    "with the same length": lambda: packing.pack([(ONE, TWO)], 4),
+    r"float64\(1,\) in sequ": lambda: packing.pack([ONE, ONE.T], 4),
+    r"`rows` .* \(2, 4, '...'\)": lambda: packing.unpack(PADDED, PLAN),
+    r"`batch` must be arrays \(3, 4, '...'": lambda: PLAN.pack(IN_ROWS),
+    "the 3 steps of sequence 0, got 2": lambda: PLAN.pack(PADDED[:, :2]),
+    r"`initial` .*\(3, 3\)": lambda: PLAN.last(IN_ROWS, False, ONE),
+    "`layer` must call an rnncells.RNN, got Dense": lambda: diagnostics.record(
+        nn.Dense(2), params_of(nn.Dense(2)), X
+    ),
+    "`jacobians` must be": lambda: diagnostics.singular_values(X),
+    "`norm` must be 'spectral' or": lambda: diagnostics.carry_gradients(
+        np.ones((3, 2, 2)), norm="l1"
+    ),
+    "`low` must be below": lambda: diagnostics.saturation(X, low=1, high=0),
+    "must be .batch, time": lambda: diagnostics.drift(X[0, 0]),
+    "`mask` must be booleans of the shape": lambda: diagnostics.by_lag(
+        X[..., 0], np.ones((7, 2), bool)
+    ),
+    "`norms` must have at least one array": lambda: plots.gradients_over_lag({}),
+    r"got the shape \(\)": lambda: plots.gradients_over_lag({"a": 1.0}),
+    r"got the shape \(3, 5, 3\)": lambda: plots.gate_over_text(PADDED),
+    "each of 2 steps, got 3": lambda: plots.gate_over_text(TWO, "abc"),
+    r"`shares\['f'\]` must be": lambda: plots.saturation({"f": (ONE[0], PADDED[0])}),
     "`mask` of `step` needs padded_outputs='run' or 'zero', got 'hold'": lambda: step(
         gru(padded_outputs="hold"), None, STEP, mask=jnp.ones(2, bool)
     ),

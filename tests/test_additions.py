@@ -90,7 +90,6 @@ ROWS = (
     "test_sequence_equals_the_steps_of_each_row[LeakyCell]",
     "test_wrong_carries_raise[LeakyCell]",
     "test_every_reading_loads[echo]",
-    "test_types_have_the_ranges_of_their_docstrings[Echo]",
 )
 
 

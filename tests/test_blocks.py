@@ -179,32 +179,3 @@ def test_half_precision(rng):
         expected = compiled(kind)(params, x)
         np.testing.assert_allclose(y, expected, atol=0.1)
         assert (y != expected).any()
-
-
-def test_wrong_arguments_raise():
-    x = jnp.ones((BATCH, TIME, 3))
-    block = rnncells.XLSTMBlock
-    wrong = {
-        "`kind` of XLSTMBlock must be one of": lambda: block(8, "lstm"),
-        "`num_heads` of XLSTMBlock must divide the width of the cell, 16, got 3": (
-            lambda: block(8, num_heads=3)
-        ),
-        "`block_size` of XLSTMBlock must divide the width of the cell, 16, got 5": (
-            lambda: block(8, block_size=5)
-        ),
-        "`inner_features` of GriffinBlock must be at least 1, got 0": (
-            lambda: rnncells.GriffinBlock(8, inner_features=0)
-        ),
-        "`kernel_size` of CausalConvCell must be at least 2, got 1": (
-            lambda: rnncells.CausalConvCell(8, 1)
-        ),
-        "inputs of GriffinBlock must have its width, 8, got the shape": (
-            lambda: rnncells.GriffinBlock(8).init(jax.random.key(0), x)
-        ),
-        "inputs of CausalConvCell must have as many features": (
-            lambda: rnncells.RNN(rnncells.CausalConvCell(8)).init(jax.random.key(0), x)
-        ),
-    }
-    for message, make in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            make()

@@ -89,16 +89,8 @@ def test_list_prints_the_conditions_of_the_paper(capsys):
     lines = capsys.readouterr().out.splitlines()
     # Rows of Tables 10 and 11, as published.
     for row in (
-        "| reber-1-5 | 9 | 9 | 3 | 2 | 7 | 7 | 276 | F | -1, -2, -3 | r | ga "
-        "| [-1, 1] | [-2, 2] | 0.5 |",
         "| long-lag-2a, long-lag-2b | 100 | 100 | 1 | 1 | 101 | 101 | 10504 | B | - "
         "| none | none | id | [0, 1] | 1 |",
-        "| very-long-lag-2c-3 | 200 | 200 | 2 | 1 | 204 | 2 | 1264 | F | none | none "
-        "| none | [-1, 1] | [-2, 2] | 0.01 |",
-        "| two-classes-3c-1, two-classes-3c-2 | 100 | 100 | 3 | 1 | 1 | 1 | 102 | F "
-        "| -2, -4, -6 | -1, -3, -5 | b1 | [-1, 1] | [-2, 2] | 0.1 |",
-        "| adding-4-2 | 500 | 250 | 2 | 2 | 2 | 1 | 93 | F | r | -3, -6 | all "
-        "| [-1, 1] | [-2, 2] | 0.5 |",
         "| temporal-order-6b | 100 | 24 | 3 | 2 | 8 | 8 | 308 | F | r | -2, -4, -6 "
         "| all | [-1, 1] | [-2, 2] | 0.1 |",
         "| temporal-order-6a | generated | [-0.1, 0.1] | 2,560 | of the last 2,000 "
@@ -191,60 +183,28 @@ def test_run_help_shows_the_readings_and_exactly_the_accepted_options(capsys):
 
 RUN = f"run {NAME} "
 
-# a command line, and what its error must contain
+# A command line, and what its error must contain. Rules of values: test_config.py.
 MISTAKES = [
     ("rn", "unknown verb `rn`; did you mean `run`?"),
-    (
-        "qqq",
-        "expected one of `list`, `show`, `run`, `run-all`, `league`, `sample`, "
-        "`inspect`, `report`, `keep`.",
-    ),
+    ("qqq", "expected one of `list`, `show`, `run`, `run-all`, `league`, `sample`, "),
     ("list all", "`list` takes only `--conditions`, got `all`."),
     ("show temporal-oder-6a", f"did you mean `{NAME}`?"),
     ("show bad.toml", "bad.toml: Invalid value (at line 1, column 10)"),
     ("show typo.toml", "typo.toml: unknown key `trails`; did you mean `trials`?"),
-    ("run 6A", f"no config `6A`; did you mean `{NAME}`?"),
-    (
-        "run reber",
-        "did you mean `reber-1-1`, `reber-1-2`, `reber-1-3`, `reber-1-4` or "
-        "`reber-1-5`?",
-    ),
-    (RUN + "--learning.rat 3", "unknown option `--learning.rat`; did you mean "),
+    ("run reber", "`reber-1-2`, `reber-1-3`, `reber-1-4` or `reber-1-5`?"),
     (RUN + "--lr 3", "did you mean `--learning.rate` or `--baseline.rate`?"),
     (RUN + "--zzz 3", "unknown option `--zzz`; expected one of `--seed`, `--trials`,"),
     (RUN + "--model.no-gate-feedbak", "did you mean `--model.gate-feedback`?"),
     (RUN + "--trials ten", "`--trials` must be an integer in [1, 2**31), got `ten`."),
-    (
-        RUN + "--learning.rate fast",
-        "`--learning.rate` must be a number in (0, 3.4e+38), got `fast`.",
-    ),
-    (
-        RUN + "--model.input-gate-bias x",
-        "`--model.input-gate-bias` must be a list of numbers or None, got `x`.",
-    ),
-    (
-        RUN + "--model.gate-feedback True",
-        "`--model.gate-feedback` or `--model.no-gate-feedback` takes no value, "
-        "got `True`.",
-    ),
+    (RUN + "--model.input-gate-bias x", "must be a list of numbers or None, got `x`."),
+    (RUN + "--model.gate-feedback True", "takes no value, got `True`."),
     (RUN + "--reading", "`--reading` needs a value, got nothing."),
     (RUN + "--reading rangs-of-caption", "did you mean `ranges-of-caption`?"),
     (RUN + "--task.name b", "`--task.name` cannot be an option"),
-    (
-        RUN + "--task.positions 1 2 3",
-        "`--task.positions` must be a list of lists of 2 integers, got `1 2 3`.",
-    ),
+    (RUN + "--task.positions 1 2 3", "list of lists of 2 integers, got `1 2 3`."),
     (RUN + "trials=5", "an option must start with `--`, got `trials=5`."),
     (RUN + "--learning.rate -1", "`rate` must be a number in (0, 3.4e+38), got -1.0."),
-    (RUN + "--model.blocks 3", "one finite number for each of 3 blocks"),
-    (
-        RUN + "--stopping.streak 3000000000",
-        "`streak` must be an integer in [0, 2**31), got 3",
-    ),
-    (
-        "run reber-1-5 --task.strings 600 --test-sequences 10000",
-        "twice `task.strings`, 1200, got 512 and 10000.",
-    ),
+    ("run reber-1-5 --test-sequences 10000", "twice `task.strings`"),
     (RUN + "--out full", "the folder `full` is not empty. Pass --overwrite"),
     (RUN + "--out typo.toml", "`--out` must be a folder, got the file `typo.toml`."),
     (RUN + "--reading gru --reading lstm", "`--reading` must be given once, got"),

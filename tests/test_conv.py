@@ -47,16 +47,6 @@ def test_strides_and_padding_change_only_the_shape_of_the_carry(key):
     assert all(tree == trees[0] for tree in trees)
 
 
-def test_too_few_axes_raise(key):
-    cell = rnncells.ConvLSTMCell(4, (3, 2))
-    with pytest.raises(ValueError, match="at least 3 axes: .* got the shape"):
-        cell.initialize_carry(key, (2,))
-    with pytest.raises(TypeError, match="one size for each spatial axis"):
-        rnncells.ConvLSTMCell(4, 3)
-    with pytest.raises(ValueError, match="`strides` must have one number for each"):
-        rnncells.ConvLSTMCell(4, (3, 3), strides=(2,))
-
-
 @pytest.mark.parametrize("form", [convolve_by_patches, convolve_by_transposed])
 @pytest.mark.parametrize(
     "options",
@@ -143,11 +133,3 @@ def test_initializers_apply_to_the_kernels_and_biases_they_name(key):
             expected["hn"]["bias"] = ((4,), 3)
         found = jax.tree.map(lambda leaf: (leaf.shape, leaf.max()), params)
         assert found == expected
-
-
-@pytest.mark.parametrize("make", [rnncells.ConvGRUCell, rnncells.ConvLSTMCell])
-def test_errors_name_the_class_and_the_rule(make):
-    with pytest.raises(TypeError, match=f"`features` of {make.__name__} must be"):
-        make(None, (3, 2))
-    with pytest.raises(TypeError, match="one size for each spatial axis"):
-        make(4, 3)

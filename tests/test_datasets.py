@@ -289,42 +289,28 @@ def test_mnist_is_read_from_its_own_files(small_mnist):
 
 
 BYTES = np.zeros((7, 28, 28), np.uint8)
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz"
+# A file, what it has, and what the error says. An archive has the time at which it was
+# made: without `ids`, pytest's workers would collect different tests.
+WRONG = {
+    "missing": (IMAGES, None, "is missing"),
+    "one axis": (IMAGES, idx(BYTES[0, 0]), "with 3 axes, got 2049"),
+    "short": (IMAGES, idx(BYTES)[:-1], "must have 5504 bytes for an array of shape"),
+    "narrow": (IMAGES, idx(BYTES[:, :, 1:]), "of 28 by 28 pixels, got (28, 27)"),
+    "few": (IMAGES, idx(BYTES[1:]), "got 7 labels and 6 images"),
+    "label of 10": (LABELS, gzip.compress(idx(np.uint8(range(4, 11)))), "10), got 10"),
+    "no archive": (LABELS, b"no archive", "cannot be read"),
+}
 
 
-@pytest.mark.parametrize(
-    "contents, expected",
-    [
-        (None, "is missing"),
-        (idx(BYTES[0, 0]), "with 3 axes, got 2049"),
-        (idx(BYTES)[:-1], "must have 5504 bytes for an array of shape (7, 28, 28)"),
-        (idx(BYTES[:, :, 1:]), "images of 28 by 28 pixels, got (28, 27)"),
-        (idx(BYTES[1:]), "got 7 labels and 6 images"),
-    ],
-)
-def test_wrong_mnist_images_are_reported(small_mnist, contents, expected):
-    folder, *_ = small_mnist
-    path = folder / "train-images-idx3-ubyte"
+@pytest.mark.parametrize("name, contents, expected", WRONG.values(), ids=WRONG)
+def test_wrong_mnist_files_are_reported(small_mnist, name, contents, expected):
+    path = small_mnist[0] / name
     path.unlink()
     if contents is not None:
         path.write_bytes(contents)
-    message = message_of(mnist, folder, validation=2)
-    assert str(path) in message and expected in message
-
-
-# An archive contains the time at which it was made. Without `ids`, the names of tests
-# would contain it too, and pytest's workers would collect different tests.
-@pytest.mark.parametrize(
-    "contents, expected",
-    [
-        (gzip.compress(idx(np.arange(4, 11, dtype=np.uint8))), "[0, 10), got 10"),
-        (b"no archive", "cannot be read"),
-    ],
-    ids=["label of 10", "no archive"],
-)
-def test_wrong_mnist_labels_are_reported(small_mnist, contents, expected):
-    folder, *_ = small_mnist
-    (folder / "train-labels-idx1-ubyte.gz").write_bytes(contents)
-    assert expected in message_of(mnist, folder, validation=2)
+    message = message_of(mnist, small_mnist[0], validation=2)
+    assert expected in message and (name == LABELS or str(path) in message)
 
 
 # Moving digits.

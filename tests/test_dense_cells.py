@@ -299,15 +299,6 @@ def test_each_head_starts_orthogonal(key):
     assert abs(kernel[0] - kernel[1]).max() > 0.1
 
 
-def test_wrong_numbers_of_heads_raise():
-    with pytest.raises(ValueError, match="must divide `features` 6, got 4"):
-        rnncells.GRUCell(6, num_heads=4)
-    with pytest.raises(TypeError, match="`num_heads` of GRUCell must be an int"):
-        rnncells.GRUCell(6, num_heads=2.0)
-    with pytest.raises(ValueError, match="`num_heads` of GRUCell must be at least 1"):
-        rnncells.GRUCell(6, num_heads=0)
-
-
 class TwoKindsCell(rnncells.RNNCellBase):
     features: int
     num_feature_dims = 1

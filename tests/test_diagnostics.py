@@ -594,35 +594,6 @@ def test_profiler_is_restored_after_an_error():
     assert sys.getprofile() is None
 
 
-@pytest.mark.parametrize(
-    "function, message",
-    [
-        (
-            lambda x: diagnostics.record(
-                nn.Dense(2),
-                {"params": {"kernel": jnp.zeros((INPUTS, 2)), "bias": jnp.zeros(2)}},
-                x,
-            ),
-            "`layer` must call an rnncells.RNN, got Dense",
-        ),
-        (lambda x: diagnostics.singular_values(x), "`jacobians` must be"),
-        (
-            lambda x: diagnostics.carry_gradients(np.ones((3, 2, 2)), norm="l1"),
-            "`norm` must be 'spectral' or 'frobenius', got 'l1'",
-        ),
-        (lambda x: diagnostics.saturation(x, low=1, high=0), "`low` must be below"),
-        (lambda x: diagnostics.drift(x[0, 0]), "must be .batch, time"),
-        (
-            lambda x: diagnostics.by_lag(x[..., 0], np.ones((TIME, BATCH), bool)),
-            "`mask` must be booleans of the shape",
-        ),
-    ],
-)
-def test_misuse_is_an_error(function, message):
-    with pytest.raises(ValueError, match=message):
-        function(np.ones((BATCH, TIME, INPUTS)))
-
-
 class TwelveCalls(nn.Module):
     """Calls one layer twelve times, with the inputs times 1, 2, ..."""
 

@@ -222,62 +222,6 @@ def test_truncation_of_1997_cuts_the_gradient_of_h(float64):
     exactly(problem.value_and_grad(Rflo())[1], expected)
 
 
-@pytest.mark.exhaustive
-def test_truncation_of_1997_is_that_of_its_cell(rng, float64):
-    truncated = problem_of("LSTM1997Cell", rng)
-    full = problem_of("LSTM1997Cell-full-gradient", np.random.default_rng(7))
-    _, expected = truncated.value_and_grad(Bptt())
-    _, found = full.value_and_grad(Truncated1997())
-    exactly(found, expected)
-
-
-def test_snap_1_keeps_the_influence_on_the_unit_of_a_weight(rng, float64):
-    """Against the traces of Menick et al. for a simple cell, in NumPy."""
-    case = CELLS["SimpleCell"]
-    cell = case.make(param_dtype=float)
-    x = case.inputs(rng, BATCH, TIME)
-    variables = random_params(rng, rnncells.RNN(cell), x, scale=0.5)
-    d_ys = rng.standard_normal((BATCH, TIME, FEATURES))
-
-    @jax.jit
-    def by_layer(variables):
-        def run(variables):
-            return rnncells.RNN(cell, gradient=SnAp(1)).apply(variables, x)
-
-        return jax.vjp(run, variables)[1](jnp.asarray(d_ys))[0]
-
-    params = jax.tree.map(np.asarray, variables["params"]["cell"])
-    W, b, U = params["i"]["kernel"], params["i"]["bias"], params["h"]["kernel"]
-    h, sources = np.zeros((BATCH, FEATURES)), np.asarray(x)
-    traces = {"W": 0, "b": 0, "U": 0}
-    grads = dict.fromkeys(traces, 0)
-    for t in range(TIME):
-        h_new = np.tanh(sources[:, t] @ W + b + h @ U)
-        slope = 1 - h_new**2
-        local = {
-            "W": sources[:, t, :, None],
-            "b": np.ones((BATCH, 1)),
-            "U": h[..., None],
-        }
-        for k, source in local.items():
-            own = np.diag(U) if k == "b" else np.diag(U)[None]
-            by_slope = slope if k == "b" else slope[:, None]
-            traces[k] = by_slope * (own * traces[k] + source)
-            d_y = d_ys[:, t] if k == "b" else d_ys[:, t, None]
-            grads[k] = grads[k] + np.sum(d_y * traces[k], 0)
-        h = h_new
-    expected = {
-        "i": {"kernel": grads["W"], "bias": grads["b"]},
-        "h": {"kernel": grads["U"]},
-    }
-    exactly(by_layer(variables)["params"]["cell"], jax.tree.map(jnp.asarray, expected))
-
-
-def test_snap_2_is_exact_in_a_dense_layer(float64):
-    """Every unit reaches every other in one step."""
-    assert_equals_bptt("SimpleCell", SnAp(2))
-
-
 class LeakyCell(nn.Module):
     """The cell of Murray: h = (1 - α) h + α tanh(W x + U h)."""
 
@@ -297,30 +241,56 @@ class LeakyCell(nn.Module):
         return h, h
 
 
-def test_rflo_follows_the_equations_of_its_paper(rng, float64):
-    """p = (1 - α) p + α φ'(u) h_{t-1}, in NumPy."""
+# By method: a cell, names of its gates of inputs and states, how much an influence
+# decays in a step, and the derivative of the new state by its pre-activation.
+INFLUENCES = {
+    SnAp(1): (
+        *(rnncells.SimpleCell(FEATURES, param_dtype=float), "i", "h"),
+        *(lambda U, slope: slope * np.diag(U), lambda slope: slope),
+    ),
+    Rflo(): (
+        *(LeakyCell(FEATURES), "W", "U"),
+        *(lambda U, slope: 0.75, lambda slope: 0.25 * slope),
+    ),
+}
+
+
+@pytest.mark.parametrize("method", INFLUENCES, ids=str)
+def test_influences_follow_the_equations_of_their_papers(method, rng, float64):
+    """On the unit of a weight alone, in NumPy: Menick et al.; of Murray, p and q."""
+    cell, of_inputs, of_states, decay, derivative = INFLUENCES[method]
     x = CELLS["SimpleCell"].inputs(rng, BATCH, TIME)
-    rnn = rnncells.RNN(LeakyCell(FEATURES), gradient=Rflo())
+    rnn = rnncells.RNN(cell, gradient=method)
     variables = random_params(rng, rnn, x, scale=0.5)
     d_ys = rng.standard_normal((BATCH, TIME, FEATURES))
 
     @jax.jit
     def by_layer(variables):
-        _, vjp = jax.vjp(lambda variables: rnn.apply(variables, x), variables)
-        return vjp(jnp.asarray(d_ys))[0]["params"]["cell"]
+        ys, vjp = jax.vjp(lambda variables: rnn.apply(variables, x), variables)
+        return ys, vjp(jnp.asarray(d_ys))[0]["params"]["cell"]
 
+    ys, found = by_layer(variables)
     params = jax.tree.map(np.asarray, variables["params"]["cell"])
-    W, U, sources = params["W"]["kernel"], params["U"]["kernel"], np.asarray(x)
-    h, p, q, d_W, d_U = np.zeros((BATCH, FEATURES)), 0, 0, 0, 0
+    W, U = params[of_inputs], params[of_states]["kernel"]
+    weights = np.concatenate([W["kernel"], [W.get("bias", np.zeros(FEATURES))], U])
+    h, influence, total = np.zeros((BATCH, FEATURES)), 0, 0
     for t in range(TIME):
-        slope = 1 - np.tanh(sources[:, t] @ W + h @ U) ** 2
-        p = 0.75 * p + 0.25 * slope[:, None] * h[..., None]
-        q = 0.75 * q + 0.25 * slope[:, None] * sources[:, t, :, None]
-        h = 0.75 * h + 0.25 * np.tanh(sources[:, t] @ W + h @ U)
-        d_U = d_U + np.sum(d_ys[:, t, None] * p, 0)
-        d_W = d_W + np.sum(d_ys[:, t, None] * q, 0)
-    expected = {"W": {"kernel": d_W}, "U": {"kernel": d_U}}
-    exactly(by_layer(variables), jax.tree.map(jnp.asarray, expected))
+        sources = np.concatenate([x[:, t], np.ones((BATCH, 1)), h], 1)
+        slope = 1 - np.tanh(sources @ weights) ** 2
+        own = derivative(slope)[:, None] * sources[..., None]
+        kept = np.broadcast_to(decay(U, slope), slope.shape)[:, None]
+        influence = kept * influence + own
+        total = total + np.sum(d_ys[:, t, None] * influence, 0)
+        h = ys[:, t]
+    kernel, bias, recurrent = np.split(total, [x.shape[-1], x.shape[-1] + 1])
+    of_W = {"kernel": kernel} | ({"bias": bias[0]} if "bias" in W else {})
+    expected = {of_inputs: of_W, of_states: {"kernel": recurrent}}
+    exactly(found, jax.tree.map(jnp.asarray, expected))
+
+
+def test_snap_2_is_exact_in_a_dense_layer(float64):
+    """Every unit reaches every other in one step."""
+    assert_equals_bptt("SimpleCell", SnAp(2))
 
 
 def test_mean_of_uoro_is_bptt_within_its_standard_error(rng, float64):
@@ -384,20 +354,6 @@ class DiagonalCell(LeakyCell):
         h = jnp.exp(-jnp.exp(log_rate) + 1j * phase) * h + x @ B
         y = Dense(self.features, param_dtype=dtype)(h.real)
         return h, y + Dense(self.features, param_dtype=dtype)(h.imag)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cell, kept", [(IndependentCell(4), 1), (DiagonalCell(4), 2)])
-def test_elementwise_recurrences_keep_a_number_for_each_weight(
-    cell, kept, rng, float64
-):
-    """Complex numbers count as two."""
-    problem = Problem(cell, CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
-    exactly(problem.value_and_grad(Rtrl())[1], problem.value_and_grad(Bptt())[1])
-    online = Online(rnncells.RNN(cell, gradient=Rtrl()))
-    state = jax.eval_shape(online.init, problem.params[0], problem.inputs[:, 0])
-    numbers = max(leaf.shape[1] for leaf in state.influence)
-    assert numbers == kept
 
 
 @pytest.mark.parametrize(
@@ -610,15 +566,20 @@ class SpikingCell(LeakyCell):
         return h, h
 
 
+KEPT = [(IndependentCell(FEATURES), 1), (DiagonalCell(FEATURES), 2)]
+KEPT += [(SpikingCell(FEATURES, spike), 1)]
+# Paths of a function, or of its derivative at one point, are too few.
+KEPT += [(SpikingCell(FEATURES, f), FEATURES) for f in (centered, clipped_norm)]
+
+
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "function, kept", [(spike, 1), (centered, FEATURES), (clipped_norm, FEATURES)]
-)
-def test_derivatives_of_their_own_are_followed(function, kept, rng, float64):
-    """Paths of the function itself, or of its derivative at one point, are too few."""
-    cell = SpikingCell(FEATURES, function)
-    inputs = 9 * CELLS["SimpleCell"].inputs(rng, BATCH, TIME)
-    problem = Problem(cell, inputs, rng)
+@pytest.mark.parametrize("cell, kept", KEPT)
+def test_elementwise_recurrences_keep_a_number_for_each_weight(
+    cell, kept, rng, float64
+):
+    """Complex numbers count as two, and custom derivatives by what they depend on."""
+    size = 9 if isinstance(cell, SpikingCell) else 1
+    problem = Problem(cell, size * CELLS["SimpleCell"].inputs(rng, BATCH, TIME), rng)
     exactly(problem.value_and_grad(Rtrl())[1], problem.value_and_grad(Bptt())[1])
     online = Online(rnncells.RNN(cell, gradient=Rtrl()))
     state = jax.eval_shape(online.init, problem.params[0], problem.inputs[:, 0])

@@ -36,21 +36,6 @@ def test_a_line_warns_once_until_the_filters_change():
         old(1)
 
 
-def test_a_form_warns_once_for_each_line_even_if_the_texts_differ():
-    cells = legacy.GRUCell(4), legacy.ConvLSTMCell(4, (3,)), legacy.LSTMCell(4)
-    inits = (), (nn.initializers.zeros_init(),), (nn.initializers.normal(),)
-    said = set()
-    for _ in range(2):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for cell, init in 2 * list(zip(cells, inits, strict=True)):
-                cell.initialize_carry(KEY, (2,), (5, 4), *init)
-        assert len(caught) == 1
-        said.add(str(caught[0].message))
-        cells, inits = cells[::-1], inits[::-1]
-    assert len(said) == 2
-
-
 def test_each_old_form_on_a_line_warns():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

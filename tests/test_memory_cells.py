@@ -28,32 +28,6 @@ class Net(nn.Module):
         return nn.sigmoid(output(y))
 
 
-@pytest.mark.parametrize(
-    "blocks, size, inputs, outputs, biases, output_bias, weights",
-    [
-        pytest.param(4, 1, 7, 7, ("in", "out"), False, 264, id="1, 4 blocks"),
-        pytest.param(3, 2, 7, 7, ("in", "out"), False, 276, id="1, 3 blocks"),
-        pytest.param(2, 1, 54, 2, (), False, 364, id="2c, p = 50"),
-        pytest.param(2, 1, 104, 2, (), False, 664, id="2c, p = 100"),
-        pytest.param(2, 1, 204, 2, (), False, 1264, id="2c, p = 200"),
-        pytest.param(2, 1, 504, 2, (), False, 3064, id="2c, p = 500"),
-        pytest.param(2, 1, 1004, 2, (), False, 6064, id="2c, p = 1000"),
-        pytest.param(3, 1, 1, 1, ("in", "cell", "out"), False, 102, id="3"),
-        pytest.param(2, 2, 2, 1, ("in", "cell", "out"), True, 93, id="4 and 5"),
-        pytest.param(2, 2, 8, 4, ("in", "cell", "out"), True, 156, id="6a"),
-        pytest.param(3, 2, 8, 8, ("in", "cell", "out"), True, 308, id="6b"),
-    ],
-)
-def test_networks_have_the_number_of_weights_of_the_paper(
-    blocks, size, inputs, outputs, biases, output_bias, weights, key
-):
-    cell = rnncells.LSTM1997Cell(blocks, size, biases=biases)
-    net = Net(cell, outputs, output_bias)
-    x = jax.ShapeDtypeStruct((2, 5, inputs), jnp.float32)
-    params = jax.eval_shape(net.init, key, x)
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == weights
-
-
 def on_line_changes(p, w_k, b_k, x, targets, size, gate_feedback):
     """The algorithm of both papers, forward in time, for rate 1.
 
@@ -175,21 +149,6 @@ def test_sizes_follow_from_blocks_or_features():
     assert by_features.clone(features=8).blocks == 4
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
-        ({"block_size": 1.5}, "`block_size` of LSTM.* must be an int, got 1.5"),
-        ({"input_gate_bias": (-1.0,)}, "one value for each of 2 blocks"),
-        ({"biases": ("forget",)}, "`biases` must contain only .* got 'forget'"),
-        ({"biases": ("in",), "output_gate_bias": (0, 0)}, "add 'out' to `biases`"),
-    ],
-)
-def test_wrong_options_raise(options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        rnncells.LSTM1997Cell(**{"blocks": 2, **options})
-
-
 def test_squashing_functions_can_be_replaced(rng):
     cell = rnncells.LSTM1997Cell(2, g=nn.sigmoid, h=lambda s: s)
     x, carry = jnp.ones((1, 3)), (jnp.zeros((1, 2)), jnp.zeros((1, 6)))
@@ -231,17 +190,3 @@ def test_initial_biases_of_2000_follow_the_options(key):
     assert 0 < np.abs(params["hg"]["bias"]).max() < 0.2
     assert "bias" not in params["ho"]
     assert set(params) == {"ii", "if", "ig", "io", "hi", "hf", "hg", "ho"}
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"blocks": 0}, "`blocks` of LSTM.* must be at least 1, got 0"),
-        ({"forget_gate_bias": (1.0,)}, "`forget_gate_bias` must have one value for"),
-        ({"biases": ("forgets",)}, "must contain only .*'forget'.* got 'forgets'"),
-        ({"biases": ("in",), "forget_gate_bias": (1, 1)}, "add 'forget' to `biases`"),
-    ],
-)
-def test_wrong_options_of_2000_raise(options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        rnncells.LSTM2000Cell(**{"blocks": 2, **options})

@@ -300,32 +300,3 @@ def test_nothing_to_solve_for_has_converged(batch, steps):
     assert found.shape == (batch, steps, 4)
     assert certificate.converged.shape == certificate.error.shape == (batch,)
     assert certificate.converged.all() and certificate.iterations == 0
-
-
-def test_wrong_options_raise():
-    cell, x = rnncells.GRUCell(4), jnp.ones((2, 5, 3))
-    around = rnncells.RNN(rnncells.DropConnectCell(cell, deterministic=True))
-    params = jax.eval_shape(around.init, jax.random.key(0), x)
-    wrong = {
-        "`jacobian` of Newton must be one of": lambda: Newton("dense"),
-        r"`damping` of Newton must be in \[0, 1\], got 2": lambda: Newton(damping=2),
-        "`tolerance` of Newton must be positive": lambda: Newton(tolerance=0.0),
-        "`iterations` of Newton must be at least 1": lambda: Newton(iterations=0),
-        "needs implementation='newton'": lambda: rnncells.RNN(
-            cell, return_certificate=True
-        ),
-        "implementation='newton' and memory='sqrt' of RNN exclude": lambda: (
-            rnncells.RNN(cell, implementation="newton", memory="sqrt")
-        ),
-        r"gradient=Rtrl\(\) and implementation='newton'": lambda: rnncells.RNN(
-            cell, implementation="newton", gradient=rnncells.Rtrl()
-        ),
-        "draws no random numbers": lambda: rnncells.RNN(
-            rnncells.DropConnectCell(cell, deterministic=False), implementation="newton"
-        ).apply(params, x, rngs={"dropout": jax.random.key(0)}),
-    }
-    for message, make in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            make()
-    with pytest.raises(TypeError, match="`iterations` of Newton must be an int"):
-        Newton(iterations=3.5)

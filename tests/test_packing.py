@@ -322,57 +322,6 @@ def test_empty_batches_are_packed_into_one_row_of_padding(sequences, time):
     assert [x.shape for x in packing.unpack(rows, plan)] == [(0, 3)] * sequences
 
 
-PLAN = packing.plan([3, 0, 2], row_length=4)
-BATCH, IN_ROWS = np.ones((3, 5, FEATURES_IN)), np.ones((2, 4, FEATURES_IN))
-ONE, TWO = np.ones((1, 3)), np.ones((2, 3))
-
-
-@pytest.mark.parametrize(
-    "call, error, message",
-    [
-        (
-            lambda: packing.plan([2, 5], 4),
-            ValueError,
-            r"\[0, 4\] .* got 5 of sequence 1",
-        ),
-        (lambda: packing.plan([2.0], 4), TypeError, "must be integers, got float64"),
-        (lambda: packing.plan([[2]], 4), ValueError, r"one axis, got \(1, 1\)"),
-        (lambda: packing.plan([3, 3], 4, 1), ValueError, "2 rows of 4 steps, got 1"),
-        (
-            lambda: packing.plan([], 0),
-            ValueError,
-            "`row_length` of plan must be at least 1",
-        ),
-        (lambda: packing.pack(BATCH, 4), TypeError, "must be a list .* got ndarray"),
-        (lambda: packing.pack([], 4), ValueError, "at least one sequence"),
-        (lambda: packing.pack([ONE, 1.0], 4), ValueError, r"got \(\) in sequence 1"),
-        (lambda: packing.pack([(ONE, TWO)], 4), ValueError, "with the same length"),
-        (lambda: packing.pack([ONE, ONE.T], 4), ValueError, r"float64\(1,\) in sequ"),
-        (lambda: packing.unpack(BATCH, PLAN), ValueError, r"`rows` .* \(2, 4, '...'\)"),
-        (
-            lambda: PLAN.pack(IN_ROWS),
-            ValueError,
-            r"`batch` must be arrays \(3, 4, '...'",
-        ),
-        (
-            lambda: PLAN.pack(BATCH[:, :2]),
-            ValueError,
-            "the 3 steps of sequence 0, got 2",
-        ),
-        (lambda: PLAN.last(IN_ROWS, 1), TypeError, "`reverse` .* must be a bool"),
-        (lambda: PLAN.last(IN_ROWS, False, ONE), ValueError, r"`initial` .*\(3, 3\)"),
-        (
-            lambda: jax.jit(lambda n: packing.plan(n, 4))(np.array([1])),
-            TypeError,
-            "`seq_lengths` must be known",
-        ),
-    ],
-)
-def test_mistakes_are_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
-
-
 @pytest.mark.parametrize("bidirectional", by_level([False, True], [True]))
 def test_last_states_are_those_of_each_sequence_alone(bidirectional, rng):
     layer = rnncells.LSTM(

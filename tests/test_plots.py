@@ -63,30 +63,6 @@ def test_saturation_has_a_point_for_each_unit(ax):
     assert entries(ax) == ["f", "o"]
 
 
-@pytest.mark.parametrize(
-    "draw, message",
-    [
-        (lambda: plots.gradients_over_lag({}), "`norms` must have at least one array"),
-        (
-            lambda: plots.gate_over_text(np.ones((2, 3, 4))),
-            r"got the shape \(2, 3, 4\)",
-        ),
-        (
-            lambda: plots.gate_over_text(np.ones((2, 3)), "abc"),
-            "each of 2 steps, got 3",
-        ),
-        (lambda: plots.gradients_over_lag({"a": 1.0}), r"got the shape \(\)"),
-        (
-            lambda: plots.saturation({"f": (np.ones(2), np.ones(3))}),
-            r"`shares\['f'\]` must be arrays of equal shapes .* \(2,\) and \(3,\)",
-        ),
-    ],
-)
-def test_misuse_is_an_error(draw, message):
-    with pytest.raises(ValueError, match=message):
-        draw()
-
-
 @pytest.mark.parametrize("word", by_level(["$x$", "$\\foo$", "a $", "$1 or $2"], 1))
 def test_dollars_do_not_start_formulas(word, ax):
     plots.gate_over_text(np.eye(2), [word, "$"], ax)

@@ -431,16 +431,3 @@ def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):
     )
     found = jit_apply(rnn, params, x, initial_carry=jnp.eye(size), deterministic=True)
     assert_equal(found, expected)
-
-
-def test_drop_connect_needs_recurrent_gates_and_its_own_stream():
-    x = jnp.ones((BATCH, TIME, FEATURES_IN))
-    cell = rnncells.DropConnectCell(rnncells.MinGRUCell(4), deterministic=False)
-    init = partial(rnncells.RNN(cell).init, deterministic=True)
-    params = jax.eval_shape(init, jax.random.key(0), x)
-    with pytest.raises(TypeError, match="must have gates whose names begin with 'h'"):
-        rnncells.RNN(cell).apply(params, x, rngs=KEYS)
-    with pytest.raises(ValueError, match="must not be 'dropout': .* same at every"):
-        rnncells.ZoneoutCell(rnncells.DropConnectCell(rnncells.LSTMCell(4)))
-    with pytest.raises(ValueError, match="`rate` of DropConnectCell must be in"):
-        rnncells.DropConnectCell(rnncells.LSTMCell(4), 1.0)

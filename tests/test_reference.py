@@ -1,4 +1,4 @@
-"""The closed forms against automatic differentiation, of JAX and of PyTorch."""
+"""The closed forms against automatic differentiation."""
 
 import itertools
 from functools import partial
@@ -21,7 +21,6 @@ from cases import (
     random_setting,
 )
 from levels import by_level
-from peers import peer
 
 import rnncells
 from rnncells.reference import (
@@ -184,80 +183,6 @@ def test_windows_whose_gradients_flow_on_add_up_to_the_sequence(rng, float64):
     exactly(jax.tree.map(lambda d: d[:, -1], d_carries), d_end)
 
 
-# Name of the case, PyTorch's cell and layer, and our layer of such cells.
-IN_PYTORCH = {
-    "SimpleCell": ("RNNCell", "RNN", "ElmanRNN"),
-    "LSTMCell": ("LSTMCell", "LSTM", "LSTM"),
-    "GRUCell": ("GRUCell", "GRU", "GRU"),
-}
-
-
-def params_of(name, arrays):
-    """Returns PyTorch's arrays as the parameters of our cell."""
-    from rnncells.interop import pytorch
-
-    arrays = {key.removesuffix("_l0") + "_l0": array for key, array in arrays.items()}
-    layer = getattr(rnncells, IN_PYTORCH[name][2])(FEATURES, param_dtype=float)
-    return pytorch.from_state_dict(layer, arrays)["params"]["layers_0"]["cell"]
-
-
-def values_and_gradients(name, module):
-    """Returns the parameters of a module of PyTorch, and their gradients."""
-    values, gradients = {}, {}
-    for key, tensor in module.named_parameters():
-        values[key], gradients[key] = tensor.detach().numpy(), tensor.grad.numpy()
-        # The sum of two biases is one bias here, except for the candidate of a GRU.
-        if key.startswith("bias"):
-            gradients[key][: 2 * FEATURES if name == "GRUCell" else None] /= 2
-    return params_of(name, values), params_of(name, gradients)
-
-
-@pytest.mark.parametrize("is_sequence", [False, True], ids=["cell", "sequence"])
-@pytest.mark.parametrize("name", IN_PYTORCH)
-def test_values_and_derivatives_equal_those_of_pytorch(name, is_sequence, rng, float64):
-    torch = peer("torch")
-    kind, options = IN_PYTORCH[name][is_sequence], {"dtype": torch.float64}
-    options |= {"batch_first": True} if is_sequence else {}
-    module = getattr(torch.nn, kind)(FEATURES_IN, FEATURES, **options)
-
-    def leaf(*shape):
-        return torch.tensor(rng.standard_normal(shape), requires_grad=True)
-
-    def value(tensor):
-        return jnp.asarray(tensor.detach().numpy())
-
-    def carry(arrays):
-        """Returns [h] as h, and [h, c] as (c, h)."""
-        return tuple(arrays[::-1]) if len(arrays) == 2 else arrays[0]
-
-    x = leaf(BATCH, *[TIME][: int(is_sequence)], FEATURES_IN)
-    start = [leaf(BATCH, FEATURES) for _ in range(1 + (name == "LSTMCell"))]
-    # Layers have an axis of layers in their states.
-    given = [state[None] for state in start] if is_sequence else start
-    result = module(x, tuple(given) if len(given) == 2 else given[0])
-    y, end = result if is_sequence else (None, result)
-    end = list(end) if isinstance(end, tuple) else [end]
-    end = [state[0] for state in end] if is_sequence else end
-    results = [*end, y] if is_sequence else end
-    back = [rng.standard_normal(tensor.shape) for tensor in results]
-    torch.autograd.backward(results, [torch.tensor(d) for d in back])
-
-    params, d_params = values_and_gradients(name, module)
-    at = params, carry([value(state) for state in start]), value(x)
-    d_end = carry(back[: len(end)])
-    step, step_vjp = FORMS[name][1]
-    if is_sequence:
-        found, outputs = sequence(step, *at)
-        exactly(outputs, value(y))
-        derivatives = sequence_vjp(step, step_vjp, *at, d_end, back[-1])
-    else:
-        found, _ = step(*at)
-        derivatives = step_vjp(*at, d_end)
-    exactly(found, carry([value(state) for state in end]))
-    d_start = carry([state.grad.numpy() for state in start])
-    exactly(derivatives, (d_params, d_start, x.grad.numpy()))
-
-
 @pytest.mark.parametrize("d_carry", [None, (None, None)])
 def test_no_derivative_at_all_is_an_error(d_carry):
     given = arguments() | {"d_carry": d_carry, "d_h": None}
@@ -289,20 +214,13 @@ def arguments():
     "path, value, message",
     [
         (["x"], np.ones((3, 3)), r"`x` must have the shape \(2, 3\), got \(3, 3\)"),
-        (["x"], np.ones(()), r"`x` must be \(\*batch, features\), got the shape \(\)"),
         (["carry", 0], [1.0], r"`carry` must be \(\*batch, features\), got a list"),
         (["carry"], WIDE, "`carry` must be a pair"),
-        (["carry", 1], WIDE, r"`carry\[1\]` must have the shape \(2, 4\)"),
         (["d_carry"], WIDE, "`d_carry` must be a pair"),
         (["d_carry", 0], WIDE, r"`d_carry\[0\]` must have the shape \(2, 4\)"),
-        (["d_carry", 1], WIDE, r"`d_carry\[1\]` must have the shape \(2, 4\)"),
-        (["d_h"], np.ones(4), r"`d_h` must have the shape \(2, 4\), got \(4,\)"),
         (["params"], {"params": {}}, r"`params` must have .*, got \['params'\]"),
-        (["params", "more"], {}, "`params` must have .*'more'"),
         (["params", "hf"], {}, r"`params\['hf'\]` must have a kernel"),
-        (["params", "hf"], WIDE, r"`params\['hf'\]` must .*, got ndarray"),
         (["params", "hf", "kernel"], WIDE, r"'hf'.*'kernel'.* shape \(4, 4\)"),
-        (["params", "io", "kernel"], WIDE, r"'io'.*'kernel'.* shape \(3, 4\)"),
         (["params", "ho", "bias"], WIDE, r"'ho'.*'bias'.* shape \(4,\)"),
     ],
 )
@@ -315,10 +233,6 @@ def test_wrong_shapes_are_named(path, value, message):
     changed[last] = value
     with pytest.raises(ValueError, match=message):
         lstm_step_vjp(**given)
-
-
-def test_valid_arguments_do_not_raise():
-    lstm_step_vjp(**arguments())
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,7 @@ def linked(page):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_committed_pages_equal_the_output_of_the_command(kind, tmp_path):
+def test_committed_pages_equal_the_output_of_the_command(kind, tmp_path, committed):
     page, figures = modules_of(kind)
     (tmp_path / "docs").mkdir()
     for name in page.PAGES:

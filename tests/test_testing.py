@@ -28,26 +28,12 @@ class MixingCell(LeakyCell):
         return projected - projected.mean(0)
 
 
-class BatchMixingCell(LeakyCell):
-    def recur(self, carry, projected):
-        carry, output = super().recur(carry, projected)
-        return carry - (carry.mean(0) if carry.ndim > 1 else 0), output
-
-
 class PaddingCell(LeakyCell):
     """It keeps its carry if a batch has only zeros, instead of a row."""
 
     def __call__(self, carry, inputs):
         new, output = super().__call__(carry, inputs)
         return jnp.where(jnp.all(inputs == 0), carry, new), output
-
-
-class ClippingCell(LeakyCell):
-    """It limits the carry of a batch, instead of a row."""
-
-    def recur(self, carry, projected):
-        norm = jnp.linalg.norm(carry)
-        return super().recur(jnp.where(norm > 8, 8 * carry / norm, carry), projected)
 
 
 class FirstAxisCell(LeakyCell):
@@ -93,11 +79,6 @@ class UnfinishedCell(rnncells.RNNCellBase):
         return inputs
 
 
-class OneValueCell(LeakyCell):
-    def recur(self, carry, projected):
-        return super().recur(carry, projected)[0]
-
-
 class ForeignCell(nn.Module):
     """Right; a cell without a base class."""
 
@@ -123,19 +104,9 @@ class OutputCell(ForeignCell):
         return super().__call__(carry, inputs)[1]
 
 
-class TripleCell(ForeignCell):
-    def __call__(self, carry, inputs):
-        return (*super().__call__(carry, inputs), inputs)
-
-
 class ShrinkingCell(ForeignCell):
     def changed(self, h):
         return h[..., :2]
-
-
-class DoublingCell(ForeignCell):
-    def changed(self, h):
-        return h, h
 
 
 class CarryOfOneRowCell(ForeignCell):
@@ -201,20 +172,15 @@ class TimedCell(LeakyCell):
 
 WRONG = {
     MixingCell: "a step of a batch differs",
-    BatchMixingCell: "a step of a batch differs",
     PaddingCell: "a step of a batch differs",
-    ClippingCell: "a step of a batch differs",
     FirstAxisCell: "a step on a single row, without batch axes, raised IndexError",
     GrowingCell: "`init` raised ValueError(",
     UnfinishedCell: "does not define ['recur', 'carry_shape']",
-    OneValueCell: "`init` raised TypeError('`recur` of OneValueCell must return",
     OutputCell: "`__call__` of OutputCell must return (new_carry, output), got an "
     "array of shape (3, 4).",
-    TripleCell: "must return (new_carry, output), got tuple ((3, 4), (3, 4), (3, 3))",
     ShrinkingCell: "`__call__` of ShrinkingCell must return (new_carry, output), a new "
     "carry with the structure, shapes and dtypes of the old, float64(3, 4), got "
     "float64(3, 2)",
-    DoublingCell: "got ('float64(3, 4)', 'float64(3, 4)')",
     CarryOfOneRowCell: "`initialize_carry` of CarryOfOneRowCell must return arrays "
     "with the batch axes of its inputs, (3,), as their first axes, got the shapes (4,)",
 }
