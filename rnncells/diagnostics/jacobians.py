@@ -4,7 +4,7 @@ The functions take Jacobians dh_t/dh_{t-1}, `(*batch, time, size, size)`, as
 `record(..., jacobians=True)` returns them, and run under `jax.jit`.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import chex
 import jax
@@ -91,7 +91,7 @@ def carry_gradients(
         raise ValueError(f"`norm` must be 'spectral' or 'frobenius', got {norm!r}.")
     steps = jnp.moveaxis(jacobians, -3, 0)
 
-    def before(product, jacobian):
+    def before(product: jax.Array, jacobian: jax.Array) -> tuple[Any, Any]:
         return product @ jacobian, _matrix_norm(product, norm)
 
     start = jnp.broadcast_to(
@@ -133,7 +133,7 @@ def lyapunov_exponents(
     _check_mask(mask, jacobians.shape[:-2])
     steps = jnp.moveaxis(jacobians, -3, 0)
 
-    def step(state, jacobian):
+    def step(state: tuple, jacobian: jax.Array) -> tuple[Any, Any]:
         directions, total = state
         directions, triangle = jnp.linalg.qr(jacobian @ directions)
         growth = jnp.abs(jnp.diagonal(triangle, axis1=-2, axis2=-1))

@@ -7,7 +7,7 @@ its local variables in the jaxpr. The cell does not change.
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rnncells.cells.any_cell import apply_step, is_cell
 from rnncells.cells.base import RNNCellBase
+from rnncells.cells.carry import Carry
 from rnncells.recurrence.jaxprs import (
     bind,
     evaluate,
@@ -36,21 +37,19 @@ _BEFORE, _AFTER = "<", ">"
 
 
 class StepValues(NamedTuple):
-    """The values of a step, or the taps on it: arrays that are added to each.
+    """Arrays by name and leaves of the new carry: of a step, or taps on it.
 
-    Attributes:
-      values: arrays by name.
-      carry: leaves of the new carry.
+    A tap is an array that is added to a value; None adds nothing.
     """
 
-    values: Mapping[str, jax.Array | None]
-    carry: list[jax.Array | None]
+    values: dict[str, Any]
+    carry: list[Any]
 
 
 def marked(step: Callable = apply_step) -> Callable:
     """Returns `step(cell, carry, inputs)` with marks on its variables."""
 
-    def marked_step(cell, carry, inputs):
+    def marked_step(cell: nn.Module, carry: Carry, inputs: Any) -> tuple[Carry, Any]:
         carry = _mark_leaves(carry, _BEFORE)
         with _marked_variables():
             new, output = step(cell, carry, inputs)
@@ -59,7 +58,7 @@ def marked(step: Callable = apply_step) -> Callable:
     return marked_step
 
 
-def _mark_leaves(tree, name):
+def _mark_leaves(tree: chex.ArrayTree, name: str) -> chex.ArrayTree:
     leaves, treedef = jax.tree.flatten(tree)
     leaves = [_mark(leaf, f"{name}{k}") for k, leaf in enumerate(leaves)]
     return jax.tree.unflatten(treedef, leaves)
@@ -68,15 +67,9 @@ def _mark_leaves(tree, name):
 class NamedStep:
     """A step as a jaxpr with marks.
 
-    Args:
-      function: `(consts, inputs, carry) -> result`, a pure function; it calls a step
-        that `marked` returns, once.
-      consts: pytree of parameters, and all else that is the same at each step.
-      inputs: pytree of what differs.
-      carry: carry before the step.
-
-    Attributes:
-      result: shapes and dtypes of the result of the function.
+    `function(consts, inputs, carry)` is pure, and calls a step that `marked` returns,
+    once; `consts` are the same at each step. `result` has the shapes and dtypes of its
+    result.
     """
 
     def __init__(
@@ -122,7 +115,7 @@ class NamedStep:
         """Returns the result of the function, and the values of the step."""
         added = {} if taps is None else self._added(taps)
 
-        def add_taps(equation, operands):
+        def add_taps(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
             results = bind(equation, operands)
             return [
                 sum(added.get(v, ()), r)

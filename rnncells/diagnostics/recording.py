@@ -1,7 +1,7 @@
 """The values of all steps of all recurrent layers in a module, and their cotangents."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import chex
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from flax.core.scope import CollectionFilter, union_filters
 
 from rnncells._checks import is_nnx_module
@@ -19,7 +18,7 @@ from rnncells.diagnostics.named_step import NamedStep, marked
 from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
 from rnncells.flax_internals import copy_bound
 from rnncells.layers.rnn import RNN
-from rnncells.recurrence.pytrees import combine, inexact
+from rnncells.recurrence.pytrees import combine, inexact, zeros
 
 # Collections of variables, and the name of the variable in each layer.
 _RECORDS, _TAPS = "rnncells_records", "rnncells_taps"
@@ -40,16 +39,16 @@ def record(
 
     The module can be a layer, such as `RNN`, `Bidirectional`, `Stack` or `LSTM`, or a
     model that calls such layers. It is applied as `layer.apply(variables, *args,
-    **kwargs)`. The cells are not changed.
+    **kwargs)`, also under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> from rnncells import diagnostics
     >>> rnn, x = rnncells.RNN(rnncells.LSTMCell(4)), jnp.ones((2, 5, 3))
     >>> params = rnn.init(jax.random.key(0), x)
-    >>> found = diagnostics.record(rnn, params, x)[""]
-    >>> sorted(found.values)
+    >>> recorded = diagnostics.record(rnn, params, x)[""]
+    >>> sorted(recorded.values)
     ['a', 'c', 'f', 'g', 'h', 'i', 'o']
-    >>> found.values["f"].shape
+    >>> recorded.values["f"].shape
     (2, 5, 4)
 
     The names are those of local variables in the code of the cell: when a method of the
@@ -66,8 +65,6 @@ def record(
     * Variables inside of functions for `jax.lax.cond` or `while_loop` do not count.
     * If several methods of a cell assign to one name, the last one to return counts.
     * A recurrent layer inside of a cell is a part of the step, and has no entry.
-
-    It can run under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
 
     Args:
       layer: a Flax module, unbound.
@@ -112,7 +109,7 @@ def cotangents(
     """Returns the derivatives of a loss by every value of every step.
 
     The result has the form that `record` returns. The entry of a value is dL/d(value)
-    at that step, through all later values: `found[''].carry` of an LSTM are dL/dc_t and
+    at that step, through all later values: the `carry` of an LSTM has dL/dc_t and
     dL/dh_t. Where a step did not count (`mask`), they are zero. The cotangents of
     integers are zeros. For complex values, they are what `jax.grad` returns.
 
@@ -122,19 +119,13 @@ def cotangents(
     >>> params = rnn.init(jax.random.key(0), x)
     >>> def loss(outputs):
     ...     return jnp.sum(outputs[:, -1])
-    >>> found = diagnostics.cotangents(loss, rnn, params, x)[""]
-    >>> found.values["r"].shape, found.carry.shape
+    >>> cotangents = diagnostics.cotangents(loss, rnn, params, x)[""]
+    >>> cotangents.values["r"].shape, cotangents.carry.shape
     ((2, 5, 4), (2, 5, 4))
 
     Args:
       loss: function from what the call of the module returns to a scalar.
-      layer: a Flax module, unbound.
-      variables: its variables.
-      *args: arguments of its call.
-      rngs: random keys, as in `apply`.
-      method: the method to call, as in `apply`.
-      mutable: other collections that the module writes to.
-      **kwargs: keyword arguments of the call.
+      layer, variables, *args, rngs, method, mutable, **kwargs: see `record`.
 
     Raises:
       ValueError: see `record`; a lifted transformation must lift `rnncells_taps` too.
@@ -143,25 +134,26 @@ def cotangents(
     _check_linen("cotangents", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     records = _records(layer, variables, args, options, jacobians=False)
-    taps = jax.tree.map(
-        lambda one: (inexact(one.values), inexact(one.carry)),
-        records,
-        is_leaf=lambda one: isinstance(one, Recorded),
-    )
-    zeros = jax.tree.map(jnp.zeros_like, taps)
 
-    def loss_of(taps):
+    def inexact_values(record: Recorded) -> tuple:
+        return inexact(record.values), inexact(record.carry)
+
+    taps = jax.tree.map(
+        inexact_values, records, is_leaf=lambda leaf: isinstance(leaf, Recorded)
+    )
+
+    def loss_of(taps: chex.ArrayTree) -> jax.Array:
         with _recording(False, is_tapped=True):
             outputs, _ = _apply(layer, {**variables, _TAPS: taps}, args, options)
         return loss(outputs)
 
-    gradients = dict(_by_path(jax.grad(loss_of)(zeros)))
-    filled = {}
-    for path, one in _by_path(records):
-        zeros = jax.tree.map(jnp.zeros_like, (one.values, one.carry))
-        values, carry = combine(gradients[path], zeros)
-        filled[path] = Recorded(values, carry, one.mask)
-    return filled
+    gradients = dict(_by_path(jax.grad(loss_of)(zeros(taps))))
+    cotangents = {}
+    for path, record in _by_path(records):
+        of_integers = zeros((record.values, record.carry))
+        values, carry = combine(gradients[path], of_integers)
+        cotangents[path] = Recorded(values, carry, record.mask)
+    return cotangents
 
 
 def step_values(
@@ -194,13 +186,12 @@ def step_values(
     _check_linen("step_values", "cell", cell)
     method = marked(partial(apply_step, deterministic=deterministic))
 
-    def step(consts, inputs, carry):
+    def step(consts: tuple, inputs: chex.ArrayTree, carry: Carry) -> Any:
         variables, rngs = consts
         return cell.apply(variables, carry, inputs, rngs=rngs, method=method)
 
     operands = (variables, rngs), inputs, carry
-    values = NamedStep(step, *operands)(*operands)[1].values
-    return {name: value for name, value in values.items() if value is not None}
+    return NamedStep(step, *operands)(*operands)[1].values
 
 
 def _check_linen(function: str, argument: str, module: Any) -> None:
@@ -213,8 +204,7 @@ def _check_linen(function: str, argument: str, module: Any) -> None:
     if is_nnx_module(module):
         got += (
             " Of a module of rnncells.nnx, pass its linen module and its variables: "
-            f"{function}({argument}.linen, {argument}.variables, ...). In a model of "
-            "yours, do so for each recurrent layer, with the inputs of that layer."
+            f"{function}({argument}.linen, {argument}.variables, ...)."
         )
     raise TypeError(
         f"`{argument}` of diagnostics.{function} must be a flax.linen module, got {got}"
@@ -250,10 +240,9 @@ def _records(
 
 def _recording(jacobians: bool, is_tapped: bool) -> AbstractContextManager:
     """Makes every call of an RNN write what it computes to the collection _RECORDS."""
-
     running: list[RNN] = []
 
-    def intercept(call, args, kwargs, context):
+    def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         rnn = context.module
         is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
         if not is_call or running:
@@ -296,11 +285,13 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     return outputs
 
 
-def _by_path(tree: Mapping[str, Any], path: tuple[str, ...] = ()):
+def _by_path(
+    tree: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Any]]:
     """Yields the records of a collection, and the path of each."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _by_path(value, (*path, name))
             continue
-        for number, one in enumerate(value):
-            yield "/".join(path) + (f"#{number}" if number else ""), one
+        for number, record in enumerate(value):
+            yield "/".join(path) + (f"#{number}" if number else ""), record

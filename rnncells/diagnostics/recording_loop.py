@@ -42,11 +42,8 @@ class Recorded(NamedTuple):
 class Order(NamedTuple):
     """The order of steps in the arguments of a layer, and in its loop.
 
-    Attributes:
-      batch: sizes of the batch axes.
-      mask: true at valid steps, `(*batch, time)`, in the order of the arguments.
-      reverse: whether the loop runs from the last step to the first.
-      seq_lengths: `(*batch,)`, or None.
+    `batch` has the sizes of the batch axes; `mask`, `(*batch, time)`, is true at valid
+    steps, in the order of the arguments.
     """
 
     batch: tuple[int, ...]
@@ -64,7 +61,7 @@ class Order(NamedTuple):
         axis = len(self.batch)
         return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), self._flip(tree))
 
-    def _flip(self, tree):
+    def _flip(self, tree: chex.ArrayTree) -> chex.ArrayTree:
         if not self.reverse:
             return tree
         return masks.flip(tree, self.seq_lengths, len(self.batch))
@@ -97,17 +94,11 @@ def order_of(
 
 
 class RecordingLoop:
-    """A loop over time, which an RNN runs in place of its own.
+    """A loop over time, which a bound RNN runs in place of its own.
 
-    Args:
-      rnn: the layer, bound.
-      order: of the steps of the call.
-      taps: `(values, carry)` in the form of `Recorded`, added to what it computes; None
-        in place of a leaf, or of all, adds nothing.
-      jacobians: whether to compute the Jacobians of the steps.
-
-    Attributes:
-      recorded: what the loop has computed, after it has run.
+    `taps` is `(values, carry)` in the form of `Recorded`, added to what the loop
+    computes; None in place of a leaf, or of all, adds nothing. After the loop has run,
+    `recorded` is what it has computed.
     """
 
     def __init__(self, rnn: nn.Module, order: Order, taps: Any, jacobians: bool):
@@ -132,64 +123,56 @@ class RecordingLoop:
             lambda consts, xs, carry: pure.function(consts, carry, xs),
             *(pure.consts, structs(pure.xs, drop_axis=0), carry),
         )
-        self._check_unchanged(request, named.result)
-        treedef = jax.tree.structure(carry[0])
-        one_step = partial(self._one_step, partial(named, pure.consts))
-        carry, (ys, *recorded) = jax.lax.scan(one_step, carry, (pure.xs, self.taps))
-        request.count_draws()
-        self.recorded = self._recorded(treedef, *recorded)
-        return carry, ys
-
-    def _check_unchanged(self, request: StepRequest, result: tuple) -> None:
-        """Raises ValueError if the step changes collections of the cell."""
-        _, (_, changed) = result
+        _, (_, changed) = named.result
         if names := changed.keys() & request.unbound_cell.variables.keys():
             raise ValueError(
                 "Recording an RNN needs a cell that only reads its collections; "
                 f"{type(self.rnn.cell).__name__} changes {sorted(names)} at each step. "
                 "Leave them out of `mutable`."
             )
+        one_step = partial(self._one_step, partial(named, pure.consts))
+        final, (ys, values, matrices) = jax.lax.scan(
+            one_step, carry, (pure.xs, self.taps)
+        )
+        request.count_draws()
+        recorded_carry = jax.tree.unflatten(jax.tree.structure(carry[0]), values.carry)
+        self.recorded = self._recorded(values.values, recorded_carry, matrices)
+        return final, ys
 
-    def _one_step(self, named, carry, xs):
+    def _one_step(self, named: Callable, carry: tuple, xs: tuple) -> tuple[Any, Any]:
         inputs, taps = xs
         (new, (output, _)), values = named(inputs, carry, taps)
         matrices = None
         if self.jacobians:
             state, final = carry
 
-            def of_state(state):
+            def of_state(state: Carry) -> Carry:
                 return named(inputs, (state, final))[0][0][0]
 
             matrices = upcast(jacobian(of_state, state, len(self.order.batch)))
         return new, (output, values, matrices)
 
-    def _recorded(self, treedef, values, matrices) -> Recorded:
+    def _recorded(
+        self, values: dict[str, jax.Array], carry: Carry, matrices: jax.Array | None
+    ) -> Recorded:
         """Returns the values of all steps, `(time, *batch, ...)`, as a record."""
         order = self.order
         sizes = (order.mask.shape[-1], *order.batch)
-        named = {
-            name: array
-            for name, array in values.values.items()
-            if array.shape[: len(sizes)] == sizes
-        }
-        carry = jax.tree.unflatten(treedef, values.carry)
-        named, carry, matrices = order.from_steps((named, carry, matrices))
+        values = {k: v for k, v in values.items() if v.shape[: len(sizes)] == sizes}
+        values, carry, matrices = order.from_steps((values, carry, matrices))
         if matrices is not None and order.seq_lengths is not None:
             # Where `padded_outputs` is 'run', the loop goes on in the padding.
             identity = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
             unpadded = masks.before_end(order.seq_lengths, sizes[0], len(order.batch))
             unpadded = masks.expand_right(unpadded, matrices.ndim)
             matrices = jnp.where(unpadded, matrices, identity)
-        return Recorded(named, carry, order.mask, matrices)
+        return Recorded(values, carry, order.mask, matrices)
 
 
 def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
     """Returns the Jacobian of a function of a carry, `(*batch, size, size)`.
 
-    Args:
-      function: from a carry to a carry, of each row by itself.
-      carry: leaves `(*batch, ...)`; the Jacobian leaves out integers.
-      batch_dims: number of batch axes.
+    The function maps each row of the batch by itself. Integers are left out.
     """
     diff, nondiff = partition(carry)
     row = jax.tree.map(
@@ -197,10 +180,10 @@ def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
     )
     vector, unravel = ravel_pytree(row)
 
-    def of_diff(diff):
+    def of_diff(diff: Carry) -> Carry:
         return inexact(function(combine(diff, nondiff)))
 
-    def column(direction):
+    def column(direction: jax.Array) -> jax.Array:
         """Returns the derivative in one direction, which is the same in all rows."""
         tangents = jax.tree.map(
             lambda part, leaf: jnp.broadcast_to(part, leaf.shape),

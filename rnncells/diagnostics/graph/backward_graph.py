@@ -1,30 +1,124 @@
-"""The backward graph that users get: nodes, forms in which to show them, and a run."""
+"""The backward graph as data, as text, as a picture, and its run."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
-from rnncells.diagnostics.graph import drawing, text
-from rnncells.diagnostics.graph.nodes import Graph
+from rnncells.diagnostics.graph import drawing
+from rnncells.diagnostics.graph.nodes import (
+    Accumulate,
+    Cut,
+    Edge,
+    Node,
+    Operation,
+    Saved,
+)
 from rnncells.diagnostics.graph.tape import Program, Tape
+
+_Kind = TypeVar("_Kind", bound=Node)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BackwardGraph(Graph):
+class BackwardGraph:
     """The operations that reverse-mode differentiation records of a function.
 
     A graph is data: nothing changes it, and it holds no values of arguments.
     `rnncells.diagnostics.backward_graph` makes it. `print(graph)` shows the text, a
     notebook shows the picture.
 
-    Attributes, in addition to those of `rnncells.diagnostics.graph.nodes.Graph`:
+    Attributes:
+      name: name of the function.
+      results: an edge for each leaf of the function's result.
+      required: names of the arguments that require a gradient.
       program: what `record` runs; None for the graph inside a node.
     """
 
+    name: str
+    results: tuple[Edge, ...]
+    required: tuple[str, ...]
     program: Program | None = None
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes in the order of the backward pass; leaves and cuts come last."""
+
+        def place(node: Node) -> tuple[int, int]:
+            is_operation = isinstance(node, Operation)
+            return (0, -node.order) if is_operation else (1 + isinstance(node, Cut), 0)
+
+        return tuple(sorted(_reachable(self.results), key=place))
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The nodes that are operations, in the order of the backward pass."""
+        return self._nodes_of(Operation)
+
+    @property
+    def leaves(self) -> tuple[Accumulate, ...]:
+        """The nodes that add up the gradients of arguments."""
+        return self._nodes_of(Accumulate)
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """The nodes where gradients end."""
+        return self._nodes_of(Cut)
+
+    def _nodes_of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, kind))
+
+    @cached_property
+    def unreached(self) -> dict[str, str]:
+        """For each argument that requires a gradient and gets none, the reason."""
+        reached = {leaf.argument for leaf in self.leaves}
+        reasons = {name: cut.reason for cut in self.cuts for name in cut.arguments}
+        return {
+            name: reasons.get(name, "no result depends on it")
+            for name in self.required
+            if name not in reached
+        }
+
+    @cached_property
+    def saved(self) -> tuple[Saved, ...]:
+        """The values kept for the backward pass, each array once."""
+        values = [value for node in self.operations for value in node.saved]
+        return tuple({value.of: value for value in reversed(values)}.values())
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes of the values kept for the backward pass, each array once."""
+        return sum(value.nbytes for value in self.saved)
+
+    def incoming(self, node: Node) -> list[tuple[Node | None, Edge]]:
+        """Returns the edges that lead to a node, with the nodes where they start.
+
+        None stands for the start of the backward pass. The gradients of edges that lead
+        to the same output are added up.
+        """
+        starts = [(None, self.results), *((start, start.edges) for start in self.nodes)]
+        return [(start, e) for start, edges in starts for e in edges if e.node is node]
 
     def text(self) -> str:
         """Returns the graph as text: nodes in the order of the backward pass."""
-        return text.text(self)
+        lines = [self._headline(), ""]
+        lines += [f"{edge.operand} <- {_end(edge)}" for edge in self.results]
+        for node in self.operations:
+            lines += ["", *_operation_lines(node)]
+        if self.leaves:
+            lines += ["", "Leaves, where gradients are added up:"]
+        for leaf in self.leaves:
+            place = f" on {leaf.device}" if leaf.device else ""
+            starts = self._starts(leaf)
+            lines.append(f"  {leaf.argument}  {leaf.outputs[0]}{place}  from {starts}")
+        if self.cuts:
+            lines += ["", "Cuts, where gradients end:"]
+        for cut in self.cuts:
+            place = f"before {', '.join(cut.arguments)}"
+            lines.append(f"  {cut.reason}, {place}; reached from {self._starts(cut)}")
+        if self.unreached:
+            lines += ["", "Arguments without a gradient:"]
+            lines += [f"  {name}: {why}" for name, why in self.unreached.items()]
+        return "\n".join(lines)
 
     def dot(self) -> str:
         """Returns the graph in the language of Graphviz."""
@@ -62,8 +156,19 @@ class BackwardGraph(Graph):
             )
         return Tape(self, self.program, args)
 
+    def _headline(self) -> str:
+        parts = [_counted(len(self.operations), "operation", "operations")]
+        parts.append(_counted(len(self.leaves), "leaf", "leaves"))
+        parts += [_counted(len(self.cuts), "cut", "cuts")] if self.cuts else []
+        parts.append(f"{self.saved_bytes} bytes saved")
+        return f"Backward graph of {self.name}: {', '.join(parts)}"
+
+    def _starts(self, node: Node) -> str:
+        starts = [start for start, _ in self.incoming(node)]
+        return ", ".join("the result" if s is None else s.label for s in starts)
+
     def __repr__(self) -> str:
-        return f"<{text.headline(self)}>"
+        return f"<{self._headline()}>"
 
     def __str__(self) -> str:
         return self.text()
@@ -74,3 +179,38 @@ class BackwardGraph(Graph):
             return {"text/plain": repr(self), "image/svg+xml": self.svg()}
         markdown = f"```mermaid\n{self.mermaid()}```"
         return {"text/plain": repr(self), "text/markdown": markdown}
+
+
+def _reachable(edges: tuple[Edge, ...]) -> Iterator[Node]:
+    """Yields the nodes that edges lead to, each once."""
+    seen, stack = set(), list(reversed(edges))
+    while stack:
+        node = stack.pop().node
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(node.edges))
+
+
+def _counted(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
+
+
+def _operation_lines(node: Operation) -> list[str]:
+    place = f"  on {node.device}" if node.device else ""
+    lines = [f"{node.label}: {node.forward}{place}"]
+    lines += [f"  backward: {node.backward}", f"  {node.words}"]
+    lines += [f"  output {k}: {output}" for k, output in enumerate(node.outputs)]
+    lines += [f"  d{edge.operand} -> {_end(edge)}" for edge in node.edges]
+    lines += [f"  saves {value}" for value in node.saved]
+    for graph in node.inner:
+        lines += [f"  | {line}".rstrip() for line in graph.text().splitlines()]
+    return lines
+
+
+def _end(edge: Edge) -> str:
+    if edge.node is None:
+        return f"nothing, no gradient is needed  {edge.type}"
+    if isinstance(edge.node, Operation):
+        return f"{edge.node.label}, output {edge.output}  {edge.type}"
+    return f"{edge.node.label}  {edge.type}"

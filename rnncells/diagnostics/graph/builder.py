@@ -1,13 +1,12 @@
 """From a traced function to its graph, with the graphs inside of its nodes."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
-    Argument,
     ArrayType,
     Cut,
     Edge,
@@ -28,6 +27,14 @@ from rnncells.recurrence.jaxprs import (
     variables,
 )
 from rnncells.recurrence.pytrees import is_inexact, structs
+
+
+class Argument(NamedTuple):
+    """A leaf of the arguments: its name, whether it requires a gradient, its device."""
+
+    name: str
+    requires: bool
+    device: str | None = None
 
 
 def graph_of(
@@ -65,9 +72,8 @@ class _Flow(NamedTuple):
     """The way of the gradient of a value.
 
     Attributes:
-      node: the next node; None if the value needs no gradient.
+      node: the next node, which may be a cut; None if the value needs no gradient.
       output: number of the node's output that the value is.
-      cut: where the gradient was cut, if it was.
       arguments: names of the arguments that the gradient reaches.
       device: of the value.
       name: of an argument or a constant.
@@ -75,15 +81,17 @@ class _Flow(NamedTuple):
 
     node: Node | None = None
     output: int = 0
-    cut: Cut | None = None
     arguments: frozenset[str] = frozenset()
     device: str | None = None
     name: str | None = None
 
-    def edge(self, variable: Any, operand: str) -> Edge:
+    @property
+    def requires(self) -> bool:
+        return self.node is not None and not isinstance(self.node, Cut)
+
+    def edge(self, variable: Atom, operand: str) -> Edge:
         """Returns the edge of an operand or a result of the graph."""
-        kind = ArrayType.of(variable.aval)
-        return Edge(self.node or self.cut, self.output, kind, operand)
+        return Edge(self.node, self.output, ArrayType.of(variable.aval), operand)
 
 
 _CONSTANT = _Flow(name="constant")
@@ -117,40 +125,34 @@ class _Builder:
     def add_step(self, step: Step) -> None:
         """Adds the results of a step, and its node if it has one."""
         flows = [self.flow(v) for v in step.invars]
-        wanted = [k for k, flow in enumerate(flows) if flow.node is not None]
         device = ", ".join(sorted({f.device for f in flows if f.device})) or None
-        flow = _Flow(device=device)
-        if not wanted:
-            flow = flow._replace(cut=_merged({f.cut for f in flows if f.cut}))
+        if not any(flow.requires for flow in flows):
+            flow = _Flow(_merged({f.node for f in flows if isinstance(f.node, Cut)}))
         elif step.equation.primitive.name == "stop_gradient":
-            reached = _reached(flows, wanted)
-            flow = flow._replace(cut=_cut("stop_gradient", reached, step, device))
+            flow = _Flow(_cut("stop_gradient", flows, step, device))
         else:
-            flow = self._record(step, flows, wanted, device)
+            flow = self._record(step, flows, device)
         for number, variable in enumerate(step.outvars):
-            of_result = flow._replace(output=number if flow.node is not None else 0)
             # Integers have no gradient.
-            has_gradient = is_inexact(variable.aval)
-            self._flows[variable] = of_result if has_gradient else _Flow(device=device)
+            of_result = flow if is_inexact(variable.aval) else _Flow()
+            if of_result.requires:
+                of_result = of_result._replace(output=number)
+            self._flows[variable] = of_result._replace(device=device)
 
-    def _record(
-        self, step: Step, flows: list[_Flow], wanted: list[int], device: str | None
-    ) -> _Flow:
+    def _record(self, step: Step, flows: list[_Flow], device: str | None) -> _Flow:
         """Adds the node of a step, unless its derivative is 0; returns its flow."""
         letters = operand_letters(step.name, len(flows))
-        names = [flow.name for flow in flows]
-        passes, saved = derivative(step, wanted, letters, names)
+        wanted = [k for k, flow in enumerate(flows) if flow.requires]
+        passes, saved = derivative(step, wanted, letters, [flow.name for flow in flows])
         passing = [k for k, is_passed in zip(wanted, passes, strict=True) if is_passed]
         zero = f"{step.name} has the derivative 0"
         if not passing:
-            cut = _cut(zero, _reached(flows, wanted), step, device)
-            return _Flow(cut=cut, device=device)
-        ends = {
-            k: _Flow(cut=_cut(zero, flows[k].arguments, step, device))
-            for k in set(wanted) - set(passing)
-        }
+            return _Flow(_cut(zero, flows, step, device))
+        ends = flows.copy()
+        for k in set(wanted) - set(passing):
+            ends[k] = _Flow(_cut(zero, [flows[k]], step, device))
         edges = {
-            k: ends.get(k, flows[k]).edge(atom, letters[k])
+            k: ends[k].edge(atom, letters[k])
             for k, atom in enumerate(step.invars)
             if is_inexact(atom.aval)
         }
@@ -168,19 +170,19 @@ class _Builder:
             inner=_inner_graphs(step, flows),
         )
         self.recorded[step] = node, {k: edges[k] for k in passing}
-        return _Flow(node, arguments=_reached(flows, passing), device=device)
+        return _Flow(node, arguments=_reached([flows[k] for k in passing]))
 
 
-def _reached(flows: Sequence[_Flow], numbers: Sequence[int]) -> frozenset[str]:
-    return frozenset().union(*(flows[k].arguments for k in numbers))
+def _reached(flows: Sequence[_Flow]) -> frozenset[str]:
+    return frozenset().union(*(flow.arguments for flow in flows))
 
 
 def _types(step: Step) -> tuple[ArrayType, ...]:
     return tuple(ArrayType.of(v.aval) for v in step.outvars)
 
 
-def _cut(reason: str, names: Iterable[str], step: Step, device: str | None) -> Cut:
-    arguments = tuple(sorted(names))
+def _cut(reason: str, flows: Sequence[_Flow], step: Step, device: str | None) -> Cut:
+    arguments = tuple(sorted(_reached(flows)))
     return Cut(outputs=_types(step), device=device, reason=reason, arguments=arguments)
 
 
@@ -202,11 +204,10 @@ def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ..
     if primitive == "scan":
         return (_scan_graph(step, flows),)
     if primitive == "cond":
-        branches = params["branches"]
-        names_and_jaxprs = [(f"branch {k}", b) for k, b in enumerate(branches)]
+        named = [(f"branch {k}", b) for k, b in enumerate(params["branches"])]
         flows = flows[1:]
     elif primitive in ("remat2", "checkpoint", "jit"):
-        names_and_jaxprs = [(step.name, params["jaxpr"])]
+        named = [(step.name, params["jaxpr"])]
         # A step has no operands for numbers.
         by_variable = dict(zip(step.invars, flows, strict=True))
         flows = [
@@ -216,11 +217,11 @@ def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ..
     else:
         return ()
     arguments = [
-        Argument(flow.name or f"operand[{k}]", flow.node is not None, flow.device)
+        Argument(flow.name or f"operand[{k}]", flow.requires, flow.device)
         for k, flow in enumerate(flows)
     ]
     graphs = []
-    for name, jaxpr in names_and_jaxprs:
+    for name, jaxpr in named:
         equations = _inner_equations(jaxpr)
         outputs = [f"result[{k}]" for k, _ in enumerate(equations.results)]
         graphs.append(graph_of(equations, name, arguments, outputs))
@@ -252,7 +253,7 @@ def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
     start = end - len(carries)
     names = [flow.name or f"constant[{k}]" for k, flow in enumerate(flows[:start])]
     names += [*carries, *(f"input[{k}]" for k in range(inputs))]
-    requires = [flow.node is not None for flow in flows]
+    requires = [flow.requires for flow in flows]
     while True:
         after = _requiring(equations, requires)[: len(carries)]
         after = [a or b for a, b in zip(requires[start:end], after, strict=True)]
@@ -260,8 +261,8 @@ def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
             break
         requires[start:end] = after
     arguments = list(map(Argument, names, requires, [flow.device for flow in flows]))
-    others = len(equations.results) - len(carries)
-    outputs = [*carries, *(f"output[{k}]" for k in range(others))]
+    per_step = len(equations.results) - len(carries)
+    outputs = [*carries, *(f"output[{k}]" for k in range(per_step))]
     return graph_of(equations, "step", arguments, outputs)
 
 

@@ -3,54 +3,49 @@
 import shutil
 import subprocess
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from rnncells.diagnostics.graph.nodes import (
-    Accumulate,
-    Cut,
-    Edge,
-    Graph,
-    Node,
-    Operation,
-)
+from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Node, Operation
+
+if TYPE_CHECKING:
+    from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 
 _LONGEST = 44
-_SHAPES = {Accumulate: "ellipse", Cut: "octagon"}
+_SHAPES = {Accumulate: "ellipse", Cut: "octagon", Edge: "plain"}
 _BRACKETS = {Accumulate: ("([", "])"), Cut: ("{{", "}}")}
 
 
-def dot(graph: Graph) -> str:
+def dot(graph: "BackwardGraph") -> str:
     """Returns a graph in the language of Graphviz."""
 
-    def node(name: str, kind: type, lines: list[str]) -> str:
-        shape = "plain" if kind is Edge else _SHAPES.get(kind, "box")
+    def node_line(name: str, kind: type, lines: list[str]) -> str:
+        shape = _SHAPES.get(kind, "box")
         return f"  {name} [shape={shape}, label={_quoted(lines)}];"
 
-    def edge(start: str, end: str, edge: Edge) -> str:
+    def edge_line(start: str, end: str, edge: Edge) -> str:
         dashed = "" if edge.carries_gradient else ", style=dashed"
         return f"  {start} -> {end} [label={_quoted([_edge_label(edge)])}{dashed}];"
 
-    head = [
-        f"digraph {_quoted([graph.name])} {{",
-        "  node [fontname=monospace, style=filled, fillcolor=azure];",
-    ]
-    return "\n".join([*head, *_lines(graph, node, edge), "}"]) + "\n"
+    head = f"digraph {_quoted([graph.name])} {{"
+    style = "  node [fontname=monospace, style=filled, fillcolor=azure];"
+    return "\n".join([head, style, *_lines(graph, node_line, edge_line), "}"]) + "\n"
 
 
-def mermaid(graph: Graph) -> str:
+def mermaid(graph: "BackwardGraph") -> str:
     """Returns a graph in the language of Mermaid."""
 
-    def node(name: str, kind: type, lines: list[str]) -> str:
+    def node_line(name: str, kind: type, lines: list[str]) -> str:
         left, right = _BRACKETS.get(kind, ("[", "]"))
         return f'  {name}{left}"{"<br/>".join(map(_escaped, lines))}"{right}'
 
-    def edge(start: str, end: str, edge: Edge) -> str:
+    def edge_line(start: str, end: str, edge: Edge) -> str:
         arrow = "-->" if edge.carries_gradient else "-.->"
         return f'  {start} {arrow}|"{_escaped(_edge_label(edge))}"| {end}'
 
-    return "\n".join(["flowchart TD", *_lines(graph, node, edge)]) + "\n"
+    return "\n".join(["flowchart TD", *_lines(graph, node_line, edge_line)]) + "\n"
 
 
-def svg(graph: Graph) -> str:
+def svg(graph: "BackwardGraph") -> str:
     """Returns a picture of a graph that Graphviz draws, as an SVG file."""
     if not can_draw():
         raise RuntimeError(
@@ -69,24 +64,19 @@ def can_draw() -> bool:
 
 
 def _lines(
-    graph: Graph,
+    graph: "BackwardGraph",
     node_line: Callable[[str, type, list[str]], str],
     edge_line: Callable[[str, str, Edge], str],
 ) -> list[str]:
     """Returns the lines of nodes, results and edges."""
     names: dict[Node | None, str] = {n: f"n{k}" for k, n in enumerate(graph.nodes)}
-    lines = [
-        node_line(name, type(node), _label(node))
-        for node, name in names.items()
-        if node is not None
-    ]
-    starts = [(f"r{k}", [edge]) for k, edge in enumerate(graph.results)]
-    lines += [node_line(name, Edge, [edge.operand]) for name, (edge,) in starts]
-    starts += [(names[node], list(node.edges)) for node in graph.nodes]
+    lines = [node_line(names[n], type(n), _label(n)) for n in graph.nodes]
+    edges = [(f"r{k}", edge) for k, edge in enumerate(graph.results)]
+    lines += [node_line(name, Edge, [edge.operand]) for name, edge in edges]
+    edges += [(names[node], edge) for node in graph.nodes for edge in node.edges]
     return lines + [
         edge_line(start, names[edge.node], edge)
-        for start, edges in starts
-        for edge in edges
+        for start, edge in edges
         if edge.node is not None
     ]
 

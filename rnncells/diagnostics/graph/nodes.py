@@ -1,8 +1,6 @@
 """Nodes and edges of a backward graph, as data."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,42 +11,21 @@ LEAF_ORDER = 2**64 - 1
 
 
 class ArrayType(NamedTuple):
-    """Shape and dtype of an array.
-
-    >>> import jax.numpy as jnp
-    >>> str(ArrayType((2, 3), jnp.dtype("float32")))
-    'float32[2,3]'
-    """
+    """Shape and dtype of an array; as text, `float32[2,3]`."""
 
     shape: tuple[int, ...]
     dtype: Any
 
     @classmethod
     def of(cls, array: Any) -> "ArrayType":
-        """Returns shape and dtype of an array, a struct or a variable of a jaxpr."""
         return cls(tuple(array.shape), array.dtype)
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of such an array."""
         return prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
         return array_text(self)
-
-
-class Argument(NamedTuple):
-    """A leaf of the arguments.
-
-    Attributes:
-      name: its name.
-      requires: whether it requires a gradient.
-      device: where it is.
-    """
-
-    name: str
-    requires: bool
-    device: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +65,8 @@ class Edge:
       node: the next node; None if the operand needs no gradient.
       output: the number of the next node's output whose gradient it is.
       type: shape and dtype of the gradient.
-      operand: what the edge belongs to: the operand's letter in the equation of an
-        operation, or the name of a result of the graph.
+      operand: the operand's letter in the equation of an operation, or the name of a
+        result of the graph.
     """
 
     node: "Node | None"
@@ -111,7 +88,7 @@ class Node:
       name: name of the operation, without PyTorch's ending `Backward0`.
       order: number of the operation in the order of the forward pass, from 0
         (PyTorch's `_sequence_nr`). The backward pass starts with the largest.
-      outputs: shapes and dtypes of the results, and so of the gradients that come in.
+      outputs: shapes and dtypes of the results, and of the gradients that come in.
       device: where the values are, as `cpu:0`; None if only shapes were given.
       edges: where the gradients of the operands go, with cuts; leaves have no edges.
       saved: values that are kept for the backward pass.
@@ -149,7 +126,7 @@ class Operation(Node):
       forward: equation of the forward pass: `z = x * y`.
       backward: equation of the backward pass. dz is the gradient of the loss with
         respect to z: `dx = dz * y; dy = dz * x`.
-      words: the same in words.
+      words: the backward pass in words.
       inner: graphs of what the operation calls: the step of a scan, the branches of a
         condition, a checkpointed function.
     """
@@ -192,85 +169,3 @@ class Cut(Node):
     @property
     def label(self) -> str:
         return f"{self.name} ({self.reason})"
-
-
-def reachable(edges: tuple[Edge, ...]) -> Iterator[Node]:
-    """Yields the nodes that edges lead to, each once."""
-    seen, stack = set(), list(reversed(edges))
-    while stack:
-        node = stack.pop().node
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(reversed(node.edges))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Graph:
-    """Nodes that can be reached from the results of a function.
-
-    Attributes:
-      name: name of the function.
-      results: an edge for each leaf of the function's result.
-      required: names of the arguments that require a gradient.
-    """
-
-    name: str
-    results: tuple[Edge, ...]
-    required: tuple[str, ...]
-
-    @cached_property
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes in the order of the backward pass; leaves and cuts come last."""
-
-        def place(node: Node) -> tuple[int, int]:
-            is_operation = isinstance(node, Operation)
-            return (0, -node.order) if is_operation else (1 + isinstance(node, Cut), 0)
-
-        return tuple(sorted(reachable(self.results), key=place))
-
-    @property
-    def operations(self) -> tuple[Operation, ...]:
-        """The nodes that are operations, in the order of the backward pass."""
-        return tuple(n for n in self.nodes if isinstance(n, Operation))
-
-    @property
-    def leaves(self) -> tuple[Accumulate, ...]:
-        """The nodes that add up the gradients of arguments."""
-        return tuple(n for n in self.nodes if isinstance(n, Accumulate))
-
-    @property
-    def cuts(self) -> tuple[Cut, ...]:
-        """The nodes where gradients end."""
-        return tuple(n for n in self.nodes if isinstance(n, Cut))
-
-    @cached_property
-    def unreached(self) -> dict[str, str]:
-        """For each argument that requires a gradient and gets none, the reason."""
-        reached = {leaf.argument for leaf in self.leaves}
-        reasons = {name: cut.reason for cut in self.cuts for name in cut.arguments}
-        return {
-            name: reasons.get(name, "no result depends on it")
-            for name in self.required
-            if name not in reached
-        }
-
-    @cached_property
-    def saved(self) -> tuple[Saved, ...]:
-        """The values kept for the backward pass, each array once."""
-        values = [value for node in self.operations for value in node.saved]
-        return tuple({value.of: value for value in reversed(values)}.values())
-
-    @property
-    def saved_bytes(self) -> int:
-        """Bytes of the values kept for the backward pass, each array once."""
-        return sum(value.nbytes for value in self.saved)
-
-    def incoming(self, node: Node) -> list[tuple[Node | None, Edge]]:
-        """Returns the edges that lead to a node, with the nodes where they start.
-
-        None stands for the start of the backward pass. The gradients of edges that lead
-        to the same output are added up.
-        """
-        starts = [(None, self.results), *((start, start.edges) for start in self.nodes)]
-        return [(start, e) for start, edges in starts for e in edges if e.node is node]

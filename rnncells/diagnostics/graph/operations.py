@@ -63,29 +63,29 @@ def camel(name: str) -> str:
     return "".join(part[0].upper() + part[1:] for part in parts if part) or "Function"
 
 
-def _product(equation):
+def _product(equation: Any) -> str:
     """Products are named by the number of axes, as in PyTorch."""
     (_, (batch, _)) = equation.params["dimension_numbers"]
-    axes = tuple(len(v.aval.shape) for v in equation.invars)
     if batch:
         return "Bmm"
-    return {(1, 1): "Dot", (2, 1): "Mv"}.get(axes, "Mm")
+    first, second = (len(v.aval.shape) for v in equation.invars)
+    return {(1, 1): "Dot", (2, 1): "Mv"}.get((first, second), "Mm")
 
 
-def _transpose(equation):
+def _transpose(equation: Any) -> str:
     return "T" if equation.params["permutation"] == (1, 0) else "Permute"
 
 
-def _power(equation):
+def _power(equation: Any) -> str:
     return "Reciprocal" if equation.params["y"] == -1 else "Pow"
 
 
-def _broadcast(equation):
+def _broadcast(equation: Any) -> str:
     (operand, *_), (result,) = equation.invars, equation.outvars
     return "Unsqueeze" if operand.aval.size == result.aval.size else "Expand"
 
 
-def _reshape(equation):
+def _reshape(equation: Any) -> str:
     (operand, *_), (result,) = equation.invars, equation.outvars
     new = [n for n in result.aval.shape if n != 1]
     old = [n for n in operand.aval.shape if n != 1]
@@ -95,7 +95,7 @@ def _reshape(equation):
     return "Unsqueeze" if longer else "Squeeze"
 
 
-def _function(equation):
+def _function(equation: Any) -> str:
     name = equation.params.get("name")
     if name is None:
         inner = equation.params["call_jaxpr"]
@@ -140,232 +140,131 @@ LETTERS = {
     "Where": ("c", "x", "y"),
 }
 
-_PARTS = "Each array gets its part of the gradient."
-_PRODUCT = "Each factor gets the product of the gradient with the other, transposed."
-_PLACED = "The gradient is put back to the place that the values came from."
+# `name: equation | equation of the backward pass | the backward pass in words`.
+_TABLE = """
+Abs: z = |x| | dx = dz * sign(x) | The gradient times the sign.
+Add: z = x + y | dx = dz; dy = dz | Both terms get the gradient.
+Addmm: z = x W + b | db = sum of dz over rows; dx = dz W^T; dW = x^T dz |
+    The bias gets the sum over rows, each factor gets the product of the gradient with
+    the other factor, transposed.
+Amax: z = max(x) | dx = dz where x = z, else 0 |
+    The largest elements share the gradient.
+Amin: z = min(x) | dx = dz where x = z, else 0 |
+    The smallest elements share the gradient.
+Bmm: z = x y, one product for each index of the batch | dx = dz y^T; dy = x^T dz |
+    Each factor gets the product of the gradient with the other, transposed.
+Cat: z = [x1, x2, ...] | dx1, dx2, ... = parts of dz |
+    Each array gets its part of the gradient.
+Checkpoint: z = f(x), without saved values | f(x) is computed again; dx = dz f'(x) |
+    The function runs again, and its backward pass follows.
+Clamp: z = clamp(x) | dx = dz where x is in the range, else 0 |
+    The gradient passes where nothing was clamped.
+Clone: z = x | dx = dz | The gradient passes unchanged.
+Complex: z = x + i y | dx = Re(dz); dy = -Im(dz) |
+    The real part goes to x, the negative imaginary part to y.
+Cond: z = branch(x) | dx = dz branch'(x) |
+    The backward pass of the branch that was taken.
+Conj: z = conj(x) | dx = conj(dz) | The gradient is conjugated.
+ConstantPadNd: z = x between constants | dx = part of dz |
+    The gradient of the padding is dropped.
+Convolution: z = x * W (convolution) |
+    dx = dz convolved with the flipped W; dW = x correlated with dz |
+    Each operand gets the gradient, convolved with the other one.
+Cos: z = cos(x) | dx = -dz * sin(x) | The gradient times the negative sine.
+Cumsum: z = cumulative sum of x | dx = cumulative sum of dz from the end |
+    Each element gets the gradients of all later sums.
+Div: z = x / y | dx = dz / y; dy = -dz * x / y^2 |
+    The numerator gets the gradient divided by the denominator, the denominator gets it
+    times minus the quotient, divided by the denominator.
+Dot: z = x . y | dx = dz y; dy = dz x |
+    Each vector gets the other one, times the gradient.
+Erf: z = erf(x) | dx = dz * 2 / sqrt(pi) * exp(-x^2) |
+    The gradient times the derivative of erf.
+Exp: z = exp(x) | dx = dz * z | The gradient times the result.
+Expand: z = x, repeated | dx = sum of dz over the repeated axes |
+    The gradients of all copies are added up.
+Expm1: z = exp(x) - 1 | dx = dz * (z + 1) | The gradient times the exponential.
+Flip: z = x, reversed | dx = dz, reversed | The gradient is reversed back.
+Imag: z = Im(x) | dx = -i dz | The gradient times -i.
+Index: z = x[i] | dx = 0, with dz added at i |
+    The gradient is added at the indices that were read.
+Log: z = log(x) | dx = dz / x | The gradient divided by the operand.
+Log1P: z = log(1 + x) | dx = dz / (1 + x) | The gradient divided by 1 + x.
+LogSoftmax: z = x - log(sum of exp(x)) | dx = dz - exp(z) * sum of dz |
+    The gradient minus the probabilities times its sum.
+Maximum: z = max(x, y) |
+    dx = dz where x > y; dy = dz where y > x; half each where x = y |
+    The larger operand gets the gradient; equal ones share it.
+Mean: z = mean of x | dx = dz / n | Each of n elements gets the gradient divided by n.
+Minimum: z = min(x, y) |
+    dx = dz where x < y; dy = dz where y < x; half each where x = y |
+    The smaller operand gets the gradient; equal ones share it.
+Mm: z = x W | dx = dz W^T; dW = x^T dz |
+    Each factor gets the product of the gradient with the other, transposed.
+Mul: z = x * y | dx = dz * y; dy = dz * x |
+    Each factor gets the gradient times the other factor.
+Mv: z = W x | dW = dz x^T; dx = W^T dz |
+    The matrix gets the outer product of the gradient with the vector, the vector gets
+    the transposed matrix times the gradient.
+Neg: z = -x | dx = -dz | The gradient changes its sign.
+Permute: z = x, with permuted axes | dx = dz, with the axes in their old order |
+    The axes of the gradient are permuted back.
+Real: z = Re(x) | dx = dz | The gradient becomes complex.
+Reciprocal: z = 1 / x | dx = -dz * z^2 | The gradient times minus the squared result.
+Relu: z = max(x, 0) | dx = dz where x > 0, else 0 |
+    The gradient passes where the operand is positive.
+Rsqrt: z = 1 / sqrt(x) | dx = -dz / 2 * z / x |
+    The gradient times minus half of the result divided by the operand.
+Rsub: z = c - x | dx = -dz | The gradient changes its sign.
+Scan: carry, z_t = step(carry, x_t), for each t |
+    the backward pass of the step, from the last t to the first |
+    The gradient of the carry flows back in time; gradients of constants are added up
+    over all steps.
+Select: z = x[i] | dx = 0, with dz at i |
+    The gradient is put back to the place that the values came from.
+Sigmoid: z = sigmoid(x) | dx = dz * z * (1 - z) |
+    The gradient times the result times one minus it.
+Silu: z = x * sigmoid(x) | dx = dz * (s + z * (1 - s)) with s = sigmoid(x) |
+    The gradient times the derivative of the function.
+Sin: z = sin(x) | dx = dz * cos(x) | The gradient times the cosine.
+Slice: z = part of x | dx = 0, with dz in that part |
+    The gradient is put back to the place that the values came from.
+Split: z0, z1, ... = parts of x | dx = [dz0, dz1, ...] |
+    The gradients of the parts are put side by side; a part that is not used counts as
+    0.
+Sqrt: z = sqrt(x) | dx = dz / (2 * z) | The gradient divided by twice the result.
+Squeeze: z = x, fewer axes | dx = dz, reshaped | Axes are added.
+Stack: z = [x1, x2, ...] on a new axis | dx1, dx2, ... = parts of dz |
+    Each array gets its part of the gradient.
+Sub: z = x - y | dx = dz; dy = -dz |
+    The first operand gets the gradient, the second its negative.
+Sum: z = sum of x | dx = dz, repeated | Each element gets the gradient of the sum.
+T: z = x^T | dx = dz^T | The gradient is transposed.
+Tanh: z = tanh(x) | dx = dz * (1 - z^2) |
+    The gradient times one minus the squared result.
+ToCopy: z = x in another dtype | dx = dz in the dtype of x |
+    The gradient is converted back.
+Unbind: z0, z1, ... = x[0], x[1], ... | dx = [dz0, dz1, ...] |
+    The gradients of the parts are stacked; a part that is not used counts as 0.
+Unsqueeze: z = x, more axes | dx = dz, reshaped | Axes are removed.
+View: z = x, reshaped | dx = dz, reshaped | The shape is restored.
+Where: z = x where c, else y | dx = dz where c, else 0; dy = 0 where c, else dz |
+    Each element of the gradient goes where its value came from.
+While: z = body(... body(x)) | not defined |
+    JAX has no reverse mode for loops whose number of steps is not known; `jax.lax.scan`
+    has.
+"""
 
 
-def _times(forward: str, factor: str, words: str) -> Wording:
-    """Returns the equations of a function of each element with a derivative."""
-    return Wording(
-        f"z = {forward}", f"dx = dz * {factor}", f"The gradient times {words}."
-    )
+def _wordings() -> dict[str, Wording]:
+    wordings = {}
+    for row in re.split(r"\n(?=\S)", _TABLE.strip()):
+        name, _, texts = " ".join(row.split()).partition(": ")
+        wordings[name] = Wording(*texts.split(" | "))
+    return wordings
 
 
-WORDINGS = {
-    "Abs": _times("|x|", "sign(x)", "the sign"),
-    "Add": Wording("z = x + y", "dx = dz; dy = dz", "Both terms get the gradient."),
-    "Addmm": Wording(
-        "z = x W + b",
-        "db = sum of dz over rows; dx = dz W^T; dW = x^T dz",
-        "The bias gets the sum over rows, each factor gets the product of the gradient "
-        "with the other factor, transposed.",
-    ),
-    "Amax": Wording(
-        "z = max(x)",
-        "dx = dz where x = z, else 0",
-        "The largest elements share the gradient.",
-    ),
-    "Amin": Wording(
-        "z = min(x)",
-        "dx = dz where x = z, else 0",
-        "The smallest elements share the gradient.",
-    ),
-    "Bmm": Wording(
-        "z = x y, one product for each index of the batch",
-        "dx = dz y^T; dy = x^T dz",
-        _PRODUCT,
-    ),
-    "Cat": Wording("z = [x1, x2, ...]", "dx1, dx2, ... = parts of dz", _PARTS),
-    "Checkpoint": Wording(
-        "z = f(x), without saved values",
-        "f(x) is computed again; dx = dz f'(x)",
-        "The function runs again, and its backward pass follows.",
-    ),
-    "Clamp": Wording(
-        "z = clamp(x)",
-        "dx = dz where x is in the range, else 0",
-        "The gradient passes where nothing was clamped.",
-    ),
-    "Clone": Wording("z = x", "dx = dz", "The gradient passes unchanged."),
-    "Complex": Wording(
-        "z = x + i y",
-        "dx = Re(dz); dy = -Im(dz)",
-        "The real part goes to x, the negative imaginary part to y.",
-    ),
-    "Cond": Wording(
-        "z = branch(x)",
-        "dx = dz branch'(x)",
-        "The backward pass of the branch that was taken.",
-    ),
-    "Conj": Wording("z = conj(x)", "dx = conj(dz)", "The gradient is conjugated."),
-    "ConstantPadNd": Wording(
-        "z = x between constants",
-        "dx = part of dz",
-        "The gradient of the padding is dropped.",
-    ),
-    "Convolution": Wording(
-        "z = x * W (convolution)",
-        "dx = dz convolved with the flipped W; dW = x correlated with dz",
-        "Each operand gets the gradient, convolved with the other one.",
-    ),
-    "Cos": Wording(
-        "z = cos(x)", "dx = -dz * sin(x)", "The gradient times the negative sine."
-    ),
-    "Cumsum": Wording(
-        "z = cumulative sum of x",
-        "dx = cumulative sum of dz from the end",
-        "Each element gets the gradients of all later sums.",
-    ),
-    "Div": Wording(
-        "z = x / y",
-        "dx = dz / y; dy = -dz * x / y^2",
-        "The numerator gets the gradient divided by the denominator, the denominator "
-        "gets it times minus the quotient, divided by the denominator.",
-    ),
-    "Dot": Wording(
-        "z = x . y",
-        "dx = dz y; dy = dz x",
-        "Each vector gets the other one, times the gradient.",
-    ),
-    "Erf": _times("erf(x)", "2 / sqrt(pi) * exp(-x^2)", "the derivative of erf"),
-    "Exp": _times("exp(x)", "z", "the result"),
-    "Expand": Wording(
-        "z = x, repeated",
-        "dx = sum of dz over the repeated axes",
-        "The gradients of all copies are added up.",
-    ),
-    "Expm1": _times("exp(x) - 1", "(z + 1)", "the exponential"),
-    "Flip": Wording(
-        "z = x, reversed", "dx = dz, reversed", "The gradient is reversed back."
-    ),
-    "Imag": Wording("z = Im(x)", "dx = -i dz", "The gradient times -i."),
-    "Index": Wording(
-        "z = x[i]",
-        "dx = 0, with dz added at i",
-        "The gradient is added at the indices that were read.",
-    ),
-    "Log": Wording("z = log(x)", "dx = dz / x", "The gradient divided by the operand."),
-    "Log1P": Wording(
-        "z = log(1 + x)", "dx = dz / (1 + x)", "The gradient divided by 1 + x."
-    ),
-    "LogSoftmax": Wording(
-        "z = x - log(sum of exp(x))",
-        "dx = dz - exp(z) * sum of dz",
-        "The gradient minus the probabilities times its sum.",
-    ),
-    "Maximum": Wording(
-        "z = max(x, y)",
-        "dx = dz where x > y; dy = dz where y > x; half each where x = y",
-        "The larger operand gets the gradient; equal ones share it.",
-    ),
-    "Mean": Wording(
-        "z = mean of x",
-        "dx = dz / n",
-        "Each of n elements gets the gradient divided by n.",
-    ),
-    "Minimum": Wording(
-        "z = min(x, y)",
-        "dx = dz where x < y; dy = dz where y < x; half each where x = y",
-        "The smaller operand gets the gradient; equal ones share it.",
-    ),
-    "Mm": Wording("z = x W", "dx = dz W^T; dW = x^T dz", _PRODUCT),
-    "Mul": Wording(
-        "z = x * y",
-        "dx = dz * y; dy = dz * x",
-        "Each factor gets the gradient times the other factor.",
-    ),
-    "Mv": Wording(
-        "z = W x",
-        "dW = dz x^T; dx = W^T dz",
-        "The matrix gets the outer product of the gradient with the vector, the vector "
-        "gets the transposed matrix times the gradient.",
-    ),
-    "Neg": Wording("z = -x", "dx = -dz", "The gradient changes its sign."),
-    "Permute": Wording(
-        "z = x, with permuted axes",
-        "dx = dz, with the axes in their old order",
-        "The axes of the gradient are permuted back.",
-    ),
-    "Real": Wording("z = Re(x)", "dx = dz", "The gradient becomes complex."),
-    "Reciprocal": Wording(
-        "z = 1 / x", "dx = -dz * z^2", "The gradient times minus the squared result."
-    ),
-    "Relu": Wording(
-        "z = max(x, 0)",
-        "dx = dz where x > 0, else 0",
-        "The gradient passes where the operand is positive.",
-    ),
-    "Rsqrt": Wording(
-        "z = 1 / sqrt(x)",
-        "dx = -dz / 2 * z / x",
-        "The gradient times minus half of the result divided by the operand.",
-    ),
-    "Rsub": Wording("z = c - x", "dx = -dz", "The gradient changes its sign."),
-    "Scan": Wording(
-        "carry, z_t = step(carry, x_t), for each t",
-        "the backward pass of the step, from the last t to the first",
-        "The gradient of the carry flows back in time; gradients of constants are "
-        "added up over all steps.",
-    ),
-    "Select": Wording("z = x[i]", "dx = 0, with dz at i", _PLACED),
-    "Sigmoid": _times("sigmoid(x)", "z * (1 - z)", "the result times one minus it"),
-    "Silu": Wording(
-        "z = x * sigmoid(x)",
-        "dx = dz * (s + z * (1 - s)) with s = sigmoid(x)",
-        "The gradient times the derivative of the function.",
-    ),
-    "Sin": _times("sin(x)", "cos(x)", "the cosine"),
-    "Slice": Wording("z = part of x", "dx = 0, with dz in that part", _PLACED),
-    "Split": Wording(
-        "z0, z1, ... = parts of x",
-        "dx = [dz0, dz1, ...]",
-        "The gradients of the parts are put side by side; a part that is not used "
-        "counts as 0.",
-    ),
-    "Sqrt": Wording(
-        "z = sqrt(x)", "dx = dz / (2 * z)", "The gradient divided by twice the result."
-    ),
-    "Squeeze": Wording("z = x, fewer axes", "dx = dz, reshaped", "Axes are added."),
-    "Stack": Wording(
-        "z = [x1, x2, ...] on a new axis", "dx1, dx2, ... = parts of dz", _PARTS
-    ),
-    "Sub": Wording(
-        "z = x - y",
-        "dx = dz; dy = -dz",
-        "The first operand gets the gradient, the second its negative.",
-    ),
-    "Sum": Wording(
-        "z = sum of x",
-        "dx = dz, repeated",
-        "Each element gets the gradient of the sum.",
-    ),
-    "T": Wording("z = x^T", "dx = dz^T", "The gradient is transposed."),
-    "Tanh": _times("tanh(x)", "(1 - z^2)", "one minus the squared result"),
-    "ToCopy": Wording(
-        "z = x in another dtype",
-        "dx = dz in the dtype of x",
-        "The gradient is converted back.",
-    ),
-    "Unbind": Wording(
-        "z0, z1, ... = x[0], x[1], ...",
-        "dx = [dz0, dz1, ...]",
-        "The gradients of the parts are stacked; a part that is not used counts as 0.",
-    ),
-    "Unsqueeze": Wording("z = x, more axes", "dx = dz, reshaped", "Axes are removed."),
-    "View": Wording("z = x, reshaped", "dx = dz, reshaped", "The shape is restored."),
-    "Where": Wording(
-        "z = x where c, else y",
-        "dx = dz where c, else 0; dy = 0 where c, else dz",
-        "Each element of the gradient goes where its value came from.",
-    ),
-    "While": Wording(
-        "z = body(... body(x))",
-        "not defined",
-        "JAX has no reverse mode for loops whose number of steps is not known; "
-        "`jax.lax.scan` has.",
-    ),
-}
+WORDINGS = _wordings()
 
 
 def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:
@@ -395,7 +294,7 @@ def operand_letters(name: str, count: int) -> tuple[str, ...]:
     return tuple(f"x{k + 1}" for k in range(count))
 
 
-def _power_wording(exponent):
+def _power_wording(exponent: float | None) -> Wording:
     if exponent is None:
         return Wording(
             "z = x^y",

@@ -1,4 +1,4 @@
-"""The values that an operation keeps for its backward pass, found by tracing that.
+"""The values that an operation keeps for its backward pass.
 
 `jax.vjp` of an operation returns a function that holds the values it needs. If it is
 traced, these values are variables of a jaxpr: an operand, a result, or what was
@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from rnncells.diagnostics.graph.nodes import ArrayType, Saved
 from rnncells.diagnostics.graph.steps import Step
-from rnncells.recurrence.jaxprs import inner_jaxprs, is_variable
+from rnncells.recurrence.jaxprs import Atom, Variable, inner_jaxprs, is_variable
 from rnncells.recurrence.pytrees import is_inexact
 
 # Formulas of computed values; others are named by their function: `cos(x)`.
@@ -22,22 +21,25 @@ _INFIX |= {"gt": ">", "lt": "<", "eq": "=", "ge": ">=", "le": "<="}
 _LONGEST_FORMULA = 30
 
 
-def vjp_of(function: Callable, operands: Sequence[Any], wanted: Sequence[int]):
-    """Returns the results of an operation, and its backward pass as a function.
+def vjp_of(
+    step: Step, operands: Sequence[Any], wanted: Sequence[int]
+) -> tuple[list[jax.Array], Callable]:
+    """Returns the results of a step, and its backward pass as a function.
 
-    Args:
-      function: maps operands to a list of results.
-      operands: values of all operands.
-      wanted: numbers of the operands whose gradients the backward pass returns.
+    The function maps a list of the gradients of the inexact results to the gradients of
+    the operands with the numbers `wanted`.
     """
 
-    def function_of_wanted(*varied):
+    def function(*varied: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
         values = list(operands)
         for k, value in zip(wanted, varied, strict=True):
             values[k] = value
-        return function(*values)
+        results = step.function(*values)
+        return [r for r in results if is_inexact(r)], results
 
-    return jax.vjp(function_of_wanted, *(operands[k] for k in wanted))
+    primals = [operands[k] for k in wanted]
+    _, vjp, results = jax.vjp(function, *primals, has_aux=True)
+    return results, vjp
 
 
 def derivative(
@@ -62,42 +64,33 @@ def derivative(
         return [True] * len(wanted), []
     traced = [k for k, v in enumerate(step.invars) if is_variable(v)]
 
-    def forward(*values):
+    def forward(*values: jax.Array) -> tuple[list[jax.Array], Callable]:
         operands = [None if is_variable(v) else v.val for v in step.invars]
         for k, value in zip(traced, values, strict=True):
             operands[k] = value
-        return vjp_of(step.function, operands, wanted)
+        return vjp_of(step, operands, wanted)
 
     avals = [step.invars[k].aval for k in traced]
     structs = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals
     ]
     jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
-    leaves, tree = jax.tree.flatten(vjp)
     operands = [(letters[k], "operand", step.invars[k], names[k]) for k in traced]
     values = _SavedValues(step, jaxpr.jaxpr, operands, letters, len(results))
     kept = filter(is_variable, jaxpr.jaxpr.outvars[len(results) :])
     variables = dict.fromkeys(v for v in kept if v not in jaxpr.jaxpr.constvars)
-    return _passes(leaves, tree, results), list(map(values.saved, variables))
+    return _passes(vjp, results), [values.saved(v) for v in variables]
 
 
-def cotangents_of(results: Sequence[Any], inexact: Sequence[Any]) -> list[Any]:
-    """Returns cotangents of all results, from those of the inexact ones."""
-    remaining = iter(inexact)
-    return [
-        next(remaining) if is_inexact(r) else np.zeros(r.shape, jax.dtypes.float0)
-        for r in results
-    ]
+def _passes(vjp: Callable, results: Sequence[Any]) -> list[bool]:
+    """Returns which gradients depend on those of the results."""
+    leaves, tree = jax.tree.flatten(vjp)
+    cotangents = [r for r in results if is_inexact(r)]
 
+    def pullback(leaves: list[Any], cotangents: list[jax.Array]) -> Any:
+        return jax.tree.unflatten(tree, leaves)(cotangents)
 
-def _passes(leaves, tree, results) -> list[bool]:
-    """Returns which gradients depend on the cotangents of the results."""
-    inexact = [r for r in results if is_inexact(r)]
-
-    def pullback(leaves, cotangents):
-        return tree.unflatten(leaves)(cotangents_of(results, cotangents))
-
-    jaxpr = jax.make_jaxpr(pullback)(leaves, inexact).jaxpr
+    jaxpr = jax.make_jaxpr(pullback)(leaves, cotangents).jaxpr
     depends = set(jaxpr.invars[len(leaves) :])
     for equation in jaxpr.eqns:
         if depends.intersection(filter(is_variable, equation.invars)):
@@ -108,23 +101,30 @@ def _passes(leaves, tree, results) -> list[bool]:
 class _SavedValues:
     """The variables of a traced forward pass as values that a step saves."""
 
-    def __init__(self, step, jaxpr, operands, letters, results):
+    def __init__(
+        self,
+        step: Step,
+        jaxpr: Any,
+        operands: Sequence[tuple[str, str, Atom, str | None]],
+        letters: Sequence[str],
+        results: int,
+    ):
         names = ["z"] if results == 1 else [f"z{k}" for k in range(results)]
         outvars = zip(jaxpr.outvars[:results], names, step.outvars, strict=True)
-        # Of each variable: its formula, source, array and name, as of `Saved`.
-        self._known = {
+        # Of each operand and result: formula, source, array and name, as of `Saved`.
+        self._ends = {
             v: (name, "result", of, None) for v, name, of in outvars if is_variable(v)
         }
-        self._known |= dict(zip(jaxpr.invars, operands, strict=True))
-        self._letters = {}
+        self._ends |= dict(zip(jaxpr.invars, operands, strict=True))
+        self._letters: dict[str, Atom] = {}
         if len(step.equation.invars) == len(step.invars):
             self._letters = dict(zip(letters, step.equation.invars, strict=True))
         self._producers = {v: e for e in jaxpr.eqns for v in e.outvars}
 
-    def saved(self, variable) -> Saved:
+    def saved(self, variable: Variable) -> Saved:
         kind = ArrayType.of(variable.aval)
-        if variable in self._known:
-            formula, source, of, name = self._known[variable]
+        if variable in self._ends:
+            formula, source, of, name = self._ends[variable]
             return Saved(formula, source, kind, of, name)
         formula = self._formula(variable)
         if len(formula) > _LONGEST_FORMULA:
@@ -133,11 +133,11 @@ class _SavedValues:
         of = self._letters.get(formula, object())
         return Saved(formula, "computed", kind, of)
 
-    def _formula(self, atom) -> str:
+    def _formula(self, atom: Atom) -> str:
         if not is_variable(atom):
             return f"{atom.val:g}" if atom.aval.shape == () else "constant"
-        if atom in self._known:
-            return self._known[atom][0]
+        if atom in self._ends:
+            return self._ends[atom][0]
         equation = self._producers.get(atom)
         if equation is None:
             return "constant"

@@ -87,7 +87,7 @@ class _Grouping:
             if id(e) in unbound or id(e) not in inside
         ]
 
-    def _produced_by(self, atom, *names, uses=None):
+    def _produced_by(self, atom: Atom, *names: str, uses: int | None = None) -> Any:
         """Returns the equation of a value if it is one of the primitives."""
         producer = self._producers.get(atom) if is_variable(atom) else None
         if producer is None or producer.primitive.name not in names:
@@ -123,7 +123,7 @@ class _Grouping:
                 )
         return first, inside
 
-    def _mean(self, equation) -> Step | None:
+    def _mean(self, equation: Any) -> Step | None:
         if equation.primitive.name != "div":
             return None
         total, count = equation.invars
@@ -134,13 +134,13 @@ class _Grouping:
         is_mean = prod(shape[k] for k in summed.params["axes"]) == count.val
         return _group("Mean", equation, [0], {0: summed}) if is_mean else None
 
-    def _selected(self, equation) -> Step | None:
+    def _selected(self, equation: Any) -> Step | None:
         if equation.primitive.name != "squeeze":
             return None
         part = self._produced_by(equation.invars[0], "slice", uses=1)
         return part and _group("Select", equation, [0], {0: part})
 
-    def _affine(self, equation) -> Step | None:
+    def _affine(self, equation: Any) -> Step | None:
         """Returns the step of a product with a bias; PyTorch lists the bias first."""
         if equation.primitive.name != "add":
             return None
@@ -155,7 +155,7 @@ class _Grouping:
                 return _group("Addmm", equation, [1 - k, k], producers)
         return None
 
-    def _promoted(self, atom):
+    def _promoted(self, atom: Atom) -> Any:
         """Returns the equation that gives a value leading axes of size 1, or None."""
         producer = self._produced_by(atom, "broadcast_in_dim", "reshape")
         if producer is None:
@@ -164,7 +164,7 @@ class _Grouping:
         added = len(new) - len(old)
         return producer if added > 0 and new == (1,) * added + old else None
 
-    def _single(self, equation) -> Step:
+    def _single(self, equation: Any) -> Step:
         name, exponent = operations.name_of(equation), None
         primitive, invars = equation.primitive.name, equation.invars
         order = list(range(len(invars)))
@@ -210,12 +210,14 @@ def _group(
         producers[k].invars if k in producers else [equation.invars[k]] for k in order
     ]
 
-    def function(*values):
+    def function(*values: jax.Array) -> list[jax.Array]:
         remaining = iter(values)
-        inputs = [None if is_variable(v) else v.val for v in equation.invars]
+        inputs: list[Any] = [None if is_variable(v) else v.val for v in equation.invars]
         for k, atoms in zip(order, operands, strict=True):
-            taken = [next(remaining) for _ in atoms]
-            (inputs[k],) = bind(producers[k], taken) if k in producers else taken
+            of_operand = [next(remaining) for _ in atoms]
+            if k in producers:
+                of_operand = bind(producers[k], of_operand)
+            (inputs[k],) = of_operand
         return bind(equation, inputs)
 
     invars = [v for atoms in operands for v in atoms]
@@ -233,10 +235,10 @@ def _covers(operand: Any, axis: tuple[int, ...], group: Sequence[Any]) -> bool:
     return whole and starts == list(range(len(group)))
 
 
-def _has_batch_axes(product) -> bool:
+def _has_batch_axes(product: Any) -> bool:
     (_, (batch, _)) = product.params["dimension_numbers"]
     return bool(batch) or any(len(v.aval.shape) < 2 for v in product.invars)
 
 
-def _unbind(pairs, x):
+def _unbind(pairs: Sequence[tuple[Any, Any]], x: jax.Array) -> list[jax.Array]:
     return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]

@@ -1,17 +1,21 @@
 """A run of a backward graph: values are recorded, gradients are added up."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from rnncells._array_text import tree_text
-from rnncells.diagnostics.graph.nodes import Edge, Graph, Operation
-from rnncells.diagnostics.graph.saved import cotangents_of, vjp_of
+from rnncells.diagnostics.graph.nodes import Edge, Node, Operation
+from rnncells.diagnostics.graph.saved import vjp_of
 from rnncells.diagnostics.graph.steps import Step
 from rnncells.recurrence.jaxprs import Equations
-from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
+from rnncells.recurrence.pytrees import StructTree, structs
+
+if TYPE_CHECKING:
+    from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 
 
 class Program(NamedTuple):
@@ -32,7 +36,7 @@ class Program(NamedTuple):
     recorded: dict[Step, tuple[Operation, dict[int, Edge]]]
     bound: tuple[Any, ...]
     arguments: tuple[Any, ...]
-    result: Any
+    result: StructTree
 
 
 class Tape:
@@ -60,14 +64,18 @@ class Tape:
         at 0, call `gradients.clear()`.
     """
 
-    def __init__(self, graph: Graph, program: Program, args: tuple[Any, ...]):
+    def __init__(self, graph: "BackwardGraph", program: Program, args: tuple[Any, ...]):
         """Runs the forward pass of the function on its arguments."""
-        _check_arguments(program.arguments, args)
+        if structs(args) != program.arguments:
+            raise ValueError(
+                "the arguments of `record` must have the structure, shapes and dtypes "
+                f"that the graph was made from, {tree_text(program.arguments)}, got "
+                f"{tree_text(structs(args))}."
+            )
         self.graph = graph
         self.gradients: dict[str, jax.Array] = {}
-        # Shapes and dtypes of the nodes' results, and their backward passes.
-        self._vjps: dict[Operation, tuple[list[StructTree], Any]] = {}
-        self._edges: dict[Operation, tuple[Edge, ...]] = {}
+        # Their backward passes, and where the gradients go from there.
+        self._recorded: dict[Operation, tuple[Callable, list[Edge]]] = {}
         leaves = self._forward(program, jax.tree.leaves((program.bound, args)))
         self.result = jax.tree.unflatten(jax.tree.structure(program.result), leaves)
 
@@ -96,32 +104,24 @@ class Tape:
             `retain_graph=True`.
           NotImplementedError: the graph has a `while` loop, which has no reverse mode.
         """
-        self._check_saved()
-        start = self._start(cotangent)
-        gradients = self._run(start)
+        for node in self.graph.operations:
+            if node not in self._recorded:
+                formulas = ", ".join(value.formula for value in node.saved)
+                raise RuntimeError(
+                    "`backward` needs the values that the forward pass saved, got a "
+                    f"tape that has released them: for example, {node.label} needs "
+                    f"{formulas}. Pass `retain_graph=True` to every call of `backward` "
+                    "but the last, or run `graph.record` again."
+                )
+        gradients = self._backward(self._cotangents(cotangent))
         if not retain_graph:
-            self._release()
+            for node in self.graph.operations:
+                if node.saved:
+                    del self._recorded[node]
         for name, gradient in gradients.items():
             total = self.gradients.get(name)
             self.gradients[name] = gradient if total is None else total + gradient
         return gradients
-
-    def _check_saved(self) -> None:
-        missing = [node for node in self.graph.operations if node not in self._vjps]
-        if missing:
-            (first, *_) = missing
-            formulas = ", ".join(value.formula for value in first.saved)
-            raise RuntimeError(
-                "`backward` needs the values that the forward pass saved, got a tape "
-                f"that has released them: for example, {first.label} needs {formulas}. "
-                "Pass `retain_graph=True` to every call of `backward` but the last, or "
-                "run `graph.record` again."
-            )
-
-    def _release(self) -> None:
-        for node in self.graph.operations:
-            if node.saved:
-                del self._vjps[node]
 
     def _forward(self, program: Program, leaves: list[Any]) -> list[jax.Array]:
         equations = program.equations._replace(equations=program.steps)
@@ -131,33 +131,22 @@ class Tape:
             node, edges = program.recorded.get(step, (None, {}))
             if node is None or node not in reachable:
                 return step.function(*operands)
-            return self._record(step, operands, node, edges)
+            if node.name == "While":
+                raise NotImplementedError(
+                    "reverse-mode differentiation is not defined for `while` loops, "
+                    f"got {node.label}. Use `jax.lax.scan`, or `fori_loop` with a "
+                    "number of steps that is known when the function is traced."
+                )
+            results, vjp = vjp_of(step, operands, list(edges))
+            self._recorded[node] = vjp, list(edges.values())
+            return results
 
         results = equations(*map(jnp.asarray, leaves), rule=record)
         return [jnp.asarray(result) for result in results]
 
-    def _record(
-        self,
-        step: Step,
-        operands: list[jax.Array],
-        node: Operation,
-        edges: dict[int, Edge],
-    ) -> list[jax.Array]:
-        if node.name == "While":
-            raise NotImplementedError(
-                "reverse-mode differentiation is not defined for `while` loops, got "
-                f"{node.label}. Use `jax.lax.scan`, or `fori_loop` with a number of "
-                "steps that is known when the function is traced."
-            )
-        results, vjp = vjp_of(step.function, operands, list(edges))
-        self._vjps[node] = structs(results), vjp
-        self._edges[node] = tuple(edges.values())
-        return results
-
-    def _start(self, cotangent) -> list[tuple[Edge, jax.Array]]:
-        """Returns the edges of the results with their gradients."""
-        edges = self.graph.results
-        if not any(edge.carries_gradient for edge in edges):
+    def _cotangents(self, cotangent: chex.ArrayTree | None) -> list[jax.Array]:
+        """Returns the gradients of the leaves of the result, checked."""
+        if not any(edge.carries_gradient for edge in self.graph.results):
             raise ValueError(
                 f"the result of `{self.graph.name}` must depend on an argument that "
                 "requires a gradient, got a graph without operations and leaves. See "
@@ -165,9 +154,9 @@ class Tape:
             )
         expected = structs(self.result)
         if cotangent is None:
-            leaves = jax.tree.leaves(expected)
-            reals = [s for s in leaves if jnp.issubdtype(s.dtype, jnp.floating)]
-            if len(leaves) != 1 or not reals or reals[0].shape:
+            first, *others = jax.tree.leaves(expected)
+            is_real = jnp.issubdtype(first.dtype, jnp.floating)
+            if others or not is_real or first.shape:
                 raise ValueError(
                     "`cotangent` can be omitted only if the result is one real scalar, "
                     f"got a result of {tree_text(expected)}. Pass `cotangent`: the "
@@ -180,41 +169,27 @@ class Tape:
                 "`cotangent` must have the structure, shapes and dtypes of the result, "
                 f"{tree_text(expected)}, got {tree_text(structs(cotangent))}."
             )
-        arrays = map(jnp.asarray, jax.tree.leaves(cotangent))
-        pairs = zip(edges, arrays, strict=True)
-        return [(edge, array) for edge, array in pairs if edge.carries_gradient]
+        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(cotangent)]
 
-    def _run(self, start: list[tuple[Edge, jax.Array]]) -> dict[str, jax.Array]:
-        """Returns the gradients of the leaves."""
-        received: dict[tuple[Any, int], jax.Array] = {}
+    def _backward(self, cotangents: list[jax.Array]) -> dict[str, jax.Array]:
+        """Returns the gradients of the leaves, from those of the result."""
+        sums: dict[tuple[Node | None, int], jax.Array] = {}
 
         def send(edge: Edge, gradient: jax.Array) -> None:
-            key = edge.node, edge.output
-            received[key] = received[key] + gradient if key in received else gradient
+            if edge.carries_gradient:
+                key = edge.node, edge.output
+                sums[key] = sums[key] + gradient if key in sums else gradient
 
-        for edge, gradient in start:
-            send(edge, gradient)
+        for edge, cotangent in zip(self.graph.results, cotangents, strict=True):
+            send(edge, cotangent)
         for node in self.graph.operations:
-            results, vjp = self._vjps[node]
+            vjp, edges = self._recorded[node]
             # An output that is not used has the gradient 0.
             cotangents = [
-                received.pop((node, k))
-                if (node, k) in received
-                else jnp.zeros(result.shape, result.dtype)
-                for k, result in enumerate(results)
-                if is_inexact(result)
+                sums.pop((node, k)) if (node, k) in sums else jnp.zeros(*output)
+                for k, output in enumerate(node.outputs)
+                if jnp.issubdtype(output.dtype, jnp.inexact)
             ]
-            gradients = vjp(cotangents_of(results, cotangents))
-            for edge, gradient in zip(self._edges[node], gradients, strict=True):
+            for edge, gradient in zip(edges, vjp(cotangents), strict=True):
                 send(edge, gradient)
-        leaves = self.graph.leaves
-        return {leaf.argument: received[leaf, 0] for leaf in leaves}
-
-
-def _check_arguments(expected: tuple[StructTree, ...], args: tuple[Any, ...]) -> None:
-    if structs(args) != expected:
-        raise ValueError(
-            "the arguments of `record` must have the structure, shapes and dtypes that "
-            f"the graph was made from, {tree_text(expected)}, got "
-            f"{tree_text(structs(args))}."
-        )
+        return {leaf.argument: sums[leaf, 0] for leaf in self.graph.leaves}

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
-from rnncells.diagnostics.graph.builder import graph_of
-from rnncells.diagnostics.graph.nodes import Argument
+from rnncells.diagnostics.graph.builder import Argument, graph_of
 from rnncells.diagnostics.graph.steps import is_inlined
 from rnncells.recurrence.jaxprs import trace
 from rnncells.recurrence.pytrees import is_inexact, structs
@@ -53,12 +52,13 @@ def backward_graph(
       TypeError: an argument of `argnums` has leaves that are not floating or complex.
       ValueError: `argnums` is out of range or has a number twice.
     """
-    bound, trees = (), args
-    requires, labels = _which_require(argnums, args), _argument_names(fn, len(args))
-    if _bound_module(fn) is not None:
-        fn, params = _as_function_of_params(fn)
-        bound, trees, labels = (params,), (params, *args), ["params", *labels]
+    bound: tuple[Any, ...] = ()
+    requires, labels = _which_require(argnums, args), _argument_names(fn, args)
+    if (module := _bound_module(fn)) is not None:
+        fn, params = _as_function_of_params(fn, module)
+        bound, labels = (params,), ["params", *labels]
         requires = [*_which_require(None, bound), *requires]
+    trees = (*bound, *args)
     arguments = [
         Argument(label + jax.tree_util.keystr(path), is_required, _device(leaf))
         for label, tree, required in zip(labels, trees, requires, strict=True)
@@ -107,21 +107,18 @@ def _which_require(
     return requires
 
 
-def _argument_names(fn: Callable, count: int) -> list[str]:
-    """Returns the names of a function's parameters, as far as it has them."""
+def _argument_names(fn: Callable, args: Sequence[Any]) -> list[str]:
+    """Returns the names of a function's arguments, as far as it has them."""
     try:
-        parameters = list(inspect.signature(fn).parameters.values())
+        signature = inspect.signature(fn)
+        bound = signature.bind(*args).arguments
     except (TypeError, ValueError):
-        parameters = []
+        return [f"argument[{k}]" for k in range(len(args))]
     labels: list[str] = []
-    for parameter in parameters:
-        if parameter.kind == parameter.VAR_POSITIONAL:
-            rest = range(count - len(labels))
-            labels += [f"{parameter.name}[{k}]" for k in rest]
-        elif parameter.kind != parameter.VAR_KEYWORD:
-            labels.append(parameter.name)
-    labels += [f"argument[{k}]" for k in range(len(labels), count)]
-    return labels[:count]
+    for name, value in bound.items():
+        is_rest = signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL
+        labels += [f"{name}[{k}]" for k in range(len(value))] if is_rest else [name]
+    return labels
 
 
 def _bound_module(fn: Callable) -> nn.Module | None:
@@ -131,15 +128,14 @@ def _bound_module(fn: Callable) -> nn.Module | None:
     return module if is_bound else None
 
 
-def _as_function_of_params(fn: Callable) -> tuple[Callable, Any]:
+def _as_function_of_params(fn: Callable, bound: nn.Module) -> tuple[Callable, Any]:
     """Returns the call of a bound module as a function of params, and its params."""
-    bound = _bound_module(fn)
-    assert bound is not None and bound.scope is not None
+    assert bound.scope is not None
+    rngs: Any = dict(bound.scope.rngs)
     module, variables = bound.unbind()
     method = None if fn is bound else fn.__name__
-    rngs = dict(bound.scope.rngs)
 
-    def call(params, *args):
+    def call(params: Any, *args: Any) -> Any:
         return module.apply(
             {**variables, "params": params}, *args, rngs=rngs, method=method
         )
