@@ -1,37 +1,4 @@
-"""Converts arrays of Equinox' recurrent cells to and from our parameters.
-
->>> import jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import equinox
->>> layer = rnncells.GRU(features=4, num_layers=2)
->>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
->>> first, second = equinox.to_arrays(layer, variables)
->>> {name: array.shape for name, array in first.items()}
-{'weight_ih': (12, 3), 'weight_hh': (12, 4), 'bias': (12,), 'bias_n': (4,)}
->>> loaded = equinox.from_module(layer, [first, second])
->>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
-True
-
-=============== ================ =====================================================
-`equinox.nn`    rnncells         arrays
-=============== ================ =====================================================
-LSTMCell        LSTM, LSTMCell   weight_ih, weight_hh, bias; gates i f g o
-GRUCell         GRU, GRUCell     weight_ih, weight_hh, bias, bias_n; gates r z n
-=============== ================ =====================================================
-
-Without `use_bias` neither library has biases. All arrays make the round trip bit by
-bit. Both functions can be differentiated and compiled.
-
-Equinox has cells but no layers. A layer of ours is loaded from one Equinox cell for
-each layer and direction, layer by layer, forward before backward. To write arrays into
-an Equinox cell, use `eqx.tree_at`:
-
->>> def put(cell, arrays):  # doctest: +SKIP
-...     def where(cell):
-...         return [getattr(cell, name) for name in arrays]
-...
-...     return eqx.tree_at(where, cell, list(arrays.values()))
->>> cell = put(eqx.nn.GRUCell(3, 4, key=jax.random.key(0)), first)  # doctest: +SKIP
-"""
+"""Converts arrays of Equinox' recurrent cells to and from our parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

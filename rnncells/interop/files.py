@@ -1,30 +1,4 @@
-"""Saves and loads safetensors files.
-
-Safetensors files hold named arrays and no code; libraries in many languages read them.
-Install the extra `interop` to use this module.
-
->>> from rnncells.interop import files, pytorch
->>> files.save("model.safetensors", variables, {"task": "copy"})  # doctest: +SKIP
->>> variables = files.load("model.safetensors")  # doctest: +SKIP
->>> files.load_metadata("model.safetensors")  # doctest: +SKIP
-{'task': 'copy'}
-
-One line loads the file of a PyTorch model, and raises an error if arrays do not fit:
-
->>> variables = pytorch.from_state_dict(  # doctest: +SKIP
-...     layer, files.load_arrays("torch.safetensors"), prefix="encoder."
-... )
-
-=================================== =====================================
-in the variables                    in the file
-=================================== =====================================
-`["params"]["layers_0"]["cell"]`    `params/layers_0/cell/...`
-bfloat16, float16, float32, ...     the same dtype and bits
-=================================== =====================================
-
-These files hold only arrays. Use `jax.export` for programs, and Orbax or Flax's bytes
-for sharded arrays and the states of optimizers.
-"""
+"""Saves and loads safetensors files."""
 
 import contextlib
 import os

@@ -8,18 +8,6 @@
 >>> y = rnn.apply(flax_nnx.from_module(rnn, theirs), x)
 >>> bool(jnp.allclose(y, theirs(x), atol=1e-6))
 True
-
-==================================== ============================ =====================
-`flax.nnx`                           rnncells                     order of gates
-==================================== ============================ =====================
-LSTMCell, OptimizedLSTMCell          LSTM, LSTMCell               i f g o
-GRUCell                              GRU, GRUCell                 r z n
-SimpleCell                           ElmanRNN, SimpleCell
-==================================== ============================ =====================
-
-The fused layers `dense_i` and `dense_h` of Flax hold all gates side by side. GRUCell of
-Flax NNX has no bias b_hn; the bias of our cell is loaded as 0. For a layer of
-`rnncells.nnx`, write `layer.load(flax_nnx.from_module(layer.linen, theirs))`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

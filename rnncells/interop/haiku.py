@@ -1,42 +1,4 @@
-"""Converts parameters of Haiku's recurrent cores to and from ours.
-
->>> import jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import haiku
->>> layer = rnncells.LSTM(features=4, num_layers=2)
->>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
->>> params = haiku.to_params(layer, variables)
->>> {module: sorted(own) for module, own in params.items()}
-{'lstm/linear': ['b', 'w'], 'lstm_1/linear': ['b', 'w']}
->>> loaded = haiku.from_params(layer, params)
->>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
-True
-
-============ ================================= ===================== =============
-`haiku`      rnncells                          its parameters        order of
-                                                                     gates
-============ ================================= ===================== =============
-LSTM         LSTM, LSTMCell                    linear: w, b          i g f o
-GRU          GRU, GRUCell, `reset_after=False` w_i, w_h, b           z r a (a: n)
-VanillaRNN   ElmanRNN, SimpleCell, with relu   linear: w, b;
-                                               linear_1: w, b
-DeepRNN      `num_layers`                      those of its cores
-============ ================================= ===================== =============
-
-All cores have biases. `w` of the LSTM is multiplied by `[x, h]`. The GRU of Haiku has z
-where ours has 1 - z, so the weights of z have the opposite sign. VanillaRNN has two
-biases, of which only the sum matters: `from_params` loads the sum, and `to_params`
-writes it as the bias of `linear`, with zeros as the other.
-
-Haiku's LSTM adds 1 to the forget gate, so Haiku's bias is ours minus 1. This rounds to
-the spacing of floats near 1. A round trip from ours to Haiku and back returns forget
-biases in [1/2, 2^24] bit by bit in float32 (Haiku's initial value is our 1), and others
-to half a unit in the last place of b - 1, which is 6e-8 for b in [-1, 1]. All other
-arrays make the round trip bit by bit.
-
-Haiku has no bidirectional layer. A bidirectional layer of ours is loaded from two cores
-for each layer, forward before backward. Both functions can be differentiated and
-compiled.
-"""
+"""Converts parameters of Haiku's recurrent cores to and from ours."""
 
 import re
 from collections.abc import Mapping, Sequence

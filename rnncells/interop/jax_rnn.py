@@ -1,31 +1,4 @@
-"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours.
-
->>> import jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import jax_rnn
->>> layer = rnncells.LSTM(features=4, num_layers=2, bidirectional=True)
->>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
->>> weights = jax_rnn.to_weights(layer, variables)
->>> weights.shape
-(736,)
->>> loaded = jax_rnn.from_weights(layer, weights)
->>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
-True
-
-====================================== ===============================================
-`jax.experimental.rnn.lstm`            `rnncells.LSTM`
-====================================== ===============================================
-x `(batch, time, input_size)`          inputs
-h_0, c_0, h_n, c_n                     states, as the pair (h, c)
-hidden_size, num_layers, bidirectional features, num_layers, bidirectional
-weights `(numbers,)`                   `from_weights(layer, weights)`
-====================================== ===============================================
-
-The vector contains PyTorch's tensors, with gates in the order i f g o: first
-`weight_ih` and `weight_hh` of each layer and direction, forward before backward, then
-`bias_ih` and `bias_hh` of each. Of the two biases only the sum matters: `from_weights`
-loads the sum, and `to_weights` writes it as `bias_ih`, with zeros as `bias_hh`. Both
-functions can be differentiated and compiled.
-"""
+"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours."""
 
 import itertools
 import math

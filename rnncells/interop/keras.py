@@ -1,47 +1,4 @@
-"""Converts weights of Keras' recurrent layers and cells to and from our parameters.
-
->>> import jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import keras
->>> layer = rnncells.GRU(features=4, num_layers=2, bidirectional=True)
->>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
->>> weights = keras.to_weights(layer, variables)
->>> [array.shape for array in weights[:3]], len(weights)
-([(3, 12), (4, 12), (2, 12)], 12)
->>> loaded = keras.from_weights(layer, weights)
->>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
-True
-
-======================================= ============================= ===============
-`keras.layers`                          rnncells                      order of gates
-======================================= ============================= ===============
-LSTM, LSTMCell                          LSTM, LSTMCell                i f c o (c: g)
-GRU, GRUCell, both `reset_after`        GRU, GRUCell                  z r h (h: n)
-SimpleRNN, SimpleRNNCell                ElmanRNN, SimpleCell
-ConvLSTM1D, ConvLSTM2D, ConvLSTM3D      RNN(ConvLSTMCell)             i f c o (c: g)
-CuDNNLSTM, CuDNNGRU (Keras 2)           LSTM, GRU                     (only loaded)
-RNN(cell)                               RNN(cell)
-Bidirectional(layer)                    Bidirectional, or             forward, then
-                                        `bidirectional=True`          backward
-Sequential, or RNN of several cells     `num_layers`                  layer by layer
-======================================= ============================= ===============
-
-The weights are a list, as `get_weights()` returns and `set_weights()` takes it: the
-`kernel`, the `recurrent_kernel` and, with `use_bias`, the `bias` of each cell. From a
-larger model take the weights of the recurrent layers only,
-`model.layers[0].get_weights() + ...`. Activation functions and the merge mode of
-`Bidirectional` are not part of the weights; our defaults are those of Keras.
-
-Keras' GRU with `reset_after` has two rows of biases. Except for h only their sum
-matters: `from_weights` loads the sum, and `to_weights` writes it as the first row, with
-zeros as the second. `ConvLSTMCell` adds 1 to the forget gate, so Keras' bias is ours
-plus 1, which rounds; of our two biases the sum matters. All other arrays make the round
-trip bit by bit. Both functions can be differentiated and compiled.
-
-`CuDNNLSTM` and `CuDNNGRU` have a vector of two biases for each gate, `(2 * gates *
-units,)`, and transposed kernels. `from_weights` recognizes them by the vector. In
-Keras 2 the default `recurrent_activation` of `ConvLSTM2D` and of some other layers is
-the hard sigmoid, which `ConvLSTMCell` does not have.
-"""
+"""Converts weights of Keras' recurrent layers and cells to and from our parameters."""
 
 import itertools
 from collections.abc import Sequence

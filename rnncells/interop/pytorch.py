@@ -1,33 +1,4 @@
-"""Converts state dicts of PyTorch's recurrent layers and cells to and from ours.
-
->>> import jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import pytorch
->>> layer = rnncells.LSTM(features=4, num_layers=2, bidirectional=True, proj_features=2)
->>> variables = layer.init(jax.random.key(0), jnp.ones((1, 3)))
->>> state_dict = pytorch.to_state_dict(layer, variables)
->>> state_dict["weight_ih_l1_reverse"].shape, state_dict["weight_hr_l0"].shape
-((16, 4), (2, 4))
->>> loaded = pytorch.from_state_dict(layer, state_dict)
->>> jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), loaded, variables))
-True
-
-=================== ============================= ===================================
-`torch.nn`          rnncells                      order of gates in PyTorch
-=================== ============================= ===================================
-LSTM, LSTMCell      LSTM, LSTMCell                i f g o
-LSTM, `proj_size`   LSTM, ProjectedLSTMCell       i f g o; `weight_hr` projects
-GRU, GRUCell        GRU, GRUCell                  r z n
-RNN, RNNCell        ElmanRNN, SimpleCell
-=================== ============================= ===================================
-
-PyTorch has two biases for each gate, `bias_ih` and `bias_hh`. Except for n of the GRU
-only their sum matters: `from_state_dict` loads the sum, and `to_state_dict` writes it
-as `bias_ih`, with zeros as `bias_hh`. Both functions can be differentiated and
-compiled, so you can compute gradients with respect to PyTorch's tensors.
-
-`from_state_dict` multiplies out weight norm, old (`weight_hh_l0_g`, `weight_hh_l0_v`)
-and new (`parametrizations.weight_hh_l0.original0`, `original1`).
-"""
+"""Converts state dicts of PyTorch's recurrent layers and cells to and from ours."""
 
 import re
 from collections.abc import Mapping

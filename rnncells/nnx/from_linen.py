@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import nnx, traverse_util
+from flax import nnx
 from flax.core import meta
 from flax.errors import InvalidRngError
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
@@ -148,15 +149,12 @@ class FromLinen(nnx.Module):
     @property
     def variables(self) -> Variables:
         """The arrays in the nested dictionaries that `linen.init` returns."""
-        found = get_variables(self)
+        flat = flatten_dict(get_variables(self))
         for path, child in self._placed():
-            own = get_variables if isinstance(child, FromLinen) else variables_of
-            for collection, tree in own(child).items():
-                place = found.setdefault(collection, {})
-                for name in path:
-                    place = place.setdefault(name, {})
-                place |= tree
-        return found
+            read = get_variables if isinstance(child, FromLinen) else variables_of
+            for (collection, *name), array in flatten_dict(read(child)).items():
+                flat[collection, *path, *name] = array
+        return unflatten_dict(flat)
 
     def load(self, variables: Mapping[str, Any]) -> None:
         """Sets the values of the parameters.
@@ -184,17 +182,17 @@ class FromLinen(nnx.Module):
             updated = nnx.clone(self)
             nnx.update(updated, variables)
             variables = updated.variables
-        given = flatten(meta.unbox(plain(dict(variables))))
+        arrays = flatten(meta.unbox(plain(dict(variables))))
         # The state of NNX modules, such as their random keys, may be left out.
-        kept = {PARAMS, *variables}
-        own = flatten({k: v for k, v in self.variables.items() if k in kept})
-        if own:
-            given = {
-                n if n in own else without_nnx_spelling(n): a for n, a in given.items()
+        required = {PARAMS, *variables}
+        old = flatten({k: v for k, v in self.variables.items() if k in required})
+        if old:
+            arrays = {
+                n if n in old else without_nnx_spelling(n): a for n, a in arrays.items()
             }
-            check_arrays("`variables`", given, shapes(own))
-            given = {name: jnp.asarray(given[name], own[name].dtype) for name in own}
-        self._update(traverse_util.unflatten_dict(given, sep="/"))
+            check_arrays("`variables`", arrays, shapes(old))
+            arrays = {name: jnp.asarray(arrays[name], old[name].dtype) for name in old}
+        self._update(unflatten_dict(arrays, sep="/"))
 
     def __call__(self, *args: Any, rngs: Rngs = None, **kwargs: Any) -> Any:
         """Calls the linen module.
@@ -232,15 +230,17 @@ class FromLinen(nnx.Module):
 
     def _initial(self, rngs: nnx.Rngs | None) -> Variables:
         """Returns the initial variables of this module, without its children's."""
-        linen, given = self.linen, self.variables
-        others = {name for name, _ in self._children()}
-        shapes, key = self._step_shapes(), jax.random.key(0)
+        linen, variables, key = self.linen, self.variables, jax.random.key(0)
+        children = {name for name, _ in self._children()}
+        shapes = self._step_shapes()
         structs = [
-            jax.eval_shape(partial(initial_variables, linen, shape), key, given)
+            jax.eval_shape(partial(initial_variables, linen, shape), key, variables)
             for shape in shapes
         ]
-        own = {name for tree in structs[:1] for part in tree.values() for name in part}
-        if not own - others:
+        names = {
+            name for tree in structs[:1] for part in tree.values() for name in part
+        }
+        if names <= children:
             return {}
         name = type(self).__name__
         if structs[0] != structs[-1]:
@@ -254,10 +254,10 @@ class FromLinen(nnx.Module):
                 f"{name} needs `rngs` for the initial values of its parameters: pass "
                 "rngs=nnx.Rngs(0)."
             )
-        found = initial_variables(linen, shapes[0], rngs.params(), given)
+        initial = initial_variables(linen, shapes[0], rngs.params(), variables)
         return {
-            collection: {k: v for k, v in tree.items() if k not in others}
-            for collection, tree in found.items()
+            collection: {k: v for k, v in tree.items() if k not in children}
+            for collection, tree in initial.items()
         }
 
     def _step_shapes(self) -> list[tuple[int, ...]]:
@@ -297,14 +297,15 @@ class FromLinen(nnx.Module):
         if isinstance(rngs, nnx.Rngs):
             names = {*rngs, *declared_streams(self.linen)}
             return {name: rngs[name]() for name in names if _has_stream(rngs, name)}
-        keys = {}
-        for module in self._modules():
+        keys: dict[str, jax.Array] = {}
+        for module in [self, *(child for _, child in self._placed())]:
             is_off = deterministic
             if is_off is None:
                 is_off = getattr(module, "deterministic", False)
-            for name in () if is_off else getattr(module, "rngs", ()):
-                if name not in keys:
-                    keys[name] = module.rngs[name]()
+            if isinstance(module, FromLinen) and not is_off:
+                for name in getattr(module, "rngs", ()):
+                    if name not in keys:
+                        keys[name] = module.rngs[name]()
         return keys
 
     def _keep_drawn_streams(self, rngs: nnx.Rngs | None) -> None:
@@ -316,23 +317,24 @@ class FromLinen(nnx.Module):
         if drawn:
             self._drawn = drawn
         if drawn and rngs is not None:
-            found = [stream for stream in drawn if _has_stream(rngs, stream)]
-            self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in found})
+            streams = [stream for stream in drawn if _has_stream(rngs, stream)]
+            self.rngs = nnx.Rngs(**{stream: rngs[stream]() for stream in streams})
 
     def _own_streams(self, rngs: nnx.Rngs | None) -> list[str]:
-        """Returns the random streams of this module itself, without those of others.
+        """Returns the random streams of this module itself, without its children's.
 
         Args:
           rngs: for a converted module, whose draws are not known, its random streams.
         """
-        of_others = {PARAMS}
+        of_children = {PARAMS}
         for _, child in self._children():
-            of_others |= {*declared_streams(_linen(child, {}))}
-        named = {*rngs} if rngs is not None and _declares_no_streams(self) else set()
-        named -= {"carry", "default"}
-        own = {*declared_streams(self.linen), *named} - of_others
+            of_children |= {*declared_streams(_linen(child, {}))}
+        streams = {*declared_streams(self.linen)}
+        if rngs is not None and _declares_no_streams(self):
+            streams |= {*rngs} - {"carry", "default"}
         # A cell may use the same stream as the cell inside it.
-        return sorted(own | {getattr(self, "rng_collection", PARAMS)} - {PARAMS})
+        of_cell = {getattr(self, "rng_collection", PARAMS)} - {PARAMS}
+        return sorted((streams - of_children) | of_cell)
 
     def _children(self) -> Iterator[tuple[str, nnx.Module]]:
         """Yields the modules in the fields, by the names that linen gives them."""
@@ -364,24 +366,17 @@ class FromLinen(nnx.Module):
                 if id(child) not in seen:
                     seen.add(id(child))
                     placed.append(((*path, name), child))
-            for at, child in placed:
-                yield at, child
+            for child_path, child in placed:
+                yield child_path, child
                 if isinstance(child, FromLinen):
-                    yield from child._placed(at, seen)
-
-    def _modules(self) -> Iterator["FromLinen"]:
-        """Yields this module and all modules like it in its fields."""
-        yield self
-        for _, child in self._children():
-            if isinstance(child, FromLinen):
-                yield from child._modules()
+                    yield from child._placed(child_path, seen)
 
     def _update(self, variables: Mapping[str, Any]) -> None:
         """Writes arrays of linen's collections into this module and its children."""
         children = dict(self._children())
         for collection, tree in variables.items():
-            own = {name: v for name, v in tree.items() if name not in children}
-            set_variables(self, {collection: own})
+            rest = {name: v for name, v in tree.items() if name not in children}
+            set_variables(self, {collection: rest})
             for name in tree.keys() & children.keys():
                 update(children[name], {collection: tree[name]})
 
@@ -427,35 +422,35 @@ def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
         update_module(module, variables)
 
 
-def _linen(value: Any, made: dict[int, nn.Module]) -> Any:
+def _linen(value: Any, linen_modules: dict[int, nn.Module]) -> Any:
     """Returns the linen module of an NNX module; other values are returned as given.
 
-    Args:
-      value: an NNX module, a list of them, or anything else.
-      made: linen modules by the identity of the NNX module, so that a module that is
-        used twice shares its parameters.
+    A module that is used twice shares its parameters: `linen_modules` has the linen
+    modules by the identity of the NNX module.
     """
     if isinstance(value, nnx.List):
-        return [_linen(item, made) for item in value]
+        return [_linen(item, linen_modules) for item in value]
     if not isinstance(value, nnx.Module):
         return value
-    if id(value) not in made:
-        made[id(value)] = (
-            _linen_of_fields(value, made)
+    if id(value) not in linen_modules:
+        linen_modules[id(value)] = (
+            _linen_of_fields(value, linen_modules)
             if isinstance(value, FromLinen)
             else linen_of(value)
         )
-    return made[id(value)]
+    return linen_modules[id(value)]
 
 
-def _linen_of_fields(module: FromLinen, made: dict[int, nn.Module]) -> nn.Module:
+def _linen_of_fields(
+    module: FromLinen, linen_modules: dict[int, nn.Module]
+) -> nn.Module:
     kind: Any = module.linen_class
     fields = {}
     for field in dataclasses.fields(kind):
         if field.init and hasattr(module, field.name):
-            value = _linen(getattr(module, field.name), made)
-            is_own = value is not field.default and callable(value)
-            is_init = is_own and field.name.endswith("_init")
+            value = _linen(getattr(module, field.name), linen_modules)
+            is_set = value is not field.default and callable(value)
+            is_init = is_set and field.name.endswith("_init")
             fields[field.name] = WithMetadata(value) if is_init else value
     if not fields.get("variable_carry", True) and STATE in module.variables:
         # `RNN` carries the state of an NNX cell from step to step.
@@ -487,8 +482,8 @@ def _as_attribute(value: Any) -> Any:
 
 def _in_features(module: FromLinen) -> Any:
     """Returns `in_features` of the first module in the fields that has it."""
-    found = (getattr(child, "in_features", None) for _, child in module._children())
-    return next((size for size in found if size is not None), None)
+    sizes = (getattr(child, "in_features", None) for _, child in module._children())
+    return next((size for size in sizes if size is not None), None)
 
 
 def _forwarded(linen: type[nn.Module], name: str) -> Any:

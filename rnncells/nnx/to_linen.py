@@ -9,14 +9,17 @@ from typing import Any
 import chex
 import flax.linen as nn
 import jax
-from flax import nnx
+from flax import nnx, traverse_util
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.nnx.parameters import PARAMS
+from rnncells.recurrence.pytrees import structs
 
 # The collection of everything that is no parameter: statistics, counts, random keys.
 STATE = "nnx"
+# Names and positions.
+Path = tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -25,40 +28,37 @@ class Parts:
 
     Attributes:
       name: name of its class.
-      graphdef: the static part.
-      params: path, shape and dtype of each parameter.
-      state: path, shape and dtype of each other variable.
+      graphdef: the static part, whose text has many lines.
+      structs: shape and dtype of each variable, by its collection and path.
     """
 
     name: str
     graphdef: nnx.GraphDef
-    params: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
-    state: tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]
+    structs: tuple[tuple[tuple[str, Path], jax.ShapeDtypeStruct], ...]
 
     @classmethod
     def of(cls, module: nnx.Module) -> "Parts":
         """Returns the parts of a module; its arrays may be abstract."""
-        graphdef, params, state = _split(module)
-        return cls(type(module).__name__, graphdef, _paths(params), _paths(state))
+        shapes = structs(_arrays(module))
+        return cls(type(module).__name__, nnx.graphdef(module), tuple(shapes.items()))
 
     def __repr__(self) -> str:
-        # The static part of a module has many lines.
         return f"Parts({self.name})"
+
+    @property
+    def has_state(self) -> bool:
+        return any(collection == STATE for (collection, _), _ in self.structs)
 
     def merge(self, variables: Mapping[str, Any]) -> Any:
         """Returns a module with these variables."""
-        flat = {
-            path: _leaf(variables[collection], path)
-            for collection, paths in ((PARAMS, self.params), (STATE, self.state))
-            for path, _ in paths
-        }
-        return nnx.merge(self.graphdef, nnx.from_flat_state(flat))
+        return self._merged(_by_path(variables, [name for name, _ in self.structs]))
 
     def abstract(self) -> Any:
         """Returns a module with shapes in place of arrays."""
-        return nnx.merge(
-            self.graphdef, nnx.from_flat_state(dict((*self.params, *self.state)))
-        )
+        return self._merged({path: struct for (_, path), struct in self.structs})
+
+    def _merged(self, leaves: dict[Path, Any]) -> Any:
+        return nnx.merge(self.graphdef, nnx.from_flat_state(leaves))
 
 
 def variables_of(module: nnx.Module) -> dict[str, Any]:
@@ -66,9 +66,33 @@ def variables_of(module: nnx.Module) -> dict[str, Any]:
 
     Paths become nested dictionaries; positions in lists become strings.
     """
-    _, params, state = _split(module)
-    found = {PARAMS: _nested(_flat(params)), STATE: _nested(_flat(state))}
-    return {collection: tree for collection, tree in found.items() if tree}
+    return traverse_util.unflatten_dict(
+        {(name, *map(str, path)): x for (name, path), x in _arrays(module).items()}
+    )
+
+
+def update_module(module: nnx.Module, variables: Mapping[str, Any]) -> None:
+    """Writes arrays into an NNX module, by the names of `variables_of`."""
+    names = [name for name in _arrays(module) if name[0] in variables]
+    nnx.update(module, nnx.from_flat_state(_by_path(variables, names)))
+
+
+def _arrays(module: nnx.Module) -> dict[tuple[str, Path], Any]:
+    """Returns the arrays of a module by collection and path."""
+    arrays = {}
+    for path, leaf in nnx.to_flat_state(nnx.state(module)):
+        collection = PARAMS if isinstance(leaf, nnx.Param) else STATE
+        # An attribute may be an array without a variable around it.
+        array = leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
+        arrays[collection, path] = array
+    return arrays
+
+
+def _by_path(
+    variables: Mapping[str, Any], names: list[tuple[str, Path]]
+) -> dict[Path, Any]:
+    flat = traverse_util.flatten_dict(dict(variables))
+    return {path: flat[name, *map(str, path)] for name, path in names}
 
 
 class NNXLayer(nn.Module):
@@ -96,7 +120,7 @@ class NNXLayer(nn.Module):
             )
             module.set_attributes(**modes, raise_if_not_found=False)
         result = module(*args, **kwargs)
-        if self.parts.state and self.is_mutable_collection(STATE):
+        if self.parts.has_state and self.is_mutable_collection(STATE):
             for name, value in variables_of(module).get(STATE, {}).items():
                 self.put_variable(STATE, name, value)
         return result
@@ -117,7 +141,10 @@ class NNXCell(NNXLayer):
     @property
     def num_feature_axes(self) -> int:
         """Number of feature axes, the last axes of the input."""
-        return _feature_axes(self.parts.abstract())
+        cell = self.parts.abstract()
+        if hasattr(cell, "num_feature_axes"):
+            return cell.num_feature_axes
+        return cell.num_feature_dims
 
     @nn.nowrap
     def initialize_carry(self, key: chex.PRNGKey, sample_input: InputSpec) -> Carry:
@@ -182,7 +209,7 @@ def to_linen(
     layers of rnncells run it, on the fast loop and with lengths, masks and resets:
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> from flax import nnx
+    >>> from flax import nnx, traverse_util
     >>> from rnncells.nnx import to_linen
     >>> rnn = rnncells.RNN(to_linen(nnx.GRUCell, 3, 4), return_carry=True)
     >>> x, lengths = jnp.ones((2, 5, 3)), jnp.array([5, 0])
@@ -215,65 +242,9 @@ def to_linen(
     return linen_of(abstract, create)
 
 
-def update_module(module: nnx.Module, variables: Mapping[str, Any]) -> None:
-    """Writes arrays into an NNX module, by the names of `variables_of`."""
-    _, params, state = _split(module)
-    for collection, own in ((PARAMS, params), (STATE, state)):
-        if collection in variables:
-            flat = {
-                path: _leaf(variables[collection], path)
-                for path, _ in nnx.to_flat_state(own)
-            }
-            nnx.update(module, nnx.from_flat_state(flat))
-
-
 def _is_cell(module: nnx.Module) -> bool:
     has_axes = any(
         hasattr(type(module), name) or name in vars(module)
         for name in ("num_feature_axes", "num_feature_dims")
     )
     return has_axes and hasattr(module, "initialize_carry")
-
-
-def _feature_axes(cell: Any) -> int:
-    if hasattr(cell, "num_feature_axes"):
-        return cell.num_feature_axes
-    return cell.num_feature_dims
-
-
-def _split(module: nnx.Module) -> Any:
-    """Returns the static part, the parameters, and the other variables."""
-    return nnx.split(module, nnx.Param, ...)
-
-
-def _flat(state: nnx.State) -> dict[tuple, Any]:
-    # An attribute may be an array without a variable around it.
-    return {
-        path: leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf
-        for path, leaf in nnx.to_flat_state(state)
-    }
-
-
-def _paths(state: nnx.State) -> tuple[tuple[tuple, jax.ShapeDtypeStruct], ...]:
-    return tuple(
-        (path, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
-        for path, leaf in _flat(state).items()
-    )
-
-
-def _nested(flat: Mapping[tuple, Any]) -> dict[str, Any]:
-    """Returns nested dictionaries of a dictionary by paths."""
-    nested: dict[str, Any] = {}
-    for path, value in flat.items():
-        *groups, name = map(str, path)
-        place = nested
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[name] = value
-    return nested
-
-
-def _leaf(tree: Any, path: tuple) -> Any:
-    for name in path:
-        tree = tree[str(name)]
-    return tree

@@ -1,4 +1,9 @@
-"""Closed forms of steps and their derivatives, for reading and for tests."""
+"""Closed forms of steps and their derivatives, for reading and for tests.
+
+Each line is one equation. The code does not use automatic differentiation, and it is
+not fast. Steps sum the derivatives of parameters over the batch, `sequence_vjp` sums
+them over time.
+"""
 
 from rnncells.reference.elman import elman_step as elman_step
 from rnncells.reference.elman import elman_step_vjp as elman_step_vjp

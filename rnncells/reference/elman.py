@@ -1,8 +1,5 @@
 """One step of Elman's recurrent cell and its derivatives, in closed form.
 
-Each line is one equation. The code does not use automatic differentiation, and it is
-not fast.
-
 The step, as in `rnncells.SimpleCell`::
 
     a_t = W_i x_t + b_i + W_h h_{t-1}
@@ -31,10 +28,9 @@ from rnncells.reference.gates import (
     Params,
     affine,
     back,
-    check_features,
-    check_params,
+    check_step,
     d_gates,
-    derivatives,
+    with_zeros,
 )
 
 
@@ -56,7 +52,7 @@ def elman_step(
     Raises:
       ValueError: shapes do not fit; names of parameters are missing or unknown.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, [""])
     h = tanh(affine(params, "i", x) + affine(params, "h", carry))
     return h, h
 
@@ -73,29 +69,23 @@ def elman_step_vjp(
     """Returns the derivatives of a loss with respect to all arguments of one step.
 
     Args:
-      params: parameters, as in `elman_step`.
-      carry: h_{t-1}, as in `elman_step`.
-      x: input of the step, as in `elman_step`.
-      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros. Default:
-        None.
+      params, carry, x: see `elman_step`.
+      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros.
       d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros. Default: None.
-      return_gates: also returns δa_t by the name `a`. Default: False.
+        None: zeros.
+      return_gates: also returns δa_t by the name `a`.
 
     Returns:
       The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
       and with `return_gates` that of a_t.
 
     Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown; all
-        derivatives are None.
+      ValueError: see `elman_step`; or all derivatives are None.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, [""])
     h_before = carry
     h = tanh(affine(params, "i", x) + affine(params, "h", h_before))
-    d_h_next, d_h = derivatives(
-        {"d_carry": (d_carry, h_before), "d_h": (d_h, h_before)}
-    )
+    d_h_next, d_h = with_zeros(h_before, h_before, d_carry, d_h, "d_h")
 
     d_h = d_h_next + d_h
     d_a = d_h * (1 - h**2)
@@ -104,11 +94,5 @@ def elman_step_vjp(
     d_W_i = d_gates(params, x, {"i": d_a})
     d_W_h = d_gates(params, h_before, {"h": d_a})
 
-    found = d_W_i | d_W_h, d_h_before, d_x
-    return (*found, {"a": d_a}) if return_gates else found
-
-
-def _check_step(params: Params, carry: jax.Array, x: jax.Array) -> None:
-    _, inputs = check_features(x, carry)
-    features = carry.shape[-1]
-    check_params(params, {"i": (inputs, features), "h": (features, features)})
+    grads = d_W_i | d_W_h, d_h_before, d_x
+    return (*grads, {"a": d_a}) if return_gates else grads

@@ -1,6 +1,6 @@
 """Gates of the closed forms, their gradients, and checks of shapes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,8 +20,8 @@ def affine(params: Params, name: str, inputs: jax.Array) -> jax.Array:
 def back(params: Params, d_a: dict[str, jax.Array]) -> jax.Array:
     """Returns Σ_a W_a^T δa, from the derivatives δa by the name of the gate."""
     # Vectors are rows here, so W^T δ is written δ W^T.
-    first, *others = (d @ params[name]["kernel"].T for name, d in d_a.items())
-    return sum(others, first)
+    first, *rest = (d @ params[name]["kernel"].T for name, d in d_a.items())
+    return sum(rest, first)
 
 
 def d_gates(
@@ -29,21 +29,69 @@ def d_gates(
 ) -> dict[str, dict[str, jax.Array]]:
     """Returns δW_a = δa inputs^T and δb_a = δa, summed over the batch, by gate."""
 
-    def d_gate(gate, d):
-        batch = tuple(range(d.ndim - 1))
-        found = {"kernel": jnp.tensordot(inputs, d, (batch, batch))}
-        return found | ({"bias": d.sum(batch)} if "bias" in gate else {})
+    batch = tuple(range(inputs.ndim - 1))
+    gradients = {}
+    for name, d in d_a.items():
+        gradients[name] = {"kernel": jnp.tensordot(inputs, d, (batch, batch))}
+        if "bias" in params[name]:
+            gradients[name]["bias"] = d.sum(batch)
+    return gradients
 
-    return {name: d_gate(params[name], d) for name, d in d_a.items()}
+
+def with_zeros(
+    carry: Any, output: Any, d_carry: Any, d_output: Any, name: str
+) -> list[jax.Array]:
+    """Returns the derivatives by the carry's arrays and by the output, checked.
+
+    Zeros take the place of None. `name` is that of `d_output`, for errors.
+    """
+    given = {"d_carry": (d_carry, carry)}
+    if isinstance(carry, tuple | list):
+        d_carry = (None, None) if d_carry is None else d_carry
+        check_pair("d_carry", d_carry)
+        pairs = zip(d_carry, carry, strict=True)
+        given = {f"d_carry[{k}]": pair for k, pair in enumerate(pairs)}
+    given[name] = d_output, output
+    if all(d is None for d, _ in given.values()):
+        *names, last = (f"`{name}`" for name in given)
+        raise ValueError(
+            f"{', '.join(names)} and {last} are all None, so all gradients would be 0. "
+            "Pass at least one of them: the derivative of the loss with respect to the "
+            "carry or the output."
+        )
+    for name, (d, like) in given.items():
+        if d is not None:
+            check_shape(name, d, jnp.shape(like))
+    return [jnp.zeros_like(like) if d is None else d for d, like in given.values()]
 
 
-def check_params(params: Params, shapes: dict[str, tuple[int, int]]) -> None:
-    """Raises ValueError unless there is a kernel of each shape.
+def check_step(
+    params: Params, carry: Any, x: Any, gates: Sequence[str], is_pair: bool = False
+) -> None:
+    """Raises ValueError unless the arguments of a step with these gates fit."""
+    if is_pair:
+        check_pair("carry", carry)
+    arrays: Sequence[Any] = carry if is_pair else (carry,)
+    batch, inputs = check_features(x, *arrays)
+    features = arrays[0].shape[-1]
+    if is_pair:
+        check_shape("carry[1]", arrays[1], (*batch, features))
+    check_params(params, inputs, features, dict.fromkeys(gates, features))
+
+
+def check_params(
+    params: Params, inputs: int, units: int, widths: Mapping[str, int]
+) -> None:
+    """Raises ValueError unless each gate has kernels of inputs and of states.
 
     Args:
       params: the parameters.
-      shapes: shapes of the kernels by the name of the gate.
+      inputs: number of features of the inputs.
+      units: number of features of the states.
+      widths: number of units of each gate, by its letter.
     """
+    shapes = {f"i{gate}": (inputs, width) for gate, width in widths.items()}
+    shapes |= {f"h{gate}": (units, width) for gate, width in widths.items()}
     check_names(params, list(shapes))
     for name, shape in shapes.items():
         path = f"params['{name}']"
@@ -66,12 +114,7 @@ def check_names(params: Params, names: list[str]) -> None:
 
 
 def check_features(x: Any, *carry: Any) -> tuple[tuple[int, ...], int]:
-    """Returns the batch axes and the width of the input, after checking them.
-
-    Args:
-      x: input of the step.
-      *carry: arrays of the carry; the first one has the batch axes.
-    """
+    """Returns the batch axes of the carry, and the number of features of the input."""
     for name, array in [("x", x), *(("carry", leaf) for leaf in carry)]:
         if not getattr(array, "shape", ()):
             is_array = hasattr(array, "shape")
@@ -82,20 +125,12 @@ def check_features(x: Any, *carry: Any) -> tuple[tuple[int, ...], int]:
     return batch, jnp.shape(x)[-1]
 
 
-def check_pair(name: str, pair: Any, words: str = "(c, h)") -> None:
+def check_pair(name: str, pair: Any) -> None:
     """Raises ValueError unless a value is a pair."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise ValueError(
-            f"`{name}` must be a pair {words}, got {jax.tree.map(jnp.shape, pair)}."
+            f"`{name}` must be a pair of arrays, got {jax.tree.map(jnp.shape, pair)}."
         )
-
-
-def parts(d_carry: Any, words: str = "(c, h)") -> tuple[Any, Any]:
-    """Returns the two derivatives of a pair, each of them None if the pair is None."""
-    if d_carry is None:
-        return None, None
-    check_pair("d_carry", d_carry, words)
-    return tuple(d_carry)
 
 
 def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
@@ -104,25 +139,3 @@ def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"`{name}` must have the shape {shape}, got {jnp.shape(array)}."
         )
-
-
-def derivatives(given: dict[str, tuple[Any, Any]]) -> list[jax.Array]:
-    """Returns derivatives, with zeros in place of None, after checking their shapes.
-
-    Args:
-      given: by name, the derivative or None, and the array it is the derivative by.
-
-    Raises:
-      ValueError: a shape does not fit, or all are None.
-    """
-    if all(d is None for d, _ in given.values()):
-        *names, last = (f"`{name}`" for name in given)
-        raise ValueError(
-            f"{', '.join(names)} and {last} are all None, so all gradients would be 0. "
-            "Pass at least one of them: the derivative of the loss with respect to the "
-            "carry or the output."
-        )
-    for name, (d, like) in given.items():
-        if d is not None:
-            check_shape(name, d, jnp.shape(like))
-    return [jnp.zeros_like(like) if d is None else d for d, like in given.values()]

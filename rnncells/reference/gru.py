@@ -1,8 +1,5 @@
 """One step of a gated recurrent unit and its derivatives, in closed form.
 
-Each line is one equation. The code does not use automatic differentiation, and it is
-not fast.
-
 The step, as in `rnncells.GRUCell`::
 
     r_t = σ(W_ir x_t + b_ir + W_hr h_{t-1})
@@ -53,10 +50,9 @@ from rnncells.reference.gates import (
     Params,
     affine,
     back,
-    check_features,
-    check_params,
+    check_step,
     d_gates,
-    derivatives,
+    with_zeros,
 )
 
 
@@ -71,8 +67,7 @@ def gru_step(
         `hr hz hn`. Each gate can have a bias `(features,)`.
       carry: h_{t-1}, `(*batch, features)`.
       x: input of the step, `(*batch, features_in)`.
-      reset_after: whether the reset gate acts after the recurrent product. Default:
-        True.
+      reset_after: whether the reset gate acts after the recurrent product.
 
     Returns:
       `(h, h)`, each `(*batch, features)`.
@@ -80,7 +75,7 @@ def gru_step(
     Raises:
       ValueError: shapes do not fit; names of parameters are missing or unknown.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, "rzn")
     r, z, n = _gates(params, carry, x, reset_after)
     h = (1 - z) * n + z * carry
     return h, h
@@ -99,31 +94,24 @@ def gru_step_vjp(
     """Returns the derivatives of a loss with respect to all arguments of one step.
 
     Args:
-      params: parameters, as in `gru_step`.
-      carry: h_{t-1}, as in `gru_step`.
-      x: input of the step, as in `gru_step`.
-      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros. Default:
-        None.
+      params, carry, x: see `gru_step`.
+      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros.
       d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros. Default: None.
-      reset_after: as in `gru_step`. Default: True.
-      return_gates: also returns (δr_t, δz_t, δn_t) by the names `r z n`. Default:
-        False.
+        None: zeros.
+      reset_after: as in `gru_step`.
+      return_gates: also returns (δr_t, δz_t, δn_t) by the names `r z n`.
 
     Returns:
       The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
       and with `return_gates` those of the gates.
 
     Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown; all
-        derivatives are None.
+      ValueError: see `gru_step`; or all derivatives are None.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, "rzn")
     h_before = carry
     r, z, n = _gates(params, h_before, x, reset_after)
-    d_h_next, d_h = derivatives(
-        {"d_carry": (d_carry, h_before), "d_h": (d_h, h_before)}
-    )
+    d_h_next, d_h = with_zeros(h_before, h_before, d_carry, d_h, "d_h")
 
     d_h = d_h_next + d_h
     d_z = d_h * (h_before - n) * z * (1 - z)
@@ -144,8 +132,8 @@ def gru_step_vjp(
     d_W_i = d_gates(params, x, {"ir": d_r, "iz": d_z, "in": d_n})
     d_W_h = d_gates(params, h_before, {"hr": d_r, "hz": d_z})
 
-    found = d_W_i | d_W_h | d_W_hn, d_h_before, d_x
-    return (*found, {"r": d_r, "z": d_z, "n": d_n}) if return_gates else found
+    grads = d_W_i | d_W_h | d_W_hn, d_h_before, d_x
+    return (*grads, {"r": d_r, "z": d_z, "n": d_n}) if return_gates else grads
 
 
 def _gates(
@@ -158,10 +146,3 @@ def _gates(
     else:
         n = tanh(affine(params, "in", x) + affine(params, "hn", r * h))
     return r, z, n
-
-
-def _check_step(params: Params, carry: jax.Array, x: jax.Array) -> None:
-    _, inputs = check_features(x, carry)
-    features = carry.shape[-1]
-    kernels = {f"i{gate}": (inputs, features) for gate in "rzn"}
-    check_params(params, kernels | {f"h{gate}": (features,) * 2 for gate in "rzn"})

@@ -1,8 +1,5 @@
 """One step of long short-term memory and its derivatives, in closed form.
 
-Each line is one equation. The code does not use automatic differentiation, and it is
-not fast.
-
 The step, as in `rnncells.LSTMCell`::
 
     i_t = σ(W_ii x_t + W_hi h_{t-1} + b_hi)
@@ -30,9 +27,6 @@ this step::
     δW_ha = δa_t h_{t-1}^T
     δb_ha = δa_t
 
-The functions sum the derivatives of parameters over the batch. `sequence_vjp` sums them
-over time.
-
 Reference: Greff et al., 2017, https://doi.org/10.1109/TNNLS.2016.2582924, section II.B.
 The paper writes z for g and y for h, marks the arguments of the activations with bars,
 and writes δh_t as a sum over the gates of the next step. Different here: there are no
@@ -51,13 +45,9 @@ from rnncells.reference.gates import (
     Params,
     affine,
     back,
-    check_features,
-    check_pair,
-    check_params,
-    check_shape,
+    check_step,
     d_gates,
-    derivatives,
-    parts,
+    with_zeros,
 )
 
 State = tuple[jax.Array, jax.Array]
@@ -79,7 +69,7 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
     Raises:
       ValueError: shapes do not fit; names of parameters are missing or unknown.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g
@@ -113,37 +103,27 @@ def lstm_step_vjp(
     >>> d_params = jax.tree.map(jnp.add, first, last)
 
     Args:
-      params: parameters, as in `lstm_step`.
-      carry: carry before the step, as in `lstm_step`.
-      x: input of the step, as in `lstm_step`.
+      params, carry, x: see `lstm_step`.
       d_carry: derivatives with respect to the carry after the step, from the next step:
         (δc_t, δh_t), each `(*batch, features)`. None for one of them or for both:
-        zeros. Default: None.
+        zeros.
       d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros. Default: None.
+        None: zeros.
       return_gates: also returns (δi_t, δf_t, δg_t, δo_t) by the names `i f g o`, each
-        `(*batch, features)`. Default: False.
+        `(*batch, features)`.
 
     Returns:
       The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
       and with `return_gates` those of the gates.
 
     Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown; all
-        derivatives are None.
+      ValueError: see `lstm_step`; or all derivatives are None.
     """
-    _check_step(params, carry, x)
+    check_step(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g
-    d_c, d_h_next = parts(d_carry)
-    d_c, d_h_next, d_h = derivatives(
-        {
-            "d_carry[0]": (d_c, c_before),
-            "d_carry[1]": (d_h_next, h_before),
-            "d_h": (d_h, h_before),
-        }
-    )
+    d_c, d_h_next, d_h = with_zeros(carry, h_before, d_carry, d_h, "d_h")
 
     d_h = d_h_next + d_h
     d_o = d_h * tanh(c) * o * (1 - o)
@@ -157,8 +137,8 @@ def lstm_step_vjp(
     d_W_i = d_gates(params, x, {"ii": d_i, "if": d_f, "ig": d_g, "io": d_o})
     d_W_h = d_gates(params, h_before, {"hi": d_i, "hf": d_f, "hg": d_g, "ho": d_o})
 
-    found = d_W_i | d_W_h, (d_c_before, d_h_before), d_x
-    return (*found, {"i": d_i, "f": d_f, "g": d_g, "o": d_o}) if return_gates else found
+    grads = d_W_i | d_W_h, (d_c_before, d_h_before), d_x
+    return (*grads, {"i": d_i, "f": d_f, "g": d_g, "o": d_o}) if return_gates else grads
 
 
 def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
@@ -167,12 +147,3 @@ def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
     g = tanh(affine(params, "ig", x) + affine(params, "hg", h))
     o = sigmoid(affine(params, "io", x) + affine(params, "ho", h))
     return i, f, g, o
-
-
-def _check_step(params: Params, carry: State, x: jax.Array) -> None:
-    check_pair("carry", carry)
-    batch, inputs = check_features(x, *carry)
-    features = carry[0].shape[-1]
-    check_shape("carry[1]", carry[1], (*batch, features))
-    kernels = {f"i{gate}": (inputs, features) for gate in "ifgo"}
-    check_params(params, kernels | {f"h{gate}": (features,) * 2 for gate in "ifgo"})

@@ -1,8 +1,5 @@
 """One step of the memory cells of 1997 and its derivatives, in closed form.
 
-Each line is one equation. The code does not use automatic differentiation, and it is
-not fast.
-
 The step, as in `rnncells.LSTM1997Cell`. The cells v of block j share the gates of the
 block; y_t are the activations of all hidden units::
 
@@ -62,8 +59,7 @@ from rnncells.reference.gates import (
     check_params,
     check_shape,
     d_gates,
-    derivatives,
-    parts,
+    with_zeros,
 )
 
 State = tuple[jax.Array, jax.Array]
@@ -112,39 +108,28 @@ def lstm1997_step_vjp(
     """Returns the derivatives of a loss with respect to all arguments of one step.
 
     Args:
-      params: parameters, as in `lstm1997_step`.
-      carry: carry before the step, as in `lstm1997_step`.
-      x: input of the step, as in `lstm1997_step`.
+      params, carry, x: see `lstm1997_step`.
       d_carry: derivatives with respect to the carry after the step, from the next step:
-        (δs_t, δy_t). None for one of them or for both: zeros. Default: None.
+        (δs_t, δy_t). None for one of them or for both: zeros.
       d_y_c: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros. Default: None.
-      truncate_gradient: whether the gradient is truncated as in the paper. Default:
-        True.
+        None: zeros.
+      truncate_gradient: whether the gradient is truncated as in the paper.
       return_gates: also returns (δin_t, δc_t, δout_t) by the names `in c out`.
-        Default: False.
+
 
     Returns:
       The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
       and with `return_gates` those of the net inputs.
 
     Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown; all
-        derivatives are None.
+      ValueError: see `lstm1997_step`; or all derivatives are None.
     """
     _check_step(params, carry, x)
     s_before, y_before = carry
     net_in, net_c, net_out = _net(params, y_before, x)
     y_in, y_out = _to_cells(f(net_in), s_before), _to_cells(f(net_out), s_before)
     s = s_before + y_in * g(net_c)
-    d_s, d_y = parts(d_carry, "(s, y)")
-    d_s, d_y, d_y_c = derivatives(
-        {
-            "d_carry[0]": (d_s, s_before),
-            "d_carry[1]": (d_y, y_before),
-            "d_y_c": (d_y_c, s_before),
-        }
-    )
+    d_s, d_y, d_y_c = with_zeros(carry, s_before, d_carry, d_y_c, "d_y_c")
     d_y_next, d_y_in, d_y_out = _parts(d_y, s, net_in)
 
     d_y_c = d_y_next + d_y_c
@@ -160,8 +145,8 @@ def lstm1997_step_vjp(
     d_W = d_gates(params, x, {"ii": d_in, "ig": d_c, "io": d_out})
     d_U = d_gates(params, y_before, {"hi": d_in, "hg": d_c, "ho": d_out})
 
-    found = d_W | d_U, (d_s_before, d_y_before), d_x
-    return (*found, {"in": d_in, "c": d_c, "out": d_out}) if return_gates else found
+    grads = d_W | d_U, (d_s_before, d_y_before), d_x
+    return (*grads, {"in": d_in, "c": d_c, "out": d_out}) if return_gates else grads
 
 
 def g(x: jax.Array) -> jax.Array:
@@ -202,7 +187,7 @@ def _parts(d_y: jax.Array, s: jax.Array, gate: jax.Array) -> list[jax.Array]:
 
 
 def _check_step(params: Params, carry: State, x: jax.Array) -> None:
-    check_pair("carry", carry, "(s, y)")
+    check_pair("carry", carry)
     batch, inputs = check_features(x, *carry)
     check_names(params, ["ii", "ig", "io", "hi", "hg", "ho"])
     features, units = carry[0].shape[-1], carry[1].shape[-1]
@@ -216,5 +201,4 @@ def _check_step(params: Params, carry: State, x: jax.Array) -> None:
     if units != features:
         check_shape("carry[1]", carry[1], (*batch, features + 2 * blocks))
     widths = {"i": blocks, "g": features, "o": blocks}
-    kernels = {f"i{a}": (inputs, width) for a, width in widths.items()}
-    check_params(params, kernels | {f"h{a}": (units, w) for a, w in widths.items()})
+    check_params(params, inputs, units, widths)

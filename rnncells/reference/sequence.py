@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rnncells.reference.gates import Params, derivatives, parts
+from rnncells.reference.gates import Params, with_zeros
 
 
 def sequence(
@@ -77,17 +77,14 @@ def sequence_vjp(
     same of `gru_step_vjp`.
 
     Args:
-      step: a step of this package, such as `gru_step`.
-      step_vjp: its derivatives, such as `gru_step_vjp`.
-      params: parameters of the cell.
-      carry: carry before the first step.
-      inputs: `(*batch, time, features_in)`.
-      d_carry: derivatives with respect to the last carry; None: zeros. Default: None.
+      step, params, carry, inputs: see `sequence`.
+      step_vjp: derivatives of the step, such as `gru_step_vjp`.
+      d_carry: derivatives with respect to the last carry; None: zeros.
       d_outputs: derivatives with respect to the outputs, `(*batch, time, features)`;
-        None: zeros. Default: None.
+        None: zeros.
       return_gates: also returns the derivatives of the gates of every step by name,
         `(*batch, time, units)`, and those of the carry after every step, without Δ_t,
-        as `(*batch, time, ...)`. Default: False.
+        as `(*batch, time, ...)`.
 
     Returns:
       The derivatives with respect to `params`, the first carry, and `inputs`, and with
@@ -97,7 +94,10 @@ def sequence_vjp(
       ValueError: shapes do not fit; all derivatives are None.
     """
     time = _time(inputs)
-    d_carry, d_outputs = _with_zeros(step, params, carry, inputs, d_carry, d_outputs)
+    end, y = jax.eval_shape(step, params, carry, inputs[..., 0, :])
+    outputs = jax.ShapeDtypeStruct((*inputs.shape[:-1], y.shape[-1]), y.dtype)
+    *d_end, d_outputs = with_zeros(end, outputs, d_carry, d_outputs, "d_outputs")
+    d_carry = tuple(d_end) if isinstance(end, tuple) else d_end[0]
     carries = [carry]
     for t in range(time):
         carries.append(step(params, carries[t], inputs[..., t, :])[0])
@@ -118,8 +118,10 @@ def sequence_vjp(
         d_inputs.append(d_x)
         gates.append(d_gates)
 
-    found = d_params, d_carry, _over_time(d_inputs)
-    return (*found, _over_time(gates), _over_time(d_carries)) if return_gates else found
+    gradients = d_params, d_carry, _over_time(d_inputs)
+    if return_gates:
+        return *gradients, _over_time(gates), _over_time(d_carries)
+    return gradients
 
 
 def _time(inputs: jax.Array) -> int:
@@ -129,28 +131,6 @@ def _time(inputs: jax.Array) -> int:
             f"shape {jnp.shape(inputs)}."
         )
     return inputs.shape[-2]
-
-
-def _with_zeros(
-    step: Callable,
-    params: Params,
-    carry: Any,
-    inputs: jax.Array,
-    d_carry: Any,
-    d_outputs: jax.Array | None,
-) -> tuple[Any, jax.Array]:
-    """Returns `d_carry` and `d_outputs`, with zeros in place of None."""
-    carry, y = jax.eval_shape(step, params, carry, inputs[..., 0, :])
-    outputs = jax.ShapeDtypeStruct((*inputs.shape[:-1], y.shape[-1]), y.dtype)
-    if isinstance(carry, tuple):
-        pairs = zip(parts(d_carry, "like the carry"), carry, strict=True)
-        given = {f"d_carry[{k}]": pair for k, pair in enumerate(pairs)}
-        *d_carry, d_outputs = derivatives(given | {"d_outputs": (d_outputs, outputs)})
-        return tuple(d_carry), d_outputs
-    d_carry, d_outputs = derivatives(
-        {"d_carry": (d_carry, carry), "d_outputs": (d_outputs, outputs)}
-    )
-    return d_carry, d_outputs
 
 
 def _over_time(steps: list[Any]) -> Any:
