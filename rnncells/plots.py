@@ -10,7 +10,8 @@ value. Labels and symbols are drawn as they are: `$` does not start a formula in
   saturation            how often the units of gates are near their bounds
   drift                 mean and standard deviation of states over time
 
-They need matplotlib: in a clone, `pip install '.[plots]'`.
+They need matplotlib: in a clone, `pip install '.[plots]'`. Without matplotlib, they
+raise `ModuleNotFoundError`.
 """
 
 import itertools
@@ -44,27 +45,19 @@ def gradients_over_lag(
     Args:
       norms: for each label, an array `(*batch, lag)`, as `diagnostics.by_lag` returns
         it; NaN where a row has no such step. Norms of 0 are not drawn.
-      ax: the axes to draw on.
       quantity: label of the vertical axis.
 
     Raises:
       ValueError: there are no norms, or an array has no values.
-      ModuleNotFoundError: matplotlib is not installed.
     """
-    if not norms:
-        raise ValueError("`norms` must have at least one array, got none.")
-    given = {label: _filled(f"norms[{label!r}]", x) for label, x in norms.items()}
+    arrays = _by_label("norms", {label: (x,) for label, x in norms.items()})
     ax = _axes(ax)
-    for (label, values), look in zip(given.items(), _looks(), strict=False):
+    for (label, values), look in zip(arrays.items(), _looks(), strict=False):
         mean = _mean_of_rows(values)
         mean = np.where(mean > 0, mean, np.nan)
         ax.plot(np.arange(len(mean)), mean, label=label, **look)
     ax.set_yscale("log")
-    ax.set_xlabel("lag T − t (steps)")
-    ax.set_ylabel(quantity)
-    ax.grid(alpha=0.3)
-    _legend(ax, len(norms))
-    return ax
+    return _labelled(ax, "lag T − t (steps)", quantity, len(norms))
 
 
 def gate_over_text(
@@ -87,7 +80,6 @@ def gate_over_text(
       gate: values of one row, real `(time, units)`.
       text: one symbol for each step, such as a string; None: numbers of steps. Spaces
         and newlines are shown as `␣` and `⏎`.
-      ax: the axes to draw on.
       name: what the values are.
       limits: values of the lightest and the darkest color; default: (0, 1), or (-m, m)
         with the largest magnitude m if values are outside of [0, 1].
@@ -95,7 +87,6 @@ def gate_over_text(
     Raises:
       ValueError: `gate` does not have two axes or has no values, or `text` has another
         length.
-      ModuleNotFoundError: matplotlib is not installed.
     """
     gate = np.asarray(gate, np.float64)
     if gate.ndim != 2:
@@ -147,12 +138,10 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
     Args:
       eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
         them for some steps.
-      ax: the axes to draw on.
       label: of these eigenvalues, for the legend.
 
     Raises:
       ValueError: there are no eigenvalues.
-      ModuleNotFoundError: matplotlib is not installed.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)
@@ -161,14 +150,10 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
         angles = np.linspace(0, 2 * np.pi, 181)
         ax.plot(np.cos(angles), np.sin(angles), color="gray", lw=0.8, label=circle)
         ax.set_aspect("equal")
-        ax.set_xlabel("real part")
-        ax.set_ylabel("imaginary part")
-        ax.grid(alpha=0.3)
     color = COLORS[len(ax.collections) % len(COLORS)]
     ax.scatter(values.real, values.imag, s=9, alpha=0.6, lw=0, color=color, label=label)
-    if label is not None:
-        _legend(ax, 1 + len(ax.collections))
-    return ax
+    entries = 0 if label is None else 1 + len(ax.collections)
+    return _labelled(ax, "real part", "imaginary part", entries)
 
 
 def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
@@ -187,34 +172,25 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
     Args:
       shares: for each label, the shares of the steps that
         `diagnostics.saturation` returns, `(left, right)`.
-      ax: the axes to draw on.
 
     Raises:
       ValueError: there are no shares, or the two of a label have different shapes.
-      ModuleNotFoundError: matplotlib is not installed.
 
     Reference: figure 3 of Karpathy, Johnson and Li, 2016,
     https://arxiv.org/abs/1506.02078.
     """
-    if not shares:
-        raise ValueError("`shares` must have at least one pair, got none.")
-    given = {
-        label: _filled(f"shares[{label!r}]", *both) for label, both in shares.items()
-    }
+    arrays = _by_label("shares", shares)
     ax = _axes(ax)
     ax.plot([0, 1], [1, 0], color="gray", lw=0.8)
-    for number, (label, both) in enumerate(given.items()):
+    for number, (label, both) in enumerate(arrays.items()):
         color = COLORS[number % len(COLORS)]
         left, right = map(np.ravel, both)
         ax.scatter(left, right, s=24, alpha=0.5, lw=0, color=color, label=label)
     ax.set_xlim(-0.03, 1.03)
     ax.set_ylim(-0.03, 1.03)
     ax.set_aspect("equal")
-    ax.set_xlabel("share of steps saturated on the left")
-    ax.set_ylabel("share of steps saturated on the right")
-    ax.grid(alpha=0.3)
-    _legend(ax, len(shares))
-    return ax
+    words = "share of steps saturated on the"
+    return _labelled(ax, f"{words} left", f"{words} right", len(shares))
 
 
 def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
@@ -229,28 +205,17 @@ def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
     Args:
       states: for each label, what `diagnostics.drift` returns: `(mean, std, norm)`, of
         which the norm is not drawn.
-      ax: the axes to draw on.
 
     Raises:
       ValueError: there are no states, or arrays have no or different numbers of steps.
-      ModuleNotFoundError: matplotlib is not installed.
     """
-    if not states:
-        raise ValueError("`states` must have at least one entry, got none.")
-    given = {
-        label: _filled(f"states[{label!r}]", *values[:2])
-        for label, values in states.items()
-    }
+    arrays = _by_label("states", {label: x[:2] for label, x in states.items()})
     ax = _axes(ax)
-    for (label, (mean, std)), look in zip(given.items(), _looks(), strict=False):
+    for (label, (mean, std)), look in zip(arrays.items(), _looks(), strict=False):
         steps = np.arange(len(mean))
         ax.plot(steps, mean, label=label, **look)
         ax.fill_between(steps, mean - std, mean + std, alpha=0.2, color=look["color"])
-    ax.set_xlabel("step")
-    ax.set_ylabel("mean ± standard deviation")
-    ax.grid(alpha=0.3)
-    _legend(ax, len(states))
-    return ax
+    return _labelled(ax, "step", "mean ± standard deviation", len(states))
 
 
 def _axes(ax: Any) -> Any:
@@ -273,14 +238,23 @@ def _looks() -> Any:
     return ({"ls": style, "color": color} for style, color in itertools.cycle(pairs))
 
 
-def _legend(ax: Any, entries: int) -> None:
-    if entries > INSIDE:
+def _labelled(ax: Any, x: str, y: str, entries: int) -> Any:
+    """Adds labels of the axes, a grid, and a legend unless it has no entries."""
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.grid(alpha=0.3)
+    if entries:
         beside = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
-        legend = ax.legend(**beside, fontsize="small")
-    else:
-        legend = ax.legend(fontsize="small")
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+        legend = ax.legend(fontsize="small", **beside if entries > INSIDE else {})
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    return ax
+
+
+def _by_label(name: str, arrays: Mapping[str, Sequence[Any]]) -> dict[str, np.ndarray]:
+    if not arrays:
+        raise ValueError(f"`{name}` must have at least one entry, got none.")
+    return {label: _filled(f"{name}[{label!r}]", *x) for label, x in arrays.items()}
 
 
 def _filled(name: str, *arrays: Any) -> np.ndarray:
@@ -289,22 +263,19 @@ def _filled(name: str, *arrays: Any) -> np.ndarray:
     Raises:
       ValueError: they have no values, no axis, or different shapes.
     """
-    found = [np.asarray(array) for array in arrays]
-    several = len(found) > 1
-    shapes = " and ".join(f"{x.shape}" for x in found)
-    if any(not x.ndim or not x.size or x.shape != found[0].shape for x in found):
+    checked = [np.asarray(array) for array in arrays]
+    several = len(checked) > 1
+    shapes = " and ".join(f"{x.shape}" for x in checked)
+    if any(not x.ndim or not x.size or x.shape != checked[0].shape for x in checked):
         raise ValueError(
             f"`{name}` must be {'arrays of equal shapes' if several else 'an array'} "
             f"with at least one value, got the shape{'s' * several} {shapes}."
         )
-    return np.stack(found) if several else found[0]
+    return np.stack(checked) if several else checked[0]
 
 
-def _mean_of_rows(values: Any) -> np.ndarray:
+def _mean_of_rows(values: np.ndarray) -> np.ndarray:
     """Returns the means over rows that are not NaN; NaN where there are none."""
-    values = np.asarray(values, np.float64)
-    rows = values.reshape(-1, values.shape[-1])
-    is_there = ~np.isnan(rows)
-    count = is_there.sum(0)
-    total = np.where(is_there, rows, 0).sum(0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    rows = values.reshape(-1, values.shape[-1]).astype(np.float64)
+    count = (~np.isnan(rows)).sum(0)
+    return np.where(count > 0, np.nansum(rows, 0) / np.maximum(count, 1), np.nan)

@@ -34,9 +34,8 @@ from rnncells.recurrence.schedule import StepInputs
 
 STEPS = 5
 BATCH = 3
-# A cell can mix the rows of a batch in a condition such as `jnp.all(x > 0)`. To make
-# the condition of a row differ from that of the batch, rows are drawn several times,
-# and are positive, negative, zero or large.
+# A cell can mix the rows of a batch in a condition such as `jnp.all(x > 0)`. To find
+# that, rows are drawn several times, and are positive, negative, zero or large.
 DRAWS = 48
 ROW_FACTORS = (1, 1, 1), (1, -1, 20), (0, 1, -20)
 # Rounding over a few steps, relative to the largest value of each array.
@@ -119,18 +118,13 @@ def check_cell(
       sample_input: one step of input, as for `initialize_carry`.
       key: random key; None uses `jax.random.key(0)`.
 
-    Returns:
-      The report; `report.ok` is true if nothing is wrong, also if checks were
-      skipped.
-
     Raises:
       ValueError: the cell's `features` is None.
       TypeError: `cell` is a class, or not a `flax.linen` module; `sample_input` is no
         array, struct or shape.
     """
     check_cell_instance("check_cell", cell)
-    own = {field.name for field in dataclasses.fields(cell)}
-    if "features" in own and getattr(cell, "features") is None:
+    if getattr(cell, "features", 0) is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
     input_structs(sample_input)  # raises TypeError if it is no sample
     key = jax.random.key(0) if key is None else key
@@ -138,12 +132,12 @@ def check_cell(
         return CellReport(tuple(_findings(_in_float64(cell), sample_input, key)))
 
 
-def _findings(cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey):
-    if _calls_members(cell):
-        missing = _missing_members(cell)
-        if missing:
-            yield Finding("wrong", f"the cell does not define {missing}.")
-            return
+def _findings(
+    cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey
+) -> Iterator[Finding]:
+    if missing := _missing_members(cell):
+        yield Finding("wrong", f"the cell does not define {missing}.")
+        return
     checks = {
         _kept_carry: "a step raised {}.",
         _rows: "a step on a single row, without batch axes, raised {}. A cell must "
@@ -176,17 +170,16 @@ class _LastFinding(Exception):
         self.finding = Finding(kind, text)
 
 
-def _calls_members(cell: nn.Module) -> bool:
-    """Returns whether the cell's `__call__` is `recur` of `project`."""
-    return isinstance(cell, RNNCellBase) and type(cell).__call__ is RNNCellBase.__call__
-
-
 def _missing_members(cell: nn.Module) -> list[str]:
-    def is_own(name):
-        return getattr(type(cell), name) is not getattr(RNNCellBase, name)
+    """Returns what a cell whose `__call__` is `recur` of `project` does not define."""
 
-    missing = [name for name in ("project", "recur") if not is_own(name)]
-    if not (is_own("carry_shape") or is_own("initialize_carry")):
+    def is_inherited(name: str) -> bool:
+        return getattr(type(cell), name) is getattr(RNNCellBase, name)
+
+    if not (isinstance(cell, RNNCellBase) and is_inherited("__call__")):
+        return []
+    missing = [name for name in ("project", "recur") if is_inherited(name)]
+    if is_inherited("carry_shape") and is_inherited("initialize_carry"):
         missing.append("carry_shape")
     return missing
 
@@ -212,15 +205,15 @@ class _Setting:
         # None for cells without this field, which must not draw random numbers.
         self.deterministic = True if hasattr(type(cell), "deterministic") else None
         self.option: dict[str, Any] = deterministic_option(cell, self.deterministic)
-        option: dict[str, Any] = self.option
-        init: Any = partial(cell.init, **option)
+        options: Any = self.option
+        init: Any = partial(cell.init, **options)
         shapes = jax.eval_shape(init, key, self.carry, first)
         self.variables = _like(rng, {"params": shapes.get("params", {})})
-        if others := sorted(shapes.keys() - {"params"}):
+        if constants := sorted(shapes.keys() - {"params"}):
             # Random numbers may be no valid constants, such as time constants.
             created = init(key, self.carry, first)
-            self.variables |= {name: created[name] for name in others}
-        for name in others:
+            self.variables |= {name: created[name] for name in constants}
+        for name in constants:
             self._leave_out(name)
         self.in_layer = {c: {"cell": tree} for c, tree in self.variables.items()}
 
@@ -239,39 +232,34 @@ class _Setting:
     def changed_collections(self) -> list[str]:
         """Returns the collections that a step changes."""
 
-        def changed_by_step(carry, inputs):
-            _, after = self.cell.apply(
-                self.variables,
-                carry,
-                inputs,
-                mutable=DenyList("params"),
-                **self.option,
-            )
+        def changed_by_step(carry: Carry, inputs: chex.ArrayTree) -> dict[str, Any]:
+            options: Any = {"mutable": DenyList("params"), **self.option}
+            _, after = self.cell.apply(self.variables, carry, inputs, **options)
             return changed(self.variables, after)
 
-        found = jax.eval_shape(changed_by_step, self.carry, self.inputs_at(0))
-        return sorted(found.keys() & self.variables.keys())
+        new = jax.eval_shape(changed_by_step, self.carry, self.inputs_at(0))
+        return sorted(new.keys() & self.variables.keys())
 
     def inputs_at(self, time: int) -> chex.ArrayTree:
         return jax.tree.map(lambda leaf: leaf[time], self.inputs)
 
 
-def _kept_carry(at: _Setting) -> Iterator[Finding]:
+def _kept_carry(setting: _Setting) -> Iterator[Finding]:
     """Checks that a step returns a carry like the carry that it got."""
-    new, _ = _result_of_step(at)
-    kinds = [
+    new, _ = _result_of_step(setting)
+    before, after = (
         jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", carry)
-        for carry in (at.carry, new)
-    ]
-    if kinds[0] == kinds[1]:
+        for carry in (setting.carry, new)
+    )
+    if before == after:
         text = "a step keeps the structure, shapes and dtypes of the carry."
         yield Finding("right", text)
         return
     text = (
-        f"`__call__` of {at.name} must return (new_carry, output), a new carry with "
-        f"the structure, shapes and dtypes of the old, {kinds[0]}, got {kinds[1]}."
+        f"`__call__` of {setting.name} must return (new_carry, output), a new carry "
+        f"with the structure, shapes and dtypes of the old, {before}, got {after}."
     )
-    if not is_alike(new, at.carry):
+    if not is_alike(new, setting.carry):
         raise _LastFinding("wrong", text)
     yield Finding("wrong", text)
 
@@ -293,44 +281,41 @@ def _check_initial_carry(name: str, carry: Carry) -> None:
         )
 
 
-def _result_of_step(at: _Setting) -> tuple[Carry, chex.ArrayTree]:
+def _result_of_step(setting: _Setting) -> tuple[Carry, chex.ArrayTree]:
     """Returns the shapes of what a step returns."""
-    if names := at.changed_collections():
+    if names := setting.changed_collections():
         raise _LastFinding(
             "skipped",
             f"a step changes the collections {names}, which `check_cell` does not "
             "support, so all checks were skipped.",
         )
-    returned = jax.eval_shape(at.step, at.carry, at.inputs_at(0))
+    returned = jax.eval_shape(setting.step, setting.carry, setting.inputs_at(0))
     try:
-        return check_returned("__call__", at.name, returned)
+        return check_returned("__call__", setting.name, returned)
     except TypeError as error:
         raise _LastFinding("wrong", str(error)) from error
 
 
-def _rows(at: _Setting) -> Iterator[Finding]:
+def _rows(setting: _Setting) -> Iterator[Finding]:
     """Checks that a step of a batch equals a step of each row alone."""
-    step = jax.jit(at.step)
-    for drawn in _draws(at):
+    step = jax.jit(setting.step)
+    for drawn in _draws(setting):
         alone = [
             step(*jax.tree.map(lambda leaf: leaf[row], drawn)) for row in range(BATCH)
         ]
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *alone)
         if not _equal(step(*drawn), rows):
-            yield Finding(
-                "wrong",
-                "a step of a batch differs from steps of its rows. Reduce only feature "
-                "axes.",
-            )
+            text = "a step of a batch differs from steps of its rows."
+            yield Finding("wrong", f"{text} Reduce only feature axes.")
             return
     yield Finding("right", "the rows of a batch are independent.")
 
 
-def _draws(at: _Setting) -> Iterator[tuple[Carry, chex.ArrayTree]]:
+def _draws(setting: _Setting) -> Iterator[tuple[Carry, chex.ArrayTree]]:
     """Yields carries and inputs of one step, as arrays of NumPy."""
     rng = np.random.default_rng(0)
     for number in range(DRAWS):
-        drawn = _like(rng, (at.carry, at.inputs_at(0)))
+        drawn = _like(rng, (setting.carry, setting.inputs_at(0)))
         factors = ROW_FACTORS[number % len(ROW_FACTORS)]
         yield jax.tree.map(partial(_scaled, factors, number % 2 == 1), drawn)
 
@@ -344,71 +329,67 @@ def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: jax.Array) -> np.
     return (by_row * (np.abs(rows) if is_positive else rows)).astype(rows.dtype)
 
 
-def _loops(at: _Setting) -> Iterator[Finding]:
+def _loops(setting: _Setting) -> Iterator[Finding]:
     """Checks that the fast loop and the plain loop are equal."""
 
-    def gradients(implementation):
+    def gradients(implementation: Any) -> tuple:
         rnn = RNN(
-            at.cell,
+            setting.cell,
             implementation=implementation,
             time_major=True,
             return_carry=True,
         )
 
-        def loss(variables, carry):
-            outcome = rnn.apply(
-                variables,
-                at.inputs,
-                initial_carry=carry,
-                deterministic=at.deterministic,
+        def loss(variables: Any, carry: Carry) -> tuple:
+            options: Any = {"deterministic": setting.deterministic}
+            results = rnn.apply(
+                variables, setting.inputs, initial_carry=carry, **options
             )
-            leaves = jax.tree.leaves(outcome)
-            return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), outcome
+            leaves = jax.tree.leaves(results)
+            return sum(jnp.sum(jnp.abs(jnp.sin(leaf + 1))) for leaf in leaves), results
 
         gradient = jax.value_and_grad(loss, (0, 1), has_aux=True, allow_int=True)
-        (_, outcome), gradients = jax.jit(gradient)(at.in_layer, at.carry)
-        return outcome, jax.tree.map(
+        (_, results), gradients = jax.jit(gradient)(setting.in_layer, setting.carry)
+        return results, jax.tree.map(
             lambda leaf: 0 if leaf.dtype == jax.dtypes.float0 else leaf, gradients
         )
 
     (fast, d_fast), (plain, d_plain) = gradients("auto"), gradients("scan")
     equal = {"values": _equal(fast, plain), "gradients": _equal(d_fast, d_plain)}
-    other = [name for name, is_equal in equal.items() if not is_equal]
+    unequal = [name for name, is_equal in equal.items() if not is_equal]
     loop, hint = "fast", ""
-    if table.LINEAR.is_for(at.cell):
-        loop, hint = "linear", f" `{_claim(at.cell)}` must agree with `recur`."
-    elif table.CAUSAL_CONV.is_for(at.cell):
+    if table.LINEAR.is_for(setting.cell):
+        # The method in which a cell says how it is linear in its carry.
+        is_matrix = isinstance(setting.cell, MatrixRNNCellBase)
+        method = "update" if is_matrix else "coefficients"
+        loop, hint = "linear", f" `{method}` must agree with `recur`."
+    elif table.CAUSAL_CONV.is_for(setting.cell):
         loop = "convolution's"
-    if other:
-        text = f"the {' and '.join(other)} of the {loop} and the plain loop differ."
+    if unequal:
+        text = f"the {' and '.join(unequal)} of the {loop} and the plain loop differ."
         yield Finding("wrong", text + hint)
     else:
         text = f"the {loop} loop and the plain loop have equal values and gradients."
         yield Finding("right", text)
 
 
-def _claim(cell: nn.Module) -> str:
-    """Returns the method in which a cell says how it is linear in its carry."""
-    return "update" if isinstance(cell, MatrixRNNCellBase) else "coefficients"
-
-
-def _weights(at: _Setting) -> Iterator[Finding]:
+def _weights(setting: _Setting) -> Iterator[Finding]:
     """Checks that the loop over time uses weights only in products."""
-    if table.LINEAR.is_for(at.cell):
-        text = "the step is linear in the carry, so RNN computes all steps at once."
-        yield Finding("right", text)
+    reason = None
+    if table.LINEAR.is_for(setting.cell):
+        reason = "the step is linear in the carry"
+    elif table.CAUSAL_CONV.is_for(setting.cell):
+        reason = "the carry is the last inputs"
+    if reason:
+        yield Finding("right", f"{reason}, so RNN computes all steps at once.")
         return
-    if table.CAUSAL_CONV.is_for(at.cell):
-        text = "the carry is the last inputs, so RNN computes all steps at once."
-        yield Finding("right", text)
-        return
-    step = partial(apply_step, deterministic=at.deterministic)
+    step = partial(apply_step, deterministic=setting.deterministic)
 
     def pure_step(rnn: RNN) -> PureStep | Obstacle:
-        xs = StepInputs(at.inputs)
-        return StepRequest(rnn, (at.carry, None), xs, step).pure
+        xs = StepInputs(setting.inputs)
+        return StepRequest(rnn, (setting.carry, None), xs, step).pure
 
-    pure: Any = RNN(at.cell).apply(at.in_layer, method=pure_step)
+    pure: Any = RNN(setting.cell).apply(setting.in_layer, method=pure_step)
     if isinstance(pure, Obstacle):
         text = f"RNN runs the cell in the plain loop: the fast loop {pure.text}"
         yield Finding("slow", text)
@@ -440,11 +421,11 @@ def _in_float64(cell: nn.Module) -> nn.Module:
     fields: dict[str, Any] = {"dtype": None, "param_dtype": jnp.float64}
     if isinstance(inner := getattr(cell, "cell", None), nn.Module):
         fields["cell"] = _in_float64(inner)
-    own = {field.name for field in dataclasses.fields(cell)}
-    return cell.clone(**{name: fields[name] for name in fields.keys() & own})
+    names = {field.name for field in dataclasses.fields(cell)}
+    return cell.clone(**{name: fields[name] for name in fields.keys() & names})
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype) -> jax.Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """Returns normal random numbers, or zeros of integer dtypes."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         real, imaginary = rng.standard_normal((2, *shape))
@@ -458,7 +439,7 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype) -> jax.Arra
 def _like(rng: np.random.Generator, tree: chex.ArrayTree) -> chex.ArrayTree:
     """Replaces floating leaves by normal random numbers, since zeros hide mistakes."""
 
-    def draw(leaf):
+    def draw(leaf: Any) -> jax.Array:
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             return 0.5 * _random(rng, leaf.shape, leaf.dtype)
         return leaf if isinstance(leaf, jax.Array) else zeros(leaf)
@@ -466,25 +447,20 @@ def _like(rng: np.random.Generator, tree: chex.ArrayTree) -> chex.ArrayTree:
     return jax.tree.map(draw, tree)
 
 
-def _widest(dtype):
-    is_complex = jnp.issubdtype(dtype, jnp.complexfloating)
-    return jnp.complex128 if is_complex else jnp.float64
-
-
 def _equal(first: chex.ArrayTree, second: chex.ArrayTree) -> bool:
     structure: Any = jax.tree.structure(first)
     if structure != jax.tree.structure(second):
         return False
 
-    def near(a, b):
+    def is_near(a: Any, b: Any) -> bool:
         if jnp.shape(a) != jnp.shape(b):
             return False
-        dtype = jnp.result_type(a)
-        tolerance = TOLERANCE
-        if jnp.issubdtype(dtype, jnp.inexact) and dtype != _widest(dtype):
+        dtype, tolerance = jnp.result_type(a), TOLERANCE
+        is_inexact = jnp.issubdtype(dtype, jnp.inexact)
+        if is_inexact and dtype not in (jnp.float64, jnp.complex128):
             tolerance = float(jnp.finfo(dtype).eps) ** HALF_OF_THE_DIGITS
         a, b = np.asarray(a), np.asarray(b)
         largest = np.max(np.abs(b), initial=1, where=np.isfinite(b))
         return np.allclose(a, b, rtol=0, atol=tolerance * largest, equal_nan=True)
 
-    return all(jax.tree.leaves(jax.tree.map(near, first, second)))
+    return all(jax.tree.leaves(jax.tree.map(is_near, first, second)))

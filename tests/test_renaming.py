@@ -202,10 +202,12 @@ def test_shapes_that_do_not_match_are_shown():
     with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
     assert str(caught.value).splitlines()[1:] == [
-        "  params/b has kernel (4, 3), but params/c of `like` has kernel (5, 3)",
-        "  params/e has scale (2,), but params/f of `like` has scale (3,)",
+        "  params/b is not in `like`: kernel (4, 3)",
+        "  params/e is not in `like`: bias (1,), scale (2,)",
         "  params/g is not in `like`: v (0,), w (1,), x (2,), 2 more",
+        "  params/c is only in `like`: kernel (5, 3)",
         "  params/d is only in `like`: kernel (5, 5)",
+        "  params/f is only in `like`: bias (1,), scale (3,)",
     ]
 
 
@@ -445,7 +447,8 @@ def test_existing_files_are_replaced_only_with_force(checkpoints, capsys):
         ),
         (
             "wide --like like",
-            "params/b has kernel (3, 2), but params/head of `like` has kernel (2, 3)",
+            "params/b is not in `like`: kernel (3, 2)\n"
+            "  params/head is only in `like`: kernel (2, 3)",
         ),
         ("two --like like", "or `--name params/a=params/head`"),
     ],

@@ -30,12 +30,12 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
     modules = as_list(modules)
     if not isinstance(modules, list | tuple):
         modules = [modules]
-    given = {
+    arrays = {
         f"modules[{k}].{name}": array
         for k, module in enumerate(modules)
         for name, array in _arrays_of(module).items()
     }
-    return load(layer, parts(layer, EQUINOX, _full_name), given, "Equinox")
+    return load(layer, parts(layer, EQUINOX, _full_name), arrays, "Equinox")
 
 
 def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
@@ -53,10 +53,10 @@ def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
       ValueError: `variables` belong to another layer, or contain learned states, which
         Equinox does not have.
     """
-    found = parts(layer, EQUINOX, _full_name)
-    arrays = unload(layer, found, variables, "Equinox")
+    cells = parts(layer, EQUINOX, _full_name)
+    arrays = unload(layer, cells, variables, "Equinox")
     return [
-        {name.partition(".")[2]: arrays[name] for name in part.arrays} for part in found
+        {name.partition(".")[2]: arrays[name] for name in part.arrays} for part in cells
     ]
 
 

@@ -3,19 +3,13 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 from flax import traverse_util
 
 from rnncells.interop.layout import Params
-from rnncells.interop.loading import (
-    as_array,
-    check_arrays,
-    flatten,
-    plain,
-    shapes,
-)
+from rnncells.interop.loading import as_array, check_arrays, flatten, plain, shapes
 
 Path = str | os.PathLike[str]
 
@@ -37,13 +31,11 @@ def save(
       TypeError: `variables` is not a tree of nested dictionaries; a leaf is not an
         array of numbers; `metadata` is not text.
     """
-    library = _safetensors()
     variables = plain(variables)
     if not isinstance(variables, Mapping):
         raise TypeError(
             "`variables` must be nested dictionaries of arrays, got "
-            f"{type(variables).__name__}. (Orbax saves other trees, for example the "
-            "states of optimizers.)"
+            f"{type(variables).__name__}. Save other trees with Orbax."
         )
     names = {name for path in traverse_util.flatten_dict(variables) for name in path}
     if any("/" in name for name in names):
@@ -58,8 +50,9 @@ def save(
         name: np.asarray(as_array(name, leaf), order="C")
         for name, leaf in flatten(dict(variables)).items()
     }
-    # Safetensors cannot read a file that has no arrays and empty metadata.
-    library.numpy.save_file(arrays, path, metadata or None)
+    with _library(path) as library:
+        # Safetensors cannot read a file that has no arrays and empty metadata.
+        library.numpy.save_file(arrays, path, metadata or None)
 
 
 def load(path: Path, like: Params | None = None) -> Params:
@@ -85,48 +78,21 @@ def load(path: Path, like: Params | None = None) -> Params:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns the arrays of any safetensors file, by name.
-
-    Args:
-      path: path of the file.
-
-    Raises:
-      ImportError: safetensors is not installed.
-      ValueError: the file is not a safetensors file.
-    """
-    library = _safetensors()
-    with _named(path, library.SafetensorError):
+    """Returns the arrays of any safetensors file, by name; see `load` for errors."""
+    with _library(path) as library:
         return library.numpy.load_file(path)
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Returns the metadata of a file: text by name.
-
-    Args:
-      path: path of the file.
-
-    Raises:
-      ImportError: safetensors is not installed.
-      ValueError: the file is not a safetensors file.
-    """
-    library = _safetensors()
-    with _named(path, library.SafetensorError):
+    """Returns the metadata of a file, text by name; see `load` for errors."""
+    with _library(path) as library:
         with library.safe_open(path, framework="numpy") as file:
             return dict(file.metadata() or {})
 
 
 @contextlib.contextmanager
-def _named(path: Path, error_of_library: type[Exception]) -> Iterator[None]:
-    """Adds the path to errors about files that are not safetensors files."""
-    try:
-        yield
-    except error_of_library as error:
-        raise ValueError(
-            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
-        ) from error
-
-
-def _safetensors() -> ModuleType:
+def _library(path: Path) -> Iterator[Any]:
+    """Yields the package safetensors, and adds the path to its errors."""
     try:
         import safetensors.numpy
     except ImportError as error:
@@ -134,4 +100,9 @@ def _safetensors() -> ModuleType:
             "`rnncells.interop.files` needs safetensors: in a clone of rnncells, pip "
             "install '.[interop]'."
         ) from error
-    return safetensors
+    try:
+        yield safetensors
+    except safetensors.SafetensorError as error:
+        raise ValueError(
+            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
+        ) from error

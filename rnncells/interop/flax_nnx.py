@@ -40,13 +40,13 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
         all of them.
       TypeError: `modules` are no such cells or layers; Flax NNX has no such layer.
     """
-    found = parts(layer, FLAX_NNX, _full_name)
-    given = {
+    cells = parts(layer, FLAX_NNX, _full_name)
+    arrays = {
         f"cells[{k}].{name}": array
         for k, cell in enumerate(_cells(modules))
         for name, array in _arrays_of(cell).items()
     }
-    return load(layer, found, given, "Flax NNX")
+    return load(layer, cells, arrays, "Flax NNX")
 
 
 def _full_name(k: int, place: Place, name: str) -> str:
@@ -84,9 +84,9 @@ def _arrays_of(cell: Any) -> Arrays:
     arrays = {}
     for name, gates in layers.items():
         for kind in ("kernel", "bias"):
-            found = [_member(_member(cell, gate), kind) for gate in gates]
-            if found[0] is not None:
-                arrays[f"{name}.{kind}"] = jnp.concatenate(list(map(_array, found)), -1)
+            leaves = [_member(_member(cell, gate), kind) for gate in gates]
+            if leaves[0] is not None:
+                arrays[f"{name}.{kind}"] = jnp.concatenate([*map(_array, leaves)], -1)
     return arrays
 
 

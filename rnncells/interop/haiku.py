@@ -47,20 +47,20 @@ def from_params(
     """
     cores = _cores(layer, names)
     is_dict = isinstance(params, Mapping)
-    if not (is_dict and all(isinstance(own, Mapping) for own in params.values())):
+    if not (is_dict and all(isinstance(arrays, Mapping) for arrays in params.values())):
         raise TypeError(
             "`params` must be {module_name: {name: array}}, as Haiku's `init` returns "
             f"them, got {jax.tree.structure(params)}."
         )
     if names is None:
         cores = _with_prefix(cores, params)
-    given = {
+    arrays = {
         f"{module}/{name}": array
-        for module, own in params.items()
-        for name, array in own.items()
+        for module, of_module in params.items()
+        for name, array in of_module.items()
         if names is None or any(f"{module}/".startswith(f"{core}/") for core in cores)
     }
-    return load(layer, _parts(layer, cores, double_bias), given, "Haiku")
+    return load(layer, _parts(layer, cores, double_bias), arrays, "Haiku")
 
 
 def to_params(
@@ -82,27 +82,27 @@ def to_params(
       ValueError: `variables` belong to another layer, or contain learned states, which
         Haiku does not have. Or the number of `names` differs from the number of cells.
     """
-    found = _parts(layer, _cores(layer, names), double_bias)
+    cells = _parts(layer, _cores(layer, names), double_bias)
     params: dict[str, Arrays] = {}
-    for at, array in unload(layer, found, variables, "Haiku").items():
-        module, _, name = at.rpartition("/")
+    for path, array in unload(layer, cells, variables, "Haiku").items():
+        module, _, name = path.rpartition("/")
         params.setdefault(module, {})[name] = array
     return params
 
 
 def _parts(layer: nn.Module, cores: list[str], double_bias: bool) -> list[Part]:
-    found = parts(layer, HAIKU, lambda k, place, name: f"{cores[k]}/{name}")
+    cells = parts(layer, HAIKU, lambda k, place, name: f"{cores[k]}/{name}")
     if not double_bias:
-        for core, part in zip(cores, found, strict=True):
+        for core, part in zip(cores, cells, strict=True):
             part.arrays.pop(f"{core}/linear_1/b", None)
-    return found
+    return cells
 
 
 def _with_prefix(cores: list[str], params: Mapping[str, Any]) -> list[str]:
     """Returns the names of cores inside of the module that has them in `params`."""
     pattern = re.compile(rf"((?:.*/)?){re.escape(cores[0])}(?:/[^/~]+)?")
-    found = (pattern.fullmatch(module) for module in params)
-    prefixes = sorted({match[1] for match in found if match})
+    matches = (pattern.fullmatch(module) for module in params)
+    prefixes = sorted({match[1] for match in matches if match})
     if "" in prefixes or not prefixes:
         return cores
     if len(prefixes) > 1:

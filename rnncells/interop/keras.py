@@ -38,18 +38,18 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
         all of them.
       TypeError: Keras has no such layer; `weights` is not a list.
     """
-    found, weights = _parts(layer), as_list(weights)
+    cells, weights = _parts(layer), as_list(weights)
     if not isinstance(weights, Sequence):
         raise TypeError(
             "`weights` must be a list of arrays, as keras_layer.get_weights(), got "
             f"{type(weights).__name__}."
         )
-    names = [name for part in found for name in part.arrays]
+    names = [name for part in cells for name in part.arrays]
     names += [f"weights[{k}]" for k in range(len(names), len(weights))]
-    given = dict(zip(names, weights, strict=False))
-    for part in found:
-        given |= _without_cudnn(part, given)
-    return load(layer, found, given, "Keras")
+    arrays = dict(zip(names, weights, strict=False))
+    for part in cells:
+        arrays |= _without_cudnn(part, arrays)
+    return load(layer, cells, arrays, "Keras")
 
 
 def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
@@ -67,31 +67,28 @@ def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
     return list(unload(layer, _parts(layer), variables, "Keras").values())
 
 
-def _without_cudnn(part: Part, given: Arrays) -> Arrays:
+def _without_cudnn(part: Part, arrays: Arrays) -> Arrays:
     """Returns a cell's weights from those of CuDNNLSTM or CuDNNGRU.
 
     Their kernels of each gate are those of cuDNN, `(units, features_in)`, in the memory
     of an array `(features_in, units)`.
     """
-    units, gates, names = part.place.cell.features, len(part.form.gates), [*part.arrays]
-    is_possible = isinstance(part.place.cell, LSTMCell) or "b_h" in " ".join(
-        part.arrays.values()
-    )
-    if not is_possible or len(names) != 3 or not given.keys() >= {*names}:
+    cell, gates, names = part.place.cell, len(part.form.gates), [*part.arrays]
+    is_possible = isinstance(cell, LSTMCell) or "b_i b_h" in part.arrays.values()
+    if not is_possible or len(names) != 3 or not arrays.keys() >= {*names}:
         return {}
-    kernel, recurrent, bias = (as_array(name, given[name]) for name in names)
-    if bias.shape != (2 * gates * units,):
+    kernel, recurrent, bias = (as_array(name, arrays[name]) for name in names)
+    if bias.shape != (2 * gates * cell.features,):
         return {}
 
-    def transposed(kernel):
+    def transposed(kernel: Any) -> jax.Array:
         by_gate = jnp.split(jnp.asarray(kernel), gates, -1)
         return jnp.hstack([k.reshape(k.shape[::-1]).T for k in by_gate])
 
     biases = bias.reshape(2, -1)
-    if isinstance(part.place.cell, LSTMCell):
+    if isinstance(cell, LSTMCell):
         biases = biases.sum(0)
-    arrays = transposed(kernel), transposed(recurrent), biases
-    return dict(zip(names, arrays, strict=True))
+    return dict(zip(names, (transposed(kernel), transposed(recurrent), biases)))
 
 
 def _parts(layer: nn.Module) -> list[Part]:

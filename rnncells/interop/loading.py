@@ -44,16 +44,13 @@ def parts(
 ) -> list[Part]:
     """Returns the cells of a layer as another library has them.
 
-    Args:
-      layer: see `places`.
-      library: the other library.
-      full_name: returns the name of an array among all arrays of the layer, from the
-        number of the cell, the cell, and the name of the array in the cell.
+    `full_name` returns the name of an array among all arrays of the layer, from the
+    number of the cell, the cell, and the name of the array in the cell.
 
     Raises:
       TypeError: the library has no such cell.
     """
-    found = []
+    cells = []
     for k, place in enumerate(places(layer)):
         form = library.form_of(place.cell)
         arrays = {
@@ -61,64 +58,55 @@ def parts(
             for name, blocks in form.arrays.items()
             if place.cell.use_bias or not blocks.startswith("b")
         }
-        found.append(Part(place, form, arrays))
-    return found
+        cells.append(Part(place, form, arrays))
+    return cells
 
 
 def load(
-    layer: nn.Module, found: list[Part], given: Mapping[str, Any], source: str
+    layer: nn.Module, cells: list[Part], arrays: Mapping[str, Any], source: str
 ) -> Params:
     """Returns another library's arrays as variables of a layer.
 
     Parameters that the other library does not have are 0: learned initial states, and
-    the bias b_hn of GRUCell of Flax NNX.
-
-    Args:
-      layer: see `places`.
-      found: its cells, see `parts`.
-      given: arrays by name.
-      source: name of the other library, for errors.
+    the bias b_hn of GRUCell of Flax NNX. `source` is the name of the library.
 
     Raises:
       ValueError: arrays are missing, unknown, or have another shape; the error lists
         all of them.
     """
-    dtype = found[0].place.cell.param_dtype
-    arrays = {name: _widened(as_array(name, a), dtype) for name, a in given.items()}
-    width = _features_in(found[0], arrays)
+    dtype = cells[0].place.cell.param_dtype
+    arrays = {name: _widened(as_array(name, a), dtype) for name, a in arrays.items()}
+    width = _features_in(cells[0], arrays)
     like = template(layer, width or 1)
 
-    def expected_shapes(like):
-        return shapes(jax.eval_shape(lambda variables: _arrays(found, variables), like))
+    def expected_shapes(like: Params) -> Shapes:
+        return shapes(jax.eval_shape(lambda variables: _arrays(cells, variables), like))
 
     expected = expected_shapes(like)
     if width is None:
         # Sizes that depend on the unknown width of the inputs may have any value.
-        other = expected_shapes(template(layer, 2))
-        expected = {name: common(expected[name], other[name]) for name in other}
+        wider = expected_shapes(template(layer, 2))
+        expected = {
+            name: tuple(n if n == m else None for n, m in zip(shape, wider[name]))
+            for name, shape in expected.items()
+        }
     check_arrays(source, arrays, expected)
     variables = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-    for part in found:
+    for part in cells:
         blocks: Arrays = {}
-        for name, own in part.arrays.items():
-            blocks |= _unstacked(own, arrays[name], part.place.cell)
-        own = _params_at(variables, part.place)
+        for name, names in part.arrays.items():
+            blocks |= _unstacked(names, arrays[name], part.place.cell)
+        gates = _params_at(variables, part.place)
         for gate, params in _params(part.form, blocks).items():
-            own[gate] = own[gate] | params
+            gates[gate] = gates[gate] | params
     chex.assert_trees_all_equal_structs(variables, like)
     return jax.tree.map(lambda leaf, to: jnp.asarray(leaf, to.dtype), variables, like)
 
 
 def unload(
-    layer: nn.Module, found: list[Part], variables: Params, source: str
+    layer: nn.Module, cells: list[Part], variables: Params, source: str
 ) -> Arrays:
-    """Returns a layer's variables as another library's arrays.
-
-    Args:
-      layer: see `places`.
-      found: its cells, see `parts`.
-      variables: variables of the layer, `{"params": ...}`.
-      source: name of the other library, for errors.
+    """Returns a layer's variables as another library's arrays; see `load`.
 
     Raises:
       ValueError: `variables` belong to another layer, or contain learned states.
@@ -135,22 +123,18 @@ def unload(
             "`variables` must have the key 'params', as layer.init returns them, got "
             f"the keys {sorted(variables)}."
         )
-    own = flatten(nn.meta.unbox(variables["params"]))
-    own = {without_nnx_spelling(name): array for name, array in own.items()}
-    first = "/".join((*found[0].place.path, "i"))
-    kernels = [name for name in own if name.startswith(first) and own[name].ndim > 1]
-    width = own[kernels[0]].shape[-2] if kernels else 1
+    params = flatten(nn.meta.unbox(variables["params"]))
+    params = {without_nnx_spelling(name): array for name, array in params.items()}
+    first = "/".join((*cells[0].place.path, "i"))
+    kernels = [x for name, x in params.items() if name.startswith(first) and x.ndim > 1]
+    width = kernels[0].shape[-2] if kernels else 1
     like = template(layer, width)["params"]
-    check_arrays("`variables`", own, shapes(flatten(like)))
-    return _arrays(found, {"params": traverse_util.unflatten_dict(own, sep="/")})
+    check_arrays("`variables`", params, shapes(flatten(like)))
+    return _arrays(cells, {"params": traverse_util.unflatten_dict(params, sep="/")})
 
 
 def plain(variables: Any) -> Any:
-    """Returns a state of Flax NNX as variables of linen; other trees as they are.
-
-    Args:
-      variables: variables, or a `flax.nnx.State`, whose `nnx.Param` are the parameters.
-    """
+    """Returns a state of Flax NNX as variables of linen; other trees as they are."""
     if not isinstance(variables, Mapping):
         return variables
     leaves = dict(_leaves(variables))
@@ -214,23 +198,17 @@ def check_states(layer: nn.Module, source: str) -> None:
         )
 
 
-def check_arrays(source: str, given: Arrays, expected: Shapes) -> None:
-    """Raises one error that lists all missing, unknown and misshapen arrays.
-
-    Args:
-      source: where the arrays are from.
-      given: arrays by name.
-      expected: shapes by name.
-    """
-    wrong = [f"missing: {name}" for name in expected.keys() - given.keys()]
-    wrong += [f"unknown: {name}" for name in given.keys() - expected.keys()]
-    for name in sorted(given.keys() & expected.keys()):
-        shape, own = given[name].shape, expected[name]
-        fits = len(shape) == len(own) and all(
-            n == m or (m is None and n > 0) for n, m in zip(shape, own, strict=True)
+def check_arrays(source: str, arrays: Arrays, expected: Shapes) -> None:
+    """Raises one error that lists all missing, unknown and misshapen arrays."""
+    wrong = [f"missing: {name}" for name in expected.keys() - arrays.keys()]
+    wrong += [f"unknown: {name}" for name in arrays.keys() - expected.keys()]
+    for name in arrays.keys() & expected.keys():
+        shape, sizes = arrays[name].shape, expected[name]
+        fits = len(shape) == len(sizes) and all(
+            n == m or (m is None and n > 0) for n, m in zip(shape, sizes, strict=True)
         )
         if not fits:
-            wrong.append(f"wrong shape: {name} must be {own}, got {shape}")
+            wrong.append(f"wrong shape: {name} must be {sizes}, got {shape}")
     if wrong:
         raise ValueError(
             f"The arrays of {source} do not fit the layer:\n  "
@@ -267,11 +245,6 @@ def shapes(arrays: Arrays) -> Shapes:
     return {name: tuple(array.shape) for name, array in arrays.items()}
 
 
-def common(one: tuple, other: tuple) -> tuple[int | None, ...]:
-    """Returns the sizes that two shapes share, and None for the others."""
-    return tuple(n if n == m else None for n, m in zip(one, other, strict=True))
-
-
 def _widened(array: chex.Array, dtype: chex.ArrayDType) -> chex.Array:
     """Casts an array to a dtype if that is wider, so that sums of biases are exact."""
     is_wider = np.dtype(dtype).itemsize > array.dtype.itemsize
@@ -289,14 +262,14 @@ def _features_in(part: Part, arrays: Arrays) -> int | None:
     return (columns if blocks == "W.T" else rows) or None
 
 
-def _arrays(found: list[Part], variables: Params) -> Arrays:
+def _arrays(cells: list[Part], variables: Params) -> Arrays:
     """Returns the parameters of all cells as another library's arrays."""
     arrays = {}
-    for part in found:
+    for part in cells:
         params = _by_gate(part.form, _params_at(variables, part.place))
         params = _in_convention(part.form, params, 1)
-        for name, own in part.arrays.items():
-            arrays[name] = _stacked(own, part, params)
+        for name, blocks in part.arrays.items():
+            arrays[name] = _stacked(blocks, part, params)
     return arrays
 
 
@@ -329,7 +302,7 @@ def _block(block: str, part: Part, params: Params) -> chex.Array:
     """Returns a block of one cell's parameters; see `table`."""
     cell, form = part.place.cell, part.form
 
-    def side_by_side(side, name):
+    def side_by_side(side: str, name: str) -> jax.Array:
         zeros = jnp.zeros(cell.features, cell.param_dtype)
         arrays = [params[gate].get(name, zeros) for gate in form.gate_names(side)]
         return jnp.concatenate(arrays, axis=-1)
@@ -355,7 +328,7 @@ def _block(block: str, part: Part, params: Params) -> chex.Array:
 def _params(form: Form, blocks: Arrays) -> Params:
     """Returns one cell's parameters from its blocks: the inverse of `_block`."""
 
-    def gates(block, side):
+    def gates(block: str, side: str) -> Arrays:
         names = form.gate_names(side)
         return dict(zip(names, jnp.split(blocks[block], len(names), -1), strict=True))
 
@@ -384,44 +357,37 @@ def _by_gate(form: Form, params: Params) -> Params:
     """
     if not form.side_by_side:
         return params
-    whole = {side: params[f"{side}h"] for side in "ih"}
-    bias = whole["i"]["bias"] + whole["h"]["bias"]
-    arrays = {"i": {"kernel": whole["i"]["kernel"], "bias": bias}}
-    arrays["h"] = {"kernel": whole["h"]["kernel"]}
+    bias = params["ih"]["bias"] + params["hh"]["bias"]
+    sides: Any = {
+        "i": {"kernel": params["ih"]["kernel"], "bias": bias},
+        "h": {"kernel": params["hh"]["kernel"]},
+    }
     gates = form.side_by_side
     return {
         side + gate: {
-            name: jnp.split(array, len(gates), -1)[k] for name, array in own.items()
+            name: jnp.split(array, len(gates), -1)[k] for name, array in arrays.items()
         }
-        for side, own in arrays.items()
+        for side, arrays in sides.items()
         for k, gate in enumerate(gates)
     }
 
 
 def _side_by_side(form: Form, params: Params) -> Params:
-    """Returns the parameters of a cell that has all gates side by side.
-
-    The inverse of `_by_gate`.
-    """
+    """Returns the parameters of a cell with all gates side by side, from its gates."""
     if not form.side_by_side:
         return params
-    found: Params = {}
-    for side in "ih":
+
+    def joined(side: str) -> Arrays:
         gates = [params[side + gate] for gate in form.side_by_side]
-        found[f"{side}h"] = {
-            name: jnp.concatenate([gate[name] for gate in gates], -1)
-            for name in gates[0]
-        }
-    return found
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *gates)
+
+    return {"ih": joined("i"), "hh": joined("h")}
 
 
 def _in_convention(form: Form, params: Params, sign: int) -> Params:
     """Returns one cell's parameters with the signs and offsets of another library.
 
-    Args:
-      form: row of the table.
-      params: parameters of the cell.
-      sign: 1 from ours to the other library's, -1 back.
+    `sign` is 1 from ours to the other library's, -1 back.
     """
     for gate in form.negated:
         for name in (f"i{gate}", f"h{gate}"):

@@ -120,12 +120,12 @@ def _moves(params: State, like: State, names: Mapping[str, str]) -> dict[Path, P
         for collection in ours
         if collection in roots or (collection in theirs and collection not in following)
     ]
-    found = _match(_modules(ours, matched), _modules(theirs, matched), names)
+    moved = _match(_modules(ours, matched), _modules(theirs, matched), names)
     for _, place, original, module in _copies(ours, matched):
-        if original + module in found:
-            new = found[original + module][len(original) :]
-            found[place + module] = place + new
-    return found
+        if original + module in moved:
+            new = moved[original + module][len(original) :]
+            moved[place + module] = place + new
+    return moved
 
 
 def _collections(tree: State) -> dict[Path, Leaves]:
@@ -136,10 +136,10 @@ def _collections(tree: State) -> dict[Path, Leaves]:
     flat = traverse_util.flatten_dict(tree, keep_empty_nodes=True)
     starts = [path.index("params") for path in flat if "params" in path[:-1]]
     depth = min(starts, default=-1) + 1
-    found: dict[Path, Leaves] = {(): {}} if depth == 0 else {}
+    collections: dict[Path, Leaves] = {(): {}} if depth == 0 else {}
     for path, leaf in flat.items():
-        found.setdefault(path[:depth], {})[path[depth:]] = leaf
-    return found
+        collections.setdefault(path[:depth], {})[path[depth:]] = leaf
+    return collections
 
 
 def _roots(collections: Iterable[Path]) -> list[Path]:
@@ -148,12 +148,12 @@ def _roots(collections: Iterable[Path]) -> list[Path]:
 
 def _opened(collections: dict[Path, Leaves]) -> dict[Path, Leaves]:
     """Splits `params` that are variables into the collections of the variables."""
-    found = dict(collections)
+    opened = dict(collections)
     for root in _roots(collections):
         if _are_variables(collections[root]):
-            for rest, leaf in found.pop(root).items():
-                found.setdefault(root + rest[:1], {})[rest[1:]] = leaf
-    return found
+            for rest, leaf in opened.pop(root).items():
+                opened.setdefault(root + rest[:1], {})[rest[1:]] = leaf
+    return opened
 
 
 def _are_variables(leaves: Leaves) -> bool:
@@ -168,14 +168,14 @@ def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]
 
     One tree may be parameters, and the other a training state.
     """
-    their_roots, found = _roots(theirs), dict(theirs)
+    their_roots, placed = _roots(theirs), dict(theirs)
     alone = len(roots) == len(their_roots) == 1
     for root, other in itertools.product(roots, their_roots):
         if root != other and (alone or _owner(root) == _owner(other)):
             for place in [place for place in theirs if place[:-1] == other[:-1]]:
                 moved = root if place == other else root[:-1] + place[-1:]
-                found[moved] = found.pop(place)
-    return found
+                placed[moved] = placed.pop(place)
+    return placed
 
 
 def _owner(root: Path) -> Path:
@@ -188,9 +188,8 @@ def _copies(
 ) -> Iterator[tuple[Path, Path, Path, Path]]:
     """Yields the copies of modules in other collections.
 
-    Each copy is `(collection, place, original, module)`: the collection of the copy,
-    the path of the copied tree, the original collection, and the path of the module in
-    both.
+    Each copy is `(collection, place, original, module)`: `place` is the path of the
+    copied tree, `original` the collection that it copies, `module` a path in both.
     """
     for collection in collections.keys() - set(originals):
         for rest in collections[collection]:
@@ -209,42 +208,42 @@ def _copies(
 
 def _modules(collections: dict[Path, Leaves], matched: list[Path]) -> Modules:
     """Returns the names and shapes of the parameters of each module, by path."""
-    found: dict[Path, list] = {}
+    modules: dict[Path, list] = {}
     for collection in matched:
         for rest, leaf in collections.get(collection, {}).items():
             # Leaves without shape are numbers, text, or empty dictionaries.
             if rest and hasattr(leaf, "shape"):
                 path = collection + rest
                 module = _module(path)
-                leaves = found.setdefault(module, [collection])
+                leaves = modules.setdefault(module, [collection])
                 leaves.append((path[len(module) :], tuple(leaf.shape)))
     return {
         module: (collection, frozenset(leaves))
-        for module, (collection, *leaves) in found.items()
+        for module, (collection, *leaves) in modules.items()
     }
 
 
 def _match(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
     """Returns the new path of each module; see `mapping`."""
-    found = _given(old, new, names)
-    left = [path for path in old if path not in found]
-    free = [path for path in new if path not in found.values()]
+    moved = _by_hand(old, new, names)
+    left = [path for path in old if path not in moved]
+    free = [path for path in new if path not in moved.values()]
     for signature in dict.fromkeys(map(old.get, left)):
         ours = sorted((p for p in left if old[p] == signature), key=_order)
         theirs = sorted((p for p in free if new[p] == signature), key=_order)
         are_series = all(len(set(map(_stem, paths))) == 1 for paths in (ours, theirs))
         if set(ours) == set(theirs):
-            found |= zip(ours, ours, strict=True)
+            moved |= zip(ours, ours, strict=True)
         elif len(ours) == len(theirs) and are_series:
-            found |= zip(ours, theirs, strict=True)
-    lost = {path: old[path] for path in old if path not in found}
-    extra = {path: new[path] for path in new if path not in found.values()}
+            moved |= zip(ours, theirs, strict=True)
+    lost = {path: old[path] for path in old if path not in moved}
+    extra = {path: new[path] for path in new if path not in moved.values()}
     if lost or extra:
         raise ValueError(_mismatch(lost, extra))
-    return found
+    return moved
 
 
-def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
+def _by_hand(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, Path]:
     """Checks and returns the modules that are matched by hand."""
     ours, theirs = ({"/".join(path): path for path in paths} for paths in (old, new))
     for name, other in names.items():
@@ -267,49 +266,30 @@ def _given(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, P
 
 def _mismatch(lost: Modules, extra: Modules) -> str:
     """Returns the error message about modules that do not match one to one."""
-    told: set[Path] = set()
     lines, hint = [], ""
     for path, signature in lost.items():
         name, shapes = "/".join(path), _shapes(signature)
-        alike = [p for p in extra if extra[p] == signature]
-        # The same module with another size, or the first possible one.
-        left = {p: extra[p] for p in (path, *extra) if p in extra.keys() - told}
-        resized = [p for p in left if _fits(signature, left[p])]
-        if alike:
-            others = ["/".join(p) for p in alike]
-            lines.append(f"{name} could be {' or '.join(others)}: {shapes}")
+        candidates = ["/".join(p) for p in extra if extra[p] == signature]
+        if candidates:
+            lines.append(f"{name} could be {' or '.join(candidates)}: {shapes}")
             hint = hint or (
                 "\nMatch them by hand: pass `names`, or "
-                f"`--name {name}={others[0]}` on the command line."
-            )
-        elif resized:
-            alike = resized[:1]
-            here, there = signature, extra[alike[0]]
-            lines.append(
-                f"{name} has {_shapes(here, there)}, but {'/'.join(alike[0])} of "
-                f"`like` has {_shapes(there, here)}"
+                f"`--name {name}={candidates[0]}` on the command line."
             )
         else:
             lines.append(f"{name} is not in `like`: {shapes}")
-        told |= set(alike)
     lines += [
         f"{'/'.join(path)} is only in `like`: {_shapes(signature)}"
         for path, signature in extra.items()
-        if path not in told
+        if signature not in lost.values()
     ]
     title = "modules of `params` and `like` must match one to one:"
     return "\n  ".join([title, *lines]) + hint
 
 
-def _fits(one: Signature, other: Signature) -> bool:
-    """Returns whether two modules differ only in shapes."""
-    names = [{name for name, _ in leaves} for _, leaves in (one, other)]
-    return one[0] == other[0] and names[0] == names[1]
-
-
-def _shapes(signature: Signature, other: Signature | None = None) -> str:
-    """Returns the shapes of a module's parameters, without those that `other` has."""
-    leaves = sorted(signature[1] - (other[1] if other else set()))
+def _shapes(signature: Signature) -> str:
+    """Returns the shapes of a module's parameters, as text."""
+    leaves = sorted(signature[1])
     shown = [f"{'/'.join(name)} {shape}" for name, shape in leaves[:SHOWN]]
     rest = [f"{len(leaves) - SHOWN} more"] if len(leaves) > SHOWN else []
     return ", ".join(shown + rest)

@@ -1,6 +1,5 @@
 """`initialize_carry` with the arguments of Flax <= 0.6.11, or today's."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import wraps
@@ -28,12 +27,7 @@ def old_carry(
 ) -> Carry:
     """Returns a carry with the values of Flax <= 0.6.11.
 
-    Args:
-      parts: 1, or 2 for `(c, h)`; each part gets its own key, split from `rng`.
-      rng: random key.
-      batch_dims: shape of the batch.
-      size: number of features, or the shape of an image with its features.
-      init_fn: initializer, called without a dtype; zeros if None.
+    With 2 `parts`, `(c, h)`, each part gets its own key, split from `rng`.
     """
     if not isinstance(batch_dims, tuple | list):
         raise TypeError(
@@ -48,12 +42,9 @@ def old_carry(
 
 
 class InitializeCarry:
-    """The method `initialize_carry`, callable on a class or an instance.
+    """The method `initialize_carry` of a cell whose carry has `parts` arrays.
 
     On the class it takes the old arguments, on an instance the old or the new ones.
-
-    Args:
-      parts: number of arrays in the carry.
     """
 
     # Flax wraps methods of modules, and would treat this one as a property.
@@ -64,7 +55,7 @@ class InitializeCarry:
 
     def __set_name__(self, owner: type, name: str):
         def of_old(
-            made: nn.Module | type,
+            cell: nn.Module | type,
             rng: chex.PRNGKey,
             batch_dims: tuple[int, ...],
             size: Size,
@@ -78,11 +69,11 @@ class InitializeCarry:
               size: number of features, or the shape of an image with its features.
               init_fn: initializer, called without a dtype; zeros if None.
             """
-            notice(_advice(made, init_fn is not None))
+            notice(_advice(cell, init_fn is not None))
             return old_carry(self.parts, rng, batch_dims, size, init_fn)
 
         @wraps(RNNCellBase.initialize_carry)
-        def of_today(cell: RNNCellBase, *args, **kwargs) -> Carry:
+        def of_today(cell: RNNCellBase, *args: Any, **kwargs: Any) -> Carry:
             if len(args) < 3 and not KEYWORDS & set(kwargs):
                 return RNNCellBase.initialize_carry(cell, *args, **kwargs)
             return of_old(cell, *args, **kwargs)
@@ -104,20 +95,20 @@ def features_of(cell: type, size: str) -> str:
     return f"{size}[-1]" if hasattr(cell, "state_shape") else size
 
 
-def _advice(made: nn.Module | type, has_init_fn: bool) -> Advice:
+def _advice(cell: nn.Module | type, has_init_fn: bool) -> Advice:
     """Returns the replacement of an old call on a cell or a class."""
-    is_class = isinstance(made, type)
-    cls = made if isinstance(made, type) else type(made)
+    cls = cell if isinstance(cell, type) else type(cell)
     features = features_of(cls, "size")
-    call = f"initialize_carry(key, (*batch_dims, {'*' * (features != 'size')}size))"
-    if not is_class:
+    is_conv = features != "size"
+    call = f"initialize_carry(key, (*batch_dims, {'*' * is_conv}size))"
+    if not isinstance(cell, type):
         also = " and `carry_init=init_fn`" * has_init_fn
         return Advice(
             "`cell.initialize_carry(key, batch_dims, size)`",
             "0.6.11",
             f"`cell.{call}`, and construct the cell with `features={features}`{also}",
         )
-    fields = [features] + ["kernel_size"] * (features != "size")
+    fields = [features] + ["kernel_size"] * is_conv
     fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
     name = written(cls).__name__
     today = {"ConvLSTM": "ConvLSTMCell"}.get(name, name)
@@ -133,62 +124,33 @@ def carry_method(cell: nn.Module) -> Any:
     return inspect.getattr_static(type(cell), "initialize_carry", None)
 
 
-def _own_arguments(cell: nn.Module) -> list[str] | None:
-    """Returns the argument names of a user's old `initialize_carry`, else None.
+def _has_own_old_form(cell: nn.Module) -> bool:
+    """Says whether a user's `initialize_carry` takes `batch_dims` and `size`.
 
-    A method that takes any arguments, to pass them on to another cell, counts as old.
+    A method that takes any arguments, to pass them on to another cell, counts.
     """
     method = carry_method(cell)
     # The method of RNNCellBase takes any arguments in order to refuse old ones.
     is_of_today = method in (None, RNNCellBase.initialize_carry)
     if is_of_today or isinstance(method, InitializeCarry):
-        return None
+        return False
     try:
-        signature = inspect.signature(cell.initialize_carry)
-        signature.bind(None, batch_dims=0, size=0)
+        inspect.signature(cell.initialize_carry).bind(None, batch_dims=0, size=0)
     except TypeError:
-        return None
-    return list(signature.parameters)
+        return False
+    return True
 
 
-def advice_on_cell(cell: nn.Module, cell_size: Size) -> str:
+def advice_on_cell(cell: nn.Module) -> str:
     """Returns how to change a cell so that its RNN needs no `cell_size`."""
-    arguments = _own_arguments(cell)
-    if arguments is None:
-        features = features_of(type(cell), "cell_size")
-        return f"and construct the cell with `features={features}`"
-    own = written(type(cell)).__name__
-    axes, kind = 1, "int"
-    if isinstance(cell_size, tuple | list):
-        axes, kind = len(cell_size), "tuple"
-    counts = f"a property `num_feature_axes` that returns {axes}"
-    if "size" not in arguments:
-        return f"add to {own} {counts}, and construct its own cell with `features`"
-    # Its field `features` may differ from the size of its carry.
-    is_free = getattr(cell, "features", None) in (None, cell_size)
-    size = "features" if is_free else "cell_size"
-    has_field = size in (field.name for field in dataclasses.fields(cell))
-    added = counts if has_field else f"a field `{size}: {kind} = None` and {counts}"
+    size = features_of(type(cell), "cell_size")
+    features = f"construct the cell with `features={size}`"
+    if not _has_own_old_form(cell):
+        return f"and {features}"
     return (
-        f"and construct the cell with `{size}=cell_size`. To support this, add to "
-        f"{own} {added}, and make its `initialize_carry` "
-        f"{_method_of_today(cell, arguments, axes, size)}"
-    )
-
-
-def _method_of_today(
-    cell: nn.Module, arguments: list[str], axes: int, size: str
-) -> str:
-    """Returns the new form of a user's old `initialize_carry`."""
-    key, *more = (name for name in arguments if name not in ("batch_dims", "size"))
-    takes = ", ".join(["self", key, "input_shape", *["..."] * bool(more)])
-    # The names that the method's code reads.
-    read = {"batch_dims": f"input_shape[:-{axes}]", "size": f"self.{size}"}
-    if isinstance(carry_method(cell), classmethod):
-        read["cls"] = "type(self)"
-    return (
-        f"an instance method `def initialize_carry({takes})` that begins with "
-        f"`{', '.join(read)} = {', '.join(read.values())}`"
+        f"and {features}. {written(type(cell)).__name__} needs a field `features`, a "
+        "property `num_feature_axes`, and an instance method `initialize_carry(self, "
+        "key, input_shape)`: docs/migration.md has an example"
     )
 
 
@@ -203,7 +165,7 @@ def make_old_carry(
     method = carry_method(cell)
     if isinstance(method, InitializeCarry):
         return old_carry(method.parts, key, batch_dims, size)
-    if _own_arguments(cell) is None:
+    if not _has_own_old_form(cell):
         raise TypeError(
             "`cell_size` of RNN needs a cell with `initialize_carry(rng, batch_dims, "
             f"size)`, as in Flax <= 0.6.11, but {type(cell).__name__} has other "

@@ -77,8 +77,8 @@ def notice(advice: Advice) -> None:
 
 def written(cls: type) -> type:
     """Returns the class that the user wrote: the base of a class made by `nn.scan`."""
-    made = flax.linen.transforms.__name__
-    return next(base for base in cls.__mro__ if base.__module__ != made)
+    lifted = flax.linen.transforms.__name__
+    return next(base for base in cls.__mro__ if base.__module__ != lifted)
 
 
 def how_made(cls: type) -> tuple[str, str]:

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rnncells.cells import base, conv, gru, lstm, simple
+from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry
+from rnncells.cells.input_spec import is_shape
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._carry import (
     InitializeCarry,
@@ -21,7 +23,6 @@ from rnncells.legacy._carry import (
     make_old_carry,
 )
 from rnncells.legacy._notice import Advice, how_made, notice
-from rnncells.legacy._step import OldStep
 from rnncells.recurrence.pytrees import StructTree
 
 # Fields after `cell_size`: since Flax 0.6.8, and in 0.6.7.
@@ -70,6 +71,46 @@ class OldForms:
             "0.6.11",
             f"`{name}(features=size)`, where `size` is the width of its carry",
         )
+
+
+class OldStep:
+    """Mixin for cells that accept a list or an array that broadcasts as their carry.
+
+    As in Flax, the equations determine the shapes and dtypes of the new carry. LSTM and
+    GRU cells with `features` accept the carries of rnncells only.
+    """
+
+    @nn.nowrap
+    def _step(self: Any, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
+        # `self` is a cell, whose class this mixin precedes.
+        if self.features is not None and not hasattr(self, "state_shape"):
+            return super()._step(carry, inputs)  # type: ignore[misc]
+        inputs = jnp.asarray(inputs)
+        parts = unpack(self, carry, inputs.shape)
+        if parts is None:
+            # Raises the error for a wrong carry.
+            return super()._step(carry, inputs)  # type: ignore[misc]
+        carry = parts if len(parts) > 1 else parts[0]
+        cell = self._with_inferred_width(carry)
+        return cell.recur(carry, cell.project(inputs))
+
+
+def unpack(
+    cell: nn.Module, carry: Carry, input_shape: tuple[int, ...]
+) -> tuple[jax.Array, ...] | None:
+    """Returns the parts of a carry as arrays, or None if they do not fit the cell."""
+    try:
+        batch, features = split_shape(cell, input_shape)
+        shapes = jax.tree.leaves(cell.carry_shape(features), is_leaf=is_shape)
+        parts = (carry,) if len(shapes) == 1 else tuple(carry)
+        h_shape = parts[-1].shape
+        expected = [h_shape[-1] if n is None else n for n in shapes[-1]]
+        jnp.broadcast_shapes((*batch, *expected), *map(jnp.shape, parts))
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return None
+    if len(parts) != len(shapes) or len(h_shape) < len(features):
+        return None
+    return tuple(map(jnp.asarray, parts))
 
 
 class RNNCellBase(nn.RNNCellBase):
@@ -137,8 +178,8 @@ class ConvLSTM(OldForms, ConvLSTMCell):
 def takes_shape(cell: nn.Module) -> bool:
     """Returns whether a cell derives from the shim and makes its own carry."""
     method = carry_method(cell)
-    own = base.RNNCellBase.initialize_carry
-    is_users = not isinstance(method, InitializeCarry) and method is not own
+    of_today = base.RNNCellBase.initialize_carry
+    is_users = not isinstance(method, InitializeCarry) and method is not of_today
     is_derived = isinstance(cell, RNNCellBase) and isinstance(cell, base.RNNCellBase)
     return is_users and is_derived
 
@@ -178,7 +219,7 @@ class RNN(OldForms, rnn.RNN):
         if self.cell_size is None:
             return None
         name, of = how_made(type(self))
-        new = f"`{name}(cell)`, {advice_on_cell(self.cell, self.cell_size)}"
+        new = f"`{name}(cell)`, {advice_on_cell(self.cell)}"
         return Advice(f"`{name}(cell, cell_size)`{of}", "0.6.11", new)
 
     @nn.nowrap
@@ -200,10 +241,9 @@ class RNN(OldForms, rnn.RNN):
         0.6.11. Without `cell_size`, its final carry is the initial carry.
 
         Args:
-          inputs: pytree of `(*batch, time, *features)`.
           segmentation_mask: integers `(*batch, time)`: 1 at the first steps of each
             row, and 0 at the padding after them.
-          **options: options of `rnncells.RNN`.
+          inputs, **options: see `rnncells.RNN`.
         """
         options = with_lengths(self, inputs, segmentation_mask, options)
         lengths = options.get("seq_lengths")

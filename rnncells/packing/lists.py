@@ -36,10 +36,6 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
     It runs on the host: known arrays give NumPy arrays, and nothing is compiled for new
     lengths. Traced arrays give JAX arrays and can be differentiated.
 
-    Pass the fields one by one, `rnn.apply(params, packed.inputs, resets=packed.resets,
-    mask=packed.mask)`, and pass `resets` and `mask` together: a layer cannot recognize
-    packed rows.
-
     To compile a layer once for a stream of batches, give all batches the same
     `row_length`, the same `rows` and the same number of sequences. Extend smaller
     batches by empty sequences, `(0, *features)`.
@@ -56,17 +52,17 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
       TypeError: `sequences` is not a list or tuple.
     """
     sequences, lengths = _check_sequences(sequences)
-    where = plan(lengths, row_length, rows)
+    packed = plan(lengths, row_length, rows)
     # `index` points into the concatenated sequences, with one step of padding first.
-    first = 1 + end_to_end(where.seq_lengths)
-    index = np.where(where.mask, first[where.seq_ids] + where.positions, 0)
+    first = 1 + end_to_end(packed.seq_lengths)
+    index = np.where(packed.mask, first[packed.seq_ids] + packed.positions, 0)
 
-    def join(*leaves):
+    def join(*leaves: Any) -> Any:
         numpy = jnp if any(isinstance(x, jax.core.Tracer) for x in leaves) else np
         padding = numpy.zeros((1, *leaves[0].shape[1:]), leaves[0].dtype)
         return numpy.concatenate([padding, *leaves])[index]
 
-    return Packed(jax.tree.map(join, *sequences), where)
+    return Packed(jax.tree.map(join, *sequences), packed)
 
 
 def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:

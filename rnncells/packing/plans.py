@@ -147,20 +147,14 @@ class Plan:
         """
         check_bools("last_states", bidirectional=bidirectional)
 
-        def of_layers(leaf, starts=None):
+        def of_layers(leaf: jax.Array, *initial: jax.Array) -> jax.Array:
             lasts = [
-                self.last(
-                    own,
-                    bidirectional and k % 2 == 1,
-                    None if starts is None else starts[k],
-                )
-                for k, own in enumerate(leaf)
+                self.last(rows, bidirectional and k % 2 == 1, *(x[k] for x in initial))
+                for k, rows in enumerate(leaf)
             ]
             return jnp.stack(lasts)
 
-        if initial is None:
-            return jax.tree.map(of_layers, states)
-        return jax.tree.map(of_layers, states, initial)
+        return jax.tree.map(of_layers, states, *([] if initial is None else [initial]))
 
     def _check_time(self, name: str, time: int) -> None:
         """Raises ValueError if a known length exceeds the time axis of a batch."""
@@ -182,10 +176,9 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     2007, https://doi.org/10.1007/978-3-540-74450-4_1). Longer rows have less padding,
     but their loop has more steps.
 
-    To compile a program once for a stream of batches, keep the plan's shapes: give all
-    plans the same `row_length` and `rows`, and extend `seq_lengths` with zeros to the
-    same number of sequences. Empty sequences take no room. By default, `rows` depends
-    on the lengths, so that plans of different batches have different shapes.
+    Plans of a stream of batches have equal shapes, so that a program is compiled once,
+    if they have the same `row_length` and `rows`, and `seq_lengths` are extended with
+    zeros to the same number of sequences. Empty sequences take no room.
 
     >>> plan([3, 5, 0, 2], row_length=6).segment_ids
     array([[1, 1, 1, 1, 1, 0],
@@ -216,14 +209,15 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     position = np.arange(len(which)) - np.repeat(end_to_end(lengths), lengths)
     place = seq_rows[which], seq_starts[which] + position
 
-    def in_rows(values):
+    def in_rows(values: np.ndarray) -> np.ndarray:
         array = np.zeros((rows, row_length), np.int32)
         array[place] = values
         return array
 
-    of_steps = map(in_rows, (segments[which], position, which))
-    of_sequences = (seq_rows, seq_starts, lengths)
-    return Plan(*of_steps, *(array.astype(np.int32) for array in of_sequences))
+    of_steps = [in_rows(values) for values in (segments[which], position, which)]
+    of_sequences = [x.astype(np.int32) for x in (seq_rows, seq_starts, lengths)]
+    fields: Any = (*of_steps, *of_sequences)
+    return Plan(*fields)
 
 
 def _first_fit_decreasing(
@@ -251,7 +245,7 @@ def end_to_end(lengths: chex.ArrayNumpy) -> chex.ArrayNumpy:
 def _take(tree: chex.ArrayTree, first: Any, second: Any, within: Any) -> chex.ArrayTree:
     """Indexes the first two axes of each leaf; returns 0 where `within` is false."""
 
-    def take(leaf):
+    def take(leaf: jax.Array) -> jax.Array:
         if 0 in leaf.shape[:2]:
             return jnp.zeros((*within.shape, *leaf.shape[2:]), leaf.dtype)
         index = first, jnp.where(within, second, leaf.shape[1])
