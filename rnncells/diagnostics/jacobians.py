@@ -1,7 +1,8 @@
 """Spectra, gradients over time and Lyapunov exponents from the Jacobians of steps.
 
 The functions take Jacobians dh_t/dh_{t-1}, `(*batch, time, size, size)`, as
-`record(..., jacobians=True)` returns them, and run under `jax.jit`.
+`record(..., jacobians=True)` returns them, and run under `jax.jit`. They raise
+ValueError if the last two axes differ in size, or a mask does not fit.
 """
 
 from typing import Any, Literal
@@ -17,19 +18,13 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
     """Returns the singular values of each step, `(*batch, time, size)`, descending.
 
     A step with all singular values below 1 shrinks every gradient that flows back
-    through it.
+    through it. `jacobians` are `(*batch, time, size, size)`.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, 2.0], [0.5, 0.0]]])  # one step
     >>> diagnostics.singular_values(steps).tolist()
     [[2.0, 0.5]]
-
-    Args:
-      jacobians: `(*batch, time, size, size)`.
-
-    Raises:
-      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.svd(jacobians, compute_uv=False)
@@ -38,19 +33,13 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
 def eigenvalues(jacobians: jax.Array) -> jax.Array:
     """Returns the eigenvalues of each step, complex `(*batch, time, size)`, unordered.
 
-    JAX computes them on CPU, and on some GPUs.
+    JAX computes them on CPU, and on some GPUs. See `singular_values` for `jacobians`.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, -1.0], [1.0, 0.0]]])  # one rotation
     >>> sorted(diagnostics.eigenvalues(steps).imag.ravel().tolist())
     [-1.0, 1.0]
-
-    Args:
-      jacobians: `(*batch, time, size, size)`.
-
-    Raises:
-      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.eigvals(jacobians)
@@ -81,9 +70,6 @@ def carry_gradients(
       norm: `'spectral'`: the largest singular value. `'frobenius'`: the root of the sum
         of squares.
 
-    Raises:
-      ValueError: the last two axes differ in size; `norm` is unknown.
-
     Reference: Pascanu, Mikolov and Bengio, 2013, https://arxiv.org/abs/1211.5063.
     """
     _check(jacobians)
@@ -91,13 +77,14 @@ def carry_gradients(
         raise ValueError(f"`norm` must be 'spectral' or 'frobenius', got {norm!r}.")
     steps = jnp.moveaxis(jacobians, -3, 0)
 
-    def before(product: jax.Array, jacobian: jax.Array) -> tuple[Any, Any]:
-        return product @ jacobian, _matrix_norm(product, norm)
+    def step(product: jax.Array, jacobian: jax.Array) -> tuple[Any, Any]:
+        if norm == "spectral":
+            size = jnp.linalg.svd(product, compute_uv=False)[..., 0]
+        else:
+            size = euclidean(jax.lax.collapse(product, product.ndim - 2))
+        return product @ jacobian, size
 
-    start = jnp.broadcast_to(
-        jnp.eye(steps.shape[-1], dtype=steps.dtype), steps.shape[1:]
-    )
-    _, norms = jax.lax.scan(before, start, steps, reverse=not reverse)
+    _, norms = jax.lax.scan(step, _identities(steps), steps, reverse=not reverse)
     return jnp.moveaxis(norms, 0, -1)
 
 
@@ -123,9 +110,6 @@ def lyapunov_exponents(
       mask: true at valid steps, `(*batch, time)`. A row without one gives NaN.
       reverse: whether the layer ran from the last step to the first.
 
-    Raises:
-      ValueError: the last two axes differ in size, or the mask does not fit.
-
     Reference: Benettin et al., 1980, https://doi.org/10.1007/BF02128236; for recurrent
     networks Vogt et al., 2022, https://arxiv.org/abs/2006.14123.
     """
@@ -139,8 +123,7 @@ def lyapunov_exponents(
         growth = jnp.abs(jnp.diagonal(triangle, axis1=-2, axis2=-1))
         return (directions, total + jnp.log(growth)), None
 
-    identity = jnp.eye(steps.shape[-1], dtype=steps.dtype)
-    start = jnp.broadcast_to(identity, steps.shape[1:])
+    start = _identities(steps)
     zeros = jnp.zeros(start.shape[:-1], jnp.abs(steps[:1]).dtype)
     (_, total), _ = jax.lax.scan(step, (start, zeros), steps, reverse=reverse)
     if mask is None:
@@ -167,9 +150,6 @@ def by_lag(
       array: real numbers, `(*batch, time)`, such as norms of gradients.
       mask: true at valid steps, `(*batch, time)`; None: all are valid.
       reverse: whether the layer ran from the last step to the first.
-
-    Raises:
-      ValueError: the mask does not fit.
     """
     _check_mask(mask, array.shape)
     if not reverse:
@@ -179,17 +159,15 @@ def by_lag(
         return array
     # Valid steps first; the sort is stable.
     order = jnp.argsort(~mask, axis=-1, stable=True)
-    return jnp.where(
-        jnp.take_along_axis(mask, order, -1),
-        jnp.take_along_axis(array, order, -1),
-        jnp.nan,
+    mask, array = (jnp.take_along_axis(x, order, -1) for x in (mask, array))
+    return jnp.where(mask, array, jnp.nan)
+
+
+def _identities(steps: jax.Array) -> jax.Array:
+    """Returns the identity for each row of Jacobians `(time, *batch, size, size)`."""
+    return jnp.broadcast_to(
+        jnp.eye(steps.shape[-1], dtype=steps.dtype), steps.shape[1:]
     )
-
-
-def _matrix_norm(matrix: jax.Array, norm: str) -> jax.Array:
-    if norm == "spectral":
-        return jnp.linalg.svd(matrix, compute_uv=False)[..., 0]
-    return euclidean(jax.lax.collapse(matrix, matrix.ndim - 2))
 
 
 def _check(jacobians: chex.Array) -> None:

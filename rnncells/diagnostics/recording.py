@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -93,7 +92,8 @@ def record(
     """
     _check_linen("record", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
-    return dict(_by_path(_records(layer, variables, args, options, jacobians)))
+    _, records = _apply(layer, variables, args, options, jacobians=jacobians)
+    return dict(_by_path(records))
 
 
 def cotangents(
@@ -133,7 +133,7 @@ def cotangents(
     """
     _check_linen("cotangents", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
-    records = _records(layer, variables, args, options, jacobians=False)
+    _, records = _apply(layer, variables, args, options)
 
     def inexact_values(record: Recorded) -> tuple:
         return inexact(record.values), inexact(record.carry)
@@ -142,9 +142,8 @@ def cotangents(
         inexact_values, records, is_leaf=lambda leaf: isinstance(leaf, Recorded)
     )
 
-    def loss_of(taps: chex.ArrayTree) -> jax.Array:
-        with _recording(False, is_tapped=True):
-            outputs, _ = _apply(layer, {**variables, _TAPS: taps}, args, options)
+    def loss_of(taps: Any) -> jax.Array:
+        outputs, _ = _apply(layer, variables, args, options, taps=taps)
         return loss(outputs)
 
     gradients = dict(_by_path(jax.grad(loss_of)(zeros(taps))))
@@ -212,34 +211,21 @@ def _check_linen(function: str, argument: str, module: Any) -> None:
 
 
 def _apply(
-    layer: nn.Module, variables: Mapping[str, Any], args: tuple, options: dict[str, Any]
-) -> tuple[Any, Mapping[str, Any]]:
-    """Applies a module that may write records."""
-    mutable = union_filters(_RECORDS, options["mutable"])
-    return layer.apply(variables, *args, **options | {"mutable": mutable})
-
-
-def _records(
     layer: nn.Module,
     variables: Mapping[str, Any],
     args: tuple,
     options: dict[str, Any],
-    jacobians: bool,
-) -> Mapping[str, Any]:
-    """Returns the collection of records that a call of a module writes."""
-    with _recording(jacobians, is_tapped=False):
-        _, written = _apply(layer, variables, args, options)
-    if not written.get(_RECORDS):
-        raise ValueError(
-            f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
-            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
-            "`step` and `decode` are not recorded.)"
-        )
-    return written[_RECORDS]
+    *,
+    jacobians: bool = False,
+    taps: Mapping[str, Any] | None = None,
+) -> tuple[Any, Mapping[str, Any]]:
+    """Applies a module, and returns the records that each call of an RNN writes, too.
 
-
-def _recording(jacobians: bool, is_tapped: bool) -> AbstractContextManager:
-    """Makes every call of an RNN write what it computes to the collection _RECORDS."""
+    Args:
+      layer, variables, args, options: of the call of `apply`.
+      jacobians: whether to compute Jacobians.
+      taps: arrays to add to the values, in the form of the records.
+    """
     running: list[RNN] = []
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
@@ -247,14 +233,24 @@ def _recording(jacobians: bool, is_tapped: bool) -> AbstractContextManager:
         is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
         if not is_call or running:
             return call(*args, **kwargs)
-        _check_lifted(rnn, is_tapped)
+        _check_lifted(rnn, taps is not None)
         running.append(rnn)
         try:
             return _run(rnn, args, kwargs, jacobians)
         finally:
             running.pop()
 
-    return nn.intercept_methods(intercept)
+    variables = variables if taps is None else {**variables, _TAPS: taps}
+    options = options | {"mutable": union_filters(_RECORDS, options["mutable"])}
+    with nn.intercept_methods(intercept):
+        outputs, written = layer.apply(variables, *args, **options)
+    if not written.get(_RECORDS):
+        raise ValueError(
+            f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
+            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
+            "`step` and `decode` are not recorded.)"
+        )
+    return outputs, written[_RECORDS]
 
 
 def _check_lifted(rnn: RNN, is_tapped: bool) -> None:

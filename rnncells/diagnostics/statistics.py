@@ -89,10 +89,8 @@ def saturation(
     ([0.25], [0.5])
 
     Args:
-      gate: values `(*batch, time, *features)`, real. Without a mask there is one batch
-        axis.
-      mask: true at valid steps, `(*batch, time)`; None: all steps of `(batch, time,
-        *features)`.
+      gate: real values `(*batch, time, *features)`.
+      mask: true at valid steps, `(*batch, time)`; None: all steps, and one batch axis.
       low: lower threshold.
       high: upper threshold, above `low`.
 
@@ -125,8 +123,8 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     [0.0, 2.0, 4.0]
 
     Args:
-      states: `(*batch, time, *features)`, real. Without a mask there is one batch axis.
-      mask: true at valid steps, `(*batch, time)`; None: all steps.
+      states: real values `(*batch, time, *features)`.
+      mask: true at valid steps, `(*batch, time)`; None: all steps, and one batch axis.
 
     Raises:
       ValueError: the mask does not fit.

@@ -59,14 +59,11 @@ def places(layer: nn.Module) -> list[Place]:
     if isinstance(layer, RNN) and isinstance(layer.cell, RNNCellBase):
         return [Place(layer.cell, ("cell",), 0)]
     if isinstance(layer, Bidirectional):
-        sides = [
-            ("forward_rnn", layer.forward_rnn),
-            ("backward_rnn", layer.backward_rnn),
-        ]
-        if all(isinstance(rnn, RNN) for _, rnn in sides):
+        forward, backward = layer.forward_rnn, layer.backward_rnn
+        if isinstance(forward, RNN) and isinstance(backward, RNN):
             return [
-                Place(rnn.cell, (name, "cell"), 0, name == "backward_rnn")
-                for name, rnn in sides
+                Place(forward.cell, ("forward_rnn", "cell"), 0),
+                Place(backward.cell, ("backward_rnn", "cell"), 0, reverse=True),
             ]
     is_class = isinstance(layer, type)
     got = f"the class {layer.__name__}" if is_class else type(layer).__name__
@@ -97,12 +94,10 @@ def template(layer: nn.Module, features_in: int) -> Params:
 
 def described(layer: nn.Module) -> str:
     """Returns the constructor call of a layer or cell, without default values."""
-    fields = {f.name: f for f in dataclasses.fields(layer) if f.init}
-    own = [name for name in fields if name not in ("parent", "name")]
-    values = {name: getattr(layer, name) for name in own}
-    given = [
-        f"{name}={getattr(value, '__name__', value)}"
-        for name, value in values.items()
-        if fields[name].default is not value
-    ]
-    return f"{type(layer).__name__}({', '.join(given)})"
+    arguments = []
+    for field in dataclasses.fields(layer):
+        if field.init and field.name not in ("parent", "name"):
+            value = getattr(layer, field.name)
+            if value is not field.default:
+                arguments.append(f"{field.name}={getattr(value, '__name__', value)}")
+    return f"{type(layer).__name__}({', '.join(arguments)})"

@@ -45,8 +45,8 @@ def from_state_dict(
         )
     places(layer)
     state_dict = _without_weight_norm(state_dict)
-    found = (_prefix(name) for name in state_dict)
-    prefixes = sorted({one for one in found if one is not None})
+    matches = (re.fullmatch(rf"(.*?){TENSOR}", name) for name in state_dict)
+    prefixes = sorted({match[1] for match in matches if match})
     if state_dict and not prefixes:
         raise ValueError(
             "`state_dict` must have the names of a recurrent layer, such as "
@@ -57,12 +57,12 @@ def from_state_dict(
             "`prefix` must be the prefix of a recurrent layer in `state_dict`: "
             f"{' or '.join(map(repr, prefixes))}, got {prefix!r}."
         )
-    given = {
+    tensors = {
         name.removeprefix(prefix): tensor
         for name, tensor in state_dict.items()
         if name.startswith(prefix)
     }
-    return load(layer, parts(layer, PYTORCH, _full_name), given, "PyTorch")
+    return load(layer, parts(layer, PYTORCH, _full_name), tensors, "PyTorch")
 
 
 def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arrays:
@@ -87,40 +87,32 @@ def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arra
 
 def _without_weight_norm(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """Returns tensors with `g * v / norm(v)` for each pair of g and v."""
-    found = dict(state_dict)
+    tensors = dict(state_dict)
     for name in state_dict:
         match = WEIGHT_NORM.fullmatch(name)
-        if match is None or (other := _direction(name)) not in found:
+        if match is None or (of_v := _name_of_v(name)) not in tensors:
             continue
-        g, v = (as_array(n, found.pop(n)) for n in (name, other))
+        g, v = (as_array(n, tensors.pop(n)) for n in (name, of_v))
         # Squares of half precision overflow, or are 0.
         dtype = jnp.promote_types(v.dtype, jnp.float32)
         g, v = (jnp.asarray(array, dtype) for array in (g, v))
         sizes = g.shape or (1,) * v.ndim
-        if len(sizes) != v.ndim or any(
-            n not in (1, m) for n, m in zip(sizes, v.shape, strict=True)
-        ):
+        if len(sizes) != v.ndim or any(n not in (1, m) for n, m in zip(sizes, v.shape)):
             raise ValueError(
-                f"`{name}` must have the size 1 or that of `{other}`, {v.shape}, along "
+                f"`{name}` must have the size 1 or that of `{of_v}`, {v.shape}, along "
                 f"each axis, got {g.shape}."
             )
         # g has the size 1 along the axes of the norm.
         axes = tuple(k for k, n in enumerate(sizes) if n == 1)
         norm = jnp.sqrt(jnp.sum(jnp.square(v), axes, keepdims=True))
-        found[match["prefix"] + match["tensor"]] = g * v / norm
-    return found
+        tensors[match["prefix"] + match["tensor"]] = g * v / norm
+    return tensors
 
 
-def _direction(name: str) -> str:
-    """Returns the name of v that belongs to a name of g."""
+def _name_of_v(name: str) -> str:
+    """Returns the name of v, the direction, that belongs to a name of g."""
     new = name.removesuffix(".original0")
     return f"{new}.original1" if new != name else name.removesuffix("_g") + "_v"
-
-
-def _prefix(name: str) -> str | None:
-    """Returns the part before the name of a recurrent layer's or cell's tensor."""
-    found = re.fullmatch(rf"(.*?){TENSOR}", name)
-    return found and found[1]
 
 
 def _full_name(k: int, place: Place, name: str) -> str:

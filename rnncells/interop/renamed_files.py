@@ -1,9 +1,7 @@
 """`rnncells migrate-params`: renames the parameters in a checkpoint."""
 
 import argparse
-import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,15 @@ SAFETENSORS = ".safetensors"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints the old and new names, and writes the checkpoint with `--write`.
-
-    Raises:
-      FileExistsError: the file to write exists.
-      FileNotFoundError: a file to read, or the folder to write to, does not exist.
-      ValueError: a file has another format, or modules do not match.
-    """
-    pairs = [text.partition("=") for text in options.name]
-    wrong = [text for text, (_, equals, _) in zip(options.name, pairs) if not equals]
-    if wrong:
-        raise ValueError(f"`--name` must be OLD=NEW, got {wrong[0]!r}.")
+    """Prints the old and new names, and writes the checkpoint with `--write`."""
+    for text in options.name:
+        if "=" not in text:
+            raise ValueError(f"`--name` must be OLD=NEW, got {text!r}.")
     if options.write is not None and options.write.exists() and not options.force:
         raise FileExistsError(f"{options.write} exists. Pass --force to replace it.")
     if options.write is not None and not options.write.parent.is_dir():
         raise FileNotFoundError(f"no such folder: {options.write.parent}")
-    names = {old: new for old, _, new in pairs}
+    names = dict(text.split("=", 1) for text in options.name)
     params, like = read(options.old), read(options.like)
     moved = renaming.mapping(params, like, names)
     for old, new in moved.items():
@@ -43,12 +34,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> Any:
-    """Returns the tree in a file of Flax's msgpack bytes or of safetensors.
-
-    Raises:
-      FileNotFoundError: the path does not exist.
-      ValueError: the path is a folder, or the file has another format.
-    """
+    """Returns the tree in a file of Flax's msgpack bytes or of safetensors."""
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
     if path.is_dir():
@@ -71,31 +57,24 @@ def read(path: Path) -> Any:
 
 
 def write(path: Path, params: Any) -> None:
-    """Writes a tree in the format that `read` expects for the file's name.
+    """Writes a tree in the format that `read` expects for the file's name."""
+    temporary = path.with_name(f".{path.name}.rnncells")
+    try:
+        if path.suffix == SAFETENSORS:
+            _check_arrays(path, params)
+            files.save(temporary, params)
+        else:
+            temporary.write_bytes(serialization.msgpack_serialize(params))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
-    Raises:
-      ValueError: safetensors for a tree with leaves that are not arrays.
-    """
-    with _replacing(path) as beside:
-        if path.suffix != SAFETENSORS:
-            beside.write_bytes(serialization.msgpack_serialize(params))
-            return
-        flat = traverse_util.flatten_dict(params, keep_empty_nodes=True, sep="/")
-        lost = [name for name, leaf in flat.items() if not hasattr(leaf, "shape")]
-        if lost:
+
+def _check_arrays(path: Path, params: Any) -> None:
+    flat = traverse_util.flatten_dict(params, keep_empty_nodes=True, sep="/")
+    for name, leaf in flat.items():
+        if not hasattr(leaf, "shape"):
             raise ValueError(
-                f"{path}: safetensors files hold only arrays, but {lost[0]} is not an "
+                f"{path}: safetensors files hold only arrays, but {name} is not an "
                 "array. Write Flax's bytes to a file named *.msgpack instead."
             )
-        files.save(beside, params)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside a file, which it replaces at the end."""
-    beside = path.with_name(f".{path.name}.rnncells")
-    try:
-        yield beside
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -1,20 +1,5 @@
 """Renames parameters to those of another module with the same cells and layers.
 
-The gates of a cell have the same names in all modules. The path to them depends on the
-module around the cell:
-
-===================================== ===============================================
-cell of Flax or of rnncells           path to its gates
-===================================== ===============================================
-in a compact method                   `LSTMCell_0`
-in a compact method, with `nn.scan`   `ScanLSTMCell_0`
-in `RNN`, in `setup` or alone         `rnn/cell`, `cell`
-in `Bidirectional`                    `forward_rnn/cell`, `backward_rnn/cell`
-in `rnncells.LSTM`, `GRU`, ...        `layers_0/cell`, `layers_0/forward_rnn/cell`
-===================================== ===============================================
-
-`rename` returns a tree of parameters with the names of another tree:
-
 >>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
 >>> from rnncells.interop import renaming
 >>> class Old(nn.Module):
@@ -28,10 +13,6 @@ in `rnncells.LSTM`, `GRU`, ...        `layers_0/cell`, `layers_0/forward_rnn/cel
 >>> y, _ = rnncells.LSTM(4).apply(renaming.rename(old, new), x)
 >>> bool(jnp.allclose(y, Old().apply(old, x), atol=1e-6))
 True
-
-`rename` also takes a whole training state, `flax.serialization.to_state_dict(state)`.
-Copies of the parameters in the state, such as the moments of an optimizer, are renamed
-like the parameters.
 """
 
 import itertools

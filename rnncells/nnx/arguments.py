@@ -2,7 +2,8 @@
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Set
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -16,14 +17,16 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 def signature(
     linen: type[nn.Module], is_outer: bool | None = None
 ) -> inspect.Signature:
-    """Returns the signature of the constructor of an NNX class.
+    """Returns the signature of the constructor of the NNX class of a linen class.
 
-    Args:
-      linen: the linen class.
-      is_outer: whether other modules are arguments, so that `in_features` is none;
-        None: as the types of the required fields say.
+    Without `in_features` if `is_outer`: other modules are arguments. None: as the types
+    of the required fields say.
     """
-    fields = _fields(linen)
+    fields = [
+        field
+        for field in dataclasses.fields(linen)
+        if field.init and field.name not in ("parent", "name")
+    ]
     if is_outer is None:
         required = (f for f in fields if f.default is dataclasses.MISSING)
         is_outer = any("Module" in str(field.type) for field in required)
@@ -43,50 +46,41 @@ def signature(
 def bound(
     name: str, linen: type[nn.Module], args: tuple, kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the value of each argument of a constructor, without `rngs`.
-
-    Args:
-      name: name of the NNX class.
-      linen: the linen class.
-      args: positional arguments.
-      kwargs: keyword arguments.
+    """Returns the value of each argument of the constructor `name`, without `rngs`.
 
     Raises:
       TypeError: an argument is missing or unknown, or is a linen module.
     """
     kwargs = dict(kwargs)
-    given = [*args, *kwargs.values()]
-    for value in given:
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(item, nn.Module):
-                raise TypeError(
-                    f"Modules in the arguments of rnncells.nnx.{name} must be NNX "
-                    f"modules, got {type(item).__name__} of flax.linen. Use the class "
-                    "of rnncells.nnx, or rnncells.nnx.from_linen for your own class."
-                )
+    values = [*args, *kwargs.values()]
+    lists = [v if isinstance(v, list | tuple) else [v] for v in values]
+    for item in itertools.chain(*lists):
+        if isinstance(item, nn.Module):
+            raise TypeError(
+                f"Modules in the arguments of rnncells.nnx.{name} must be NNX modules, "
+                f"got {type(item).__name__} of flax.linen. Use the class of "
+                "rnncells.nnx, or rnncells.nnx.from_linen for your own class."
+            )
     if "hidden_features" in kwargs and "features" in linen.__dataclass_fields__:
         kwargs.setdefault("features", kwargs.pop("hidden_features"))
-    own = signature(linen, any(map(has_modules, given)) or None)
+    expected = signature(linen, any(map(has_modules, values)) or None)
     try:
-        arguments = own.bind(*args, **kwargs)
+        arguments = expected.bind(*args, **kwargs)
     except TypeError as error:
-        _explain(linen, kwargs.keys() - own.parameters.keys())
+        unknown = kwargs.keys() - expected.parameters.keys()
+        for width in unknown & {"input_size", "in_size", "input_dim"}:
+            raise TypeError(
+                f"`{width}` of {linen.__name__} is called `in_features`."
+            ) from None
+        # Classes of rnncells explain arguments that they do not have.
+        linen.__new__(linen, **dict.fromkeys(unknown))
         raise TypeError(
             f"rnncells.nnx.{name}: {error}. Its arguments are "
-            f"{', '.join(own.parameters)}."
+            f"{', '.join(expected.parameters)}."
         ) from None
     arguments.apply_defaults()
     del arguments.arguments["rngs"]
     return arguments.arguments
-
-
-def _explain(linen: type[nn.Module], unknown: Set[str]) -> None:
-    """Raises TypeError if an argument has another name, here or in another library."""
-    for name in ("input_size", "in_size", "input_dim"):
-        if name in unknown:
-            raise TypeError(f"`{name}` of {linen.__name__} is called `in_features`.")
-    # Classes of rnncells explain arguments that they do not have.
-    linen.__new__(linen, **dict.fromkeys(unknown))
 
 
 def has_modules(value: Any) -> bool:
@@ -104,11 +98,3 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(frozen, value))
     return FrozenDict(value) if isinstance(value, dict) else value
-
-
-def _fields(linen: type[nn.Module]) -> list[dataclasses.Field]:
-    return [
-        field
-        for field in dataclasses.fields(linen)
-        if field.init and field.name not in ("parent", "name")
-    ]

@@ -39,11 +39,9 @@ def convert(
         `flax.nnx.bridge.to_linen` made; `variables` are not a dictionary.
     """
     if not isinstance(module, nn.Module):
-        is_class = isinstance(module, type)
-        got = module if is_class else f"{type(module).__name__}, not of flax.linen"
         raise TypeError(
             "`module` of convert must be a module of flax.linen such as GRU(4), got "
-            f"{got}."
+            f"{module if isinstance(module, type) else type(module)}."
         )
     if not isinstance(variables, Mapping):
         raise TypeError(
@@ -60,11 +58,8 @@ def _converted(
 ) -> Any:
     """Returns linen modules in a field as NNX modules without variables.
 
-    Args:
-      value: a linen module, a list of them, or anything else.
-      rngs: random streams of the NNX modules.
-      modules: NNX modules by the identity of the linen module, so that a module that is
-        used twice shares its parameters.
+    A module that is used twice shares its parameters: `modules` has the NNX modules by
+    the identity of the linen module.
     """
     if isinstance(value, list | tuple):
         return type(value)(_converted(item, rngs, modules) for item in value)

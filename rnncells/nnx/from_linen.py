@@ -198,10 +198,9 @@ class FromLinen(nnx.Module):
         """Calls the linen module.
 
         Args:
-          *args: arguments of the call of the linen module.
+          *args, **kwargs: arguments of the call of the linen module.
           rngs: random keys for dropout, zoneout and random initial carries; None: the
             streams that this module keeps.
-          **kwargs: arguments of the call of the linen module.
         """
         return self._apply("__call__", args, kwargs, rngs)
 
@@ -237,10 +236,7 @@ class FromLinen(nnx.Module):
             jax.eval_shape(partial(initial_variables, linen, shape), key, variables)
             for shape in shapes
         ]
-        names = {
-            name for tree in structs[:1] for part in tree.values() for name in part
-        }
-        if names <= children:
+        if all(tree.keys() <= children for s in structs[:1] for tree in s.values()):
             return {}
         name = type(self).__name__
         if structs[0] != structs[-1]:
@@ -263,9 +259,8 @@ class FromLinen(nnx.Module):
     def _step_shapes(self) -> list[tuple[int, ...]]:
         """Returns shapes that one step of input can have; empty: unknown."""
         children = [child for _, child in self._children()]
-        if not children:
-            known = self.in_features is not None
-            return step_shapes(self.linen, self.in_features) if known else []
+        if not children and self.in_features is not None:
+            return step_shapes(self.linen, self.in_features)
         for child in children:
             if isinstance(child, FromLinen):
                 return child._step_shapes()

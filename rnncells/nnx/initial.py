@@ -14,6 +14,7 @@ from rnncells.cells.any_cell import feature_dims, initialize_carry, is_cell
 from rnncells.cells.input_spec import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.nnx.parameters import PARAMS, Variables
+from rnncells.recurrence.pytrees import zeros
 
 Shape = tuple[int, ...]
 
@@ -21,10 +22,8 @@ Shape = tuple[int, ...]
 def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
     """Returns shapes that one step of input can have, without batch axes.
 
-    Args:
-      linen: the linen cell or layer.
-      in_features: sizes of all feature axes; or of the last one, and then there are two
-        shapes, which differ in the other axes.
+    `in_features` has the sizes of all feature axes; or of the last one, and then there
+    are two shapes, which differ in the other axes.
 
     Raises:
       TypeError: `in_features` is neither a size nor a tuple of sizes.
@@ -52,43 +51,28 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
 
 
 def initial_variables(
-    linen: nn.Module, shape: Shape, key: jax.Array, given: Variables
+    linen: nn.Module, shape: Shape, key: jax.Array, variables: Variables
 ) -> Variables:
-    """Returns the initial variables of a linen module.
+    """Returns the initial variables of a linen module for a step of some shape.
 
-    Args:
-      linen: the linen module.
-      shape: shape of one step of input.
-      key: random key of the parameters.
-      given: variables of submodules, which they keep.
+    Submodules keep those that they have in `variables`.
     """
     arguments, options = _arguments(linen, shape), _dropout(linen, is_off=True)
-    if not given:
-        return dict(linen.lazy_init({PARAMS: key}, *arguments, **options))
-
-    def variables(arguments):
-        _, found = linen.apply(
-            given, *arguments, rngs={PARAMS: key}, mutable=True, **options
-        )
-        return found
-
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), arguments)
-    return variables(zeros)
+    rngs = {PARAMS: key}
+    if not variables:
+        return dict(linen.lazy_init(rngs, *arguments, **options))
+    options |= {"rngs": rngs, "mutable": True}
+    result: Any = linen.apply(variables, *zeros(arguments), **options)
+    return result[1]
 
 
 def drawn_streams(
     linen: nn.Module, shape: Shape, variables: Variables
 ) -> tuple[str, ...]:
-    """Returns the random streams that a call of a linen module draws from.
-
-    Args:
-      linen: the linen module.
-      shape: shape of one step of input.
-      variables: its variables.
-    """
+    """Returns the random streams that a call of a linen module draws from."""
     arguments, options = _arguments(linen, shape), _dropout(linen, is_off=False)
 
-    def call(variables, keys, arguments):
+    def call(variables: Variables, keys: dict, arguments: tuple) -> Any:
         return linen.apply(variables, *arguments, rngs=keys, mutable=True, **options)
 
     drawn: list[str] = []
@@ -108,15 +92,14 @@ def drawn_streams(
 
 def missing_stream(error: InvalidRngError) -> str | None:
     """Returns the random stream that linen misses; None if the error has no name."""
-    found = re.search(r'PRNG for "(\w+)"', str(error))
-    return found[1] if found else None
+    name = re.search(r'PRNG for "(\w+)"', str(error))
+    return name and name[1]
 
 
 def _arguments(linen: nn.Module, shape: Shape) -> tuple[Any, ...]:
     """Returns shapes and dtypes of the arguments of a call."""
-    x: Any = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     if not is_cell(linen):
-        return (x,)
+        return (jax.ShapeDtypeStruct((1, *shape), jnp.float32),)
     x = jax.ShapeDtypeStruct(shape, jnp.float32)
     return jax.eval_shape(partial(initialize_carry, linen, None, x)), x
 

@@ -22,35 +22,27 @@ class Group(nnx.Module):
 def attribute(module: nnx.Module, name: str) -> str:
     """Returns the attribute of a linen name; `if` becomes `if_`, as in flax.nnx.
 
-    Keywords of Python and names of the class's own attributes get an underscore, also
-    if they end in underscores already.
+    Keywords of Python and names of the class's attributes get one more underscore.
     """
-    return f"{name}_" if _is_taken(module, name) else name
-
-
-def linen_name(module: nnx.Module, name: str) -> str:
-    """Returns the linen name of an attribute: the inverse of `attribute`."""
-    return name.removesuffix("_") if _is_taken(module, name) else name
+    return f"{name}_" if _is_reserved(module, name) else name
 
 
 def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
-    """Writes arrays into the variables of a module; makes those that do not exist.
+    """Writes `{collection: arrays}` into a module; makes missing variables.
 
-    Args:
-      module: the module; nested dictionaries become a `Group` each.
-      variables: `{collection: nested dictionaries of arrays}`.
+    Nested dictionaries become a `Group` each.
 
     Raises:
       ValueError: a name is in two collections.
     """
     for collection, tree in variables.items():
         for name, value in tree.items():
-            own = attribute(module, name)
+            attr = attribute(module, name)
             if isinstance(value, Mapping):
-                if not hasattr(module, own):
-                    setattr(module, own, Group())
-                set_variables(getattr(module, own), {collection: value})
-            elif isinstance(variable := getattr(module, own, None), nnx.Variable):
+                if not hasattr(module, attr):
+                    setattr(module, attr, Group())
+                set_variables(getattr(module, attr), {collection: value})
+            elif isinstance(variable := getattr(module, attr, None), nnx.Variable):
                 if _collection(variable) != collection:
                     raise ValueError(
                         f"A module of NNX has one variable of each name, but {name!r} "
@@ -59,29 +51,25 @@ def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
                     )
                 variable[...] = meta.unbox(value)
             else:
-                setattr(module, own, _variable(collection, value))
+                setattr(module, attr, _variable(collection, value))
 
 
 def get_variables(module: nnx.Module) -> Variables:
     """Returns the variables of a module and its groups: `{collection: arrays}`."""
-    found: Variables = {}
-    for name, value in vars(module).items():
-        own = linen_name(module, name)
+    variables: Variables = {}
+    for attr, value in vars(module).items():
+        name = attr.removesuffix("_") if _is_reserved(module, attr) else attr
         if isinstance(value, nnx.Variable):
-            found.setdefault(_collection(value), {})[own] = value.get_value()
+            variables.setdefault(_collection(value), {})[name] = value.get_value()
         elif isinstance(value, Group):
             for collection, tree in get_variables(value).items():
-                found.setdefault(collection, {})[own] = tree
-    return found
+                variables.setdefault(collection, {})[name] = tree
+    return variables
 
 
 @dataclasses.dataclass(frozen=True)
 class WithMetadata:
-    """An initializer whose metadata of NNX reach the variables through linen.
-
-    Attributes:
-      init: an initializer, such as `nnx.with_partitioning` returns.
-    """
+    """An initializer whose metadata of NNX reach the variables through linen."""
 
     init: Callable
 
@@ -101,10 +89,9 @@ class Metadata(NNXMeta):
     """Metadata of NNX in linen, which follow a new axis of the array."""
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> "Metadata":
-        names = self.metadata.get("out_sharding")
+        names = [*(self.metadata.get("out_sharding") or ())]
         if not names:
             return self
-        names = list(names)
         names.insert(index, params.get(meta.PARTITION_NAME))
         return self.replace(metadata={**self.metadata, "out_sharding": tuple(names)})
 
@@ -117,7 +104,7 @@ def _variable(collection: str, value: chex.Array | meta.AxisMetadata) -> nnx.Var
     return nnx.variable_type_from_name(collection, allow_register=True)(value)
 
 
-def _is_taken(module: nnx.Module, name: str) -> bool:
+def _is_reserved(module: nnx.Module, name: str) -> bool:
     stem = name.rstrip("_")
     return keyword.iskeyword(stem) or hasattr(type(module), stem)
 

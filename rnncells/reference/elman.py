@@ -37,20 +37,10 @@ from rnncells.reference.gates import (
 def elman_step(
     params: Params, carry: jax.Array, x: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the new carry and the output of one step.
+    """Returns the new carry and the output of one step, `(h, h)`.
 
-    Args:
-      params: parameters of a `SimpleCell`, `variables["params"]`: the kernel `i`,
-        `(features_in, features)`, with an optional bias, and the kernel `h`,
-        `(features, features)`.
-      carry: h_{t-1}, `(*batch, features)`.
-      x: input of the step, `(*batch, features_in)`.
-
-    Returns:
-      `(h, h)`, each `(*batch, features)`.
-
-    Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    See `rnncells.reference`. `params` has the kernels `i`, with an optional bias, and
+    `h`; the carry is h_{t-1}.
     """
     check_step(params, carry, x, [""])
     h = tanh(affine(params, "i", x) + affine(params, "h", carry))
@@ -66,21 +56,9 @@ def elman_step_vjp(
     *,
     return_gates: bool = False,
 ) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
-    """Returns the derivatives of a loss with respect to all arguments of one step.
+    """Returns the derivatives of `elman_step`; see `rnncells.reference`.
 
-    Args:
-      params, carry, x: see `elman_step`.
-      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros.
-      d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros.
-      return_gates: also returns δa_t by the name `a`.
-
-    Returns:
-      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
-      and with `return_gates` that of a_t.
-
-    Raises:
-      ValueError: see `elman_step`; or all derivatives are None.
+    `return_gates` adds δa_t by the name `a`.
     """
     check_step(params, carry, x, [""])
     h_before = carry

@@ -59,21 +59,11 @@ from rnncells.reference.gates import (
 def gru_step(
     params: Params, carry: jax.Array, x: jax.Array, *, reset_after: bool = True
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the new carry and the output of one step.
+    """Returns the new carry and the output of one step, `(h, h)`.
 
-    Args:
-      params: parameters of a `GRUCell`, `variables["params"]`: kernels
-        `(features_in, features)` of `ir iz in` and `(features, features)` of
-        `hr hz hn`. Each gate can have a bias `(features,)`.
-      carry: h_{t-1}, `(*batch, features)`.
-      x: input of the step, `(*batch, features_in)`.
-      reset_after: whether the reset gate acts after the recurrent product.
-
-    Returns:
-      `(h, h)`, each `(*batch, features)`.
-
-    Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    See `rnncells.reference`. `params` has the kernels `ir iz in` of inputs and
+    `hr hz hn` of states, each with an optional bias; the carry is h_{t-1}. With
+    `reset_after`, the default, the reset gate acts after the recurrent product.
     """
     check_step(params, carry, x, "rzn")
     r, z, n = _gates(params, carry, x, reset_after)
@@ -91,22 +81,9 @@ def gru_step_vjp(
     reset_after: bool = True,
     return_gates: bool = False,
 ) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
-    """Returns the derivatives of a loss with respect to all arguments of one step.
+    """Returns the derivatives of `gru_step`; see `rnncells.reference`.
 
-    Args:
-      params, carry, x: see `gru_step`.
-      d_carry: δh_t from the next step, `(*batch, features)`; None: zeros.
-      d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros.
-      reset_after: as in `gru_step`.
-      return_gates: also returns (δr_t, δz_t, δn_t) by the names `r z n`.
-
-    Returns:
-      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
-      and with `return_gates` those of the gates.
-
-    Raises:
-      ValueError: see `gru_step`; or all derivatives are None.
+    `return_gates` adds δr_t, δz_t and δn_t by the names `r z n`.
     """
     check_step(params, carry, x, "rzn")
     h_before = carry

@@ -54,20 +54,11 @@ State = tuple[jax.Array, jax.Array]
 
 
 def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Array]:
-    """Returns the new carry and the output of one step.
+    """Returns the new carry and the output of one step, `((c, h), h)`.
 
-    Args:
-      params: parameters of an `LSTMCell`, `variables["params"]`: kernels `(features_in,
-        features)` of `ii if ig io` and `(features, features)` of `hi hf hg ho`. Each
-        gate can have a bias `(features,)`.
-      carry: (c_{t-1}, h_{t-1}), each `(*batch, features)`.
-      x: input of the step, `(*batch, features_in)`.
-
-    Returns:
-      `((c, h), h)`, each `(*batch, features)`.
-
-    Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    See `rnncells.reference`. `params` has the kernels `ii if ig io` of inputs and
+    `hi hf hg ho` of states, each with an optional bias; the carry is (c_{t-1},
+    h_{t-1}).
     """
     check_step(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry
@@ -86,7 +77,7 @@ def lstm_step_vjp(
     *,
     return_gates: bool = False,
 ) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
-    """Returns the derivatives of a loss with respect to all arguments of one step.
+    """Returns the derivatives of `lstm_step`; see `rnncells.reference`.
 
     `sequence_vjp` chains the steps of a sequence. By hand, pass as `d_carry` what the
     call for the next step returned:
@@ -102,22 +93,8 @@ def lstm_step_vjp(
     >>> first, d_carry, _ = lstm_step_vjp(params, zeros, x, d_carry, d_h)
     >>> d_params = jax.tree.map(jnp.add, first, last)
 
-    Args:
-      params, carry, x: see `lstm_step`.
-      d_carry: derivatives with respect to the carry after the step, from the next step:
-        (δc_t, δh_t), each `(*batch, features)`. None for one of them or for both:
-        zeros.
-      d_h: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros.
-      return_gates: also returns (δi_t, δf_t, δg_t, δo_t) by the names `i f g o`, each
-        `(*batch, features)`.
-
-    Returns:
-      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
-      and with `return_gates` those of the gates.
-
-    Raises:
-      ValueError: see `lstm_step`; or all derivatives are None.
+    `d_carry` is (δc_t, δh_t). `return_gates` adds δi_t, δf_t, δg_t and δo_t by the
+    names `i f g o`.
     """
     check_step(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry

@@ -68,21 +68,12 @@ State = tuple[jax.Array, jax.Array]
 def lstm1997_step(
     params: Params, carry: State, x: jax.Array
 ) -> tuple[State, jax.Array]:
-    """Returns the new carry and the output of one step.
+    """Returns the new carry and the output of one step, `((s, y), y^c)`.
 
-    Args:
-      params: parameters of an `LSTM1997Cell`, `variables["params"]`: kernels of
-        `ii ig io` (W of input gates, cells and output gates) and `hi hg ho` (U, with
-        optional biases).
-      carry: (s_{t-1}, y_{t-1}), `(*batch, features)` and `(*batch, features + 2 *
-        blocks)`, or `(*batch, features)` if gates are not fed back.
-      x: input of the step, `(*batch, features_in)`.
-
-    Returns:
-      `((s, y), y^c)`.
-
-    Raises:
-      ValueError: shapes do not fit; names of parameters are missing or unknown.
+    See `rnncells.reference`. `params` has the kernels `ii ig io` (W of input gates,
+    cells and output gates) and `hi hg ho` (U, with optional biases). The carry is
+    (s_{t-1}, y_{t-1}), `(*batch, features)` and `(*batch, features + 2 * blocks)`, or
+    `(*batch, features)` if gates are not fed back.
     """
     _check_step(params, carry, x)
     s_before, y_before = carry
@@ -105,24 +96,11 @@ def lstm1997_step_vjp(
     truncate_gradient: bool = True,
     return_gates: bool = False,
 ) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
-    """Returns the derivatives of a loss with respect to all arguments of one step.
+    """Returns the derivatives of `lstm1997_step`; see `rnncells.reference`.
 
-    Args:
-      params, carry, x: see `lstm1997_step`.
-      d_carry: derivatives with respect to the carry after the step, from the next step:
-        (δs_t, δy_t). None for one of them or for both: zeros.
-      d_y_c: derivative with respect to the output of the step, `(*batch, features)`;
-        None: zeros.
-      truncate_gradient: whether the gradient is truncated as in the paper.
-      return_gates: also returns (δin_t, δc_t, δout_t) by the names `in c out`.
-
-
-    Returns:
-      The derivatives with respect to `params` (summed over the batch), `carry` and `x`,
-      and with `return_gates` those of the net inputs.
-
-    Raises:
-      ValueError: see `lstm1997_step`; or all derivatives are None.
+    `d_carry` is (δs_t, δy_t). With `truncate_gradient`, the default, the gradient is
+    truncated as in the paper. `return_gates` adds δin_t, δc_t and δout_t by the names
+    `in c out`.
     """
     _check_step(params, carry, x)
     s_before, y_before = carry
