@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import chex
 import flax.linen as nn
@@ -63,11 +63,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class CellReport:
-    """The results of `check_cell`; `print` shows one line for each.
-
-    Attributes:
-      findings: results in the order of the checks.
-    """
+    """The results of `check_cell` in order; `print` shows one line for each."""
 
     findings: tuple[Finding, ...]
 
@@ -149,9 +145,9 @@ def _findings(
     try:
         setting = _Setting(cell, sample_input, key)
         for check, failure in checks.items():
-            yield from check(setting)
+            yield check(setting)
     except _LastFinding as last:
-        yield last.finding
+        yield Finding(*last.args)
     except InvalidRngError:
         yield Finding(
             "skipped",
@@ -163,11 +159,7 @@ def _findings(
 
 
 class _LastFinding(Exception):
-    """Ends the checks with a finding."""
-
-    def __init__(self, kind: Kind, text: str):
-        super().__init__(text)
-        self.finding = Finding(kind, text)
+    """Ends the checks with a finding, whose kind and text are its arguments."""
 
 
 def _missing_members(cell: nn.Module) -> list[str]:
@@ -229,8 +221,8 @@ class _Setting:
     def step(self, carry: Carry, inputs: chex.ArrayTree) -> Any:
         return self.cell.apply(self.variables, carry, inputs, **self.option)
 
-    def changed_collections(self) -> list[str]:
-        """Returns the collections that a step changes."""
+    def check_collections(self) -> None:
+        """Ends the checks if a step changes collections."""
 
         def changed_by_step(carry: Carry, inputs: chex.ArrayTree) -> dict[str, Any]:
             options: Any = {"mutable": DenyList("params"), **self.option}
@@ -238,40 +230,22 @@ class _Setting:
             return changed(self.variables, after)
 
         new = jax.eval_shape(changed_by_step, self.carry, self.inputs_at(0))
-        return sorted(new.keys() & self.variables.keys())
+        if names := sorted(new.keys() & self.variables.keys()):
+            _skip(f"a step changes the collections {names}")
 
     def inputs_at(self, time: int) -> chex.ArrayTree:
         return jax.tree.map(lambda leaf: leaf[time], self.inputs)
 
 
-def _kept_carry(setting: _Setting) -> Iterator[Finding]:
-    """Checks that a step returns a carry like the carry that it got."""
-    new, _ = _result_of_step(setting)
-    before, after = (
-        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", carry)
-        for carry in (setting.carry, new)
-    )
-    if before == after:
-        text = "a step keeps the structure, shapes and dtypes of the carry."
-        yield Finding("right", text)
-        return
-    text = (
-        f"`__call__` of {setting.name} must return (new_carry, output), a new carry "
-        f"with the structure, shapes and dtypes of the old, {before}, got {after}."
-    )
-    if not is_alike(new, setting.carry):
-        raise _LastFinding("wrong", text)
-    yield Finding("wrong", text)
+def _skip(reason: str) -> NoReturn:
+    text = f"{reason}, which `check_cell` does not support, so all checks were skipped."
+    raise _LastFinding("skipped", text)
 
 
 def _check_initial_carry(name: str, carry: Carry) -> None:
     leaves = jax.tree.leaves(carry)
     if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
-        raise _LastFinding(
-            "skipped",
-            "the carry has random keys, which `check_cell` does not support, so all "
-            "checks were skipped.",
-        )
+        _skip("the carry has random keys")
     if any(leaf.shape[:1] != (BATCH,) for leaf in leaves):
         raise _LastFinding(
             "wrong",
@@ -281,43 +255,47 @@ def _check_initial_carry(name: str, carry: Carry) -> None:
         )
 
 
-def _result_of_step(setting: _Setting) -> tuple[Carry, chex.ArrayTree]:
-    """Returns the shapes of what a step returns."""
-    if names := setting.changed_collections():
-        raise _LastFinding(
-            "skipped",
-            f"a step changes the collections {names}, which `check_cell` does not "
-            "support, so all checks were skipped.",
-        )
+def _kept_carry(setting: _Setting) -> Finding:
+    """Checks that a step returns a carry like the carry that it got."""
+    setting.check_collections()
     returned = jax.eval_shape(setting.step, setting.carry, setting.inputs_at(0))
     try:
-        return check_returned("__call__", setting.name, returned)
+        new, _ = check_returned("__call__", setting.name, returned)
     except TypeError as error:
         raise _LastFinding("wrong", str(error)) from error
+    before, after = (
+        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", carry)
+        for carry in (setting.carry, new)
+    )
+    if before == after:
+        text = "a step keeps the structure, shapes and dtypes of the carry."
+        return Finding("right", text)
+    text = (
+        f"`__call__` of {setting.name} must return (new_carry, output), a new carry "
+        f"with the structure, shapes and dtypes of the old, {before}, got {after}."
+    )
+    if not is_alike(new, setting.carry):
+        raise _LastFinding("wrong", text)
+    return Finding("wrong", text)
 
 
-def _rows(setting: _Setting) -> Iterator[Finding]:
+def _rows(setting: _Setting) -> Finding:
     """Checks that a step of a batch equals a step of each row alone."""
-    step = jax.jit(setting.step)
-    for drawn in _draws(setting):
+    step, rng = jax.jit(setting.step), np.random.default_rng(0)
+    for number in range(DRAWS):
+        arguments = _like(rng, (setting.carry, setting.inputs_at(0)))
+        factors = ROW_FACTORS[number % len(ROW_FACTORS)]
+        scaled = partial(_scaled, factors, number % 2 == 1)
+        arguments = jax.tree.map(scaled, arguments)
         alone = [
-            step(*jax.tree.map(lambda leaf: leaf[row], drawn)) for row in range(BATCH)
+            step(*jax.tree.map(lambda leaf: leaf[row], arguments))
+            for row in range(BATCH)
         ]
         rows = jax.tree.map(lambda *leaves: np.stack(leaves), *alone)
-        if not _equal(step(*drawn), rows):
+        if not _equal(step(*arguments), rows):
             text = "a step of a batch differs from steps of its rows."
-            yield Finding("wrong", f"{text} Reduce only feature axes.")
-            return
-    yield Finding("right", "the rows of a batch are independent.")
-
-
-def _draws(setting: _Setting) -> Iterator[tuple[Carry, chex.ArrayTree]]:
-    """Yields carries and inputs of one step, as arrays of NumPy."""
-    rng = np.random.default_rng(0)
-    for number in range(DRAWS):
-        drawn = _like(rng, (setting.carry, setting.inputs_at(0)))
-        factors = ROW_FACTORS[number % len(ROW_FACTORS)]
-        yield jax.tree.map(partial(_scaled, factors, number % 2 == 1), drawn)
+            return Finding("wrong", f"{text} Reduce only feature axes.")
+    return Finding("right", "the rows of a batch are independent.")
 
 
 def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: jax.Array) -> np.ndarray:
@@ -329,7 +307,7 @@ def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: jax.Array) -> np.
     return (by_row * (np.abs(rows) if is_positive else rows)).astype(rows.dtype)
 
 
-def _loops(setting: _Setting) -> Iterator[Finding]:
+def _loops(setting: _Setting) -> Finding:
     """Checks that the fast loop and the plain loop are equal."""
 
     def gradients(implementation: Any) -> tuple:
@@ -367,13 +345,12 @@ def _loops(setting: _Setting) -> Iterator[Finding]:
         loop = "convolution's"
     if unequal:
         text = f"the {' and '.join(unequal)} of the {loop} and the plain loop differ."
-        yield Finding("wrong", text + hint)
-    else:
-        text = f"the {loop} loop and the plain loop have equal values and gradients."
-        yield Finding("right", text)
+        return Finding("wrong", text + hint)
+    text = f"the {loop} loop and the plain loop have equal values and gradients."
+    return Finding("right", text)
 
 
-def _weights(setting: _Setting) -> Iterator[Finding]:
+def _weights(setting: _Setting) -> Finding:
     """Checks that the loop over time uses weights only in products."""
     reason = None
     if table.LINEAR.is_for(setting.cell):
@@ -381,8 +358,7 @@ def _weights(setting: _Setting) -> Iterator[Finding]:
     elif table.CAUSAL_CONV.is_for(setting.cell):
         reason = "the carry is the last inputs"
     if reason:
-        yield Finding("right", f"{reason}, so RNN computes all steps at once.")
-        return
+        return Finding("right", f"{reason}, so RNN computes all steps at once.")
     step = partial(apply_step, deterministic=setting.deterministic)
 
     def pure_step(rnn: RNN) -> PureStep | Obstacle:
@@ -392,8 +368,7 @@ def _weights(setting: _Setting) -> Iterator[Finding]:
     pure: Any = RNN(setting.cell).apply(setting.in_layer, method=pure_step)
     if isinstance(pure, Obstacle):
         text = f"RNN runs the cell in the plain loop: the fast loop {pure.text}"
-        yield Finding("slow", text)
-        return
+        return Finding("slow", text)
     leaves = jax.tree_util.tree_leaves_with_path(pure.consts)
     outside = [
         jax.tree_util.keystr(path[3:])
@@ -403,18 +378,16 @@ def _weights(setting: _Setting) -> Iterator[Finding]:
     count = len(pure.step.products)
     products = f"{count} product" + ("" if count == 1 else "s")
     if outside:
-        yield Finding(
+        return Finding(
             "slow",
             f"the loop over time uses {', '.join(outside)} outside of its {products} "
             "of the carry with weights, for example inside a condition or a loop. "
             "Multiply outside of it if you can.",
         )
-    elif count:
-        text = f"the loop over time uses weight matrices only in its {products}."
-        yield Finding("right", text)
-    else:
+    text = f"the loop over time uses weight matrices only in its {products}."
+    if not count:
         text = "the carry is not multiplied by weights, so RNN runs the plain loop."
-        yield Finding("right", text)
+    return Finding("right", text)
 
 
 def _in_float64(cell: nn.Module) -> nn.Module:

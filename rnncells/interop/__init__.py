@@ -16,6 +16,16 @@ load arrays of another library from a file      `files.load_arrays`
 save variables in a safetensors file            `files.save`
 =============================================== ========================================
 
+Functions `from_...` take a layer and another library's arrays, and return variables,
+`{"params": ...}`, for `layer.apply`, in the layer's `param_dtype`. Functions `to_...`
+take a layer and its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`,
+`Bidirectional`, or a cell; its fields determine the arrays that there must be.
+
+Both raise TypeError if the other library has no such layer, and `from_...` if its
+argument is no container of arrays. They raise one ValueError that lists all arrays that
+are missing, unknown, or have another shape, and for learned states in `to_...`, which
+other libraries do not have.
+
 Only `files` imports another library, safetensors. `table` lists the cells of the other
 libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
 by that table, and `layout` finds the cells of a layer.

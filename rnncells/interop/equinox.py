@@ -1,4 +1,7 @@
-"""Converts arrays of Equinox' recurrent cells to and from our parameters."""
+"""Converts arrays of Equinox' recurrent cells to and from our parameters.
+
+`rnncells.interop` describes layers, results and errors of these functions.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,19 +16,8 @@ from rnncells.interop.table import EQUINOX
 def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
     """Returns variables of a layer, loaded from Equinox' cells.
 
-    Args:
-      layer: `LSTM`, `GRU`, `RNN`, `Bidirectional`, or a cell; its fields determine the
-        arrays that there must be.
-      modules: a cell of Equinox, or a list of cells, layer by layer, forward before
-        backward; or dictionaries of their arrays.
-
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
-    Raises:
-      ValueError: arrays are missing, unknown, or have another shape; the error lists
-        all of them.
-      TypeError: Equinox has no such cells.
+    `modules` is a cell of Equinox, or a list of cells, layer by layer, forward before
+    backward; or dictionaries of their arrays.
     """
     modules = as_list(modules)
     if not isinstance(modules, list | tuple):
@@ -41,17 +33,7 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
 def to_arrays(layer: nn.Module, variables: Params) -> list[Arrays]:
     """Returns a layer's parameters as arrays of Equinox' cells, by name.
 
-    Args:
-      layer: see `from_module`.
-      variables: variables of the layer, `{"params": ...}`.
-
-    Returns:
-      One dictionary for each cell, layer by layer, forward before backward.
-
-    Raises:
-      TypeError: Equinox has no such cells.
-      ValueError: `variables` belong to another layer, or contain learned states, which
-        Equinox does not have.
+    There is one dictionary for each cell, layer by layer, forward before backward.
     """
     cells = parts(layer, EQUINOX, _full_name)
     arrays = unload(layer, cells, variables, "Equinox")

@@ -1,4 +1,4 @@
-"""Loads the parameters of recurrent cells and layers of Flax NNX.
+"""Loads parameters of recurrent modules of Flax NNX; see `rnncells.interop`.
 
 >>> import jax.numpy as jnp, rnncells
 >>> from flax import nnx
@@ -23,22 +23,11 @@ from rnncells.interop.table import FLAX_NNX
 
 
 def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
-    """Returns variables of a layer, loaded from cells or layers of Flax NNX.
+    """Returns variables of a layer, loaded from Flax NNX.
 
-    Args:
-      layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
-        determine the arrays that there must be.
-      modules: a cell, `RNN` or `Bidirectional` of flax.nnx; or a list of them, layer by
-        layer, forward before backward; or `nnx.state` of these, or a dictionary of the
-        state that was restored from a checkpoint.
-
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
-    Raises:
-      ValueError: arrays are missing, unknown, or have another shape; the error lists
-        all of them.
-      TypeError: `modules` are no such cells or layers; Flax NNX has no such layer.
+    `modules` is a cell, `RNN` or `Bidirectional` of flax.nnx; or a list of them, layer
+    by layer, forward before backward; or `nnx.state` of these, or a dictionary of the
+    state that was restored from a checkpoint.
     """
     cells = parts(layer, FLAX_NNX, _full_name)
     arrays = {

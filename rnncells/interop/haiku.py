@@ -1,4 +1,7 @@
-"""Converts parameters of Haiku's recurrent cores to and from ours."""
+"""Converts parameters of Haiku's recurrent cores to and from ours.
+
+`rnncells.interop` describes layers, results and errors of these functions.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,8 +30,7 @@ def from_params(
     """Returns variables of a layer, loaded from Haiku's parameters.
 
     Args:
-      layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
-        determine the parameters that there must be.
+      layer: the layer or cell.
       params: `{module_name: {name: array}}`, as `hk.transform(...).init` returns them.
       names: names of the cores in a larger model, layer by layer, forward before
         backward, for example `["encoder/~/lstm", "encoder/~/lstm_1"]`; other modules
@@ -36,14 +38,9 @@ def from_params(
         names them, inside any one module; there must be no other modules.
       double_bias: the `double_bias` of VanillaRNN.
 
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
     Raises:
-      ValueError: arrays are missing, unknown, or have another shape; the error lists
-        all of them. Or the number of `names` differs from the number of cells, or
+      ValueError: also if the number of `names` differs from the number of cells, or
         `params` has such cores in several modules.
-      TypeError: Haiku has no such layer; `params` is nested in another way.
     """
     cores = _cores(layer, names)
     is_dict = isinstance(params, Mapping)
@@ -69,19 +66,7 @@ def to_params(
     names: Sequence[str] | None = None,
     double_bias: bool = True,
 ) -> dict[str, Arrays]:
-    """Returns a layer's parameters as parameters of Haiku's cores.
-
-    Args:
-      layer: see `from_params`.
-      variables: variables of the layer, `{"params": ...}`.
-      names: names of the cores; see `from_params`.
-      double_bias: the `double_bias` of VanillaRNN.
-
-    Raises:
-      TypeError: Haiku has no such layer.
-      ValueError: `variables` belong to another layer, or contain learned states, which
-        Haiku does not have. Or the number of `names` differs from the number of cells.
-    """
+    """Returns a layer's parameters as those of Haiku's cores; see `from_params`."""
     cells = _parts(layer, _cores(layer, names), double_bias)
     params: dict[str, Arrays] = {}
     for path, array in unload(layer, cells, variables, "Haiku").items():

@@ -1,4 +1,7 @@
-"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours."""
+"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours.
+
+`rnncells.interop` describes layers, results and errors of these functions.
+"""
 
 import itertools
 import math
@@ -14,18 +17,10 @@ from rnncells.layers.torch_style import LSTM
 
 
 def from_weights(layer: LSTM, weights: jax.Array) -> Params:
-    """Returns variables of a layer, loaded from a vector of weights.
+    """Returns variables of an `LSTM`, loaded from a vector of weights.
 
-    Args:
-      layer: `LSTM`; its fields determine the length of the vector.
-      weights: `(numbers,)`, as `jax.experimental.rnn.init_lstm_weight` returns them.
-
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
-    Raises:
-      ValueError: `weights` have another shape.
-      TypeError: `layer` is not an `LSTM`, or has a projection or no biases.
+    `weights` are `(numbers,)`, as `jax.experimental.rnn.init_lstm_weight` returns them.
+    The layer has biases and no projection.
     """
     _check_layer(layer)
     weights = as_array("weights", weights)
@@ -40,17 +35,7 @@ def from_weights(layer: LSTM, weights: jax.Array) -> Params:
 
 
 def to_weights(layer: LSTM, variables: Params) -> jax.Array:
-    """Returns a layer's parameters as the vector that `jax.experimental.rnn` takes.
-
-    Args:
-      layer: see `from_weights`.
-      variables: variables of the layer, `{"params": ...}`.
-
-    Raises:
-      ValueError: `variables` belong to another layer, or contain learned states, which
-        cuDNN does not have.
-      TypeError: see `from_weights`.
-    """
+    """Returns an LSTM's parameters as the vector of `jax.experimental.rnn`."""
     _check_layer(layer)
     check_states(layer, "jax.experimental.rnn")
     tensors = _in_order(layer, pytorch.to_state_dict(layer, variables))

@@ -1,4 +1,7 @@
-"""Converts weights of Keras' recurrent layers and cells to and from our parameters."""
+"""Converts weights of Keras' recurrent layers and cells to and from our parameters.
+
+`rnncells.interop` describes layers, results and errors of these functions.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -25,18 +28,7 @@ from rnncells.interop.table import KERAS
 def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
     """Returns variables of a layer, loaded from Keras' weights.
 
-    Args:
-      layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
-        determine the weights that there must be.
-      weights: arrays in the order of `get_weights()`.
-
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
-    Raises:
-      ValueError: weights are missing, unknown, or have another shape; the error lists
-        all of them.
-      TypeError: Keras has no such layer; `weights` is not a list.
+    `weights` are arrays in the order of `get_weights()`.
     """
     cells, weights = _parts(layer), as_list(weights)
     if not isinstance(weights, Sequence):
@@ -53,17 +45,7 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
 
 
 def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
-    """Returns a layer's parameters as the weights that `set_weights()` takes.
-
-    Args:
-      layer: see `from_weights`.
-      variables: variables of the layer, `{"params": ...}`.
-
-    Raises:
-      TypeError: Keras has no such layer.
-      ValueError: `variables` belong to another layer, or contain learned states, which
-        Keras does not have.
-    """
+    """Returns a layer's parameters as `set_weights()` takes them."""
     return list(unload(layer, _parts(layer), variables, "Keras").values())
 
 

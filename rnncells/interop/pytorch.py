@@ -1,4 +1,7 @@
-"""Converts state dicts of PyTorch's recurrent layers and cells to and from ours."""
+"""Converts state dicts of PyTorch's recurrent layers and cells to and from ours.
+
+`rnncells.interop` describes layers, results and errors of these functions.
+"""
 
 import re
 from collections.abc import Mapping
@@ -24,19 +27,13 @@ def from_state_dict(
     """Returns variables of a layer, loaded from PyTorch's tensors.
 
     Args:
-      layer: `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a cell; its fields
-        determine the tensors that `state_dict` must have.
+      layer: the layer or cell.
       state_dict: names and tensors of `torch.nn.LSTM(...).state_dict()`, or arrays.
       prefix: prefix of the layer's names in the state dict of a larger model, for
         example `"encoder.lstm."`; other tensors are ignored.
 
-    Returns:
-      `{"params": ...}` for `layer.apply`, in the layer's `param_dtype`.
-
     Raises:
-      ValueError: tensors are missing, unknown, or have another shape; the error lists
-        all of them. Or no name has the prefix.
-      TypeError: PyTorch has no such layer; `state_dict` is not a state dict.
+      ValueError: also if no name has the prefix.
     """
     if not isinstance(state_dict, Mapping):
         raise TypeError(
@@ -69,17 +66,8 @@ def to_state_dict(layer: nn.Module, variables: Params, prefix: str = "") -> Arra
     """Returns a layer's parameters with the names and shapes of PyTorch.
 
     `torch.nn.Module.load_state_dict` needs tensors:
-    `{name: torch.tensor(np.array(array)) for name, array in state_dict.items()}`.
-
-    Args:
-      layer: see `from_state_dict`.
-      variables: variables of the layer, `{"params": ...}`.
-      prefix: prefix of the names.
-
-    Raises:
-      TypeError: PyTorch has no such layer.
-      ValueError: `variables` belong to another layer, or contain learned states, which
-        PyTorch does not have.
+    `{name: torch.tensor(np.array(array)) for name, array in state_dict.items()}`. All
+    names start with `prefix`.
     """
     arrays = unload(layer, parts(layer, PYTORCH, _full_name), variables, "PyTorch")
     return {prefix + name: array for name, array in arrays.items()}

@@ -15,21 +15,7 @@
 >>> model(jnp.ones((2, 7, 3)), jnp.array([7, 0])).shape
 (2, 7, 5)
 
-All cells of rnncells are here, and `RNN`, `Bidirectional`, `Stack`, `LSTM`, `GRU`,
-`ElmanRNN`, `MultiLayerRNN`, `XLSTMBlock` and `GriffinBlock`. `FromLinen` describes what
-they have in common: their constructors take `in_features` first and `rngs`, and then
-the fields of the linen class; calls take the arguments of the linen class.
-
-========================================================= ==============================
-to do this                                                use
-========================================================= ==============================
-use your own linen cell in NNX                            `from_linen(LinenClass)`
-move a linen model with its variables to NNX              `convert(module, variables)`
-use an NNX cell in layers of `rnncells.nnx`               `RNN(nnx_cell)`
-use an NNX cell in linen layers                           `to_linen(nnx_class, ...)`
-load weights of `flax.nnx`                                `rnncells.interop.flax_nnx`
-check your own NNX cell                                   `check_cell(cell, shape)`
-========================================================= ==============================
+All cells and layers of rnncells are here; `FromLinen` describes what they share.
 """
 
 import importlib
