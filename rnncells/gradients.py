@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._array_text import tree_text
 from rnncells._checks import check_count
@@ -46,7 +47,7 @@ Hook = Callable[[Carry], Carry]
 class Gradient:
     """Base of the classes for `gradient` of `RNN`."""
 
-    def cuts(self, sizes: tuple[int, ...], axis: int) -> jax.Array | None:
+    def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
         """Returns the steps before which the gradient is cut; None: no step.
 
         Args:
@@ -104,8 +105,8 @@ class Bptt(Gradient):
             return step
 
         def hooked(
-            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
-        ) -> tuple[Carry, chex.ArrayTree]:
+            cell: nn.Module, carry: Carry, inputs: ArrayTree
+        ) -> tuple[Carry, ArrayTree]:
             new, output = step(cell, carry, inputs)
             return _hooked(hook, new, output)
 
@@ -140,7 +141,7 @@ class TruncatedBptt(Bptt):
         super().__post_init__()
         check_count("TruncatedBptt", "steps", self.steps)
 
-    def cuts(self, sizes: tuple[int, ...], axis: int) -> jax.Array:
+    def cuts(self, sizes: tuple[int, ...], axis: int) -> Array:
         step = jax.lax.broadcasted_iota(jnp.int32, sizes, axis)
         return (step > 0) & (step % self.steps == 0)
 
@@ -165,8 +166,8 @@ class Truncated1997(Bptt):
 
     def of_step(self, step: Callable) -> Callable:
         def truncated(
-            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
-        ) -> tuple[Carry, chex.ArrayTree]:
+            cell: nn.Module, carry: Carry, inputs: ArrayTree
+        ) -> tuple[Carry, ArrayTree]:
             check_cell_state(cell, carry)
             c, h = carry
             return step(cell, (c, jax.lax.stop_gradient(h)), inputs)
@@ -201,8 +202,8 @@ class ForwardGradient(Gradient):
 
     def of_step(self, step: Callable) -> Callable:
         def marked(
-            cell: nn.Module, carry: Carry, inputs: chex.ArrayTree
-        ) -> tuple[Carry, chex.ArrayTree]:
+            cell: nn.Module, carry: Carry, inputs: ArrayTree
+        ) -> tuple[Carry, ArrayTree]:
             carry, output = step(cell, carry, inputs)
             return mark_carry(carry), output
 
@@ -387,9 +388,7 @@ def check_cell_state(cell: nn.Module, carry: Carry) -> None:
         )
 
 
-def _hooked(
-    hook: Hook, carry: Carry, output: chex.ArrayTree
-) -> tuple[Carry, chex.ArrayTree]:
+def _hooked(hook: Hook, carry: Carry, output: ArrayTree) -> tuple[Carry, ArrayTree]:
     """Returns a carry and an output whose gradient passes through a hook.
 
     Arrays of the output that are arrays of the carry are the same arrays afterwards.
@@ -398,7 +397,7 @@ def _hooked(
     carry = _with_hook(hook, carry)
     after = jax.tree.leaves(carry)
 
-    def same(leaf: jax.Array) -> jax.Array:
+    def same(leaf: Array) -> Array:
         same_leaf = [new for old, new in zip(before, after, strict=True) if old is leaf]
         return same_leaf[0] if same_leaf else leaf
 

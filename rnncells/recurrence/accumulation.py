@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._array_text import tree_text
 from rnncells.recurrence.pytrees import add, upcast, zeros
@@ -21,19 +22,19 @@ class Accumulated(NamedTuple):
       carry: what the last window returned; None without a carry.
     """
 
-    loss: jax.Array
-    gradient: chex.ArrayTree
-    count: jax.Array  # type: ignore[assignment]  # tuples have a method `count`
+    loss: Array
+    gradient: ArrayTree
+    count: Array  # type: ignore[assignment]  # tuples have a method `count`
     carry: Any
 
 
 def accumulate(
     losses: Callable,
-    params: chex.ArrayTree,
-    batches: chex.ArrayTree,
+    params: ArrayTree,
+    batches: ArrayTree,
     *,
     carry: Any = None,
-    cotangent: jax.Array | None = None,
+    cotangent: Array | None = None,
     truncate_gradient: bool = True,
 ) -> Accumulated:
     """Returns the mean loss over micro-batches and its gradient.
@@ -97,8 +98,8 @@ def accumulate(
         )
 
     def total(
-        params: chex.ArrayTree, batch: chex.ArrayTree, carry: Any
-    ) -> tuple[jax.Array, tuple[jax.Array, Any]]:
+        params: ArrayTree, batch: ArrayTree, carry: Any
+    ) -> tuple[Array, tuple[Array, Any]]:
         result = losses(params, batch, *([] if carry is None else [carry]))
         loss, count, carry = _checked(result, carry)
         return _weighted(loss, cotangent), (count, carry)
@@ -116,15 +117,11 @@ def accumulate(
 
 
 def _window_by_window(
-    total: Callable,
-    params: chex.ArrayTree,
-    batches: chex.ArrayTree,
-    carry: Any,
-    zero_sums: tuple,
-) -> tuple[Any, chex.ArrayTree]:
+    total: Callable, params: ArrayTree, batches: ArrayTree, carry: Any, zero_sums: tuple
+) -> tuple[Any, ArrayTree]:
     """Adds up the gradients of micro-batches, or of windows, each by itself."""
 
-    def one(state: tuple, batch: chex.ArrayTree) -> tuple[tuple, None]:
+    def one(state: tuple, batch: ArrayTree) -> tuple[tuple, None]:
         sums, carry = state
         (loss, (count, carry)), gradient = jax.value_and_grad(total, has_aux=True)(
             params, batch, carry
@@ -137,16 +134,12 @@ def _window_by_window(
 
 
 def _through_windows(
-    total: Callable,
-    params: chex.ArrayTree,
-    batches: chex.ArrayTree,
-    carry: Any,
-    zero_sums: tuple,
-) -> tuple[Any, chex.ArrayTree]:
+    total: Callable, params: ArrayTree, batches: ArrayTree, carry: Any, zero_sums: tuple
+) -> tuple[Any, ArrayTree]:
     """Differentiates the loop over windows; each is computed again for its gradient."""
 
-    def mean_loss(upcast_params: chex.ArrayTree) -> tuple[jax.Array, tuple]:
-        def one(state: tuple, batch: chex.ArrayTree) -> tuple[tuple, None]:
+    def mean_loss(upcast_params: ArrayTree) -> tuple[Array, tuple]:
+        def one(state: tuple, batch: ArrayTree) -> tuple[tuple, None]:
             sums, carry = state
             # Cast in each window, so that gradients are added up in float32.
             cast = jax.tree.map(lambda u, p: u.astype(p.dtype), upcast_params, params)
@@ -160,7 +153,7 @@ def _through_windows(
     return jax.value_and_grad(mean_loss, has_aux=True)(upcast(params))
 
 
-def _check_batches(batches: chex.ArrayTree) -> None:
+def _check_batches(batches: ArrayTree) -> None:
     shapes = [leaf.shape for leaf in jax.tree.leaves(batches)]
     counts = {shape[0] if shape else 0 for shape in shapes}
     if len(counts) != 1 or 0 in counts:
@@ -170,7 +163,7 @@ def _check_batches(batches: chex.ArrayTree) -> None:
         )
 
 
-def _checked(result: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
+def _checked(result: Any, carry: Any) -> tuple[Any, Array, Any]:
     """Returns the checked result of `losses`; without a carry, None stands for it."""
     form = (
         "(sum of losses, count)" if carry is None else "(sum of losses, count, carry)"
@@ -199,7 +192,7 @@ def _checked(result: Any, carry: Any) -> tuple[Any, jax.Array, Any]:
     return loss, jnp.sum(count), after
 
 
-def _weighted(losses: Any, cotangent: Any) -> jax.Array:
+def _weighted(losses: Any, cotangent: Any) -> Array:
     """Returns the scalar whose gradient is wanted."""
     shape = jnp.shape(losses)
     if cotangent is None:

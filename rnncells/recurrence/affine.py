@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.recurrence.fusion_barrier import barrier
 from rnncells.recurrence.mesh import may_be_sharded
@@ -22,7 +23,7 @@ from rnncells.recurrence.pytrees import expand_left, full_precision
 _MUCH_TO_PACK = 2**19
 _FEW_ROWS = 64
 
-KernelAndBias = tuple[jax.Array, jax.Array | None]
+KernelAndBias = tuple[Array, Array | None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Affine(ProductFunction):
         kernel, bias = weights
         return kernel.astype(dtype), None if bias is None else bias.astype(dtype)
 
-    def __call__(self, lhs: jax.Array, weights: KernelAndBias) -> jax.Array:
+    def __call__(self, lhs: Array, weights: KernelAndBias) -> Array:
         """Returns `(*leading, *features)` of `(*leading, features_in)`."""
         kernel, bias = self.cast_weights(lhs, weights)
         return _add_bias(jnp.tensordot(lhs.astype(kernel.dtype), kernel, 1), bias)
@@ -55,15 +56,15 @@ class Affine(ProductFunction):
             return lambda lhs: self(lhs, (kernel, bias))
         transposed = jnp.moveaxis(kernel, 0, -1)
 
-        def weights_first(lhs: jax.Array) -> jax.Array:
+        def weights_first(lhs: Array) -> Array:
             rows = lhs.astype(kernel.dtype)
             return _add_bias(_weights_first(transposed, rows, 1), bias)
 
         return weights_first
 
     def vjp_lhs(
-        self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias, cotangent: jax.Array
-    ) -> jax.Array:
+        self, lhs: jax.ShapeDtypeStruct, weights: KernelAndBias, cotangent: Array
+    ) -> Array:
         kernel, _ = self.cast_weights(lhs, weights)
         axes = kernel.ndim - 1
         if _is_better_first(kernel, lhs):
@@ -73,7 +74,7 @@ class Affine(ProductFunction):
         return _cast_cotangent(d_lhs, lhs.dtype)
 
     def vjp_weights(
-        self, lhs: jax.Array, weights: KernelAndBias, cotangent: jax.Array
+        self, lhs: Array, weights: KernelAndBias, cotangent: Array
     ) -> KernelAndBias:
         """Returns the cotangents of the weights; float32 sums half precision."""
         kernel, bias = weights
@@ -98,8 +99,8 @@ class Affine(ProductFunction):
 
 
 def block_affine(
-    lhs: jax.Array, weights: Sequence[KernelAndBias], dtype: Any = None
-) -> jax.Array:
+    lhs: Array, weights: Sequence[KernelAndBias], dtype: Any = None
+) -> Array:
     """Returns `lhs @ kernel + bias` of block-diagonal kernels, side by side.
 
     All blocks of all kernels are multiplied in one product.
@@ -144,12 +145,12 @@ def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     return kernel, None if biases is None else jnp.stack(biases)
 
 
-def _filled_biases(weights: Sequence[KernelAndBias]) -> list[jax.Array] | None:
+def _filled_biases(weights: Sequence[KernelAndBias]) -> list[Array] | None:
     """Returns biases, zeros in place of None; or None, if no kernel has one."""
     if all(bias is None for _, bias in weights):
         return None
 
-    def width(kernel: jax.Array) -> int:
+    def width(kernel: Array) -> int:
         """Returns the width of a product with a kernel, which may have blocks."""
         return kernel.shape[-1] * (kernel.shape[0] if kernel.ndim > 2 else 1)
 
@@ -159,26 +160,26 @@ def _filled_biases(weights: Sequence[KernelAndBias]) -> list[jax.Array] | None:
     ]
 
 
-def _cast_cotangent(array: jax.Array, dtype: Any) -> jax.Array:
+def _cast_cotangent(array: Array, dtype: Any) -> Array:
     """Returns the cotangent of what was cast from `dtype`."""
     if jnp.issubdtype(dtype, jnp.floating):
         array = array.real
     return array.astype(dtype)
 
 
-def _add_bias(result: jax.Array, bias: jax.Array | None) -> jax.Array:
+def _add_bias(result: Array, bias: Array | None) -> Array:
     if bias is None:
         return result
     return result + expand_left(bias, result)
 
 
-def _is_better_first(kernel: jax.Array, lhs: jax.ShapeDtypeStruct) -> bool:
+def _is_better_first(kernel: Array, lhs: jax.ShapeDtypeStruct) -> bool:
     rows = math.prod(lhs.shape[:-1])
     is_few = isinstance(rows, int) and rows <= _FEW_ROWS
     return is_few and kernel.nbytes >= _MUCH_TO_PACK
 
 
-def _weights_first(matrix: jax.Array, rows: jax.Array, axes: int) -> jax.Array:
+def _weights_first(matrix: Array, rows: Array, axes: int) -> Array:
     """Returns the product over the last `axes` axes of both, with the matrix first.
 
     On CPU XLA packs the right side anew at each call: with 16 MiB of weights there it

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ def square_root(time: int) -> int:
 
 def scan_chunks(
     body: Callable,
-    carry: chex.ArrayTree,
+    carry: ArrayTree,
     segments: Sequence[Segment],
-    xs: Sequence[chex.ArrayTree] | None = None,
+    xs: Sequence[ArrayTree] | None = None,
     reverse: bool = False,
-) -> tuple[chex.ArrayTree, list[chex.ArrayTree]]:
+) -> tuple[ArrayTree, list[ArrayTree]]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
     Args:
@@ -92,8 +93,8 @@ def scan_chunks(
     for k, (start, chunks, steps) in reversed(order) if reverse else order:
 
         def one(
-            carry: chex.ArrayTree, start_and_x: tuple, steps: int = steps
-        ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+            carry: ArrayTree, start_and_x: tuple, steps: int = steps
+        ) -> tuple[ArrayTree, ArrayTree]:
             start, x = start_and_x
             return body(carry, start, steps, x)
 
@@ -107,12 +108,10 @@ def scan_chunks(
     return carry, ys
 
 
-def slice_time(
-    tree: chex.ArrayTree, start: jax.Array | int, steps: int
-) -> chex.ArrayTree:
+def slice_time(tree: ArrayTree, start: Array | int, steps: int) -> ArrayTree:
     """Returns `(steps, ...)` of `(time, ...)`."""
 
-    def take(leaf: jax.Array) -> jax.Array:
+    def take(leaf: Array) -> Array:
         if leaf.shape[0] == steps:
             return leaf
         index = (start,) + (0,) * (leaf.ndim - 1)
@@ -123,12 +122,10 @@ def slice_time(
     return jax.tree.map(take, tree)
 
 
-def write_time(
-    tree: chex.ArrayTree, part: chex.ArrayTree, start: jax.Array | int
-) -> chex.ArrayTree:
+def write_time(tree: ArrayTree, part: ArrayTree, start: Array | int) -> ArrayTree:
     """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
 
-    def put(leaf: jax.Array, part: jax.Array) -> jax.Array:
+    def put(leaf: Array, part: Array) -> Array:
         if leaf.shape[0] == part.shape[0]:
             return part
         index = (start,) + (0,) * (leaf.ndim - 1)

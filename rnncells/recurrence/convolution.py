@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
@@ -26,11 +27,11 @@ class Convolution(ProductFunction):
     params: dict[str, Any]
     convolve: Callable = jax.lax.conv_general_dilated
 
-    def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
+    def __call__(self, lhs: Array, weights: tuple[Array]) -> Array:
         """Returns the convolution of `(*leading, *image)` with one kernel."""
         (kernel,) = weights
 
-        def one(lhs: jax.Array) -> jax.Array:
+        def one(lhs: Array) -> Array:
             return self.convolve(lhs, kernel, **self.params)
 
         rank = len(self.params["dimension_numbers"].lhs_spec)
@@ -55,11 +56,8 @@ class Convolution(ProductFunction):
         return lhs == out == (0, last, *spatial) and rhs == kernel and groups == (1, 1)
 
     def vjp_lhs(
-        self,
-        lhs: jax.ShapeDtypeStruct,
-        weights: tuple[jax.Array],
-        cotangent: jax.Array,
-    ) -> jax.Array:
+        self, lhs: jax.ShapeDtypeStruct, weights: tuple[Array], cotangent: Array
+    ) -> Array:
         """Returns the cotangent of the images.
 
         XLA on CPU has a fast convolution only for kernels `(..., in, out)`: on CPU the
@@ -67,7 +65,7 @@ class Convolution(ProductFunction):
         """
 
         def linear(form: Convolution) -> Callable:
-            def vjp(cotangent: jax.Array) -> jax.Array:
+            def vjp(cotangent: Array) -> Array:
                 return ProductFunction.vjp_lhs(form, lhs, weights, cotangent)
 
             # The linear map has a flipped kernel in it that is formed already.
@@ -76,8 +74,8 @@ class Convolution(ProductFunction):
         return self._by_platform(convolve_by_transposed, linear)(cotangent)
 
     def vjp_weights(
-        self, lhs: jax.Array, weights: tuple[jax.Array], cotangent: jax.Array
-    ) -> tuple[jax.Array]:
+        self, lhs: Array, weights: tuple[Array], cotangent: Array
+    ) -> tuple[Array]:
         """Returns the cotangent of the kernel, on CPU by a matrix product.
 
         XLA on CPU would compute it by a convolution with a kernel of the size of the
@@ -86,8 +84,8 @@ class Convolution(ProductFunction):
 
         def by(form: Convolution) -> Callable:
             def vjp(
-                lhs: jax.Array, weights: tuple[jax.Array], cotangent: jax.Array
-            ) -> tuple[jax.Array]:
+                lhs: Array, weights: tuple[Array], cotangent: Array
+            ) -> tuple[Array]:
                 return ProductFunction.vjp_weights(form, lhs, weights, cotangent)
 
             return vjp
@@ -106,8 +104,8 @@ class Convolution(ProductFunction):
 
 
 def convolve_by_transposed(
-    lhs: jax.Array, rhs: jax.Array, *, dimension_numbers: Any, **options: Any
-) -> jax.Array:
+    lhs: Array, rhs: Array, *, dimension_numbers: Any, **options: Any
+) -> Array:
     """Computes `jax.lax.conv_general_dilated` with a transposed kernel."""
     out, into, *spatial = dimension_numbers.rhs_spec
     exchanged = dimension_numbers._replace(rhs_spec=(into, out, *spatial))
@@ -117,8 +115,8 @@ def convolve_by_transposed(
 
 
 def convolve_by_patches(
-    lhs: jax.Array,
-    rhs: jax.Array,
+    lhs: Array,
+    rhs: Array,
     *,
     window_strides: Sequence[int],
     padding: Sequence[tuple[int, int]],
@@ -126,7 +124,7 @@ def convolve_by_patches(
     rhs_dilation: Sequence[int],
     precision: jax.lax.PrecisionLike = None,
     **options: Any,
-) -> jax.Array:
+) -> Array:
     """Computes `jax.lax.conv_general_dilated` as one matrix product.
 
     Args:
@@ -142,7 +140,7 @@ def convolve_by_patches(
     lhs = jax.lax.pad(lhs, zero, [(0, 0, 0), *pads, (0, 0, 0)])
     room = [n - extent for n, extent in zip(lhs.shape[1:-1], extents, strict=True)]
 
-    def shifted(corner: tuple[int, ...]) -> jax.Array:
+    def shifted(corner: tuple[int, ...]) -> Array:
         starts = [i * d for i, d in zip(corner, rhs_dilation, strict=True)]
         windows = zip(starts, room, window_strides, strict=True)
         return lhs[:, *(slice(at, at + left + 1, step) for at, left, step in windows)]

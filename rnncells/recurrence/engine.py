@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
@@ -64,14 +65,14 @@ class EngineOperands(NamedTuple):
     """
 
     weights: StepWeights
-    carry: chex.ArrayTree
-    inputs: chex.ArrayTree
+    carry: ArrayTree
+    inputs: ArrayTree
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def run(
     recurrence: Recurrence, operands: EngineOperands
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+) -> tuple[ArrayTree, ArrayTree]:
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
     buffer = _buffer(recurrence.step, operands)
     segments = recurrence.plan.for_inference
@@ -84,7 +85,7 @@ def _run_jvp(
     recurrence: Recurrence,
     primals: tuple[EngineOperands],
     tangents: tuple[EngineOperands],
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+) -> tuple[ArrayTree, ArrayTree]:
     (operands,), (tangents,) = primals, tangents
     segments, policy, _ = recurrence.plan
     buffer = _buffer(recurrence.step, operands)
@@ -113,15 +114,13 @@ def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:
 
 
 def projected_structs(
-    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree
+    step: SplitStep, weights: StepWeights, inputs: ArrayTree
 ) -> StructTree:
     """Returns shapes and dtypes of the projection of a sequence."""
     return jax.eval_shape(partial(_project, step), weights, inputs)
 
 
-def _project(
-    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree
-) -> chex.ArrayTree:
+def _project(step: SplitStep, weights: StepWeights, inputs: ArrayTree) -> ArrayTree:
     evaluator = products.direct_evaluator(weights.projections)
     return step.project(weights.invariants, inputs, evaluator)[0]
 
@@ -143,16 +142,14 @@ def _forward(
     segments: tuple[Segment, ...],
     buffer: ResidualBuffer,
     saves_carries: bool = False,
-) -> tuple[
-    tuple[chex.ArrayTree, chex.ArrayTree], tuple[Residuals, list[chex.ArrayTree]]
-]:
+) -> tuple[tuple[ArrayTree, ArrayTree], tuple[Residuals, list[ArrayTree]]]:
     """Returns `(last carry, outputs)`, and `(residuals, carries before chunks)`."""
     weights = operands.weights
     loop = _steps(recurrence, weights, buffer)
 
     def chunk(
-        state: tuple, start: jax.Array | int, steps: int, _: None
-    ) -> tuple[tuple, chex.ArrayTree]:
+        state: tuple, start: Array | int, steps: int, _: None
+    ) -> tuple[tuple, ArrayTree]:
         carry, buffers = state
         inputs = slice_time(operands.inputs, start, steps)
         z = _project(recurrence.step, weights, inputs)
@@ -167,7 +164,7 @@ def _forward(
 
 def _steps(
     recurrence: Recurrence, weights: StepWeights, buffer: ResidualBuffer
-) -> Callable[..., tuple[chex.ArrayTree, StepBuffers]]:
+) -> Callable[..., tuple[ArrayTree, StepBuffers]]:
     """Returns the loop over the steps of a chunk.
 
     `(carry, z, buffers, start, steps) -> (carry, buffers)`, where `start` is the place
@@ -185,12 +182,12 @@ def _steps(
         return (new, buffer.write(buffers, i, outputs, after)), None
 
     def steps(
-        carry: chex.ArrayTree,
-        z: chex.ArrayTree,
+        carry: ArrayTree,
+        z: ArrayTree,
         buffers: StepBuffers,
-        start: jax.Array | int,
+        start: Array | int,
         count: int,
-    ) -> tuple[chex.ArrayTree, StepBuffers]:
+    ) -> tuple[ArrayTree, StepBuffers]:
         indices = start + jnp.arange(count)
         return scan_with_barriers(one, (carry, buffers), z, indices, recurrence.unroll)
 
@@ -217,12 +214,12 @@ class ChunkContext:
     buffer: ResidualBuffer
     reads: Residuals
     residuals: Residuals
-    carry: chex.ArrayTree | None
-    start: jax.Array | int
+    carry: ArrayTree | None
+    start: Array | int
     steps: int
 
     @property
-    def inputs(self) -> chex.ArrayTree:
+    def inputs(self) -> ArrayTree:
         """The inputs of the steps."""
         return slice_time(self.operands.inputs, self.start, self.steps)
 
@@ -230,7 +227,7 @@ class ChunkContext:
         """Returns the saved residuals of the chunk, `(steps, ...)`."""
         return slice_time(self.residuals, self.start, self.steps)
 
-    def project(self) -> chex.ArrayTree:
+    def project(self) -> ArrayTree:
         """Returns the projected inputs, `(steps, ...)`."""
         return _project(self.recurrence.step, self.operands.weights, self.inputs)
 
@@ -239,8 +236,8 @@ class ChunkContext:
         _, weight_products, invariants = self.operands.weights
 
         def recompute(
-            carry: chex.ArrayTree, z: chex.ArrayTree, values: list[jax.Array | None]
-        ) -> list[jax.Array]:
+            carry: ArrayTree, z: ArrayTree, values: list[Array | None]
+        ) -> list[Array]:
             evaluator = products.cached_evaluator(
                 values, products.direct_evaluator(weight_products)
             )
@@ -262,9 +259,9 @@ def _backward(
     vjp: StepVJP,
     buffer: ResidualBuffer,
     operands: EngineOperands,
-    saved: tuple[Residuals, list[chex.ArrayTree]],
-    d_carry: chex.ArrayTree,
-    d_outputs: chex.ArrayTree,
+    saved: tuple[Residuals, list[ArrayTree]],
+    d_carry: ArrayTree,
+    d_outputs: ArrayTree,
 ) -> EngineOperands:
     """Returns the cotangents of the operands."""
     residuals, carries = saved
@@ -272,7 +269,7 @@ def _backward(
     vjp_invariants = vjp.evaluate_invariants(weights)
 
     def chunk(
-        state: tuple, start: jax.Array | int, steps: int, carry: chex.ArrayTree
+        state: tuple, start: Array | int, steps: int, carry: ArrayTree
     ) -> tuple[tuple, None]:
         d_carry, sums, d_inputs = state
         fixed = recurrence, operands, buffer, vjp.reads, residuals
@@ -303,8 +300,8 @@ def _backward(
 
 
 def _project_vjp(
-    step: SplitStep, weights: StepWeights, inputs: chex.ArrayTree, d_z: chex.ArrayTree
-) -> tuple[list[Product], list[jax.Array | None], chex.ArrayTree]:
+    step: SplitStep, weights: StepWeights, inputs: ArrayTree, d_z: ArrayTree
+) -> tuple[list[Product], list[Array | None], ArrayTree]:
     """Returns the cotangents of products, of other weights, and of inputs of a chunk.
 
     None for weights that the projection does not read.
@@ -312,9 +309,7 @@ def _project_vjp(
     read = select_leaves(weights.invariants, step.read_by_projection)
     diff, nondiff = partition((read, inputs))
 
-    def project(
-        diff: chex.ArrayTree, taps: list[jax.Array]
-    ) -> tuple[chex.ArrayTree, list[jax.Array]]:
+    def project(diff: ArrayTree, taps: list[Array]) -> tuple[ArrayTree, list[Array]]:
         invariants, inputs = combine(diff, nondiff)
         evaluator = products.vjp_evaluator(weights.projections, taps, None)
         z, evaluated = step.project(invariants, inputs, evaluator)

@@ -9,10 +9,10 @@ identity in a program for any other platform, wherever that program was traced.
 from collections.abc import Callable
 from functools import partial
 
-import chex
 import jax
 import jax.numpy as jnp
-from jax import export
+from chex import ArrayTree
+from jax import Array, export
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -23,12 +23,12 @@ _SMALL_STEP = 2**10  # bytes
 _BARRIERS_HOLD = jax.__version_info__ >= (0, 11)
 
 
-def barrier(tree: chex.ArrayTree) -> chex.ArrayTree:
+def barrier(tree: ArrayTree) -> ArrayTree:
     """Returns the arrays, each behind a barrier."""
     return jax.tree.map(_barrier.bind, tree)
 
 
-def step_barrier(tree: chex.ArrayTree) -> chex.ArrayTree:
+def step_barrier(tree: ArrayTree) -> ArrayTree:
     """Returns the arrays of a step, behind barriers unless the step is small."""
     return tree if is_small(tree) else barrier(tree)
 
@@ -42,12 +42,8 @@ def is_small(step: Tree) -> bool:
 
 
 def scan_with_barriers(
-    body: Callable,
-    carry: chex.ArrayTree,
-    first: chex.ArrayTree,
-    xs: chex.ArrayTree,
-    unroll: int = 1,
-) -> chex.ArrayTree:
+    body: Callable, carry: ArrayTree, first: ArrayTree, xs: ArrayTree, unroll: int = 1
+) -> ArrayTree:
     """Returns the last carry of a loop whose steps read `first` apart from other work.
 
     That is behind barriers, or where they do not hold, one step ahead.
@@ -61,12 +57,12 @@ def scan_with_barriers(
     """
     if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
 
-        def one(carry: chex.ArrayTree, x: tuple) -> tuple[chex.ArrayTree, None]:
+        def one(carry: ArrayTree, x: tuple) -> tuple[ArrayTree, None]:
             return body(carry, (step_barrier(x[0]), x[1]))
 
         return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
 
-    def take(i: jax.Array | int) -> chex.ArrayTree:
+    def take(i: Array | int) -> ArrayTree:
         index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
         return jax.tree.map(partial(index, allow_negative_indices=False), first)
 

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.jaxprs import (
     Atom,
@@ -51,7 +52,7 @@ def split_gates(equations: Equations, recurrence: int) -> Callable | None:
         return None
     splitter = _GateSplitter(counts, equations.stages(), recurrence)
 
-    def step(*args: chex.ArrayTree) -> list[jax.Array]:
+    def step(*args: ArrayTree) -> list[Array]:
         return [_concatenated(value) for value in equations(*args, rule=splitter)]
 
     return step
@@ -82,11 +83,11 @@ def _gates_of(equations: Equations) -> dict[Variable, int]:
 class _Gates:
     """An array as one array for each gate."""
 
-    def __init__(self, arrays: list[jax.Array]) -> None:
+    def __init__(self, arrays: list[Array]) -> None:
         self.arrays = arrays
 
     @cached_property
-    def concatenated(self) -> jax.Array:
+    def concatenated(self) -> Array:
         """The gates side by side."""
         return jnp.concatenate(self.arrays, -1)
 
@@ -120,7 +121,7 @@ class _GateSplitter:
 
     def _by_gate(
         self, equation: Any, operands: list[Any], count: int
-    ) -> list[jax.Array] | None:
+    ) -> list[Array] | None:
         """Returns the result of an equation for each gate; None if it has no such."""
         name, shape = equation.primitive.name, equation.outvars[0].aval.shape
         if name == "concatenate":
@@ -149,9 +150,7 @@ class _GateSplitter:
             return self._reshaped(equation, operands[0], count)
         return None
 
-    def _reshaped(
-        self, equation: Any, operand: Any, count: int
-    ) -> list[jax.Array] | None:
+    def _reshaped(self, equation: Any, operand: Any, count: int) -> list[Array] | None:
         (atom, *_), shape = equation.invars, equation.outvars[0].aval.shape
         part, last = (*shape[:-1], shape[-1] // count), len(shape) - 1
         axes = equation.params.get("broadcast_dimensions", (last,))
@@ -163,7 +162,7 @@ class _GateSplitter:
             gates = [_concatenated(operand)] * count
         return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
 
-    def _gates_in(self, atom: Atom, operand: Any, count: int) -> list[jax.Array] | None:
+    def _gates_in(self, atom: Atom, operand: Any, count: int) -> list[Array] | None:
         """Returns an array for each gate; None if they are not known.
 
         What does not depend on the carry can be sliced, because that is done outside of

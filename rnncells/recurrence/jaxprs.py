@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+from jax import Array
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
@@ -27,7 +28,7 @@ def read(values: Values, atoms: Iterable[Atom]) -> list[Any]:
     return [values[v] if is_variable(v) else v.val for v in atoms]
 
 
-def bind(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+def bind(equation: Any, operands: list[Array]) -> list[Array]:
     """Returns the results of an equation."""
     primitive = equation.primitive
     params = primitive.get_bind_params(equation.params)
@@ -184,7 +185,7 @@ def evaluate_all_steps(
     per_step: Values,
     steps: int,
     results: Sequence[Atom],
-) -> list[jax.Array]:
+) -> list[Array]:
     """Returns values of the equations of a step, at all steps at once.
 
     Args:
@@ -195,7 +196,7 @@ def evaluate_all_steps(
       results: the variables whose values to return.
     """
 
-    def evaluate_step(operands: list[jax.Array]) -> list[jax.Array]:
+    def evaluate_step(operands: list[Array]) -> list[Array]:
         values = invariant | dict(zip(per_step, operands, strict=True))
         evaluate(equations, values)
         return read(values, results)
@@ -204,12 +205,9 @@ def evaluate_all_steps(
 
 
 def _inline(
-    jaxpr: Any,
-    consts: Sequence[jax.Array],
-    is_inlined: Callable[[Any], bool],
-    *args: jax.Array,
-) -> list[jax.Array]:
-    def rule(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+    jaxpr: Any, consts: Sequence[Array], is_inlined: Callable[[Any], bool], *args: Array
+) -> list[Array]:
+    def rule(equation: Any, operands: list[Array]) -> list[Array]:
         if not is_inlined(equation):
             return bind(equation, operands)
         inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))

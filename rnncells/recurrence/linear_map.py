@@ -11,9 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -21,11 +22,8 @@ from rnncells.recurrence.pytrees import StructTree, zeros
 
 
 def linear_map(
-    transpose: Callable,
-    residuals: chex.ArrayTree,
-    tangents: chex.ArrayTree,
-    result: StructTree,
-) -> chex.ArrayTree:
+    transpose: Callable, residuals: ArrayTree, tangents: ArrayTree, result: StructTree
+) -> ArrayTree:
     """Returns the map of `tangents` whose transpose is `transpose`.
 
     Args:
@@ -38,9 +36,7 @@ def linear_map(
     leaves, tree = jax.tree.flatten(residuals)
     out = jax.tree.structure(result)
 
-    def flat(
-        residuals: list[jax.Array], cotangents: list[jax.Array]
-    ) -> list[jax.Array]:
+    def flat(residuals: list[Array], cotangents: list[Array]) -> list[Array]:
         full = jax.tree.unflatten(tree, residuals)
         return jax.tree.leaves(transpose(full, jax.tree.unflatten(out, cotangents)))
 
@@ -54,8 +50,8 @@ def linear_map(
 
 
 def _evaluate(
-    *operands: jax.Array, transpose: Callable, count: int, result: StructTree
-) -> list[jax.Array]:
+    *operands: Array, transpose: Callable, count: int, result: StructTree
+) -> list[Array]:
     residuals, tangents = operands[:count], operands[count:]
     _, vjp = jax.vjp(lambda cotangents: transpose(residuals, cotangents), zeros(result))
     return vjp(list(tangents))[0]
@@ -67,7 +63,7 @@ def _abstract(
     return [jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in result]
 
 
-def _jvp(primals: list[jax.Array], tangents: list[Any], **params: Any) -> tuple:
+def _jvp(primals: list[Array], tangents: list[Any], **params: Any) -> tuple:
     count = params["count"]
     nonzero = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
     if all(k >= count for k in nonzero):
@@ -75,7 +71,7 @@ def _jvp(primals: list[jax.Array], tangents: list[Any], **params: Any) -> tuple:
         bind = partial(_map.bind, *primals[:count], **params)
         return bind(*primals[count:]), bind(*dense_tangents)
 
-    def evaluate_at(*values: jax.Array) -> list[jax.Array]:
+    def evaluate_at(*values: Array) -> list[Array]:
         operands = list(primals)
         for k, operand in zip(nonzero, values, strict=True):
             operands[k] = operand
@@ -103,13 +99,13 @@ def _transpose(
 
 
 def _batch(
-    operands: list[jax.Array],
+    operands: list[Array],
     axes: list[int | None],
     *,
     transpose: Callable,
     count: int,
     result: StructTree,
-) -> tuple[list[jax.Array], list[int]]:
+) -> tuple[list[Array], list[int]]:
     mapped = zip(operands, axes, strict=True)
     (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
     # All tangents are mapped, so that all results and all cotangents are.

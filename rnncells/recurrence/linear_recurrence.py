@@ -19,9 +19,10 @@ a and c. Both directions divide by nothing, so a can be 0, and products can unde
 from functools import partial
 from typing import Any, Literal
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence import masks
 
@@ -30,15 +31,15 @@ Solver = Literal["auto", "associative"]
 
 
 def solve_linear(
-    a: chex.ArrayTree,
-    b: chex.ArrayTree,
-    carry: chex.ArrayTree,
+    a: ArrayTree,
+    b: ArrayTree,
+    carry: ArrayTree,
     *,
-    reset: jax.Array | None = None,
-    update: jax.Array | None = None,
-    reset_carry: chex.ArrayTree = None,
+    reset: Array | None = None,
+    update: Array | None = None,
+    reset_carry: ArrayTree = None,
     solver: Solver = "auto",
-) -> chex.ArrayTree:
+) -> ArrayTree:
     """Returns the carry after each step, a pytree of `(time, *batch, ...)`.
 
     The result has the promoted dtype of coefficients and carry.
@@ -53,9 +54,7 @@ def solve_linear(
       solver: how the recurrence is solved.
     """
 
-    def of_leaf(
-        a: jax.Array, b: jax.Array, carry: jax.Array, reset_carry: jax.Array
-    ) -> jax.Array:
+    def of_leaf(a: Array, b: Array, carry: Array, reset_carry: Array) -> Array:
         ndim, dtype = 1 + carry.ndim, jnp.result_type(a, b, carry)
         a, b = (_aligned(leaf, ndim).astype(dtype) for leaf in (a, b))
         if update is not None:
@@ -77,8 +76,8 @@ def solve_linear(
 
 
 def carries_seen_by_output(
-    a: chex.ArrayTree, b: chex.ArrayTree, after: chex.ArrayTree, update: jax.Array
-) -> chex.ArrayTree:
+    a: ArrayTree, b: ArrayTree, after: ArrayTree, update: Array
+) -> ArrayTree:
     """Returns the carry after each step, as if steps that hold the carry changed it.
 
     Args:
@@ -89,25 +88,21 @@ def carries_seen_by_output(
       update: false at the steps that hold the carry, `(time, *batch)`.
     """
 
-    def of_leaf(a: jax.Array, b: jax.Array, after: jax.Array) -> jax.Array:
+    def of_leaf(a: Array, b: Array, after: Array) -> Array:
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))
         return jnp.where(masks.expand_right(update, after.ndim), after, a * after + b)
 
     return jax.tree.map(of_leaf, a, b, after)
 
 
-def _aligned(leaf: jax.Array, ndim: int) -> jax.Array:
+def _aligned(leaf: Array, ndim: int) -> Array:
     """Returns `(time, 1, ..., *features)` with `ndim` axes."""
     return jax.lax.expand_dims(leaf, range(1, 1 + ndim - leaf.ndim))
 
 
 def solve_steps(
-    a: jax.Array,
-    b: jax.Array,
-    starts: jax.Array | None,
-    solver: Solver,
-    is_matrix: bool = False,
-) -> jax.Array:
+    a: Array, b: Array, starts: Array | None, solver: Solver, is_matrix: bool = False
+) -> Array:
     """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts.
 
     Args:
@@ -119,16 +114,16 @@ def solve_steps(
     """
     multiply = _matrix_vector if is_matrix else jnp.multiply
 
-    def matvec(c: jax.Array) -> jax.Array:
+    def matvec(c: Array) -> Array:
         before = c[:-1]
         if starts is not None:
             before = jnp.where(starts[1:], 0, before)
         return c.at[1:].add(-multiply(a[1:], before))
 
-    def solve(_: Any, b: jax.Array) -> jax.Array:
+    def solve(_: Any, b: Array) -> Array:
         return _run(a, b, starts, False, solver, is_matrix)
 
-    def transpose_solve(_: Any, b: jax.Array) -> jax.Array:
+    def transpose_solve(_: Any, b: Array) -> Array:
         after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
         after = after.mT if is_matrix else after
         ends = starts
@@ -140,15 +135,15 @@ def solve_steps(
 
 
 def _run(
-    a: jax.Array,
-    b: jax.Array,
-    starts: jax.Array | None,
+    a: Array,
+    b: Array,
+    starts: Array | None,
     reverse: bool,
     solver: Solver,
     is_matrix: bool,
-) -> jax.Array:
-    def by_loop(a: jax.Array, b: jax.Array, starts: jax.Array | None) -> jax.Array:
-        def step(c: jax.Array, x: tuple) -> tuple[jax.Array, jax.Array]:
+) -> Array:
+    def by_loop(a: Array, b: Array, starts: Array | None) -> Array:
+        def step(c: Array, x: tuple) -> tuple[Array, Array]:
             a, b, start = x
             c = a * c + b
             c = c if start is None else jnp.where(start, b, c)
@@ -159,9 +154,7 @@ def _run(
         xs = a, b, starts
         return jax.lax.scan(step, jnp.zeros_like(b[0]), xs, reverse=reverse)[1]
 
-    def by_associative_scan(
-        a: jax.Array, b: jax.Array, starts: jax.Array | None
-    ) -> jax.Array:
+    def by_associative_scan(a: Array, b: Array, starts: Array | None) -> Array:
         compose = partial(_compose, is_matrix)
         return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
 
@@ -182,5 +175,5 @@ def _compose(is_matrix: bool, first: tuple, second: tuple) -> tuple:
     return a, jnp.where(start, b_next, c), was_start | start
 
 
-def _matrix_vector(a: jax.Array, c: jax.Array) -> jax.Array:
+def _matrix_vector(a: Array, c: Array) -> Array:
     return jnp.einsum("...ij,...j->...i", a, c)

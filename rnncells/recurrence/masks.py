@@ -3,22 +3,20 @@
 `axis` is the position of time. Inputs and carries have feature axes on the right.
 """
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 
-def expand_right(mask: jax.Array, ndim: int) -> jax.Array:
+def expand_right(mask: Array, ndim: int) -> Array:
     """Returns `mask` with axes of size 1 added on the right, `ndim` in all."""
     return jax.lax.expand_dims(mask, range(mask.ndim, ndim))
 
 
 def select(
-    mask: jax.Array,
-    where_true: chex.ArrayTree,
-    where_false: chex.ArrayTree,
-    name: str = "the carry",
-) -> chex.ArrayTree:
+    mask: Array, where_true: ArrayTree, where_false: ArrayTree, name: str = "the carry"
+) -> ArrayTree:
     """Selects one of two pytrees of equal shapes for each row of the batch.
 
     Args:
@@ -31,7 +29,7 @@ def select(
       ValueError: a leaf does not begin with the batch axes.
     """
 
-    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    def choose(a: Array, b: Array) -> Array:
         if jnp.shape(a)[: mask.ndim] != mask.shape:
             raise ValueError(
                 "With lengths, masks, resets or TruncatedBptt, every array of "
@@ -43,7 +41,7 @@ def select(
     return jax.tree.map(choose, where_true, where_false)
 
 
-def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
+def before_end(seq_lengths: Array, steps: int, axis: int) -> Array:
     """Returns true at the steps before each row's length: `(*batch, time)`.
 
     Args:
@@ -56,14 +54,14 @@ def before_end(seq_lengths: jax.Array, steps: int, axis: int) -> jax.Array:
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis) < lengths
 
 
-def both(first: jax.Array | None, second: jax.Array | None) -> jax.Array | None:
+def both(first: Array | None, second: Array | None) -> Array | None:
     """Returns where two masks are true; None is true throughout."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
 
 
-def effective_cuts(cuts: jax.Array, update: jax.Array | None, axis: int) -> jax.Array:
+def effective_cuts(cuts: Array, update: Array | None, axis: int) -> Array:
     """Returns the steps before which the gradient is cut: steps that update the carry.
 
     A cut at a step that holds the carry is moved to the row's next step that updates
@@ -83,15 +81,13 @@ def effective_cuts(cuts: jax.Array, update: jax.Array | None, axis: int) -> jax.
     return update & (seen > jnp.where(first, 0, served_before))
 
 
-def last_valid(valid: jax.Array, axis: int) -> jax.Array:
+def last_valid(valid: Array, axis: int) -> Array:
     """Returns the index of the last valid step so far, -1 before the first."""
     index = jax.lax.broadcasted_iota(jnp.int32, valid.shape, axis)
     return jax.lax.cummax(jnp.where(valid, index, -1), axis)
 
 
-def up_to_valid(
-    valid: jax.Array, history: chex.ArrayTree, before: chex.ArrayTree
-) -> chex.ArrayTree:
+def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTree:
     """Returns the carry after the last valid step so far, at every step.
 
     Args:
@@ -105,18 +101,16 @@ def up_to_valid(
     return select(last >= 0, valid_carry, before)
 
 
-def gather_time(tree: chex.ArrayTree, index: jax.Array, axis: int) -> chex.ArrayTree:
+def gather_time(tree: ArrayTree, index: Array, axis: int) -> ArrayTree:
     """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
 
-    def take(leaf: jax.Array) -> jax.Array:
+    def take(leaf: Array) -> Array:
         return jnp.take_along_axis(leaf, expand_right(index, leaf.ndim), axis)
 
     return jax.tree.map(take, tree)
 
 
-def flip(
-    tree: chex.ArrayTree, seq_lengths: jax.Array | None, axis: int
-) -> chex.ArrayTree:
+def flip(tree: ArrayTree, seq_lengths: Array | None, axis: int) -> ArrayTree:
     """Reverses time; with lengths, reverses the valid part and leaves padding last.
 
     Args:
@@ -135,7 +129,7 @@ def flip(
     return gather_time(tree, (lengths - 1 - index) % steps, axis)
 
 
-def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:
+def boundaries_reversed(resets: Array, axis: int) -> Array:
     """Returns where a pass from right to left enters a new sequence.
 
     It does so at the last step of each, which is the one before the next one's first.
@@ -146,9 +140,7 @@ def boundaries_reversed(resets: jax.Array, axis: int) -> jax.Array:
     return jnp.roll(resets, -1, axis) & ~last
 
 
-def clear_padding(
-    tree: chex.ArrayTree, valid: jax.Array, everything: bool
-) -> chex.ArrayTree:
+def clear_padding(tree: ArrayTree, valid: Array, everything: bool) -> ArrayTree:
     """Replaces inputs of invalid steps by zeros, so that NaN cannot spread from them.
 
     `0 * nan` is NaN: although the cotangent of an invalid step is 0, a NaN in its input
@@ -161,7 +153,7 @@ def clear_padding(
         infinity.
     """
 
-    def clear(leaf: jax.Array) -> jax.Array:
+    def clear(leaf: Array) -> Array:
         keep = expand_right(valid, leaf.ndim)
         if not everything:
             if not jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -172,5 +164,5 @@ def clear_padding(
     return jax.tree.map(clear, tree)
 
 
-def _with_time(array: jax.Array, steps: int, axis: int) -> tuple[int, ...]:
+def _with_time(array: Array, steps: int, axis: int) -> tuple[int, ...]:
     return (*array.shape[:axis], steps, *array.shape[axis + 1 :])

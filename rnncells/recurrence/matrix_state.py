@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.scipy.linalg import solve_triangular
 
 from rnncells.recurrence import masks
@@ -42,12 +43,12 @@ class OuterUpdate(NamedTuple):
         no m. Not together with `beta`.
     """
 
-    q: jax.Array
-    k: jax.Array
-    v: jax.Array
-    log_alpha: jax.Array
-    beta: jax.Array | None = None
-    log_i: jax.Array | None = None
+    q: Array
+    k: Array
+    v: Array
+    log_alpha: Array
+    beta: Array | None = None
+    log_i: Array | None = None
 
 
 class MatrixState(NamedTuple):
@@ -58,7 +59,7 @@ class MatrixState(NamedTuple):
       m: logarithm of the factor that S lacks, `(*batch, heads)`, or None.
     """
 
-    S: jax.Array
+    S: Array
     m: Any = None
 
 
@@ -83,8 +84,8 @@ def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
 
 
 def _stabilized(
-    m: jax.Array, log_alpha: jax.Array, v: jax.Array, log_i: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    m: Array, log_alpha: Array, v: Array, log_i: Array
+) -> tuple[Array, Array, Array]:
     """Returns m after a step, and log α and v relative to exp(m) before and after."""
     m_next = jnp.maximum(log_alpha + m, log_i)
     log_alpha = log_alpha + m - m_next
@@ -92,7 +93,7 @@ def _stabilized(
     return m_next, log_alpha, v
 
 
-def read(S: jax.Array, q: jax.Array) -> jax.Array:
+def read(S: Array, q: Array) -> Array:
     """Returns S q, `(*leading, heads, values)`."""
     return jnp.einsum("...vk,...k->...v", S, q)
 
@@ -109,8 +110,8 @@ class MatrixChunk:
         state: MatrixState,
         updates: OuterUpdate,
         *,
-        reset: jax.Array | None = None,
-        update: jax.Array | None = None,
+        reset: Array | None = None,
+        update: Array | None = None,
         reset_state: MatrixState | None = None,
     ) -> None:
         """Describes the steps.
@@ -170,7 +171,7 @@ class MatrixChunk:
         self.u = v if beta is None else self._changes(v, beta)
 
     def _mask_nonfinite(
-        self, *arrays: jax.Array | None, is_finite: Callable = jnp.isfinite
+        self, *arrays: Array | None, is_finite: Callable = jnp.isfinite
     ) -> list[Any]:
         """Returns arrays with 0 at steps that are not finite, and notes these steps.
 
@@ -184,20 +185,20 @@ class MatrixChunk:
                 features = range(self._is_finite.ndim, x.ndim)
                 self._is_finite &= is_finite(x).all(tuple(features))
 
-        def replaced(x: jax.Array) -> jax.Array:
+        def replaced(x: Array) -> Array:
             return jnp.where(masks.expand_right(self._is_finite, x.ndim), x, 0)
 
         return [None if x is None else replaced(x) for x in arrays]
 
     @cached_property
-    def _after_nonfinite(self) -> jax.Array:
+    def _after_nonfinite(self) -> Array:
         """True from the first step of a sequence on that is not finite."""
         since = (self._mask & ~self._is_finite[..., None, :]).any(-1)
         first = True if self._sequence is None else self._sequence == 0
         return since | (~self._was_finite & first)
 
     @cached_property
-    def _log_decay(self) -> tuple[jax.Array, jax.Array]:
+    def _log_decay(self) -> tuple[Array, Array]:
         """Logarithms of the decay from the state before, and from each step."""
         log_alpha, steps = self._log_alpha, self._log_alpha.shape[-1]
         # Sums of each interval: a difference of sums would lose digits, and be NaN
@@ -218,13 +219,13 @@ class MatrixChunk:
         return jnp.maximum(from_start + self._m_before, from_steps.max(-1))
 
     @cached_property
-    def _m_before(self) -> jax.Array:
+    def _m_before(self) -> Array:
         """m before the sequence of each step."""
         states = [self._state, self._reset_state or self._state]
         return self._of_sequence(*(state.m[..., None] for state in states))
 
     @cached_property
-    def _decay(self) -> tuple[jax.Array, jax.Array]:
+    def _decay(self) -> tuple[Array, Array]:
         """w_t and W_tj, with the input gates, relative to exp(m_t)."""
         from_start, between = self._log_decay
         if self._log_i is not None:
@@ -232,14 +233,14 @@ class MatrixChunk:
             between = between + self._log_i[..., None, :] - self.m[..., None]
         return jnp.exp(from_start), jnp.exp(between)
 
-    def _of_sequence(self, state: jax.Array, reset_state: jax.Array) -> jax.Array:
+    def _of_sequence(self, state: Array, reset_state: Array) -> Array:
         """Returns at each step what comes from the state before its sequence."""
         if self._sequence is None:
             return state
         is_first = masks.expand_right(self._sequence == 0, state.ndim)
         return jnp.where(is_first, state, reset_state)
 
-    def _read_before(self, q: jax.Array) -> jax.Array:
+    def _read_before(self, q: Array) -> Array:
         """Returns S q of the state before the sequence of each step."""
         states = [self._state.S]
         if self._reset_state is not None:
@@ -247,7 +248,7 @@ class MatrixChunk:
         reads = [jnp.einsum("...vk,...tk->...tv", S, q) for S in states]
         return self._of_sequence(reads[0], reads[-1])
 
-    def _changes(self, v: jax.Array, beta: jax.Array) -> jax.Array:
+    def _changes(self, v: Array, beta: Array) -> Array:
         """Returns u_t, by a triangular system."""
         (w, W), k = self._decay, self.k
         # Below a diagonal of 1, which is not written.
@@ -259,12 +260,12 @@ class MatrixChunk:
         u = solve_triangular(L, right, lower=True, unit_diagonal=True)
         return self._mask_nonfinite(u)[0]
 
-    def _products(self, q: jax.Array) -> jax.Array:
+    def _products(self, q: Array) -> Array:
         """Returns q_t·k_j for j <= t in one sequence, and 0 elsewhere."""
         products = jnp.einsum("...tk,...jk->...tj", q, self.k)
         return jnp.where(self._mask, products, 0)
 
-    def reads(self) -> tuple[jax.Array, jax.Array | None]:
+    def reads(self) -> tuple[Array, Array | None]:
         """Returns S_t q_t of all steps, `(steps, *batch, heads, values)`, and m.
 
         A step that holds the state reads the state that it would have had.
@@ -279,8 +280,8 @@ class MatrixChunk:
         return jnp.moveaxis(reads, -2, 0), None if m is None else _time_first(m)
 
     def _with_nan(
-        self, values: jax.Array, axes: int, select: Callable = lambda leaf, axis: leaf
-    ) -> jax.Array:
+        self, values: Array, axes: int, select: Callable = lambda leaf, axis: leaf
+    ) -> Array:
         """Returns NaN in place of values of steps that are not finite.
 
         Args:
@@ -292,14 +293,14 @@ class MatrixChunk:
         is_nan = masks.expand_right(is_nan, is_nan.ndim + axes)
         return jnp.where(is_nan, jnp.nan, values)
 
-    def _read(self, q: jax.Array) -> jax.Array:
+    def _read(self, q: Array) -> Array:
         """Returns S_t q_t of the states after all steps."""
         w, W = self._decay
         reads = w[..., None] * self._read_before(q)
         weights = W * self._products(q)
         return reads + jnp.einsum("...tj,...jv->...tv", weights, self.u)
 
-    def _hypothetical_read(self, reads: jax.Array, m: Any) -> tuple[jax.Array, Any]:
+    def _hypothetical_read(self, reads: Array, m: Any) -> tuple[Array, Any]:
         """Returns the reads of held steps as if these steps changed the state."""
         _, k, v, log_alpha, beta, log_i = self._held
         if log_i is not None:
@@ -329,10 +330,10 @@ class MatrixChunk:
             lambda leaf, axis: jax.lax.index_in_dim(leaf, -1, axis)
         )
 
-    def state_after(self, index: jax.Array) -> MatrixState:
+    def state_after(self, index: Array) -> MatrixState:
         """Returns the state after the step `index`, `(*batch,)`, of each row."""
 
-        def select(leaf: jax.Array, axis: int) -> jax.Array:
+        def select(leaf: Array, axis: int) -> Array:
             place = masks.expand_right(index, leaf.ndim)
             return jnp.take_along_axis(leaf, place, axis)
 
@@ -351,17 +352,17 @@ class MatrixChunk:
         return MatrixState(S, None if self.m is None else select(self.m, -1)[..., 0])
 
 
-def _is_below_infinity(gate: jax.Array) -> jax.Array:
+def _is_below_infinity(gate: Array) -> Array:
     return gate <= jnp.finfo(gate.dtype).max
 
 
-def _time_last(gate: jax.Array | None) -> Any:
+def _time_last(gate: Array | None) -> Any:
     return None if gate is None else jnp.moveaxis(gate, 0, -1)
 
 
-def _time_first(gate: jax.Array) -> jax.Array:
+def _time_first(gate: Array) -> Array:
     return jnp.moveaxis(gate, -1, 0)
 
 
-def _time_last_but_one(vectors: jax.Array) -> jax.Array:
+def _time_last_but_one(vectors: Array) -> Array:
     return jnp.moveaxis(vectors, 0, -2)

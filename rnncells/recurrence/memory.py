@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.chunks import (
     Chunk,
@@ -53,8 +54,8 @@ class Residuals(NamedTuple):
       values: the values of the products.
     """
 
-    carry: chex.ArrayTree
-    z: chex.ArrayTree
+    carry: ArrayTree
+    z: ArrayTree
     values: list[Any]
 
 
@@ -306,7 +307,7 @@ def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> in
     return min(math.ceil(steps / 4), at_once)
 
 
-def _goes_step_by_step(z: StructTree, weights: chex.ArrayTree) -> bool:
+def _goes_step_by_step(z: StructTree, weights: ArrayTree) -> bool:
     """Says whether a pass without gradient projects each step by itself."""
     if not _on_cpu():
         return False
@@ -333,7 +334,7 @@ class StepBuffers(NamedTuple):
         and after every step, `(time + 1, ...)`.
     """
 
-    outputs: chex.ArrayTree
+    outputs: ArrayTree
     residuals: Residuals
 
 
@@ -353,10 +354,10 @@ class ResidualBuffer(NamedTuple):
     saved: Residuals
     outputs_in_carry: list[int]
 
-    def empty(self, carry: chex.ArrayTree, time: int) -> StepBuffers:
+    def empty(self, carry: ArrayTree, time: int) -> StepBuffers:
         """Returns the buffers before the first step."""
 
-        def rows(struct: jax.ShapeDtypeStruct, count: int = time) -> jax.Array:
+        def rows(struct: jax.ShapeDtypeStruct, count: int = time) -> Array:
             return jnp.zeros((count, *struct.shape), struct.dtype)
 
         residuals = jax.tree.map(rows, select_leaves(self.residuals, self.saved))
@@ -368,11 +369,7 @@ class ResidualBuffer(NamedTuple):
         return StepBuffers(outputs, residuals._replace(carry=carries))
 
     def write(
-        self,
-        buffers: StepBuffers,
-        i: jax.Array,
-        outputs: chex.ArrayTree,
-        after: Residuals,
+        self, buffers: StepBuffers, i: Array, outputs: ArrayTree, after: Residuals
     ) -> StepBuffers:
         """Returns the buffers with step `i`; `after` has the carry after the step."""
         after = select_leaves(after, self.saved)
@@ -386,7 +383,7 @@ class ResidualBuffer(NamedTuple):
             ),
         )
 
-    def read_outputs(self, buffers: StepBuffers) -> chex.ArrayTree:
+    def read_outputs(self, buffers: StepBuffers) -> ArrayTree:
         """Returns the outputs of all steps."""
         carry: Any = jax.tree.structure(self.residuals.carry)
         carries = carry.flatten_up_to(buffers.residuals.carry)
@@ -398,7 +395,7 @@ class ResidualBuffer(NamedTuple):
         ]
         return jax.tree.unflatten(tree, leaves)
 
-    def _outputs_not_in_carry(self, outputs: chex.ArrayTree) -> chex.ArrayTree:
+    def _outputs_not_in_carry(self, outputs: ArrayTree) -> ArrayTree:
         saved = jax.tree.leaves(self.saved.carry)
         leaves, tree = jax.tree.flatten(outputs)
         stored = [
@@ -408,5 +405,5 @@ class ResidualBuffer(NamedTuple):
         return jax.tree.unflatten(tree, stored)
 
 
-def _write(rows: chex.ArrayTree, i: jax.Array, row: chex.ArrayTree) -> chex.ArrayTree:
+def _write(rows: ArrayTree, i: Array, row: ArrayTree) -> ArrayTree:
     return write_time(rows, jax.tree.map(lambda leaf: leaf[None], row), i)

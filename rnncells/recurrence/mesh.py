@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+from jax import Array
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -28,7 +29,7 @@ def varying_axes(tree: Any) -> frozenset[str]:
 def varying_over(tree: Any, axes: frozenset[str]) -> Any:
     """Returns a tree whose arrays vary over mesh axes, as a loop's carry must."""
 
-    def vary(leaf: jax.Array) -> jax.Array:
+    def vary(leaf: Array) -> Array:
         missing = axes - varying_axes(leaf)
         return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
 

@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.forward.rows import RowOperands, RowStep
 from rnncells.recurrence.forward.run import DiffOperands, NondiffOperands
@@ -102,10 +103,10 @@ class Certificate(NamedTuple):
         rows.
     """
 
-    error: jax.Array
-    residual: jax.Array
-    iterations: jax.Array
-    converged: jax.Array
+    error: Array
+    residual: Array
+    iterations: Array
+    converged: Array
 
 
 class JacobianBlocks(NamedTuple):
@@ -193,7 +194,7 @@ def _blocks(members: np.ndarray, depends: np.ndarray) -> JacobianBlocks:
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def solve_newton(
     problem: Problem, operands: DiffOperands, nondiff: NondiffOperands
-) -> tuple[jax.Array, Certificate]:
+) -> tuple[Array, Certificate]:
     """Returns the carries after all steps, `(time, rows, n)`, and a certificate.
 
     Where the iterations do not converge, the carries are those of a loop over time.
@@ -217,7 +218,7 @@ def _solve_newton_jvp(
     operands, nondiff = primals
     solved, certificate = solve_newton(problem, operands, nondiff)
 
-    def after(operands: DiffOperands) -> jax.Array:
+    def after(operands: DiffOperands) -> Array:
         steps = _AllSteps(problem, operands, nondiff)
         return steps.after(steps.before(solved))
 
@@ -229,11 +230,8 @@ def _solve_newton_jvp(
 
 
 def outputs(
-    problem: Problem,
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    solved: jax.Array,
-) -> chex.ArrayTree:
+    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands, solved: Array
+) -> ArrayTree:
     """Returns the outputs of all steps, `(time, rows, ...)`, from all carries."""
     steps = _AllSteps(problem, operands, nondiff)
     return steps(steps.before(solved))[1]
@@ -246,13 +244,11 @@ class _AllSteps(NamedTuple):
     operands: DiffOperands
     nondiff: NondiffOperands
 
-    def __call__(self, before: jax.Array) -> tuple[jax.Array, chex.ArrayTree]:
+    def __call__(self, before: Array) -> tuple[Array, ArrayTree]:
         """Returns the carries after all steps, and the outputs."""
         (shared, per_row, _, x), nondiff = self.operands, self.nondiff
 
-        def of_row(
-            consts: tuple, rest: chex.ArrayTree, s: jax.Array, x: tuple
-        ) -> tuple:
+        def of_row(consts: tuple, rest: ArrayTree, s: Array, x: tuple) -> tuple:
             per_row, nondiff_row = consts
             theta, nondiff_consts = [*shared, *per_row], (nondiff.shared, nondiff_row)
             row = RowOperands(theta, s, combine(*x), nondiff_consts, rest)
@@ -263,18 +259,18 @@ class _AllSteps(NamedTuple):
         consts = per_row, nondiff.per_row
         return over_time(consts, nondiff.carry, before, (x, nondiff.x))
 
-    def before(self, after: jax.Array) -> jax.Array:
+    def before(self, after: Array) -> Array:
         """Returns the carries before all steps, from those after them."""
         return jnp.concatenate([self.operands.s[None], after[:-1]])
 
-    def after(self, before: jax.Array) -> jax.Array:
+    def after(self, before: Array) -> Array:
         """Returns the carries after all steps, from those before them."""
         return self(before)[0]
 
-    def loop(self) -> jax.Array:
+    def loop(self) -> Array:
         """Returns the carries after all steps, one step after the other."""
 
-        def one(s: jax.Array, xs: tuple) -> tuple[jax.Array, jax.Array]:
+        def one(s: Array, xs: tuple) -> tuple[Array, Array]:
             x, nondiff_x = jax.tree.map(lambda leaf: leaf[None], xs)
             operands = self.operands._replace(x=x)
             nondiff = self.nondiff._replace(x=nondiff_x)
@@ -283,11 +279,11 @@ class _AllSteps(NamedTuple):
 
         return jax.lax.scan(one, self.operands.s, (self.operands.x, self.nondiff.x))[1]
 
-    def jacobians(self, blocks: JacobianBlocks, before: jax.Array) -> jax.Array:
+    def jacobians(self, blocks: JacobianBlocks, before: Array) -> Array:
         """Returns blocks of all Jacobians, `(time, rows, blocks, k, k)`."""
         members, exists, colors = blocks
 
-        def of_color(color: jax.Array) -> jax.Array:
+        def of_color(color: Array) -> Array:
             seed = (colors == color).astype(before.dtype)
             seed = jnp.broadcast_to(seed, before.shape)
             return jax.jvp(self.after, (before,), (seed,))[1]
@@ -297,9 +293,7 @@ class _AllSteps(NamedTuple):
         entries = columns[colors[members][:, None, :], ..., members[:, :, None]]
         return jnp.where(exists, jnp.moveaxis(entries, (0, 1, 2), (-3, -2, -1)), 0)
 
-    def iterate(
-        self, guess: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def iterate(self, guess: Array) -> tuple[Array, Array, Array, Array]:
         """Returns the last guess, the number of iterations, error and residual.
 
         Error and residual are those of the guess before the last correction.
@@ -312,7 +306,7 @@ class _AllSteps(NamedTuple):
             # What overflowed starts again; the steps that are exact stay.
             return jnp.where(jnp.isfinite(guess), guess, 0), i + 1, error, residual
 
-        def goes_on(state: tuple) -> jax.Array:
+        def goes_on(state: tuple) -> Array:
             _, i, error, residual = state
             # Without the whole Jacobian, the sizes of the residual are unknown.
             residual = residual if problem.is_certified else 0
@@ -325,8 +319,8 @@ class _AllSteps(NamedTuple):
         return jax.lax.while_loop(goes_on, correct, start)
 
     def corrected(
-        self, blocks: JacobianBlocks, scale: float, guess: jax.Array
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        self, blocks: JacobianBlocks, scale: float, guess: Array
+    ) -> tuple[Array, Array, Array]:
         """Returns a corrected guess, and the guess's error and residual in each row."""
         before = self.before(guess)
         A = scale * self.jacobians(blocks, before)
@@ -347,41 +341,39 @@ class _AllSteps(NamedTuple):
         return guess + d, error, residual
 
 
-def _largest(sizes: list[int], carries: jax.Array) -> jax.Array:
+def _largest(sizes: list[int], carries: Array) -> Array:
     """Returns the largest size of each array of the carry, `(arrays, rows)`."""
     parts = jnp.split(jnp.abs(carries), np.cumsum(sizes)[:-1], -1)
     return jnp.stack([part.max((0, 2), initial=0) for part in parts])
 
 
-def _relative(change: jax.Array, size: jax.Array) -> jax.Array:
+def _relative(change: Array, size: Array) -> Array:
     """Returns a quotient of sizes: 0 / 0 is 0, and NaN is infinite."""
     ratio = change / jnp.where(change == 0, 1, size)
     return jnp.where(jnp.isnan(ratio), jnp.inf, ratio)
 
 
-def _is_within(
-    problem: Problem, error: jax.Array, residual: jax.Array | int
-) -> jax.Array:
+def _is_within(problem: Problem, error: Array, residual: Array | int) -> Array:
     return (error <= problem.tolerance) & (residual <= problem.tolerance)
 
 
-def _multiply(blocks: JacobianBlocks, A: jax.Array, s: jax.Array) -> jax.Array:
+def _multiply(blocks: JacobianBlocks, A: Array, s: Array) -> Array:
     """Returns A s."""
     return _joined(blocks, jnp.einsum("...ij,...j->...i", A, _split(blocks, s)))
 
 
-def _split(blocks: JacobianBlocks, s: jax.Array) -> jax.Array:
+def _split(blocks: JacobianBlocks, s: Array) -> Array:
     """Returns `(*leading, blocks, k)` of `(*leading, n)`."""
     return s[..., blocks.members]
 
 
-def _joined(blocks: JacobianBlocks, parts: jax.Array) -> jax.Array:
+def _joined(blocks: JacobianBlocks, parts: Array) -> Array:
     """Reverses `_split`."""
     flat = parts.reshape(*parts.shape[:-2], -1)
     return flat[..., np.argsort(blocks.members.ravel())]
 
 
-def recurrence(blocks: JacobianBlocks, A: jax.Array, b: jax.Array) -> jax.Array:
+def recurrence(blocks: JacobianBlocks, A: Array, b: Array) -> Array:
     """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
 
     Args:

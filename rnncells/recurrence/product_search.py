@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.recurrence.affine import Affine, side_by_side, stacked
 from rnncells.recurrence.convolution import Convolution
@@ -143,7 +144,7 @@ class FusedProduct(NamedTuple):
         result = jax.eval_shape(function, lhs, weights)
         return Product(weights, function, lhs, *structs([result]))
 
-    def weights(self, values: Values) -> tuple[jax.Array | None, ...]:
+    def weights(self, values: Values) -> tuple[Array | None, ...]:
         """Returns kernels and biases, stacked or side by side."""
         if self.is_save_point:
             return ()
@@ -152,7 +153,7 @@ class FusedProduct(NamedTuple):
         join = stacked if self.has_gate_axis else side_by_side
         return join([(values[m.kernel], values.get(m.bias)) for m in self.products])
 
-    def sum_addends(self, values: Values) -> jax.Array:
+    def sum_addends(self, values: Values) -> Array:
         """Returns the sums of the addends of all products, joined as the products."""
         sums = []
         for slice_ in self.slices:
@@ -164,7 +165,7 @@ class FusedProduct(NamedTuple):
         # A product of vectors is a number, which has no axis.
         return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
-    def split(self, value: jax.Array) -> list[jax.Array]:
+    def split(self, value: Array) -> list[Array]:
         """Returns the results of the products."""
         if len(self.slices) == 1:
             return [value]
@@ -187,8 +188,8 @@ class EquationProduct(ProductFunction):
     equation: Any
     is_swapped: bool
 
-    def __call__(self, lhs: jax.Array, weights: tuple[jax.Array]) -> jax.Array:
-        def one(lhs: jax.Array) -> jax.Array:
+    def __call__(self, lhs: Array, weights: tuple[Array]) -> Array:
+        def one(lhs: Array) -> Array:
             operands = [*weights, lhs] if self.is_swapped else [lhs, *weights]
             return bind(self.equation, operands)[0]
 

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import chex
 import jax
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.fusion_barrier import step_barrier
 from rnncells.recurrence.pytrees import structs, zeros
 
 # Evaluates product `k` of a step: `(k, lhs, addend) -> addend + product of lhs`.
-ProductEvaluator = Callable[[int, jax.Array, jax.Array | None], jax.Array]
+ProductEvaluator = Callable[[int, Array, Array | None], Array]
 
 
 class ProductFunction:
@@ -25,23 +26,23 @@ class ProductFunction:
     A subclass overrides the methods that have a faster form.
     """
 
-    def __call__(self, lhs: jax.Array, weights: chex.ArrayTree) -> jax.Array:
+    def __call__(self, lhs: Array, weights: ArrayTree) -> Array:
         """Returns the product; `lhs` may have leading axes beside its own."""
         raise NotImplementedError
 
-    def in_loop(self, lhs: jax.ShapeDtypeStruct, weights: chex.ArrayTree) -> Callable:
+    def in_loop(self, lhs: jax.ShapeDtypeStruct, weights: ArrayTree) -> Callable:
         """Returns `lhs -> product`; what it needs of the weights is formed here."""
         return lambda lhs: self(lhs, weights)
 
     def vjp_lhs(
-        self, lhs: jax.ShapeDtypeStruct, weights: chex.ArrayTree, cotangent: jax.Array
-    ) -> jax.Array:
+        self, lhs: jax.ShapeDtypeStruct, weights: ArrayTree, cotangent: Array
+    ) -> Array:
         """Returns the cotangent of the left operand."""
         return jax.vjp(lambda lhs: self(lhs, weights), zeros(lhs))[1](cotangent)[0]
 
     def vjp_weights(
-        self, lhs: jax.Array, weights: chex.ArrayTree, cotangent: jax.Array
-    ) -> chex.ArrayTree:
+        self, lhs: Array, weights: ArrayTree, cotangent: Array
+    ) -> ArrayTree:
         """Returns the cotangents of the weights, summed over leading axes."""
         return jax.vjp(lambda weights: self(lhs, weights), weights)[1](cotangent)[0]
 
@@ -49,7 +50,7 @@ class ProductFunction:
 class Identity(ProductFunction):
     """The product of a value that is saved, which has no weights."""
 
-    def __call__(self, lhs: jax.Array, weights: tuple) -> jax.Array:
+    def __call__(self, lhs: Array, weights: tuple) -> Array:
         return lhs
 
 
@@ -69,15 +70,15 @@ class Product:
       result: shape and dtype of its result.
     """
 
-    weights: chex.ArrayTree
+    weights: ArrayTree
     function: ProductFunction
     lhs: jax.ShapeDtypeStruct
     result: jax.ShapeDtypeStruct
 
-    def __call__(self, lhs: jax.Array) -> jax.Array:
+    def __call__(self, lhs: Array) -> Array:
         return self.function(lhs, self.weights)
 
-    def vjp_weights(self, lhs: jax.Array, cotangent: jax.Array) -> "Product":
+    def vjp_weights(self, lhs: Array, cotangent: Array) -> "Product":
         """Returns the product with the cotangents of its weights in their place."""
         d_weights = self.weights
         if jax.tree.leaves(d_weights):
@@ -97,11 +98,11 @@ def loop_evaluator(products: list[Product]) -> ProductEvaluator:
 
 
 def cached_evaluator(
-    values: list[jax.Array | None], fallback: ProductEvaluator
+    values: list[Array | None], fallback: ProductEvaluator
 ) -> ProductEvaluator:
     """Returns an evaluator that looks up values; `fallback` evaluates those of None."""
 
-    def evaluator(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+    def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
         value = values[k]
         return fallback(k, lhs, addend) if value is None else value
 
@@ -109,7 +110,7 @@ def cached_evaluator(
 
 
 def vjp_evaluator(
-    products: list[Product], taps: list[jax.Array], values: list[jax.Array] | None
+    products: list[Product], taps: list[Array], values: list[Array] | None
 ) -> ProductEvaluator:
     """Returns an evaluator for a function that is differentiated.
 
@@ -122,7 +123,7 @@ def vjp_evaluator(
       values: their values where they are known, with what they are added to.
     """
 
-    def evaluator(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+    def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
         product = products[k]
         value = _add(addend, product(lhs)) if values is None else values[k]
         terms = (lhs,) if addend is None else (lhs, addend)
@@ -135,25 +136,25 @@ def vjp_evaluator(
 def _linked(
     function: ProductFunction,
     terms: tuple,
-    value: jax.Array,
-    tap: jax.Array,
-    weights: chex.ArrayTree,
-) -> jax.Array:
+    value: Array,
+    tap: Array,
+    weights: ArrayTree,
+) -> Array:
     return value
 
 
 def _linked_forward(
     function: ProductFunction,
     terms: tuple,
-    value: jax.Array,
-    tap: jax.Array,
-    weights: chex.ArrayTree,
-) -> tuple[jax.Array, tuple]:
+    value: Array,
+    tap: Array,
+    weights: ArrayTree,
+) -> tuple[Array, tuple]:
     return value, (terms, weights)
 
 
 def _linked_backward(
-    function: ProductFunction, residuals: tuple, cotangent: jax.Array
+    function: ProductFunction, residuals: tuple, cotangent: Array
 ) -> tuple:
     terms, weights = residuals
     d_lhs = function.vjp_lhs(structs(terms[0]), weights, cotangent)
@@ -163,5 +164,5 @@ def _linked_backward(
 _linked.defvjp(_linked_forward, _linked_backward)
 
 
-def _add(addend: jax.Array | None, product: jax.Array) -> jax.Array:
+def _add(addend: Array | None, product: Array) -> Array:
     return product if addend is None else addend + product

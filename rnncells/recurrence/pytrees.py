@@ -2,10 +2,11 @@
 
 from typing import Any, TypeAlias
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 # Pytrees, which type checkers cannot follow: their leaves are shapes with dtypes,
 # booleans, or any of these or arrays.
@@ -30,14 +31,14 @@ def partition(tree: Tree) -> tuple[Tree, Tree]:
     return inexact(tree), nondiff
 
 
-def combine(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
+def combine(first: ArrayTree, second: ArrayTree) -> ArrayTree:
     """Returns the tree whose leaves are those of either; the other has None there."""
     return jax.tree.map(
         lambda a, b: b if a is None else a, first, second, is_leaf=lambda x: x is None
     )
 
 
-def select_leaves(tree: chex.ArrayTree, selected: BoolTree) -> chex.ArrayTree:
+def select_leaves(tree: ArrayTree, selected: BoolTree) -> ArrayTree:
     """Returns the tree with None for the leaves that are not selected."""
     return jax.tree.map(lambda leaf, keep: leaf if keep else None, tree, selected)
 
@@ -54,7 +55,7 @@ def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
     return jax.tree.map(struct, tree)
 
 
-def zeros(tree: Tree) -> chex.ArrayTree:
+def zeros(tree: Tree) -> ArrayTree:
     """Returns zeros of the shapes and dtypes of a tree."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
 
@@ -62,7 +63,7 @@ def zeros(tree: Tree) -> chex.ArrayTree:
 def zero_tangents(tree: Tree) -> Tree:
     """Returns the tangents of a tree of constants."""
 
-    def zero(leaf: jax.Array) -> jax.Array | np.ndarray:
+    def zero(leaf: Array) -> Array | np.ndarray:
         if is_inexact(leaf):
             return jnp.zeros_like(leaf)
         return np.zeros(leaf.shape, jax.dtypes.float0)
@@ -70,7 +71,7 @@ def zero_tangents(tree: Tree) -> Tree:
     return jax.tree.map(zero, tree)
 
 
-def expand_left(array: jax.Array, like: jax.Array) -> jax.Array:
+def expand_left(array: Array, like: Array) -> Array:
     """Returns an array with axes of size 1 added on the left, as many as `like` has."""
     return jax.lax.expand_dims(array, range(jnp.ndim(like) - jnp.ndim(array)))
 
@@ -81,12 +82,12 @@ def full_precision(dtype: Any) -> Any:
     return jnp.float32 if is_half else dtype
 
 
-def upcast(tree: chex.ArrayTree) -> chex.ArrayTree:
+def upcast(tree: ArrayTree) -> ArrayTree:
     """Returns the tree in the dtypes in which to add up."""
     return jax.tree.map(lambda leaf: leaf.astype(full_precision(leaf.dtype)), tree)
 
 
-def add(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
+def add(first: ArrayTree, second: ArrayTree) -> ArrayTree:
     """Returns the sum of two trees; None in either adds nothing."""
     return jax.tree.map(
         lambda a, b: b if a is None else a if b is None else a + b.astype(a.dtype),
@@ -96,7 +97,7 @@ def add(first: chex.ArrayTree, second: chex.ArrayTree) -> chex.ArrayTree:
     )
 
 
-def euclidean(vectors: jax.Array) -> jax.Array:
+def euclidean(vectors: Array) -> Array:
     """Returns the norms of vectors `(..., features)`, without underflow or overflow."""
     # The square of a number below 1e-23 is 0 in float32.
     sizes = jnp.abs(vectors)

@@ -7,9 +7,10 @@ it is the caller's choice: that of JAX, or that of engine.py.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence import masks
 
@@ -34,10 +35,10 @@ class Schedule(NamedTuple):
 
     axis: int
     padded_outputs: str
-    valid: jax.Array | None
-    update: jax.Array | None
-    reset: jax.Array | None
-    stops_gradient: jax.Array | None = None
+    valid: Array | None
+    update: Array | None
+    reset: Array | None
+    stops_gradient: Array | None = None
 
 
 class StepInputs(NamedTuple):
@@ -53,25 +54,25 @@ class StepInputs(NamedTuple):
       reset_carry: carry after a reset, if it is no constant of the loop.
     """
 
-    inputs: chex.ArrayTree
-    reset: jax.Array | None = None
-    update: jax.Array | None = None
-    final: jax.Array | None = None
-    stops_gradient: jax.Array | None = None
-    reset_carry: chex.ArrayTree = None
+    inputs: ArrayTree
+    reset: Array | None = None
+    update: Array | None = None
+    final: Array | None = None
+    stops_gradient: Array | None = None
+    reset_carry: ArrayTree = None
 
 
 def prepare(
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     axis: int,
     *,
-    seq_lengths: jax.Array | None = None,
-    mask: jax.Array | None = None,
-    resets: jax.Array | None = None,
+    seq_lengths: Array | None = None,
+    mask: Array | None = None,
+    resets: Array | None = None,
     reverse: bool = False,
     padded_outputs: str = "run",
-    cuts: jax.Array | None = None,
-) -> tuple[chex.ArrayTree, Schedule]:
+    cuts: Array | None = None,
+) -> tuple[ArrayTree, Schedule]:
     """Returns the inputs in the order of processing, and the schedule of their steps.
 
     Args:
@@ -116,17 +117,17 @@ class ScanResult(NamedTuple):
       certificate: of a loop that has one; None without.
     """
 
-    carry: chex.ArrayTree
-    carries: chex.ArrayTree
-    outputs: chex.ArrayTree
+    carry: ArrayTree
+    carries: ArrayTree
+    outputs: ArrayTree
     certificate: Any = None
 
 
 def scan(
     loop: Callable,
-    reset_carry: chex.ArrayTree,
-    carry: chex.ArrayTree,
-    inputs: chex.ArrayTree,
+    reset_carry: ArrayTree,
+    carry: ArrayTree,
+    inputs: ArrayTree,
     schedule: Schedule,
     *,
     keep_final: bool = True,
@@ -209,7 +210,7 @@ class Body(NamedTuple):
         return (new, final), (returned if self.keep_all else None, output)
 
 
-def _pad(outputs: chex.ArrayTree, schedule: Schedule) -> chex.ArrayTree:
+def _pad(outputs: ArrayTree, schedule: Schedule) -> ArrayTree:
     """Replaces outputs of padded steps by zeros or by the last valid output."""
     valid = schedule.valid
     if valid is None or schedule.padded_outputs == "run":

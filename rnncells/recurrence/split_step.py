@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import chex
 import jax
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import (
@@ -57,7 +58,7 @@ class StepWeights(NamedTuple):
 
     projections: list[Product]
     products: list[Product]
-    invariants: list[jax.Array]
+    invariants: list[Array]
 
 
 class EvaluatedProducts(NamedTuple):
@@ -68,8 +69,8 @@ class EvaluatedProducts(NamedTuple):
       values: their values, with what they are added to.
     """
 
-    lhs: list[jax.Array]
-    values: list[jax.Array]
+    lhs: list[Array]
+    values: list[Array]
 
 
 class SplitStep:
@@ -92,9 +93,9 @@ class SplitStep:
     def __init__(
         self,
         step: Callable,
-        consts: chex.ArrayTree,
-        carry: chex.ArrayTree,
-        inputs: chex.ArrayTree,
+        consts: ArrayTree,
+        carry: ArrayTree,
+        inputs: ArrayTree,
         policy: Policy | None = None,
     ) -> None:
         """Traces `step(consts, carry, inputs) -> (carry, output)`.
@@ -124,11 +125,11 @@ class SplitStep:
         self._find_reads()
 
     @property
-    def captured_arrays(self) -> list[jax.Array]:
+    def captured_arrays(self) -> list[Array]:
         """The arrays that the step closes over."""
         return list(self._equations.constants.values())
 
-    def weights(self, consts: chex.ArrayTree) -> StepWeights:
+    def weights(self, consts: ArrayTree) -> StepWeights:
         """Evaluates the equations that depend on the parameters alone."""
         values = dict(zip(self._consts, jax.tree.leaves(consts), strict=True))
         values |= self._equations.constants
@@ -140,11 +141,8 @@ class SplitStep:
         )
 
     def project(
-        self,
-        invariants: list[jax.Array],
-        inputs: chex.ArrayTree,
-        evaluator: ProductEvaluator,
-    ) -> tuple[list[jax.Array], EvaluatedProducts]:
+        self, invariants: list[Array], inputs: ArrayTree, evaluator: ProductEvaluator
+    ) -> tuple[list[Array], EvaluatedProducts]:
         """Evaluates the equations that do not depend on the carry, of all steps.
 
         `inputs` and what it returns are `(time, ...)`; `evaluator` computes products.
@@ -163,7 +161,7 @@ class SplitStep:
             values = evaluate_all_steps(equations, invariant, per_step, steps, results)
             per_step |= dict(zip(results, values, strict=True))
 
-        def projected(operands: list[jax.Array]) -> list[jax.Array]:
+        def projected(operands: list[Array]) -> list[Array]:
             values = invariant | dict(zip(per_step, operands, strict=True))
             sums = [item.sum_addends(values) for item in self._with_addends]
             return sums + read(values, self._projected)
@@ -173,11 +171,11 @@ class SplitStep:
 
     def recur(
         self,
-        invariants: list[jax.Array],
-        carry: chex.ArrayTree,
-        projected: list[jax.Array],
+        invariants: list[Array],
+        carry: ArrayTree,
+        projected: list[Array],
         evaluator: ProductEvaluator,
-    ) -> tuple[chex.ArrayTree, EvaluatedProducts]:
+    ) -> tuple[ArrayTree, EvaluatedProducts]:
         """Returns the result of a step, and the products that it has taken.
 
         `projected` is what `project` returns, of one step.
@@ -283,13 +281,11 @@ def _is_fused(item: Any) -> bool:
 
 
 def _product_rule(
-    evaluator: ProductEvaluator,
-    evaluated: EvaluatedProducts,
-    addends: Iterator[jax.Array],
+    evaluator: ProductEvaluator, evaluated: EvaluatedProducts, addends: Iterator[Array]
 ) -> Rule:
     """Returns a rule that evaluates products, and adds them to `evaluated`."""
 
-    def rule(item: Any, operands: list[jax.Array]) -> Sequence[jax.Array]:
+    def rule(item: Any, operands: list[Array]) -> Sequence[Array]:
         if not _is_fused(item):
             return bind(item, operands)
         (lhs,) = operands

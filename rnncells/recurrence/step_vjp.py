@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.jaxprs import (
     Values,
@@ -61,7 +62,7 @@ class StepCotangents(NamedTuple):
       lhs: left operands of the products; None for save points.
     """
 
-    d_z: chex.ArrayTree
+    d_z: ArrayTree
     d_values: list[Any]
     lhs: list[Any]
 
@@ -106,11 +107,11 @@ class StepVJP:
         self,
         invariants: Values,
         residuals: Residuals,
-        d_outputs: chex.ArrayTree,
-        d_carry: chex.ArrayTree,
+        d_outputs: ArrayTree,
+        d_carry: ArrayTree,
         steps: int,
         unroll: int,
-    ) -> tuple[chex.ArrayTree, StepCotangents, list[jax.Array | None]]:
+    ) -> tuple[ArrayTree, StepCotangents, list[Array | None]]:
         """Takes the cotangents after a chunk to those before it.
 
         Args:
@@ -149,17 +150,15 @@ class StepVJP:
         self,
         invariants: Values,
         per_step: Values,
-        d_carry: chex.ArrayTree,
+        d_carry: ArrayTree,
         steps: int,
         unroll: int,
-    ) -> chex.ArrayTree:
+    ) -> ArrayTree:
         """Returns the cotangent of the carry before the chunk; adds to `per_step`."""
         tree: Any
         d_new, tree = jax.tree.flatten(d_carry)
 
-        def step(
-            d_new: list[jax.Array], x: list[jax.Array]
-        ) -> tuple[list[jax.Array], list[jax.Array]]:
+        def step(d_new: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
             values = invariants | dict(zip(self._d_new, d_new, strict=True))
             values |= dict(zip(self._read_by_loop, x, strict=True))
             evaluate(self._loop, values)
@@ -211,7 +210,7 @@ class StepVJP:
 
     def _sums_over_time(
         self, invariants: Values, per_step: Values, steps: int
-    ) -> list[jax.Array | None]:
+    ) -> list[Array | None]:
         """Returns the cotangents of `invariants`, summed over time; None for zeros."""
         summands = self._summands
         equations = live_equations(self._to_summands, summands)
@@ -231,15 +230,13 @@ class StepVJP:
 
 
 def _vjp(
-    step: SplitStep, fixed: Any, per_step: tuple[Residuals, Any], d_new: chex.ArrayTree
-) -> tuple[chex.ArrayTree, StepCotangents, chex.ArrayTree]:
+    step: SplitStep, fixed: Any, per_step: tuple[Residuals, Any], d_new: ArrayTree
+) -> tuple[ArrayTree, StepCotangents, ArrayTree]:
     """Returns cotangents of the carry, of what differs by step, and of `invariants`."""
     (invariants, products), ((carry, z, values), d_output) = fixed, per_step
     diff, nondiff = partition((invariants, carry, z))
 
-    def recur(
-        diff: chex.ArrayTree, taps: list[jax.Array]
-    ) -> tuple[chex.ArrayTree, list[jax.Array]]:
+    def recur(diff: ArrayTree, taps: list[Array]) -> tuple[ArrayTree, list[Array]]:
         invariants, carry, z = combine(diff, nondiff)
         evaluator = vjp_evaluator(products, taps, values)
         result, evaluated = step.recur(invariants, carry, z, evaluator)
@@ -281,12 +278,10 @@ def _totals_by_loop(
     per_step: Values,
     steps: int,
     summands: list[Variable],
-) -> list[jax.Array]:
+) -> list[Array]:
     """Returns the sums over time of variables, by a loop."""
 
-    def step(
-        totals: list[jax.Array], operands: list[jax.Array]
-    ) -> tuple[list[jax.Array], None]:
+    def step(totals: list[Array], operands: list[Array]) -> tuple[list[Array], None]:
         values = invariants | dict(zip(per_step, operands, strict=True))
         evaluate(equations, values)
         terms = zip(totals, read(values, summands), strict=True)

@@ -8,9 +8,10 @@ networks"). For a block from s to s', with J the influence before it::
     J' = ∂s'/∂θ + (∂s'/∂s) J           by n backward passes
 """
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
 from rnncells.recurrence.pytrees import combine, inexact, partition
@@ -26,7 +27,7 @@ class BlockInfluence:
     def __init__(self, step: RowStep) -> None:
         self.step = step
 
-    def initial(self, s: jax.Array) -> list[jax.Array]:
+    def initial(self, s: Array) -> list[Array]:
         """Returns the influence before the first step."""
         sizes = [leaf.size for leaf in self.step.theta]
         dtype = self.step.influence_dtype
@@ -34,15 +35,13 @@ class BlockInfluence:
         return [*zeros, jnp.eye(self.step.size, dtype=dtype)]
 
     def advance(
-        self, influence: list[jax.Array], row: RowOperands, d_outputs: chex.ArrayTree
+        self, influence: list[Array], row: RowOperands, d_outputs: ArrayTree
     ) -> tuple[tuple, tuple]:
         """Takes a block; see `run.advance_rows`, with a leading time axis of `x`."""
         diff_x, nondiff_x = partition(row.x)
 
-        def block(
-            theta: list[jax.Array], s: jax.Array, diff_x: chex.ArrayTree
-        ) -> tuple:
-            def one(carry: tuple, x: chex.ArrayTree) -> tuple[tuple, chex.ArrayTree]:
+        def block(theta: list[Array], s: Array, diff_x: ArrayTree) -> tuple:
+            def one(carry: tuple, x: ArrayTree) -> tuple[tuple, ArrayTree]:
                 s, rest = carry
                 operands = row._replace(theta=theta, s=s, x=x, nondiff_carry=rest)
                 s, rest, output = self.step(operands)
@@ -53,8 +52,8 @@ class BlockInfluence:
             return (s, outputs), after
 
         s = row.s
-        after: jax.Array
-        rest: chex.ArrayTree
+        after: Array
+        rest: ArrayTree
         (after, _), vjp, rest = jax.vjp(block, row.theta, s, diff_x, has_aux=True)
         d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
         *through, d_initial = self.cotangents(influence, d_s)
@@ -69,6 +68,6 @@ class BlockInfluence:
         influence = [j.astype(self.step.influence_dtype) for j in influence]
         return (after, rest, influence), (d_theta, d_initial.astype(s.dtype), d_x)
 
-    def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
+    def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
         return [d_s @ j for j in influence]

@@ -23,10 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence import products
 from rnncells.recurrence.forward.rows import RowOperands, RowStep, join
@@ -68,7 +69,7 @@ class Influence:
         reached.append(_reached(initial, by_s, more))
         self.layouts = list(map(layout_of, reached, shapes))
 
-    def initial(self, s: jax.Array) -> list[jax.Array]:
+    def initial(self, s: Array) -> list[Array]:
         """Returns J_0: of zeros, and for the initial carry of ones."""
         *of_theta, initial = self.layouts
         identity = initial.gathered(np.eye(self.step.size))
@@ -80,7 +81,7 @@ class Influence:
             jnp.asarray(identity, self.step.influence_dtype),
         ]
 
-    def after(self, influence: list[jax.Array], row: RowOperands) -> list[jax.Array]:
+    def after(self, influence: list[Array], row: RowOperands) -> list[Array]:
         """Returns J_t = D_t J_{t-1} + L_t."""
         linear = self._local or self.step
         d = self.d.rows(lambda s: linear(row._replace(s=s))[0], row.s)
@@ -100,7 +101,7 @@ class Influence:
         ]
         return [*map(jnp.add, of_theta, immediate), initial]
 
-    def output(self, row: RowOperands, tap: jax.Array) -> chex.ArrayTree:
+    def output(self, row: RowOperands, tap: Array) -> ArrayTree:
         """Returns the output; see `RowStep.output_with_tap`."""
         if self.reads_after:
             return self.step.output_with_tap(row, tap)
@@ -112,7 +113,7 @@ class Influence:
         # The values are equal; the derivatives are those by theta, and those by s.
         return jax.tree.map(lambda a, b: a + (b - _constant(b)), by_theta, by_s)
 
-    def cotangents(self, influence: list[jax.Array], d_s: jax.Array) -> list[jax.Array]:
+    def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
         pairs = zip(self.layouts, influence, strict=True)
         return [layout.vector_product(d_s, j) for layout, j in pairs]
@@ -131,7 +132,7 @@ def local(step: RowStep) -> Callable:
         *(step.consts, step.carry_structs, step.x),
     )
 
-    def local_step(row: RowOperands) -> tuple[jax.Array, chex.ArrayTree]:
+    def local_step(row: RowOperands) -> tuple[Array, ArrayTree]:
         weights = parts.weights(join(row.theta, step.consts, row.nondiff_consts))
         x = jax.tree.map(lambda leaf: leaf[None], row.x)
         evaluator = products.direct_evaluator(weights.projections)
@@ -140,7 +141,7 @@ def local(step: RowStep) -> Callable:
         evaluator = products.direct_evaluator(weights.products)
         feeds_carry, carry = parts.feeds_carry(), step.carry(row.s, row.nondiff_carry)
 
-        def stopped(k: int, lhs: jax.Array, addend: jax.Array | None) -> jax.Array:
+        def stopped(k: int, lhs: Array, addend: Array | None) -> Array:
             lhs = jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs
             return evaluator(k, lhs, addend)
 
@@ -171,13 +172,13 @@ class ColoredJacobian:
         """One cotangent for each color, `(colors, n)`."""
         return np.equal.outer(np.arange(self.colors.max(initial=0) + 1), self.colors)
 
-    def rows(self, function: Callable, x: Any) -> jax.Array:
+    def rows(self, function: Callable, x: Any) -> Array:
         """Returns the sums of the rows of each color, `(colors, columns)`."""
         value, vjp = jax.vjp(function, x)
         (rows,) = jax.vmap(vjp)(jnp.asarray(self.seeds, value.dtype))
         return rows.reshape(len(rows), -1)
 
-    def full(self, rows: jax.Array) -> jax.Array:
+    def full(self, rows: Array) -> Array:
         """Returns the whole Jacobian, `(n, columns)`."""
         every = rows[self.colors]
         return every if self.pattern.all() else jnp.where(self.pattern, every, 0)
@@ -202,21 +203,19 @@ class DenseInfluence:
         """Returns the entries of a matrix `(n, columns)` that are kept."""
         return np.where(self.pattern, matrix, 0)
 
-    def entries(self, jacobian: ColoredJacobian, rows: jax.Array) -> jax.Array:
+    def entries(self, jacobian: ColoredJacobian, rows: Array) -> Array:
         """Returns the entries of a Jacobian that are kept, from its `rows`."""
         return self._masked(jacobian.full(rows))
 
-    def product(
-        self, jacobian: ColoredJacobian, rows: jax.Array, j: jax.Array
-    ) -> jax.Array:
+    def product(self, jacobian: ColoredJacobian, rows: Array, j: Array) -> Array:
         """Returns the entries of D J that are kept, from the `rows` of D."""
         return self._masked(jacobian.full(rows) @ j)
 
-    def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
+    def vector_product(self, d_s: Array, j: Array) -> Array:
         """Returns d_s J, `(columns,)`."""
         return d_s @ j
 
-    def _masked(self, matrix: jax.Array) -> jax.Array:
+    def _masked(self, matrix: Array) -> Array:
         return matrix if self.pattern.all() else jnp.where(self.pattern, matrix, 0)
 
 
@@ -247,7 +246,7 @@ class SparseInfluence:
         units, mask = self._tiled(self.units), self._tiled(self.mask)
         return np.where(mask, np.take_along_axis(matrix, units, 0), 0)
 
-    def entries(self, jacobian: ColoredJacobian, rows: jax.Array) -> jax.Array:
+    def entries(self, jacobian: ColoredJacobian, rows: Array) -> Array:
         units, column = self._tiled(self.units), np.arange(self.columns)
         mask = self._tiled(self.mask) & jacobian.pattern[units, column]
         entries = []
@@ -259,22 +258,20 @@ class SparseInfluence:
             )
         return jnp.where(mask, jnp.stack(entries), 0) if entries else rows[:0]
 
-    def product(
-        self, jacobian: ColoredJacobian, rows: jax.Array, j: jax.Array
-    ) -> jax.Array:
+    def product(self, jacobian: ColoredJacobian, rows: Array, j: Array) -> Array:
         to, source = self.units[:, None], self.units[None]
         has_entry = self.mask[:, None] & self.mask[None] & jacobian.pattern[to, source]
         d = jnp.where(has_entry, rows[jacobian.colors[to], source], 0)
         return jnp.sum(d[:, :, None] * self._by_period(j)[None], 1).reshape(j.shape)
 
-    def vector_product(self, d_s: jax.Array, j: jax.Array) -> jax.Array:
+    def vector_product(self, d_s: Array, j: Array) -> Array:
         d = jnp.where(self.mask, d_s[self.units], 0)
         return jnp.sum(d[:, None] * self._by_period(j), 0).ravel()
 
     def _tiled(self, of_period: np.ndarray) -> np.ndarray:
         return np.tile(of_period, self.columns // max(1, of_period.shape[1]))
 
-    def _by_period(self, j: jax.Array) -> jax.Array:
+    def _by_period(self, j: Array) -> Array:
         repeats = self.columns // self.units.shape[1]
         return j.reshape(len(self.units), repeats, self.units.shape[1])
 
@@ -302,7 +299,7 @@ def layout_of(
     return SparseInfluence(pattern.shape[1], np.where(mask, units, 0), mask)
 
 
-def _constant(tree: chex.ArrayTree) -> chex.ArrayTree:
+def _constant(tree: ArrayTree) -> ArrayTree:
     return jax.tree.map(jax.lax.stop_gradient, tree)
 
 
@@ -323,8 +320,8 @@ def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.nda
 
 
 def _rows_by_theta(
-    jacobians: list[ColoredJacobian], function: Callable, theta: list[jax.Array]
-) -> list[jax.Array]:
+    jacobians: list[ColoredJacobian], function: Callable, theta: list[Array]
+) -> list[Array]:
     """Returns the `rows` of all L; leaves of equal colors share their VJPs."""
     value, vjp = jax.vjp(function, theta)
     rows_of: list[Any] = [None] * len(theta)

@@ -13,10 +13,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from rnncells.recurrence.forward.structure import dependencies
@@ -33,7 +34,7 @@ from rnncells.recurrence.pytrees import (
 _MARK = "rnncells carry "
 
 
-def mark_carry(carry: chex.ArrayTree) -> chex.ArrayTree:
+def mark_carry(carry: ArrayTree) -> ArrayTree:
     """Marks the carry after a step of a cell for `RowStep.output_with_tap`."""
     leaves, tree = jax.tree.flatten(inexact(carry))
     marked = [checkpoint_name(leaf, f"{_MARK}{k}") for k, leaf in enumerate(leaves)]
@@ -52,11 +53,11 @@ class RowOperands(NamedTuple):
       nondiff_carry: such leaves of the carry.
     """
 
-    theta: list[jax.Array]
-    s: jax.Array
-    x: chex.ArrayTree
-    nondiff_consts: chex.ArrayTree
-    nondiff_carry: chex.ArrayTree
+    theta: list[Array]
+    s: Array
+    x: ArrayTree
+    nondiff_consts: ArrayTree
+    nondiff_carry: ArrayTree
 
 
 class RowStep:
@@ -101,9 +102,7 @@ class RowStep:
         widest = jnp.result_type(self.dtype, *(leaf.dtype for leaf in self.theta))
         self.influence_dtype = full_precision(widest)
 
-    def __call__(
-        self, row: RowOperands
-    ) -> tuple[jax.Array, chex.ArrayTree, chex.ArrayTree]:
+    def __call__(self, row: RowOperands) -> tuple[Array, ArrayTree, ArrayTree]:
         """Returns the carry after the step, its other leaves, and the output."""
         new, output = self.function(*self._consts_and_carry(row), row.x)
         return self.vector(new), partition(new)[1], output
@@ -112,7 +111,7 @@ class RowStep:
         consts = join(row.theta, self.consts, row.nondiff_consts)
         return *consts, self.carry(row.s, row.nondiff_carry)
 
-    def output_with_tap(self, row: RowOperands, tap: jax.Array) -> chex.ArrayTree:
+    def output_with_tap(self, row: RowOperands, tap: Array) -> ArrayTree:
         """Returns the output as a function of the carry after the step, too.
 
         The carry after the step is a constant plus `tap`, zeros `(n,)`, so the
@@ -122,7 +121,7 @@ class RowStep:
         equations, result = self._equations
         taps = jax.tree.leaves(inexact(self.carry(tap, row.nondiff_carry)))
 
-        def add_taps(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+        def add_taps(equation: Any, operands: list[Array]) -> list[Array]:
             results = list(bind(equation, operands))
             for k, v in enumerate(equation.outvars):
                 if v in self._marked:
@@ -153,7 +152,7 @@ class RowStep:
                 leaf_of.setdefault(operand, int(name.removeprefix(_MARK)))
         return leaf_of
 
-    def carry(self, s: jax.Array, nondiff: chex.ArrayTree) -> chex.ArrayTree:
+    def carry(self, s: Array, nondiff: ArrayTree) -> ArrayTree:
         """Returns the carry whose `vector` is `s`, with other leaves."""
         ends = accumulate(math.prod(leaf.shape) for leaf in self._leaves)
         parts = jnp.split(s, list(ends)[:-1])
@@ -163,7 +162,7 @@ class RowStep:
         ]
         return join(leaves, self.carry_structs, nondiff)
 
-    def vector(self, carry: chex.ArrayTree) -> jax.Array:
+    def vector(self, carry: ArrayTree) -> Array:
         """Returns the real numbers of a carry, `(n,)`."""
         leaves = [leaf.ravel().astype(self.dtype) for leaf in real_leaves(carry)]
         return jnp.concatenate(leaves) if leaves else jnp.zeros(0, self.dtype)
@@ -183,7 +182,7 @@ class RowStep:
             lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.x, *nondiff)
         )
 
-        def after(theta: list[jax.Array], s: jax.Array) -> jax.Array:
+        def after(theta: list[Array], s: Array) -> Array:
             return (function or self)(RowOperands(theta, s, x, *nondiff))[0]
 
         s = jax.ShapeDtypeStruct((self.size,), self.dtype)
@@ -205,13 +204,13 @@ def real_leaves(tree: Tree) -> list[Any]:
     return leaves
 
 
-def add_flat(leaves: list[jax.Array], terms: list[jax.Array]) -> list[jax.Array]:
+def add_flat(leaves: list[Array], terms: list[Array]) -> list[Array]:
     """Returns sums in the shapes and dtypes of `leaves`; `terms` are flat."""
     pairs = zip(leaves, terms, strict=True)
     return [leaf + term.reshape(leaf.shape).astype(leaf.dtype) for leaf, term in pairs]
 
 
-def join(leaves: list[jax.Array], like: StructTree, nondiff: chex.ArrayTree) -> Any:
+def join(leaves: list[Array], like: StructTree, nondiff: ArrayTree) -> Any:
     """Returns the tree whose `real_leaves` are `leaves`.
 
     Args:
@@ -221,7 +220,7 @@ def join(leaves: list[jax.Array], like: StructTree, nondiff: chex.ArrayTree) -> 
     """
     remaining = iter(leaves)
 
-    def leaf(struct: jax.ShapeDtypeStruct) -> jax.Array:
+    def leaf(struct: jax.ShapeDtypeStruct) -> Array:
         if jnp.issubdtype(struct.dtype, jnp.complexfloating):
             return jax.lax.complex(next(remaining), next(remaining))
         return next(remaining)

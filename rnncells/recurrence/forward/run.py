@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.chunks import Segment, slice_time, write_time
 from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
@@ -37,10 +38,10 @@ class DiffOperands(NamedTuple):
       x: what differs from step to step, `(time, rows, ...)`; None for other dtypes.
     """
 
-    shared: list[jax.Array]
-    per_row: list[jax.Array]
-    s: jax.Array
-    x: chex.ArrayTree
+    shared: list[Array]
+    per_row: list[Array]
+    s: Array
+    x: ArrayTree
 
 
 class NondiffOperands(NamedTuple):
@@ -53,10 +54,10 @@ class NondiffOperands(NamedTuple):
       x: of what differs from step to step, `(time, rows, ...)`.
     """
 
-    shared: chex.ArrayTree
-    per_row: chex.ArrayTree
-    carry: chex.ArrayTree
-    x: chex.ArrayTree
+    shared: ArrayTree
+    per_row: ArrayTree
+    carry: ArrayTree
+    x: ArrayTree
 
 
 def run(
@@ -66,8 +67,8 @@ def run(
     segments: tuple[Segment, ...],
     operands: DiffOperands,
     nondiff: NondiffOperands,
-    keys: tuple[jax.Array, ...] = (),
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    keys: tuple[Array, ...] = (),
+) -> tuple[ArrayTree, ArrayTree]:
     """Returns `values(operands, others)`, the last carry and the outputs.
 
     Args:
@@ -85,8 +86,8 @@ def run(
 
     @jax.custom_vjp
     def recurrence(
-        operands: DiffOperands, nondiff: NondiffOperands, keys: tuple[jax.Array, ...]
-    ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+        operands: DiffOperands, nondiff: NondiffOperands, keys: tuple[Array, ...]
+    ) -> tuple[ArrayTree, ArrayTree]:
         return values(operands, nondiff)
 
     def forward(*args: Any) -> tuple[tuple, tuple]:
@@ -101,7 +102,7 @@ def run(
     return recurrence(operands, nondiff, keys)
 
 
-def _without_float0(cotangent: jax.Array) -> jax.Array | None:
+def _without_float0(cotangent: Array) -> Array | None:
     return None if cotangent.dtype == jax.dtypes.float0 else cotangent
 
 
@@ -111,9 +112,9 @@ def _cotangents(
     segments: tuple[Segment, ...],
     operands: DiffOperands,
     nondiff: NondiffOperands,
-    keys: tuple[jax.Array, ...],
-    d_carry: chex.ArrayTree,
-    d_outputs: chex.ArrayTree,
+    keys: tuple[Array, ...],
+    d_carry: ArrayTree,
+    d_outputs: ArrayTree,
 ) -> DiffOperands:
     shared, per_row, s, xs = operands
     influence = jax.vmap(method.initial)(s, *keys)
@@ -153,8 +154,8 @@ def advance_rows(
     operands: DiffOperands,
     nondiff: NondiffOperands,
     state: tuple,
-    x: chex.ArrayTree,
-    d_outputs: chex.ArrayTree,
+    x: ArrayTree,
+    d_outputs: ArrayTree,
 ) -> tuple[tuple, tuple]:
     """Takes some steps of all rows.
 
@@ -174,8 +175,8 @@ def advance_rows(
     """
 
     def of_row(
-        consts: tuple, state: tuple, x: chex.ArrayTree, d_outputs: chex.ArrayTree
-    ) -> tuple[tuple, tuple, chex.ArrayTree]:
+        consts: tuple, state: tuple, x: ArrayTree, d_outputs: ArrayTree
+    ) -> tuple[tuple, tuple, ArrayTree]:
         (per_row, nondiff_row), (s, rest, influence) = consts, state
         theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
         row = RowOperands(theta, s, x, consts, rest)
@@ -192,17 +193,17 @@ def advance_rows(
 def _one_step(
     step: RowStep,
     method: Any,
-    influence: chex.ArrayTree,
+    influence: ArrayTree,
     row: RowOperands,
-    d_outputs: chex.ArrayTree,
+    d_outputs: ArrayTree,
 ) -> tuple[tuple, tuple]:
     """Takes one step of a row; time is a leading axis of size 1."""
     x, d_output = jax.tree.map(lambda leaf: leaf[0], (row.x, d_outputs))
     row, (diff_x, nondiff_x) = row._replace(x=x), partition(x)
 
     def output(
-        theta: list[jax.Array], s: jax.Array, tap: jax.Array, diff_x: chex.ArrayTree
-    ) -> chex.ArrayTree:
+        theta: list[Array], s: Array, tap: Array, diff_x: ArrayTree
+    ) -> ArrayTree:
         x = combine(diff_x, nondiff_x)
         return inexact(method.output(row._replace(theta=theta, s=s, x=x), tap))
 
@@ -227,13 +228,11 @@ def _one_step(
 
 
 def _last_cotangents(
-    step: RowStep, method: Any, state: tuple, d_carry: chex.ArrayTree
-) -> tuple[list[jax.Array], jax.Array]:
+    step: RowStep, method: Any, state: tuple, d_carry: ArrayTree
+) -> tuple[list[Array], Array]:
     """Returns the cotangents of θ and of the initial carry from those of the last."""
 
-    def of_row(
-        state: tuple, d_carry: chex.ArrayTree
-    ) -> tuple[list[jax.Array], jax.Array]:
+    def of_row(state: tuple, d_carry: ArrayTree) -> tuple[list[Array], Array]:
         s, rest, influence = state
         _, vjp = jax.vjp(lambda s: inexact(step.carry(s, rest)), s)
         (d_s,) = vjp(d_carry)
@@ -246,8 +245,8 @@ def _last_cotangents(
 
 
 def _sum_shared(
-    d_theta: list[jax.Array], operands: DiffOperands
-) -> tuple[list[jax.Array], list[jax.Array]]:
+    d_theta: list[Array], operands: DiffOperands
+) -> tuple[list[Array], list[Array]]:
     """Returns cotangents of what is shared, summed over rows, and of the rest."""
     count = len(operands.shared)
     shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from rnncells.recurrence.jaxprs import bind, evaluate, is_variable, trace
 from rnncells.recurrence.primitives import CUSTOM, ELEMENTWISE, LINEAR, REDUCTIONS
@@ -33,12 +34,12 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     leaves, tree = jax.tree.flatten(args)
     equations = equations._replace(constants=dict.fromkeys(equations.constants))
 
-    def paths(*operands: jax.Array) -> jax.Array:
+    def paths(*operands: Array) -> Array:
         (counts,) = equations(*operands, rule=_count)
         return _ones(result) if counts is None else counts
 
     @jax.jit
-    def counted(seeds: jax.Array, *ones: jax.Array) -> list[jax.Array]:
+    def counted(seeds: Array, *ones: Array) -> list[Array]:
         _, vjp = jax.vjp(paths, *ones)
         return [count > 0 for count in jax.vmap(vjp)(seeds)]
 
@@ -64,7 +65,7 @@ def color_rows(pattern: np.ndarray) -> np.ndarray:
     return colors
 
 
-def _count(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
+def _count(equation: Any, operands: list[Any]) -> list[Array | None]:
     """Rule for counts of paths; None stands for a value without paths."""
     operands = [
         operand if is_variable(v) else None
@@ -84,7 +85,7 @@ def _count(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     ]
 
 
-def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
+def _of_custom(equation: Any, operands: list[Any]) -> list[Array | None]:
     """Returns the results of a function that has its own derivative.
 
     That derivative can pass where the function itself has none, as for a step function
@@ -97,8 +98,8 @@ def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     diff = [k for k, primal in enumerate(primals) if is_inexact(primal)]
     d_results = [_ones(v.aval) for v in equation.outvars if is_inexact(v.aval)]
 
-    def derivative(primals: list[Any], d_results: list[jax.Array]) -> Any:
-        def call(*values: jax.Array) -> list[jax.Array]:
+    def derivative(primals: list[Any], d_results: list[Array]) -> Any:
+        def call(*values: Array) -> list[Array]:
             inputs = list(primals)
             for k, value in zip(diff, values, strict=True):
                 inputs[k] = value
@@ -111,7 +112,7 @@ def _of_custom(equation: Any, operands: list[Any]) -> list[jax.Array | None]:
     equations, _ = trace(derivative, primals, d_results)
     from_primals, from_results = equations.arguments
 
-    def paths(d_results: list[jax.Array]) -> list[jax.Array]:
+    def paths(d_results: list[Array]) -> list[Array]:
         values = dict.fromkeys((*equations.constants, *from_primals), None)
         values |= dict(zip(from_results, d_results, strict=True))
         evaluate(equations.equations, values, _count)
@@ -154,16 +155,16 @@ def _results(equation: Any, operands: list[Any]) -> list[Any]:
     return _of_all(equation, operands)
 
 
-def _of_all(equation: Any, operands: list[Any]) -> list[jax.Array]:
+def _of_all(equation: Any, operands: list[Any]) -> list[Array]:
     """Returns results of which each element depends on all elements of operands."""
     total = sum(jnp.sum(operand) for operand in operands if operand is not None)
     return [jnp.broadcast_to(total, v.aval.shape) for v in equation.outvars]
 
 
-def _ones(struct: Any) -> jax.Array:
+def _ones(struct: Any) -> Array:
     return jnp.ones(struct.shape, jnp.float32)
 
 
-def _as_one(value: jax.Array) -> jax.Array:
+def _as_one(value: Array) -> Array:
     """Returns ones that have the derivatives of a value, so that counts stay small."""
     return 1 + (value - jax.lax.stop_gradient(value))

@@ -15,9 +15,10 @@ s̃ with s̃_t = D_t s̃_{t-1} and s̃_0 = ν, and ν.
 
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.forward.rows import RowOperands, RowStep
 from rnncells.recurrence.pytrees import euclidean, upcast
@@ -37,12 +38,12 @@ class RankOne(NamedTuple):
       steps: number of steps so far.
     """
 
-    s: jax.Array
-    theta: list[jax.Array]
-    initial: jax.Array
-    signs: jax.Array
-    key: jax.Array
-    steps: jax.Array
+    s: Array
+    theta: list[Array]
+    initial: Array
+    signs: Array
+    key: Array
+    steps: Array
 
 
 class RankOneInfluence:
@@ -58,7 +59,7 @@ class RankOneInfluence:
         self.step = step
         self.output = step.output_with_tap
 
-    def initial(self, s: jax.Array, key: jax.Array | None = None) -> RankOne:
+    def initial(self, s: Array, key: Array | None = None) -> RankOne:
         """Returns the vectors before the first step.
 
         Raises:
@@ -78,7 +79,7 @@ class RankOneInfluence:
         """Returns the vectors after a step."""
         nu = self._signs(influence.key, influence.steps)
 
-        def next_s(theta: list[jax.Array], s: jax.Array) -> jax.Array:
+        def next_s(theta: list[Array], s: Array) -> Array:
             return self.step(row._replace(theta=theta, s=s))[0]
 
         theta, s = row.theta, row.s
@@ -102,16 +103,16 @@ class RankOneInfluence:
             steps=influence.steps + 1,
         )
 
-    def cotangents(self, influence: RankOne, d_s: jax.Array) -> list[jax.Array]:
+    def cotangents(self, influence: RankOne, d_s: Array) -> list[Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
         of_theta = [(d_s @ influence.s) * leaf.ravel() for leaf in influence.theta]
         return [*of_theta, (d_s @ influence.initial) * influence.signs]
 
-    def _signs(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
+    def _signs(self, key: Array, step: Array | int) -> Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(key), step)
         return jax.random.rademacher(key, (self.step.size,), self.step.dtype)
 
 
-def _norm(tree: chex.ArrayTree) -> jax.Array:
+def _norm(tree: ArrayTree) -> Array:
     norms = [euclidean(leaf.ravel()) for leaf in jax.tree.leaves(upcast(tree))]
     return euclidean(jnp.array(norms))
