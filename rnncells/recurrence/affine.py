@@ -101,15 +101,10 @@ class Affine(ProductFunction):
 def block_affine(
     lhs: Array, weights: Sequence[KernelAndBias], dtype: Any = None
 ) -> Array:
-    """Returns `lhs @ kernel + bias` of block-diagonal kernels, side by side.
+    """Returns `lhs @ kernel + bias` of block-diagonal kernels, all in one product.
 
-    All blocks of all kernels are multiplied in one product.
-
-    Args:
-      lhs: `(*leading, features_in)`.
-      weights: kernels, each `(heads, features_in / heads, features / heads)`, and
-        biases, each `(features,)` or None.
-      dtype: as for `Affine`.
+    `lhs` is `(*leading, features_in)`, a kernel `(heads, features_in / heads, features
+    / heads)`, and a bias `(features,)` or None.
     """
     kernel, bias = Affine(dtype).cast_weights(lhs, side_by_side(weights))
     *leading, features_in = lhs.shape
@@ -123,10 +118,7 @@ def block_affine(
 
 
 def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
-    """Concatenates kernels and biases along the last axis.
-
-    The bias of a kernel without bias is 0. If no kernel has one, the bias is None.
-    """
+    """Concatenates kernels, and biases (0 for None; None if all are)."""
     if len(weights) == 1:
         return weights[0]
     biases = _filled_biases(weights)
@@ -137,8 +129,7 @@ def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
 def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:
     """Stacks kernels and biases: `(features_in, gates, features)`, `(gates, features)`.
 
-    Devices that share the features then hold the same features of each gate. The bias
-    of a kernel without bias is 0. If no kernel has one, the bias is None.
+    Devices that share the features then hold the same features of each gate.
     """
     biases = _filled_biases(weights)
     kernel = jnp.stack([kernel for kernel, _ in weights], 1)
@@ -180,15 +171,11 @@ def _is_better_first(kernel: Array, lhs: jax.ShapeDtypeStruct) -> bool:
 
 
 def _weights_first(matrix: Array, rows: Array, axes: int) -> Array:
-    """Returns the product over the last `axes` axes of both, with the matrix first.
+    """Returns the sum of products over the last `axes` axes, with the matrix first.
 
-    On CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
+    `(*features, *summed)` and `(*leading, *summed)` give `(*leading, *features)`. On
+    CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
     takes more than twice the time. The barriers keep XLA from turning it around.
-
-    Args:
-      matrix: `(*features, *summed)`.
-      rows: `(*leading, *summed)`; the result is `(*leading, *features)`.
-      axes: number of axes to sum over.
     """
     leading, features = rows.shape[:-axes], matrix.shape[:-axes]
     flat = rows.reshape(-1, *rows.shape[-axes:])

@@ -33,24 +33,18 @@ class Chunk:
 
 
 class Segment(NamedTuple):
-    """Chunks of equal length, one after the other.
+    """Chunks of equal length, one after the other."""
 
-    Attributes:
-      start: the first step.
-      chunks: number of chunks.
-      steps: steps of each.
-    """
-
-    start: int
-    chunks: int
-    steps: int
+    start: int  # the first step
+    chunks: int  # number of chunks
+    steps: int  # of each chunk
 
 
 def split_time(time: int, steps: int) -> tuple[Segment, ...]:
     """Returns segments that cover `[0, time)`: chunks of `steps`, then what is left.
 
-    A length near `steps` that divides `time` is taken instead, if there is one: a rest
-    is another loop to compile.
+    A length near `steps` that divides `time` is preferred: a rest is another loop to
+    compile.
     """
     steps = max(1, min(int(steps), time))
     near = range(math.ceil(steps * 3 / 4), steps * 5 // 4 + 1)
@@ -76,17 +70,8 @@ def scan_chunks(
 ) -> tuple[ArrayTree, list[ArrayTree]]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
-    Args:
-      body: gets the first step of the chunk, the number of steps, and the chunk's
-        element of `xs`.
-      carry: before the first chunk.
-      segments: the chunks; of a single one no loop is made.
-      xs: for each segment, a pytree of `(chunks, ...)`; default: None.
-      reverse: whether to begin with the last chunk.
-
-    Returns:
-      The carry after all chunks, and for each segment what `body` returned, `(chunks,
-      ...)`.
+    `start` is the first step of the chunk. `xs` and the results of `body` are one
+    pytree of `(chunks, ...)` for each segment. A single chunk is not run in a loop.
     """
     ys = [None] * len(segments)
     order = list(enumerate(segments))

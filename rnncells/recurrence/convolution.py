@@ -17,12 +17,7 @@ from rnncells.recurrence.pytrees import zeros
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Convolution(ProductFunction):
-    """A convolution of a step, as a function of images and weights.
-
-    Attributes:
-      params: of the equation, see `jax.lax.conv_general_dilated`.
-      convolve: computes it.
-    """
+    """A convolution of a step, with the `params` of its equation."""
 
     params: dict[str, Any]
     convolve: Callable = jax.lax.conv_general_dilated
@@ -127,10 +122,7 @@ def convolve_by_patches(
 ) -> Array:
     """Computes `jax.lax.conv_general_dilated` as one matrix product.
 
-    Args:
-      lhs: `(batch, *spatial, channels)`.
-      rhs: `(*kernel, channels, features)`.
-      window_strides: see `jax.lax.conv_general_dilated`, also for the other arguments.
+    `lhs` is `(batch, *spatial, channels)`, `rhs` `(*kernel, channels, features)`.
     """
     *kernel, channels, features = rhs.shape
     zero = jnp.zeros((), lhs.dtype)

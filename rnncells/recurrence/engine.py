@@ -42,31 +42,19 @@ from rnncells.recurrence.step_vjp import StepVJP
 
 
 class Recurrence(NamedTuple):
-    """A step, and how it runs over time.
-
-    Attributes:
-      step: the step.
-      plan: the chunks of time and the memory policy.
-      unroll: steps in one iteration of the loop over steps.
-    """
+    """A step, and how it runs over time."""
 
     step: SplitStep
     plan: Plan
-    unroll: int
+    unroll: int  # steps in one iteration of the loop over steps
 
 
 class EngineOperands(NamedTuple):
-    """Operands of a recurrence, or their cotangents.
-
-    Attributes:
-      weights: what depends on the parameters alone.
-      carry: before the first step.
-      inputs: pytree of `(time, ...)`.
-    """
+    """Operands of a recurrence, or their cotangents."""
 
     weights: StepWeights
-    carry: ArrayTree
-    inputs: ArrayTree
+    carry: ArrayTree  # before the first step
+    inputs: ArrayTree  # `(time, ...)`
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -167,8 +155,8 @@ def _steps(
 ) -> Callable[..., tuple[ArrayTree, StepBuffers]]:
     """Returns the loop over the steps of a chunk.
 
-    `(carry, z, buffers, start, steps) -> (carry, buffers)`, where `start` is the place
-    of the chunk's first step in the buffer.
+    `(carry, z, buffers, start, steps) -> (carry, buffers)`; the chunk is written to the
+    buffers from `start` on.
     """
     evaluator = products.loop_evaluator(weights.products)
 
@@ -196,27 +184,16 @@ def _steps(
 
 @dataclass(frozen=True)
 class ChunkContext:
-    """The steps of a chunk of time in the backward pass.
-
-    Attributes:
-      recurrence: what runs over time.
-      operands: of the whole sequence.
-      buffer: what a step writes.
-      reads: for each leaf of the residuals, whether the gradient reads it.
-      residuals: what the forward pass saved of the whole sequence.
-      carry: before the chunk; None if it is not saved.
-      start: the first step.
-      steps: number of steps.
-    """
+    """What a memory policy can read of a chunk of time in the backward pass."""
 
     recurrence: Recurrence
     operands: EngineOperands
     buffer: ResidualBuffer
-    reads: Residuals
-    residuals: Residuals
-    carry: ArrayTree | None
-    start: Array | int
-    steps: int
+    reads: Residuals  # for each leaf of the residuals, whether the VJP reads it
+    residuals: Residuals  # what the forward pass saved of the whole sequence
+    carry: ArrayTree | None  # before the chunk, if it is saved
+    start: Array | int  # the first step
+    steps: int  # number of steps
 
     @property
     def inputs(self) -> ArrayTree:

@@ -46,14 +46,8 @@ def scan_with_barriers(
 ) -> ArrayTree:
     """Returns the last carry of a loop whose steps read `first` apart from other work.
 
-    That is behind barriers, or where they do not hold, one step ahead.
-
-    Args:
-      body: `(carry, (first, x)) -> (carry, None)`.
-      carry: before the first step.
-      first: `(time, ...)`.
-      xs: `(time, ...)`.
-      unroll: steps in one iteration.
+    That is behind barriers, or where they do not hold, one step ahead. `body` is
+    `(carry, (first, x)) -> (carry, None)`; `first` and `xs` are `(time, ...)`.
     """
     if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
 

@@ -41,11 +41,8 @@ _PASSES_ON = ELEMENTWISE | {"broadcast_in_dim", "dot_general", "reshape"}
 def split_gates(equations: Equations, recurrence: int) -> Callable | None:
     """Returns a step with its gates apart, as a function of its arguments.
 
-    None if the step does not split an array into gates of equal width.
-
-    Args:
-      equations: the step.
-      recurrence: the stage of what depends on the carry.
+    None if the step does not split an array into gates of equal width. `recurrence` is
+    the stage of what depends on the carry.
     """
     counts = _gates_of(equations)
     if not counts:
@@ -165,8 +162,7 @@ class _GateSplitter:
     def _gates_in(self, atom: Atom, operand: Any, count: int) -> list[Array] | None:
         """Returns an array for each gate; None if they are not known.
 
-        What does not depend on the carry can be sliced, because that is done outside of
-        the loop over steps.
+        What does not depend on the carry can be sliced, outside of the loop over steps.
         """
         if isinstance(operand, _Gates):
             return operand.arrays if len(operand.arrays) == count else None

@@ -38,10 +38,7 @@ def bind(equation: Any, operands: list[Array]) -> list[Array]:
 
 
 def _named_as(equation: Any) -> Any:
-    """Returns a context that keeps the line and the `jax.named_scope` of an equation.
-
-    Profiles show them.
-    """
+    """Returns a context that keeps the line and the named scope of an equation."""
     info = equation.source_info
     names = source_info_util.current_name_stack() + info.name_stack
     return source_info_util.user_context(info.traceback, name_stack=names)
@@ -62,7 +59,6 @@ class Equations(NamedTuple):
 
     Attributes:
       arguments: for each argument, the variables of its leaves.
-      equations: in an order in which they can be evaluated.
       results: variables, or literals, of the leaves of its result.
       constants: values of the arrays that it closes over.
       jaxpr: all of it, with equations that no result depends on.
@@ -122,12 +118,9 @@ def is_call(equation: Any) -> bool:
 def trace(
     function: Callable, *args: Tree, is_inlined: Callable[[Any], bool] = is_call
 ) -> tuple[Equations, StructTree]:
-    """Returns a function as equations, and the shapes and dtypes of its result.
+    """Returns a pure function as equations, and the shapes and dtypes of its result.
 
-    Args:
-      function: a pure function.
-      *args: arrays, or `jax.ShapeDtypeStruct`s.
-      is_inlined: says which equations are replaced by what they call.
+    `is_inlined` says which equations are replaced by what they call.
     """
     nested, result = jax.make_jaxpr(function, return_shape=True)(*args)
     flat = jax.make_jaxpr(as_function(nested, is_inlined))(*jax.tree.leaves(args))
@@ -186,14 +179,9 @@ def evaluate_all_steps(
     steps: int,
     results: Sequence[Atom],
 ) -> list[Array]:
-    """Returns values of the equations of a step, at all steps at once.
+    """Returns results of the equations of a step, `(steps, ...)`, at all steps at once.
 
-    Args:
-      equations: of one step.
-      invariant: values that are the same at each step.
-      per_step: values of all steps, `(steps, ...)`.
-      steps: number of steps.
-      results: the variables whose values to return.
+    `invariant` values are the same at each step; those `per_step` are `(steps, ...)`.
     """
 
     def evaluate_step(operands: list[Array]) -> list[Array]:

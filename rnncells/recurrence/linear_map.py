@@ -26,12 +26,9 @@ def linear_map(
 ) -> ArrayTree:
     """Returns the map of `tangents` whose transpose is `transpose`.
 
-    Args:
-      transpose: `(residuals, cotangents) -> cotangents`, from those of the result to
-        those of `tangents`; linear in the cotangents.
-      residuals: arrays that the map depends on.
-      tangents: floating or complex arrays.
-      result: shapes and dtypes of the result.
+    `transpose` is `(residuals, cotangents) -> cotangents`, from those of the result to
+    those of `tangents`, and linear in the cotangents. `tangents` are floating or
+    complex, and `result` has shapes and dtypes.
     """
     leaves, tree = jax.tree.flatten(residuals)
     out = jax.tree.structure(result)

@@ -42,16 +42,10 @@ def solve_linear(
 ) -> ArrayTree:
     """Returns the carry after each step, a pytree of `(time, *batch, ...)`.
 
-    The result has the promoted dtype of coefficients and carry.
-
-    Args:
-      a: pytree of `(time, ...)`, each leaf to be broadcast to that of the carry.
-      b: the same.
-      carry: carry before the first step, pytree of `(*batch, ...)`.
-      reset: true at the steps before which the carry is reset, `(time, *batch)`.
-      update: false at the steps that hold the carry, `(time, *batch)`.
-      reset_carry: carry after a reset.
-      solver: how the recurrence is solved.
+    It has the promoted dtype of coefficients and carry. `a` and `b` are `(time, ...)`,
+    each leaf to be broadcast to that of the carry. The masks are `(time, *batch)`:
+    `reset` is true at the steps before which the carry is `reset_carry`, and `update`
+    false at those that hold it.
     """
 
     def of_leaf(a: Array, b: Array, carry: Array, reset_carry: Array) -> Array:
@@ -80,12 +74,7 @@ def carries_seen_by_output(
 ) -> ArrayTree:
     """Returns the carry after each step, as if steps that hold the carry changed it.
 
-    Args:
-      a: as for `solve_linear`.
-      b: as for `solve_linear`.
-      after: carry after each step, `(time, *batch, ...)`; that of a step that holds it
-        is also the carry before its change.
-      update: false at the steps that hold the carry, `(time, *batch)`.
+    `after` is what `solve_linear` returns.
     """
 
     def of_leaf(a: Array, b: Array, after: Array) -> Array:
@@ -105,12 +94,8 @@ def solve_steps(
 ) -> Array:
     """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts.
 
-    Args:
-      a: factors, `(time, ...)`; the first is not read.
-      b: terms, of the shape of the result.
-      starts: true where a sequence starts; None: nowhere else.
-      solver: how the recurrence is solved.
-      is_matrix: whether factors are matrices; then `solver` must be `associative`.
+    The first of the factors `a`, `(time, ...)`, is not read. For matrices, `solver`
+    must be `associative`.
     """
     multiply = _matrix_vector if is_matrix else jnp.multiply
 

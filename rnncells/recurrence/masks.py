@@ -17,16 +17,9 @@ def expand_right(mask: Array, ndim: int) -> Array:
 def select(
     mask: Array, where_true: ArrayTree, where_false: ArrayTree, name: str = "the carry"
 ) -> ArrayTree:
-    """Selects one of two pytrees of equal shapes for each row of the batch.
+    """Selects one of two pytrees of `(*batch, ...)` for each row of the batch.
 
-    Args:
-      mask: `(*batch,)` booleans.
-      where_true: pytree of `(*batch, ...)`.
-      where_false: the same structure, shapes and dtypes.
-      name: of the pytrees, for the error.
-
-    Raises:
-      ValueError: a leaf does not begin with the batch axes.
+    Raises ValueError if a leaf does not begin with the axes of the mask, `(*batch,)`.
     """
 
     def choose(a: Array, b: Array) -> Array:
@@ -42,13 +35,7 @@ def select(
 
 
 def before_end(seq_lengths: Array, steps: int, axis: int) -> Array:
-    """Returns true at the steps before each row's length: `(*batch, time)`.
-
-    Args:
-      seq_lengths: `(*batch,)` integers.
-      steps: size of the time axis.
-      axis: position of the time axis in the result.
-    """
+    """Returns true at the steps before each row's length: `(*batch, time)`."""
     lengths = jnp.expand_dims(seq_lengths, axis)
     shape = _with_time(lengths, steps, axis)
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis) < lengths
@@ -66,11 +53,6 @@ def effective_cuts(cuts: Array, update: Array | None, axis: int) -> Array:
 
     A cut at a step that holds the carry is moved to the row's next step that updates
     it, so that the gradient of a final carry that is held to the end is not cut.
-
-    Args:
-      cuts: true at the steps before which the gradient is cut, `(*batch, time)`.
-      update: true at the steps that update the carry; None if all do.
-      axis: position of the time axis.
     """
     if update is None:
         return cuts
@@ -90,10 +72,8 @@ def last_valid(valid: Array, axis: int) -> Array:
 def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTree:
     """Returns the carry after the last valid step so far, at every step.
 
-    Args:
-      valid: true at valid steps, `(time, *batch)`.
-      history: carries after all steps, pytree of `(time, *batch, ...)`.
-      before: carry before the first step, pytree of `(*batch, ...)`.
+    `history` has the carries after all steps, `(time, *batch, ...)`, and `before` that
+    before the first.
     """
     last = last_valid(valid, 0)
     valid_carry = gather_time(history, jnp.maximum(last, 0), 0)
@@ -111,13 +91,7 @@ def gather_time(tree: ArrayTree, index: Array, axis: int) -> ArrayTree:
 
 
 def flip(tree: ArrayTree, seq_lengths: Array | None, axis: int) -> ArrayTree:
-    """Reverses time; with lengths, reverses the valid part and leaves padding last.
-
-    Args:
-      tree: pytree of `(*batch, time, ...)`.
-      seq_lengths: `(*batch,)` integers in `[0, time]`, or None.
-      axis: position of the time axis.
-    """
+    """Reverses time; with lengths, reverses the valid part and leaves padding last."""
     if seq_lengths is None:
         return jax.tree.map(lambda leaf: jnp.flip(leaf, axis), tree)
     leaves = jax.tree.leaves(tree)
@@ -144,13 +118,8 @@ def clear_padding(tree: ArrayTree, valid: Array, everything: bool) -> ArrayTree:
     """Replaces inputs of invalid steps by zeros, so that NaN cannot spread from them.
 
     `0 * nan` is NaN: although the cotangent of an invalid step is 0, a NaN in its input
-    would reach the gradients of the weights.
-
-    Args:
-      tree: pytree of inputs, `(*batch, time, ...)`.
-      valid: true at valid steps, `(*batch, time)`.
-      everything: whether to replace all inputs of invalid steps, or only NaN and
-        infinity.
+    would reach the gradients of the weights. Without `everything`, only NaN and
+    infinity are replaced.
     """
 
     def clear(leaf: Array) -> Array:

@@ -52,21 +52,16 @@ class OuterUpdate(NamedTuple):
 
 
 class MatrixState(NamedTuple):
-    """A state.
+    """A state."""
 
-    Attributes:
-      S: `(*batch, heads, values, keys)`.
-      m: logarithm of the factor that S lacks, `(*batch, heads)`, or None.
-    """
-
-    S: Array
-    m: Any = None
+    S: Array  # `(*batch, heads, values, keys)`
+    m: Any = None  # log of the factor that S lacks, `(*batch, heads)`, or None
 
 
 def lowest(dtype: Any) -> float:
-    """Returns a number that is below all logarithms of gates.
+    """Returns a number below all logarithms of gates; a sum of two is finite.
 
-    Unlike -inf, it passes JAX's debug flags. A sum of two is finite.
+    Unlike -inf, it passes JAX's debug flags.
     """
     return float(jnp.finfo(dtype).min) / 4
 
@@ -114,14 +109,10 @@ class MatrixChunk:
         update: Array | None = None,
         reset_state: MatrixState | None = None,
     ) -> None:
-        """Describes the steps.
+        """Describes the steps; `updates` are `(steps, *batch, heads, ...)`.
 
-        Args:
-          state: before them.
-          updates: `(steps, *batch, heads, ...)`.
-          reset: true at the steps before which the state is reset, `(steps, *batch)`.
-          update: false at the steps that hold the state, `(steps, *batch)`.
-          reset_state: the state after a reset.
+        `reset` is true at the steps before which the state is `reset_state`, and
+        `update` false at the steps that hold the state, `(steps, *batch)`.
         """
         gate, vector = _time_last, _time_last_but_one
         self._reset_state: Any = reset_state
@@ -174,8 +165,6 @@ class MatrixChunk:
         self, *arrays: Array | None, is_finite: Callable = jnp.isfinite
     ) -> list[Any]:
         """Returns arrays with 0 at steps that are not finite, and notes these steps.
-
-        `_is_finite` is false at the steps of this and of earlier calls.
 
         What is not finite would reach the steps before it, multiplied by 0. The steps
         after it are marked instead, see `_with_nan`.
@@ -282,12 +271,10 @@ class MatrixChunk:
     def _with_nan(
         self, values: Array, axes: int, select: Callable = lambda leaf, axis: leaf
     ) -> Array:
-        """Returns NaN in place of values of steps that are not finite.
+        """Returns values with NaN at steps that are not finite.
 
-        Args:
-          values: `(*batch, heads, steps, ...)`.
-          axes: number of axes after that of the steps.
-          select: chooses steps.
+        `values` are `(*batch, heads, steps, ...)`, with `axes` axes after that of the
+        steps, which `select` chooses from.
         """
         is_nan = select(self._after_nonfinite, -1)
         is_nan = masks.expand_right(is_nan, is_nan.ndim + axes)

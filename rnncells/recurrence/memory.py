@@ -46,24 +46,17 @@ _LOOP_BYTES = 2**12
 
 
 class Residuals(NamedTuple):
-    """Residuals of one step, or with a leading time axis, of many; None: not saved.
+    """Residuals of one step, or with a leading time axis, of many; None: not saved."""
 
-    Attributes:
-      carry: the carry before the step (in a buffer: also the carry after the last).
-      z: the projected inputs.
-      values: the values of the products.
-    """
-
-    carry: ArrayTree
-    z: ArrayTree
-    values: list[Any]
+    carry: ArrayTree  # before the step; in a buffer, also after the last
+    z: ArrayTree  # the projected inputs
+    values: list[Any]  # of the products
 
 
 class MemoryPolicy:
     """Base of the policies for what a forward pass saves.
 
-    Attributes:
-      saves_chunk_carries: whether the carry before each chunk is saved, too.
+    `saves_chunk_carries`: whether the carry before each chunk is saved, too.
     """
 
     saves_chunk_carries = False
@@ -71,9 +64,8 @@ class MemoryPolicy:
     def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
         """Says for each leaf of the residuals whether to save it.
 
-        Args:
-          reads: for each leaf, whether the gradient reads it.
-          chosen: for each of `values`, whether a policy chooses to save it.
+        `reads` says whether the gradient reads it, and `chosen` of each value, whether
+        a policy of `jax.checkpoint` saves it.
         """
         raise NotImplementedError
 
@@ -146,11 +138,7 @@ def checkpoint_policy_of(memory: Memory) -> Policy | None:
 
 
 def is_chosen(equation: Any, policy: Policy | None) -> bool:
-    """Says whether a policy chooses to save the results of an equation.
-
-    Raises:
-      ValueError: the policy moves them to other memory.
-    """
+    """Says whether a policy of `jax.checkpoint` saves the results of an equation."""
     if policy is None:
         return False
     avals = [v.aval for v in equation.invars]
@@ -172,21 +160,13 @@ def _check(name: str, value: Any, choices: tuple, alternatives: str) -> None:
 
 
 class OperandStructs(NamedTuple):
-    """Shapes and dtypes of the operands of a recurrence.
+    """Shapes and dtypes of the operands of a recurrence."""
 
-    Attributes:
-      weights: of the floating parameters of the cell.
-      carry: before the first step.
-      inputs: what differs from step to step, `(time, ...)`.
-      chosen: what a policy saves of a step, beside the carry.
-      full: with a policy, what memory='full' would save of a step.
-    """
-
-    weights: StructTree
+    weights: StructTree  # of the floating parameters of the cell
     carry: StructTree
-    inputs: StructTree
-    chosen: StructTree = ()
-    full: Any = None
+    inputs: StructTree  # `(time, ...)`
+    chosen: StructTree = ()  # what a policy saves of a step, beside the carry
+    full: Any = None  # with a policy, what memory='full' would save of a step
 
 
 # Steps of a matrix state that are taken at once. Measured on CPU and on an H200
@@ -202,11 +182,9 @@ def linear_plan(
     is_matrix: bool,
     operands: OperandStructs,
 ) -> tuple[tuple[Segment, ...], Callable]:
-    """Returns how the time axis of a linear recurrence is cut, and what is saved.
+    """Returns the chunks of a linear recurrence, and what makes a chunk save less.
 
-    That is a function from the function of a chunk to one that saves less.
-
-    The arguments are those of `plan`, and whether the states are matrices.
+    The arguments are those of `plan`; `is_matrix`: whether the states are matrices.
     """
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
@@ -219,17 +197,11 @@ def linear_plan(
 
 
 class Plan(NamedTuple):
-    """The chunks of the time axis, and what is saved.
+    """The chunks of the time axis, and what is saved."""
 
-    Attributes:
-      segments: chunks of a pass that a gradient follows, and of the gradient.
-      policy: what such a pass saves.
-      for_inference: chunks of a pass without gradient.
-    """
-
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...]  # of a pass with gradient
     policy: MemoryPolicy
-    for_inference: tuple[Segment, ...]
+    for_inference: tuple[Segment, ...]  # of a pass without gradient
 
     @property
     def saves_all(self) -> bool:
@@ -246,13 +218,7 @@ def plan(
 ) -> Plan:
     """Returns how the time axis is cut into chunks, and what is saved.
 
-    Args:
-      steps: size of the time axis.
-      z: shapes and dtypes of the projected inputs, `(time, ...)`.
-      memory: one of `MEMORY_CHOICES`, a policy, or the steps from one saved carry to
-        the next.
-      projection: one of `PROJECTION_CHOICES`, or the steps projected at once.
-      operands: shapes and dtypes of what the recurrence runs on.
+    `z` has the shapes and dtypes of the projected inputs, `(time, ...)`.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)
@@ -326,32 +292,22 @@ def _bytes(tree: Tree) -> int:
 
 
 class StepBuffers(NamedTuple):
-    """Arrays over time, None for what is not written.
+    """Arrays over time, None for what is not written."""
 
-    Attributes:
-      outputs: of each step, `(time, ...)`.
-      residuals: `z` and `values` of each step, and in `carry` that before the first
-        and after every step, `(time + 1, ...)`.
-    """
-
-    outputs: ArrayTree
-    residuals: Residuals
+    outputs: ArrayTree  # `(time, ...)`
+    residuals: Residuals  # `(time, ...)`; its `carry` has `time + 1` steps
 
 
 class ResidualBuffer(NamedTuple):
     """Shapes of the buffers, and which residuals to save.
 
-    Attributes:
-      residuals: shapes and dtypes of those of a step.
-      outputs: shapes and dtypes of the outputs of a step.
-      saved: for each leaf of the residuals, whether to write it.
-      outputs_in_carry: for each leaf of the outputs, the number of the leaf of the new
-        carry that it is, or -1. Such an output is not written twice.
+    An output that is a leaf of the new carry, see `SplitStep.outputs_in_carry`, is not
+    written twice.
     """
 
-    residuals: Residuals
-    outputs: StructTree
-    saved: Residuals
+    residuals: Residuals  # shapes and dtypes of a step
+    outputs: StructTree  # shapes and dtypes of a step
+    saved: Residuals  # for each leaf of the residuals, whether to write it
     outputs_in_carry: list[int]
 
     def empty(self, carry: ArrayTree, time: int) -> StepBuffers:

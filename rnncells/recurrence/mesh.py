@@ -37,13 +37,9 @@ def varying_over(tree: Any, axes: frozenset[str]) -> Any:
 
 
 def sharded_as_batch(tree: Any, inputs: Any, batch: int, axis: int | None) -> Any:
-    """Returns a tree with the explicit sharding of the batch axes of inputs.
+    """Returns `(*batch, ...)` with the explicit sharding of the batch of inputs.
 
-    Args:
-      tree: pytree of `(*batch, ...)`.
-      inputs: array with the batch axes first, apart from the time axis.
-      batch: number of batch axes.
-      axis: position of the time axis; None without.
+    The inputs have `batch` axes first, apart from the time axis at `axis`, if any.
     """
     sharding = jax.typeof(inputs).sharding
     if AxisType.Explicit not in sharding.mesh.axis_types:

@@ -112,35 +112,23 @@ class Certificate(NamedTuple):
 class JacobianBlocks(NamedTuple):
     """The elements of the Jacobians of steps that an iteration reads.
 
-    Attributes:
-      members: `(blocks, size)`, the numbers of the elements of each block.
-      exists: `(blocks, size, size)`, false where the Jacobian is always 0.
-      colors: `(n,)`. Columns of one color share no row, so that one derivative has
-        them all.
+    Columns of one color share no row, so one derivative has them all.
     """
 
-    members: np.ndarray
-    exists: np.ndarray
-    colors: np.ndarray
+    members: np.ndarray  # `(blocks, size)`, the elements of each block
+    exists: np.ndarray  # `(blocks, size, size)`, false where it is always 0
+    colors: np.ndarray  # `(n,)`
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The system of equations of a recurrence, and options of its solver.
-
-    Attributes:
-      step: the step of a row.
-      newton: options.
-      sizes: sizes of the arrays of the carry.
-      full_blocks: the blocks of the whole Jacobian.
-      blocks: the blocks that iterations read.
-    """
+    """The system of equations of a recurrence, and options of its solver."""
 
     step: RowStep
     newton: Newton
-    sizes: list[int]
-    full_blocks: JacobianBlocks
-    blocks: JacobianBlocks
+    sizes: list[int]  # of the arrays of the carry
+    full_blocks: JacobianBlocks  # of the whole Jacobian
+    blocks: JacobianBlocks  # that iterations read
 
     @property
     def is_certified(self) -> bool:
@@ -156,7 +144,7 @@ class Problem:
 
 
 def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
-    """Returns the problem of a step; the arguments are attributes of `Problem`."""
+    """Returns the problem of a step; `sizes` are those of the arrays of the carry."""
     _, depends = step.dependencies()
     full_blocks = _blocks(_components(depends), depends)
     if newton.jacobian == "full":
@@ -376,10 +364,8 @@ def _joined(blocks: JacobianBlocks, parts: Array) -> Array:
 def recurrence(blocks: JacobianBlocks, A: Array, b: Array) -> Array:
     """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
 
-    Args:
-      blocks: of the matrices.
-      A: `(time, rows, blocks, k, k)`; the first is not read.
-      b: `(time, rows, n)`.
+    `A` has the blocks of the matrices, `(time, rows, blocks, k, k)`; its first is not
+    read.
     """
     c = solve_steps(A, _split(blocks, b), None, "associative", is_matrix=True)
     return _joined(blocks, c)

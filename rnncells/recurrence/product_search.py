@@ -35,15 +35,10 @@ WEIGHTS, PROJECTION, RECURRENCE = range(3)
 
 
 class ProductSlice(NamedTuple):
-    """Some features of a product, and what is added to them.
+    """Some features of a product, and what the projection adds to them."""
 
-    Attributes:
-      addends: formed in the projection, or of weights alone beside such; empty without.
-      result: the sum.
-    """
-
-    addends: tuple[Variable, ...]
-    result: Variable
+    addends: tuple[Variable, ...]  # at least one depends on inputs; or empty
+    result: Variable  # the sum
 
     @property
     def width(self) -> int:
@@ -51,33 +46,20 @@ class ProductSlice(NamedTuple):
 
 
 class WeightProduct(NamedTuple):
-    """A product in a step, or a value that is saved as that of a product is.
-
-    Attributes:
-      equation: the product.
-      kernel: its weight, before it is cast; None of a value without a product.
-      bias: `(features,)`, what is added to it first; None without.
-      slices: of its features, in order; one, if the step does not split it.
-      replaced: the equations that it stands for.
-    """
+    """A product in a step, or a value that is saved as that of a product is."""
 
     equation: Any
-    kernel: Variable
-    bias: Variable | None
-    slices: tuple[ProductSlice, ...]
-    replaced: tuple[Any, ...]
+    kernel: Variable  # before it is cast; None of a save point
+    bias: Variable | None  # `(features,)`, added first
+    slices: tuple[ProductSlice, ...]  # one, if the step does not split the product
+    replaced: tuple[Any, ...]  # the equations that it stands for
 
 
 class FusedProduct(NamedTuple):
-    """Products of one left operand, taken as one, in place of their equations.
-
-    Attributes:
-      lhs: the operand.
-      products: the products; of more than one, the kernels are matrices.
-    """
+    """Products of one left operand, taken as one, in place of their equations."""
 
     lhs: Variable
-    products: tuple[WeightProduct, ...]
+    products: tuple[WeightProduct, ...]  # of more than one, the kernels are matrices
 
     @property
     def invars(self) -> list[Variable]:
@@ -178,12 +160,7 @@ class FusedProduct(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EquationProduct(ProductFunction):
-    """A product as its equation writes it.
-
-    Attributes:
-      equation: the product.
-      is_swapped: whether the weight is its first operand.
-    """
+    """A product as its equation writes it; swapped: the weight is its first operand."""
 
     equation: Any
     is_swapped: bool

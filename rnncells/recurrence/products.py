@@ -21,10 +21,7 @@ ProductEvaluator = Callable[[int, Array, Array | None], Array]
 
 
 class ProductFunction:
-    """A product as a function of its left operand and its weights.
-
-    A subclass overrides the methods that have a faster form.
-    """
+    """A product as a function of its left operand and its weights."""
 
     def __call__(self, lhs: Array, weights: ArrayTree) -> Array:
         """Returns the product; `lhs` may have leading axes beside its own."""
@@ -61,18 +58,11 @@ class Identity(ProductFunction):
 )
 @dataclass(frozen=True)
 class Product:
-    """A product that a step or a projection takes; as a pytree, its weights.
-
-    Attributes:
-      weights: its weights.
-      function: the function.
-      lhs: shape and dtype of its left operand.
-      result: shape and dtype of its result.
-    """
+    """A product that a step or a projection takes; as a pytree, its weights."""
 
     weights: ArrayTree
     function: ProductFunction
-    lhs: jax.ShapeDtypeStruct
+    lhs: jax.ShapeDtypeStruct  # of its left operand
     result: jax.ShapeDtypeStruct
 
     def __call__(self, lhs: Array) -> Array:
@@ -114,13 +104,9 @@ def vjp_evaluator(
 ) -> ProductEvaluator:
     """Returns an evaluator for a function that is differentiated.
 
-    The cotangent of a tap is that of the product; weights get none. The residuals
-    contain the weights, but nothing that is formed of values of many steps and weights.
-
-    Args:
-      products: the products.
-      taps: zeros of the shapes of their results, to be differentiated.
-      values: their values where they are known, with what they are added to.
+    The cotangent of a tap, a zero, is that of the product; weights get none. The
+    residuals contain the weights, but nothing that is formed of values of many steps
+    and weights. `values`, where known, include what is added to the products.
     """
 
     def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:

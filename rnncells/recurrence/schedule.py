@@ -19,47 +19,28 @@ PADDED_OUTPUTS = get_args(PaddedOutputs)
 
 
 class Schedule(NamedTuple):
-    """Masks of all steps, in the order of processing.
+    """Masks of all steps, in the order of processing, see `prepare`.
 
-    The masks are booleans over batch and time, None where they are true (`reset`:
-    false) throughout.
-
-    Attributes:
-      axis: position of the time axis.
-      padded_outputs: outputs at padded and masked steps, see `prepare`.
-      valid: true at valid steps.
-      update: true at the steps that update the state; other steps hold it.
-      reset: true at the steps before which the carry is reset.
-      stops_gradient: true at the steps before which no gradient of the carry flows.
+    The masks are booleans over batch and time; None: true throughout (`reset`: false).
     """
 
-    axis: int
+    axis: int  # position of time
     padded_outputs: str
     valid: Array | None
-    update: Array | None
-    reset: Array | None
-    stops_gradient: Array | None = None
+    update: Array | None  # false at the steps that hold the state
+    reset: Array | None  # true at the steps before which the carry is reset
+    stops_gradient: Array | None = None  # of the carry before the step
 
 
 class StepInputs(NamedTuple):
-    """Inputs and masks of one step, or with a time axis, of all steps.
-
-    Attributes:
-      inputs: pytree.
-      reset: see `Schedule`.
-      update: see `Schedule`.
-      final: true at the steps after which the state is what is returned: valid steps
-        and resets; None where the state does not run on past the end.
-      stops_gradient: see `Schedule`.
-      reset_carry: carry after a reset, if it is no constant of the loop.
-    """
+    """Inputs and masks of one step, or with a time axis, of all, see `Schedule`."""
 
     inputs: ArrayTree
     reset: Array | None = None
     update: Array | None = None
-    final: Array | None = None
+    final: Array | None = None  # see `scan`
     stops_gradient: Array | None = None
-    reset_carry: ArrayTree = None
+    reset_carry: ArrayTree = None  # if it differs from step to step
 
 
 def prepare(
@@ -85,9 +66,7 @@ def prepare(
       padded_outputs: `'run'`: at padded and masked steps the cell sees the inputs, with
         NaN and infinity replaced by 0, and past a row's end the state runs on.
         `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
-      cuts: booleans `(*batch, time)` in the order of processing, true at the steps
-        before which the gradient is cut; at a step that does not update the state,
-        before the row's next one that does.
+      cuts: booleans `(*batch, time)` in the order of processing, see `effective_cuts`.
     """
     unpadded = None
     if seq_lengths is not None:
@@ -108,19 +87,12 @@ def prepare(
 
 
 class ScanResult(NamedTuple):
-    """Carries and outputs of a recurrence over time.
+    """Carries and outputs of a recurrence over time."""
 
-    Attributes:
-      carry: after the last valid step.
-      carries: after every step, or None.
-      outputs: of every step.
-      certificate: of a loop that has one; None without.
-    """
-
-    carry: ArrayTree
-    carries: ArrayTree
+    carry: ArrayTree  # after the last valid step
+    carries: ArrayTree  # after every step, or None
     outputs: ArrayTree
-    certificate: Any = None
+    certificate: Any = None  # of a loop that has one
 
 
 def scan(
@@ -133,21 +105,12 @@ def scan(
     keep_final: bool = True,
     keep_all: bool = False,
 ) -> ScanResult:
-    """Runs a step function over time.
+    """Runs a step function over time; `keep_all` keeps the carry after every step.
 
-    Args:
-      loop: `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry,
-        x)` over the first axis of `xs` as `jax.lax.scan` does, with `step(carry, x) ->
-        (carry, output)`. Its outputs can be followed by a certificate.
-      reset_carry: carry after a reset, pytree of `(*batch, ...)`; None without.
-      carry: carry before the first step, the same.
-      inputs: as returned by `prepare`.
-      schedule: as returned by `prepare`.
-      keep_final: whether the final carry is wanted.
-      keep_all: whether the carry after every step is wanted.
-
-    Returns:
-      The carries and outputs, in the order of processing.
+    `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry, x)` over
+    the first axis of `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry,
+    output)`. Its outputs can be followed by a certificate. Where the state runs on past
+    the end of a row, `final` steps are those after which it is what is returned.
     """
     valid, update = schedule.valid, schedule.update
     # Where the state runs on past the end of a row, what is returned is kept apart.
@@ -178,11 +141,7 @@ def _move_axis(tree: Any, source: int, target: int) -> Any:
 
 
 class Body(NamedTuple):
-    """The body of the loop of `scan`.
-
-    Attributes:
-      keep_all: whether the carry after every step is wanted.
-    """
+    """The body of the loop of `scan`."""
 
     keep_all: bool
 

@@ -47,30 +47,18 @@ from rnncells.recurrence.products import Product, ProductEvaluator
 
 
 class StepWeights(NamedTuple):
-    """Weights of products, and other values that depend on the parameters alone.
+    """Products with their weights, and other values that depend on parameters alone."""
 
-    Attributes:
-      projections: products of the projection, with their weights.
-      products: products of the recurrence with theirs, and save points, which have
-        none, in the order of `SplitStep.saveable`.
-      invariants: all other values that are read: the same at each step.
-    """
-
-    projections: list[Product]
-    products: list[Product]
-    invariants: list[Array]
+    projections: list[Product]  # of the projection
+    products: list[Product]  # of the recurrence, in the order of `SplitStep.saveable`
+    invariants: list[Array]  # all other values that are read
 
 
 class EvaluatedProducts(NamedTuple):
-    """The products that a projection or a recurrence has evaluated, in order.
+    """The products that a projection or a recurrence has evaluated, in order."""
 
-    Attributes:
-      lhs: their left operands.
-      values: their values, with what they are added to.
-    """
-
-    lhs: list[Array]
-    values: list[Array]
+    lhs: list[Array]  # their left operands
+    values: list[Array]  # with what they are added to
 
 
 class SplitStep:
@@ -78,10 +66,8 @@ class SplitStep:
 
     Attributes:
       result: shapes and dtypes of what the step returns.
-      jaxpr: of the step.
       varying: for each operand of `jaxpr`, whether it differs from step to step.
-      projections: products of the projection, in order.
-      products: products of the recurrence, in order.
+      projections: products of the projection, in order; `products` of the recurrence.
       saveable: products and save points of the recurrence, in order.
       chosen: for each of `saveable`, whether a policy chooses to save it.
       read_by_projection: for each of the invariants of `StepWeights`, whether `project`
@@ -98,14 +84,10 @@ class SplitStep:
         inputs: ArrayTree,
         policy: Policy | None = None,
     ) -> None:
-        """Traces `step(consts, carry, inputs) -> (carry, output)`.
+        """Traces `step(consts, carry, inputs) -> (carry, output)`, a pure function.
 
-        Args:
-          step: a pure function.
-          consts: parameters, and all else that is the same at each step.
-          carry: carry before a step.
-          inputs: of one step.
-          policy: chooses what to save, as one of `jax.checkpoint` does.
+        `consts` are parameters, and all else that is the same at each step; `policy`
+        chooses what to save, as one of `jax.checkpoint` does.
         """
         args = consts, inputs, carry
         self._equations, self.result = trace(
@@ -145,7 +127,7 @@ class SplitStep:
     ) -> tuple[list[Array], EvaluatedProducts]:
         """Evaluates the equations that do not depend on the carry, of all steps.
 
-        `inputs` and what it returns are `(time, ...)`; `evaluator` computes products.
+        `inputs` and what it returns are `(time, ...)`.
         """
         invariant = dict(zip(self._invariants, invariants, strict=True))
         per_step = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
@@ -176,10 +158,7 @@ class SplitStep:
         projected: list[Array],
         evaluator: ProductEvaluator,
     ) -> tuple[ArrayTree, EvaluatedProducts]:
-        """Returns the result of a step, and the products that it has taken.
-
-        `projected` is what `project` returns, of one step.
-        """
+        """Returns the result of one step, and its products."""
         count, evaluated = len(self._with_addends), EvaluatedProducts([], [])
         values = dict(zip(self._invariants, invariants, strict=True))
         values |= dict(zip(self._projected, projected[count:], strict=True))
@@ -192,7 +171,7 @@ class SplitStep:
     def used_outside(self) -> list[bool]:
         """Says which leaves of `consts` an equation outside of `products` reads.
 
-        Such an equation is another product, or an inner function, such as the body of a
+        Such an equation is another product, or an inner function, as the body of a
         loop.
         """
         inner = [
@@ -205,10 +184,7 @@ class SplitStep:
         return [v in used for v in self._consts]
 
     def feeds_carry(self) -> list[bool]:
-        """Says for each of `saveable` whether it is a product that the carry reads.
-
-        Other products are read by the outputs alone.
-        """
+        """Says for each of `saveable` whether it is a product that the carry reads."""
         count = len(jax.tree.leaves(self.result[0]))
         results = self._equations.results[:count]
         read_by_carry = outvars(live_equations(self._equations.equations, results))

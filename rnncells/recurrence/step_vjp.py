@@ -3,11 +3,10 @@
 The values of the step's products are known, so its VJP is a function of residuals. It
 is traced once, and split as the step itself is:
 
-    weights        what depends on the weights alone, as a transposed kernel: once
-    linearization  what depends on residuals and cotangents of outputs: of many steps
-                   at once
-    cotangents     what the cotangent of the carry before the step depends on: the loop
-    after          the rest, as the cotangents of a peephole: of many steps at once
+    once     what depends on the weights alone, as a transposed kernel
+    before   what depends on residuals and cotangents of outputs: of many steps at once
+    loop     what the cotangent of the carry before the step depends on
+    after    the rest, as the cotangents of a peephole: of many steps at once
 
 The cotangents of a product's weights are formed after the loop, of many steps at once,
 from the cotangents of its values.
@@ -23,6 +22,7 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.recurrence.jaxprs import (
+    Equations,
     Values,
     Variable,
     evaluate,
@@ -50,21 +50,34 @@ from rnncells.recurrence.pytrees import (
 )
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 
+# The arguments of the VJP: weights, what differs by step, the cotangent of the carry.
 WEIGHTS, LINEARIZATION, COTANGENTS = range(3)
 
 
 class StepCotangents(NamedTuple):
-    """Cotangents of every step, `(time, ...)`, and left operands of products.
-
-    Attributes:
-      d_z: cotangents of the projected inputs.
-      d_values: cotangents of the values of the products; None for save points.
-      lhs: left operands of the products; None for save points.
-    """
+    """Cotangents of every step, `(time, ...)`, and left operands of its products."""
 
     d_z: ArrayTree
-    d_values: list[Any]
-    lhs: list[Any]
+    d_values: list[Any]  # None for save points
+    lhs: list[Any]  # None for save points
+
+
+class _Parts(NamedTuple):
+    """The equations of a VJP by when they are evaluated, and variables they share."""
+
+    once: Sequence[Any]
+    before: Sequence[Any]
+    loop: Sequence[Any]
+    after: Sequence[Any]
+    to_summands: Sequence[Any]  # evaluated after the loop, too
+    after_sums: Sequence[Any]  # from sums over time to `d_invariants`
+    summands: list[Variable]  # to sum over time
+    d_carry: list[Variable]
+    step_results: list[Variable]  # the leaves of `StepCotangents`
+    d_invariants: list[Variable | None]  # None for zeros
+    from_before: list[Variable]  # read by later parts
+    read_by_loop: list[Variable]
+    from_loop: list[Variable]  # read by later parts
 
 
 class StepVJP:
@@ -80,27 +93,23 @@ class StepVJP:
         """Traces the VJP; of weights and residuals, shapes and dtypes are enough."""
         invariants = weights.invariants, weights.products
         per_step = residuals, inexact(step.result[1])
-        d_new = inexact(residuals.carry)
-        self._equations, (_, self._steps_structs, self._d_invariants_structs) = trace(
-            partial(_vjp, step), *structs((invariants, per_step, d_new))
+        args = structs((invariants, per_step, inexact(residuals.carry)))
+        self._equations, (_, self._step_structs, d_invariants) = trace(
+            partial(_vjp, step), *args
         )
-        self._invariant_args, self._per_step_args, self._d_new = (
-            self._equations.arguments
-        )
-        self._stages = self._equations.stages()
+        self._d_invariants_tree = jax.tree.structure(d_invariants)
+        count = len(jax.tree.leaves(self._step_structs))
+        self._parts = _split(self._equations, count)
         tree: Any = jax.tree.structure(residuals)
-        use_counts = self._equations.use_counts()
-        self.reads = tree.unflatten(
-            [v in use_counts for v in self._per_step_args[: tree.num_leaves]]
-        )
-        self._assign_equations()
+        used, (_, leaves, _) = self._equations.use_counts(), self._equations.arguments
+        self.reads = tree.unflatten([v in used for v in leaves[: tree.num_leaves]])
 
     def evaluate_invariants(self, weights: StepWeights) -> Values:
         """Evaluates the equations that depend on the weights alone."""
         leaves = jax.tree.leaves((weights.invariants, weights.products))
-        values = dict(zip(self._invariant_args, leaves, strict=True))
-        values |= self._equations.constants
-        evaluate(self._of_stage(WEIGHTS), values)
+        arguments, *_ = self._equations.arguments
+        values = dict(zip(arguments, leaves, strict=True)) | self._equations.constants
+        evaluate(self._parts.once, values)
         return values
 
     def over_time(
@@ -114,106 +123,43 @@ class StepVJP:
     ) -> tuple[ArrayTree, StepCotangents, list[Array | None]]:
         """Takes the cotangents after a chunk to those before it.
 
-        Args:
-          invariants: see `evaluate_invariants`.
-          residuals: of its steps, `(time, ...)`, None for those that are not read.
-          d_outputs: cotangents of its outputs.
-          d_carry: cotangent of the carry after it.
-          steps: number of its steps.
-          unroll: steps in one iteration of the loop.
-
-        Returns:
-          The cotangent of the carry before the chunk; what the VJP gives of its steps;
-          and the cotangents of `invariants` of the weights, None for those not read.
+        Residuals that are not read are None. Returns the cotangent of the carry before
+        the chunk, those of its steps, and those of invariants; None for zeros.
         """
+        parts, (_, arguments, d_new) = self._parts, self._equations.arguments
         tree: Any = jax.tree.structure(self.reads)
-        arrays = tree.flatten_up_to(residuals)
-        arrays = [*arrays, *jax.tree.leaves(d_outputs)]
-        per_step = dict(zip(self._per_step_args, arrays, strict=True))
-        per_step = {v: array for v, array in per_step.items() if array is not None}
-        values = evaluate_all_steps(
-            self._before, invariants, per_step, steps, self._from_before
-        )
-        per_step |= dict(zip(self._from_before, values, strict=True))
-        d_carry = self._run_loop(invariants, per_step, d_carry, steps, unroll)
-        cotangents = evaluate_all_steps(
-            self._after, invariants, per_step, steps, self._step_results
-        )
-        sums = self._sums_over_time(invariants, per_step, steps)
-        return (
-            d_carry,
-            jax.tree.unflatten(jax.tree.structure(self._steps_structs), cotangents),
-            jax.tree.unflatten(jax.tree.structure(self._d_invariants_structs), sums),
-        )
+        arrays = [*tree.flatten_up_to(residuals), *jax.tree.leaves(d_outputs)]
+        pairs = zip(arguments, arrays, strict=True)
+        per_step = {v: array for v, array in pairs if array is not None}
 
-    def _run_loop(
-        self,
-        invariants: Values,
-        per_step: Values,
-        d_carry: ArrayTree,
-        steps: int,
-        unroll: int,
-    ) -> ArrayTree:
-        """Returns the cotangent of the carry before the chunk; adds to `per_step`."""
-        tree: Any
-        d_new, tree = jax.tree.flatten(d_carry)
+        def all_steps(equations: Sequence[Any], results: list[Variable]) -> list[Array]:
+            return evaluate_all_steps(equations, invariants, per_step, steps, results)
 
-        def step(d_new: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-            values = invariants | dict(zip(self._d_new, d_new, strict=True))
-            values |= dict(zip(self._read_by_loop, x, strict=True))
-            evaluate(self._loop, values)
-            return read(values, self._d_carry), read(values, self._from_loop)
+        def step(d_after: list[Array], x: list[Array]) -> tuple[list, list]:
+            values = invariants | dict(zip(d_new, d_after, strict=True))
+            values |= zip(parts.read_by_loop, x, strict=True)
+            evaluate(parts.loop, values)
+            return read(values, parts.d_carry), read(values, parts.from_loop)
 
-        xs = read(per_step, self._read_by_loop)
+        values = all_steps(parts.before, parts.from_before)
+        per_step |= zip(parts.from_before, values, strict=True)
+        xs = read(per_step, parts.read_by_loop)
         length = None if xs else steps  # None, because time may be symbolic
-        d_new, ys = jax.lax.scan(step, d_new, xs, length, reverse=True, unroll=unroll)
-        per_step |= dict(zip(self._from_loop, ys, strict=True))
-        return tree.unflatten(d_new)
-
-    def _assign_equations(self) -> None:
-        """Assigns equations to before, in or after the loop; finds shared values."""
-        results = iter(self._equations.results)
-        self._d_carry = [next(results) for _ in self._d_new]
-        self._step_results = [
-            next(results) for _ in jax.tree.leaves(self._steps_structs)
-        ]
-        self._d_invariants = list(results)
-        self._before = self._of_stage(LINEARIZATION)
-        cotangent_equations = self._of_stage(COTANGENTS)
-        # An array of one step is repeated in the loop, not read from one of all steps.
-        repeats = [e for e in self._before if e.primitive.name == "broadcast_in_dim"]
-        self._loop = live_equations([*repeats, *cotangent_equations], self._d_carry)
-        repeated = set(outvars(repeats))
-        loop_outvars = {*outvars(self._loop), *self._d_new} - repeated
-        cotangent_equations = [
-            e for e in cotangent_equations if not loop_outvars & set(e.outvars)
-        ]
-        self._after = live_equations(cotangent_equations, self._step_results)
-        self._to_summands = live_equations(cotangent_equations, self._d_invariants)
-        sums = list(filter(self._is_read, self._d_invariants))
-        self._summands, self._after_sums = _find_summands(self._to_summands, sums)
-        by_loop = reads(self._loop, self._d_carry)
-        by_after = reads(
-            (*self._after, *self._to_summands),
-            (*self._step_results, *self._d_invariants),
+        d_leaves, d_carry_tree = jax.tree.flatten(d_carry)
+        d_leaves, ys = jax.lax.scan(
+            step, d_leaves, xs, length, reverse=True, unroll=unroll
         )
-        by_loop = [v for v in by_loop if v not in repeated]
-        self._read_by_loop = [v for v in by_loop if self._stages[v] == LINEARIZATION]
-        self._from_loop = [v for v in by_after if v in loop_outvars]
-        before_outvars = set(outvars(self._before))
-        wanted = dict.fromkeys((*by_loop, *by_after))
-        self._from_before = [v for v in wanted if v in before_outvars]
+        per_step |= zip(parts.from_loop, ys, strict=True)
+        cotangents = all_steps(parts.after, parts.step_results)
+        return (
+            jax.tree.unflatten(d_carry_tree, d_leaves),
+            jax.tree.unflatten(jax.tree.structure(self._step_structs), cotangents),
+            self._sums_over_time(invariants, per_step, steps),
+        )
 
-    def _of_stage(self, stage: int) -> list[Any]:
-        equations = self._equations.equations
-        return [e for e in equations if self._stages[e.outvars[0]] == stage]
-
-    def _sums_over_time(
-        self, invariants: Values, per_step: Values, steps: int
-    ) -> list[Array | None]:
+    def _sums_over_time(self, invariants: Values, per_step: Values, steps: int) -> Any:
         """Returns the cotangents of `invariants`, summed over time; None for zeros."""
-        summands = self._summands
-        equations = live_equations(self._to_summands, summands)
+        equations, summands = self._parts.to_summands, self._parts.summands
         if any(map(multiplies, equations)):
             # Of all steps at once, such terms would be as large as time x weights.
             totals = _totals_by_loop(equations, invariants, per_step, steps, summands)
@@ -221,12 +167,9 @@ class StepVJP:
             terms = evaluate_all_steps(equations, invariants, per_step, steps, summands)
             totals = [term.sum(0, dtype=full_precision(term.dtype)) for term in terms]
         values = invariants | dict(zip(summands, totals, strict=True))
-        evaluate(self._after_sums, values)
-        return [values[v] if self._is_read(v) else None for v in self._d_invariants]
-
-    def _is_read(self, cotangent: Any) -> bool:
-        """Says whether a cotangent of `invariants` depends on those of the result."""
-        return is_variable(cotangent) and self._stages[cotangent] > WEIGHTS
+        evaluate(self._parts.after_sums, values)
+        sums = [None if v is None else values[v] for v in self._parts.d_invariants]
+        return jax.tree.unflatten(self._d_invariants_tree, sums)
 
 
 def _vjp(
@@ -247,6 +190,40 @@ def _vjp(
     have_weights = [bool(jax.tree.leaves(product)) for product in products]
     d_values, lhs = select_leaves((d_values, lhs), (have_weights, have_weights))
     return d_carry, StepCotangents(d_z, d_values, lhs), d_invariants
+
+
+def _split(equations: Equations, count: int) -> _Parts:
+    """Returns the parts of a VJP; `count` is the number of its `step_results`."""
+    stages, results = equations.stages(), iter(equations.results)
+    d_new = equations.arguments[COTANGENTS]
+    d_carry = [next(results) for _ in d_new]
+    step_results = [next(results) for _ in range(count)]
+    d_invariants = [
+        v if is_variable(v) and stages[v] > WEIGHTS else None for v in results
+    ]
+    sums = [v for v in d_invariants if v is not None]
+    once, before, rest = (
+        [e for e in equations.equations if stages[e.outvars[0]] == stage]
+        for stage in (WEIGHTS, LINEARIZATION, COTANGENTS)
+    )
+    # An array of one step is repeated in the loop, not read from one of all steps.
+    repeats = [e for e in before if e.primitive.name == "broadcast_in_dim"]
+    loop, repeated = live_equations([*repeats, *rest], d_carry), set(outvars(repeats))
+    by_loop = [v for v in reads(loop, d_carry) if v not in repeated]
+    loop_outvars = {*outvars(loop), *d_new} - repeated
+    rest = [e for e in rest if loop_outvars.isdisjoint(e.outvars)]
+    after, to_sums = live_equations(rest, step_results), live_equations(rest, sums)
+    by_after = reads((*after, *to_sums), (*step_results, *sums))
+    shared, from_here = dict.fromkeys(by_loop + by_after), set(outvars(before))
+    summands, after_sums = _find_summands(to_sums, sums)
+    to_summands = live_equations(to_sums, summands)
+    return _Parts(
+        *(once, before, loop, after, to_summands, after_sums, summands),
+        *(d_carry, step_results, d_invariants),
+        from_before=[v for v in shared if v in from_here],
+        read_by_loop=[v for v in by_loop if stages[v] == LINEARIZATION],
+        from_loop=[v for v in by_after if v in loop_outvars],
+    )
 
 
 def _find_summands(

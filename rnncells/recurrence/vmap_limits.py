@@ -45,9 +45,9 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
 
 
 def _equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
-    """Yields all equations, also of inner jaxprs, with flags of varying operands.
+    """Yields `(equation, operands, results)`, with flags of what varies.
 
-    As `(equation, operands, results)`. `results` takes what varies of the jaxpr's own.
+    `results` takes the flags of the results of the jaxpr itself.
     """
     varies = dict(zip(jaxpr.invars, varying, strict=True))
 

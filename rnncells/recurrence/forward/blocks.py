@@ -18,11 +18,7 @@ from rnncells.recurrence.pytrees import combine, inexact, partition
 
 
 class BlockInfluence:
-    """The influence of one row at the border of a block: matrices of n rows.
-
-    Args:
-      step: the step of a row.
-    """
+    """The influence of one row at the border of a block: matrices of n rows."""
 
     def __init__(self, step: RowStep) -> None:
         self.step = step

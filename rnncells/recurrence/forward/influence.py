@@ -36,23 +36,14 @@ from rnncells.recurrence.split_step import SplitStep
 
 
 class Influence:
-    """The matrices J of one row, one for each leaf of θ and one for the initial carry.
-
-    Attributes:
-      step: the step of a row.
-    """
+    """The matrices J of one row: one for each leaf of θ, and for the initial carry."""
 
     def __init__(
         self, step: RowStep, local: Callable | None = None, steps: int | None = None
     ) -> None:
-        """Finds which entries to keep.
+        """Finds which entries to keep: those that a parameter reaches in `steps` steps.
 
-        Args:
-          step: the step of a row.
-          local: `row -> (s, output)`, a step of equal values whose Jacobian by s is D;
-            default: `step`.
-          steps: keeps the entries that a parameter reaches in so many steps; default:
-            all.
+        `local` is a step `row -> (s, output)` of equal values whose Jacobian by s is D.
         """
         self.step, self._local = step, local
         # An approximate J_t is read where outputs depend on the carry after the step.
@@ -153,11 +144,9 @@ def local(step: RowStep) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class ColoredJacobian:
-    """A Jacobian of n rows whose entries outside of a pattern are zero.
+    """A Jacobian, `(n, columns)`, whose entries outside of a pattern are zero.
 
-    Attributes:
-      pattern: where entries can be other than zero, `(n, columns)`.
-      colors: for each row, its color; rows of one color have no column in common.
+    Rows of one color have no column in common.
     """
 
     pattern: np.ndarray
@@ -186,11 +175,7 @@ class ColoredJacobian:
 
 @dataclass(frozen=True, eq=False)
 class DenseInfluence:
-    """An influence matrix of which every row is kept, `(n, columns)`.
-
-    Attributes:
-      pattern: the entries that are kept; the others are zero.
-    """
+    """An influence matrix, `(n, columns)`, of which every row is kept."""
 
     pattern: np.ndarray
 
@@ -223,15 +208,9 @@ class DenseInfluence:
 class SparseInfluence:
     """An influence matrix of which a column keeps few rows.
 
-    The methods are those of `DenseInfluence`.
-
-    The columns repeat in time with a period, as those of a kernel do for each input.
-
-    Attributes:
-      columns: number of columns.
-      units: for each column of a period, the rows that are kept, `(most rows of a
-        column, period)`; a column with fewer repeats row 0.
-      mask: true where `units` does not repeat.
+    The columns repeat with a period, as those of a kernel do for each input. `units`
+    are the rows that are kept of each column of a period, `(most rows of a column,
+    period)`; a column with fewer repeats row 0, where `mask` is false.
     """
 
     columns: int
@@ -279,11 +258,9 @@ class SparseInfluence:
 def layout_of(
     pattern: np.ndarray, shape: tuple[int, ...]
 ) -> DenseInfluence | SparseInfluence:
-    """Returns how the entries of an influence matrix are kept.
+    """Returns how the entries of an influence matrix, `(n, columns)`, are kept.
 
-    Args:
-      pattern: the entries, `(n, columns)`.
-      shape: of the leaf whose numbers are the columns.
+    The columns are the numbers of a leaf of some shape.
     """
     most = int(pattern.sum(0).max(initial=0))
     if 2 * most > len(pattern) or not pattern.size:

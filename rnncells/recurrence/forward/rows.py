@@ -49,8 +49,7 @@ class RowOperands(NamedTuple):
       s: carry before the step, `(n,)`.
       x: what differs from step to step.
       nondiff_consts: leaves of what is the same at each step that are neither floating
-        nor complex; None for the others.
-      nondiff_carry: such leaves of the carry.
+        nor complex, None for the others; and `nondiff_carry` of the carry.
     """
 
     theta: list[Array]
@@ -64,11 +63,8 @@ class RowStep:
     """A step of one row as a function of `RowOperands`.
 
     Attributes:
-      function: see `__init__`, and so are `consts` and `x`.
-      carry_structs: shapes and dtypes of the carry.
       theta: shapes and dtypes of what is differentiated beside the carry, a list.
       size: number of real numbers in the carry, n.
-      dtype: their dtype.
       influence_dtype: dtype in which influences add up.
     """
 
@@ -85,8 +81,7 @@ class RowStep:
         Args:
           function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
           consts: what is the same for all rows and steps, as parameters; and what is
-            the same at each step and differs from row to row, as the carry after a
-            reset.
+            the same at each step and differs by row, as the carry after a reset.
           carry: before the step.
           x: what differs from step to step, as inputs and masks.
           is_held: from `x` to a boolean array of one element, whether the step holds
@@ -170,12 +165,10 @@ class RowStep:
     def dependencies(
         self, function: Callable | None = None
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns where the carry after the step depends on θ and on the carry before.
+        """Returns where Jacobians of the carry after the step can be other than 0.
 
-        That is, where Jacobians of n rows can be other than 0.
-
-        Args:
-          function: has the operands and the result of the step; default: the step.
+        By θ, `(n, columns)` for each leaf, and by the carry before. `function` has the
+        operands and the result of the step; default: the step.
         """
         nondiff = [partition(tree)[1] for tree in (self.consts, self.carry_structs)]
         x, *nondiff = jax.tree.map(
@@ -211,13 +204,7 @@ def add_flat(leaves: list[Array], terms: list[Array]) -> list[Array]:
 
 
 def join(leaves: list[Array], like: StructTree, nondiff: ArrayTree) -> Any:
-    """Returns the tree whose `real_leaves` are `leaves`.
-
-    Args:
-      leaves: real arrays.
-      like: shapes and dtypes of the tree.
-      nondiff: the leaves that are neither floating nor complex, None for the rest.
-    """
+    """Reverses `real_leaves`; `nondiff` has the other leaves, None elsewhere."""
     remaining = iter(leaves)
 
     def leaf(struct: jax.ShapeDtypeStruct) -> Array:

@@ -29,29 +29,18 @@ from rnncells.recurrence.pytrees import (
 
 
 class DiffOperands(NamedTuple):
-    """Real leaves of the operands of a recurrence, or their cotangents.
+    """Real leaves of the operands of a recurrence, or their cotangents."""
 
-    Attributes:
-      shared: real leaves of what is the same for all rows and steps.
-      per_row: real leaves of what is the same for all steps, `(rows, ...)`.
-      s: the carry before the first step, `(rows, n)`.
-      x: what differs from step to step, `(time, rows, ...)`; None for other dtypes.
-    """
-
-    shared: list[Array]
-    per_row: list[Array]
-    s: Array
-    x: ArrayTree
+    shared: list[Array]  # by all rows and steps
+    per_row: list[Array]  # the same for all steps, `(rows, ...)`
+    s: Array  # the carry before the first step, `(rows, n)`
+    x: ArrayTree  # `(time, rows, ...)`; None for other dtypes
 
 
 class NondiffOperands(NamedTuple):
-    """The leaves that are neither floating nor complex; None for the rest.
+    """The leaves of `DiffOperands` that are neither floating nor complex.
 
-    Attributes:
-      shared: of what is the same for all rows and steps.
-      per_row: of what is the same for all steps, `(rows, ...)`.
-      carry: of the carry before the first step, `(rows, ...)`.
-      x: of what differs from step to step, `(time, rows, ...)`.
+    None for the rest; `carry` is that before the first step, `(rows, ...)`.
     """
 
     shared: ArrayTree
@@ -69,7 +58,7 @@ def run(
     nondiff: NondiffOperands,
     keys: tuple[Array, ...] = (),
 ) -> tuple[ArrayTree, ArrayTree]:
-    """Returns `values(operands, others)`, the last carry and the outputs.
+    """Returns `values(operands, nondiff)`, the last carry and the outputs.
 
     Args:
       values: runs the recurrence; both results have a leading axis of rows, the outputs
@@ -77,8 +66,7 @@ def run(
       step: the step of a row.
       method_of: returns the method of a row: an `Influence`, a `RankOneInfluence` or a
         `BlockInfluence`. It is called only for a gradient.
-      segments: how time is cut: into single steps, or into the blocks of
-        `BlockInfluence`.
+      segments: single steps, or the blocks of `BlockInfluence`.
       operands: what is differentiated.
       nondiff: what is not.
       keys: raw random keys, `(rows, ...)`, of a method that needs them.
@@ -157,21 +145,12 @@ def advance_rows(
     x: ArrayTree,
     d_outputs: ArrayTree,
 ) -> tuple[tuple, tuple]:
-    """Takes some steps of all rows.
+    """Takes some steps of all rows, of operands that are `(steps, rows, ...)`.
 
-    Args:
-      step: the step of a row.
-      method: see `run`.
-      operands: the parameters are read.
-      nondiff: as `operands`.
-      state: before the steps: the carry `(rows, n)`, its other leaves, `(rows, ...)`,
-        and the influence of each row.
-      x: `(steps, rows, ...)`.
-      d_outputs: cotangents of the outputs, `(steps, rows, ...)`.
-
-    Returns:
-      The state after the steps, and the cotangents of θ, a list of `(rows, ...)`, of
-      the initial carry, and of `x`, from these outputs.
+    The state is the carry `(rows, n)`, its other leaves, `(rows, ...)`, and the
+    influence of each row. Returns the state after the steps, and the cotangents of θ, a
+    list of `(rows, ...)`, of the initial carry, and of `x`, from the outputs of these
+    steps.
     """
 
     def of_row(

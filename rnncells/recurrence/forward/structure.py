@@ -23,12 +23,9 @@ from rnncells.recurrence.pytrees import StructTree, is_inexact
 def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     """Returns where the derivatives of a function can be other than zero.
 
-    Args:
-      function: returns one vector, `(n,)`.
-      *args: shapes and dtypes of its arguments, pytrees with floating leaves.
-
-    Returns:
-      For each argument, a pytree of booleans (NumPy), `(n, *leaf.shape)`.
+    The function returns one vector, `(n,)`; `args` are shapes and dtypes of pytrees
+    with floating leaves. For each argument, returns a pytree of booleans, `(n,
+    *leaf.shape)`.
     """
     equations, result = trace(function, *args)
     leaves, tree = jax.tree.flatten(args)

@@ -27,31 +27,18 @@ _EPSILON = 1e-7  # as in the paper, for norms that are zero
 
 
 class RankOne(NamedTuple):
-    """The two vectors whose product stands for J.
+    """The two vectors whose product stands for J."""
 
-    Attributes:
-      s: s̃, `(n,)`.
-      theta: θ̃, a list of arrays as θ.
-      initial: the vector s̃ of the initial carry, `(n,)`.
-      signs: ν of the initial carry, `(n,)`.
-      key: raw random key of the row.
-      steps: number of steps so far.
-    """
-
-    s: Array
-    theta: list[Array]
-    initial: Array
-    signs: Array
-    key: Array
-    steps: Array
+    s: Array  # s̃, `(n,)`
+    theta: list[Array]  # θ̃, as θ
+    initial: Array  # s̃ of the initial carry, `(n,)`
+    signs: Array  # ν of the initial carry, `(n,)`
+    key: Array  # raw random key of the row
+    steps: Array  # number of steps so far
 
 
 class RankOneInfluence:
-    """The updates of one row's vectors, as the methods of `Influence`.
-
-    Args:
-      step: the step of a row.
-    """
+    """The updates of one row's vectors, as the methods of `Influence`."""
 
     reads_after = True
 
@@ -60,11 +47,7 @@ class RankOneInfluence:
         self.output = step.output_with_tap
 
     def initial(self, s: Array, key: Array | None = None) -> RankOne:
-        """Returns the vectors before the first step.
-
-        Raises:
-          ValueError: there is no key.
-        """
+        """Returns the vectors before the first step."""
         if key is None:
             raise ValueError(
                 "The gradient of RNN with gradient=Uoro() needs a random key. Pass "
