@@ -4,16 +4,16 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
 from rnncells._checks import check_count
-from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 
-class CausalConvCell(RNNCellBase):
+class CausalConvCell(CellFields):
     """Causal depthwise convolution over time: a weighted sum of the last inputs.
 
     One step computes, for each feature on its own::
@@ -32,16 +32,12 @@ class CausalConvCell(RNNCellBase):
     >>> y.shape
     (2, 7, 3)
 
-    Attributes:
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       features: width of the inputs and the outputs.
       kernel_size: number of steps in the sum, at least 2. Default: 4.
       kernel_init: initializer of the kernel, `(kernel_size, 1, features)`.
         Default: LeCun normal.
       bias_init: initializer of the bias. Default: zeros.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       use_bias: whether there is a bias. Default: True.
 
     Raises:
@@ -55,12 +51,7 @@ class CausalConvCell(RNNCellBase):
     kernel_size: int = 4
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
-
-    num_feature_dims = 1
 
     def __post_init__(self) -> None:
         check_count("CausalConvCell", "kernel_size", self.kernel_size, least=2)

@@ -180,9 +180,7 @@ class ConvLSTMCell(ConvCell):
     >>> y.shape
     (2, 4, 3, 4)
 
-    Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
-    `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
-    `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.conv.ConvCell`:
       peepholes: whether there are peephole weights W_ci, W_cf and W_co, each
         `(*spatial, features)`. They start at 0. A cell with peepholes takes images of
         one size only. Default: False.
@@ -261,9 +259,7 @@ class ConvGRUCell(ConvCell):
     >>> y.shape
     (2, 4, 3, 4)
 
-    Attributes, in addition to those of `rnncells.cells.conv.ConvCell` (`features`,
-    `kernel_size`, `strides`, `padding`, `use_bias`, `dtype`, `param_dtype`,
-    `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.conv.ConvCell`:
       gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
       activation_fn: activation function of the candidate, tanh in the equations.
         Default: tanh.

@@ -29,9 +29,7 @@ class CoupledLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
 
     Choose a `gate_fn` with values in [0, 1].
@@ -47,13 +45,8 @@ class CoupledLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.gates("ii", "ig", "io", kernel_init=self.kernel_init, use_bias=False)
-        self.gates(
-            *("hi", "hg", "ho"),
-            kernel_init=self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
+        self.input_gates("ii", "ig", "io", use_bias=False)
+        self.recurrent_gates("hi", "hg", "ho", use_bias=self.use_bias)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ii", "ig", "io")

@@ -10,6 +10,7 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells.cells.carry import ShapeTree
+from rnncells.cells.fields import CellFields
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.cells.parameters import param
 from rnncells.recurrence.matrix_state import OuterUpdate
@@ -26,7 +27,7 @@ def _initial_decay_bias(
     return dt + jnp.log(-jnp.expm1(-dt))  # the inverse of softplus
 
 
-class DeltaNetCell(MatrixRNNCellBase):
+class DeltaNetCell(MatrixRNNCellBase, CellFields):
     """A matrix memory that is written by the delta rule.
 
     One step of each head computes::
@@ -50,14 +51,10 @@ class DeltaNetCell(MatrixRNNCellBase):
     >>> carry.shape, y.shape
     ((2, 2, 2, 2), (2, 4))
 
-    Attributes:
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       features: width of the output, an int.
       num_heads: number of heads, which divides `features`. Default: 1.
       kernel_init: initializer of the kernels. Default: LeCun normal.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       epsilon: constant added to the square of the norm. Default: 1e-6.
       negative_eigenvalues: whether β_t = 2 σ(w_β x_t), so that I - β_t k_t k_tᵀ has
         eigenvalues in (-1, 1). Default: False.
@@ -75,13 +72,8 @@ class DeltaNetCell(MatrixRNNCellBase):
     features: int
     num_heads: int = 1
     kernel_init: Initializer = nn.initializers.lecun_normal()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     epsilon: float = 1e-6
     negative_eigenvalues: bool = False
-
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         heads, d = self.num_heads, self.features // self.num_heads
@@ -134,9 +126,7 @@ class GatedDeltaNetCell(DeltaNetCell):
     >>> carry.shape, y.shape
     ((2, 2, 2, 2), (2, 4))
 
-    Attributes, in addition to those of `DeltaNetCell` (`features`, `num_heads`,
-    `kernel_init`, `dtype`, `param_dtype`, `carry_init`, `epsilon`,
-    `negative_eigenvalues`):
+    Attributes, in addition to those of `rnncells.DeltaNetCell`:
       decay_init: initializer of a, `(num_heads,)`. Default: the logarithm of a uniform
         number in [0, 16), as in the authors' code.
       decay_bias_init: initializer of b_α. Default: softplus(b_α) is between 0.001 and

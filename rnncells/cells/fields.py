@@ -1,6 +1,8 @@
-"""The fields that cells with dense layers share."""
+"""The fields that cells share."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,6 +12,29 @@ from flax.typing import Dtype, Initializer
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import ShapeTree
+
+
+class CellFields(RNNCellBase):
+    """Base of cells that are not in Flax: their shared fields, most of them by name.
+
+    Attributes:
+      features: number of units; None takes the width of the carry.
+      dtype: dtype of the computation; None promotes inputs and parameters.
+        Default: None.
+      param_dtype: dtype of the parameters and of the carry. Default: float32.
+      carry_init: initializer of the carry. Default: zeros.
+    """
+
+    features: int | None
+    _: KW_ONLY
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
+    carry_init: Initializer = nn.initializers.zeros_init()
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
+        return (self.features,)
 
 
 class DenseCell(RNNCellBase):
@@ -46,6 +71,19 @@ class DenseCell(RNNCellBase):
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,)
 
+    @nn.nowrap
+    def input_gates(self, *names: str, **options: Any) -> None:
+        """Declares gates of the inputs; initializers are the fields. See `gates`."""
+        inits = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
+        self.gates(*names, **{**inits, **options})
+
+    @nn.nowrap
+    def recurrent_gates(self, *names: str, **options: Any) -> None:
+        """Declares gates of the state; initializers are the fields. See `gates`."""
+        kernel_init = self.recurrent_kernel_init
+        inits = {"kernel_init": kernel_init, "bias_init": self.bias_init}
+        self.gates(*names, **{**inits, **options})
+
 
 class GateFields(RNNCellBase):
     """Base that puts `features` and `gate_fn` before the fields of `DenseCell`."""
@@ -59,8 +97,6 @@ class GateFields(RNNCellBase):
 class GatedCell(DenseCell, GateFields):
     """Base of the dense cells with gates.
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
-    `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
-    `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
       gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
     """

@@ -1,7 +1,6 @@
 """Gated recurrent units: the GRU, and the minimal gated unit."""
 
 from collections.abc import Callable
-from typing import Any
 
 import chex
 import flax.linen as nn
@@ -39,9 +38,7 @@ class GRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       reset_after: whether the reset gate acts after the recurrent product.
         Default: True.
       use_bias: whether the gates have biases. Default: True.
@@ -59,19 +56,10 @@ class GRUCell(GatedCell):
     num_heads: int = 1
 
     def setup(self) -> None:
-        recurrent: dict[str, Any] = {
-            "kernel_init": self.recurrent_kernel_init,
-            "bias_init": self.bias_init,
-            "num_heads": self.num_heads,
-        }
-        self.gates(
-            *("ir", "iz", "in"),
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
-        self.gates("hr", "hz", use_bias=False, **recurrent)
-        self.gates("hn", use_bias=self.use_bias and self.reset_after, **recurrent)
+        heads, hn_bias = self.num_heads, self.use_bias and self.reset_after
+        self.input_gates("ir", "iz", "in", use_bias=self.use_bias)
+        self.recurrent_gates("hr", "hz", use_bias=False, num_heads=heads)
+        self.recurrent_gates("hn", use_bias=hn_bias, num_heads=heads)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")

@@ -5,15 +5,14 @@ from collections.abc import Callable
 import chex
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.carry import Carry
+from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import ElementwiseAffine
 
 
-class IndRNNCell(RNNCellBase):
+class IndRNNCell(CellFields):
     """Independently recurrent cell: each unit sees itself and the inputs only.
 
     One step computes::
@@ -29,37 +28,23 @@ class IndRNNCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       activation_fn: activation function, relu in the equation. Default: relu.
       kernel_init: initializer of W, `(features_in, features)`. Default: LeCun normal.
       recurrent_init: initializer of u, `(features,)`. To keep relu from exploding over
         T steps, draw from [0, 2^(1/T)). Default: uniform in [0, 1).
       bias_init: initializer of b. Default: zeros.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       use_bias: whether there is a bias. Default: True.
 
     Reference: Li et al., 2018, https://arxiv.org/abs/1803.04831, equation 2; section
     4.1 for the ranges of u. The parameter u is `h/kernel`.
     """
 
-    features: int | None
     activation_fn: Callable[[jax.Array], jax.Array] = nn.relu
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_init: Initializer = nn.initializers.uniform(1.0)
     bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     def setup(self) -> None:
         self.gates(

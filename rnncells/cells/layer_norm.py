@@ -44,9 +44,7 @@ class LayerNormLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       use_bias: whether the norms have shifts β. Default: True.
       epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
         `flax.linen.LayerNorm`. Default: 1e-5.
@@ -65,14 +63,8 @@ class LayerNormLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.gates(
-            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
-        )
-        self.gates(
-            *("hi", "hf", "hg", "ho"),
-            kernel_init=self.recurrent_kernel_init,
-            use_bias=False,
-        )
+        self.input_gates("ii", "if", "ig", "io", use_bias=False)
+        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=False)
         options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "param_dtype": self.param_dtype,
@@ -124,9 +116,7 @@ class LayerNormGRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       use_bias: whether the norms have shifts β. Default: True.
       epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
         `flax.linen.LayerNorm`. Default: 1e-5.
@@ -143,10 +133,8 @@ class LayerNormGRUCell(GatedCell):
     epsilon: float = 1e-5
 
     def setup(self) -> None:
-        self.gates("ir", "iz", "in", kernel_init=self.kernel_init, use_bias=False)
-        self.gates(
-            *("hr", "hz", "hn"), kernel_init=self.recurrent_kernel_init, use_bias=False
-        )
+        self.input_gates("ir", "iz", "in", use_bias=False)
+        self.recurrent_gates("hr", "hz", "hn", use_bias=False)
         options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "dtype": self.dtype,

@@ -6,10 +6,11 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.carry import Carry
+from rnncells.cells.fields import CellFields
 from rnncells.recurrence.pytrees import expand_left
 
 
@@ -87,37 +88,23 @@ class LinearRNNCellBase(RNNCellBase):
         return carry, self.output(carry, projected)
 
 
-class LinearGatedCell(LinearRNNCellBase):
+class LinearGatedCell(LinearRNNCellBase, CellFields):
     """Base of the linear cells with gates; it has their shared fields.
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       kernel_init: initializer of the kernels, each `(features_in, features)`.
         Default: LeCun normal.
       bias_init: initializer of the biases. Default: zeros.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       use_bias: whether the gates have biases. Default: True.
     """
 
-    features: int | None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
 
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
-
     @nn.nowrap
-    def _declare(self, *names: str) -> None:
-        """Declares gates with the initializers of the fields; call it in `setup`."""
+    def input_gates(self, *names: str) -> None:
+        """Declares gates of the inputs; initializers are the fields. See `gates`."""
         self.gates(
             *names,
             kernel_init=self.kernel_init,

@@ -11,8 +11,8 @@ from flax.typing import Dtype, Initializer
 
 from rnncells import initializers
 from rnncells._checks import check_choice, check_count
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.carry import Carry
+from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
@@ -32,7 +32,7 @@ def split_elapsed(inputs: Any) -> tuple[jax.Array, Any]:
     return x, elapsed if elapsed.ndim == x.ndim else elapsed[..., None]
 
 
-class CfCCell(RNNCellBase):
+class CfCCell(CellFields):
     """Closed-form continuous-time cell.
 
     One step computes, with Δ_t, the time since the step before::
@@ -59,8 +59,7 @@ class CfCCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       mode: `'default'`, `'no_gate'` or `'pure'`. Default: `'default'`.
       backbone_features: width of each layer of the backbone. Default: 128.
       backbone_layers: number of layers of the backbone, at least 1. Default: 1.
@@ -68,10 +67,6 @@ class CfCCell(RNNCellBase):
         x), as in the authors' code.
       kernel_init: initializer of the kernels. Default: Glorot uniform.
       bias_init: initializer of the biases. Default: zeros.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
 
     Raises:
       ValueError: `mode` is another value, or a count is less than 1.
@@ -81,27 +76,18 @@ class CfCCell(RNNCellBase):
     `ncps`. W_i and W_h are one kernel there.
     """
 
-    features: int | None
     mode: Mode = "default"
     backbone_features: int = 128
     backbone_layers: int = 1
     activation_fn: Callable[[jax.Array], jax.Array] = lecun_tanh
     kernel_init: Initializer = nn.initializers.glorot_uniform()
     bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
-
-    num_feature_dims = 1
 
     def __post_init__(self) -> None:
         check_choice("CfCCell", "mode", self.mode, Mode)
         check_count("CfCCell", "backbone_features", self.backbone_features)
         check_count("CfCCell", "backbone_layers", self.backbone_layers)
         super().__post_init__()
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     @property
     def _later(self) -> list[str]:
@@ -156,7 +142,7 @@ class CfCCell(RNNCellBase):
         return g + f * u if self.mode == "no_gate" else (1 - f) * g + f * u
 
 
-class LTCCell(RNNCellBase):
+class LTCCell(CellFields):
     """Liquid time-constant cell: neurons with leaks and conductance-based synapses.
 
     The potential v of neuron i follows, with synapses from all neurons and inputs j::
@@ -181,14 +167,10 @@ class LTCCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       features: number of neurons, an int.
       unfolds: number of steps of the solver. Default: 6.
       positive_fn: function that makes parameters positive. Default: softplus.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       epsilon: constant added to the denominator. Default: 1e-8.
 
     Raises:
@@ -204,19 +186,11 @@ class LTCCell(RNNCellBase):
     features: int
     unfolds: int = 6
     positive_fn: Callable[[jax.Array], jax.Array] = nn.softplus
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     epsilon: float = 1e-8
-
-    num_feature_dims = 1
 
     def __post_init__(self) -> None:
         check_count("LTCCell", "unfolds", self.unfolds)
         super().__post_init__()
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     def setup(self) -> None:
         shape, between = (self.features,), initializers.between

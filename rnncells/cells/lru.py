@@ -9,6 +9,7 @@ from flax.typing import Dtype, Initializer
 from rnncells import initializers
 from rnncells._checks import check_count
 from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.fields import CellFields
 from rnncells.cells.linear import LinearRNNCellBase
 from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
@@ -40,7 +41,7 @@ def _initial_log_decay(low: float, high: float, c: float) -> Initializer:
     return init
 
 
-class LRUCell(LinearRNNCellBase):
+class LRUCell(LinearRNNCellBase, CellFields):
     """Linear recurrent unit: a diagonal matrix of complex eigenvalues.
 
     One step computes::
@@ -59,7 +60,7 @@ class LRUCell(LinearRNNCellBase):
     >>> carry.dtype, y.shape
     (dtype('complex64'), (2, 4))
 
-    Attributes:
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       features: width of the output, an int.
       state_features: number of complex numbers in the state; None: `features`.
         Default: None.
@@ -70,7 +71,6 @@ class LRUCell(LinearRNNCellBase):
         computed in float32 or float64. Default: None.
       param_dtype: dtype of the parameters. The carry is complex64, or complex128 for
         float64. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       skip: whether there is D. Default: True.
 
     Raises:
@@ -89,12 +89,7 @@ class LRUCell(LinearRNNCellBase):
     min_radius: float = 0.0
     max_radius: float = 1.0
     max_phase: float = 6.28
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     skip: bool = True
-
-    num_feature_dims = 1
 
     def __post_init__(self) -> None:
         if self.state_features is not None:
@@ -162,7 +157,7 @@ class LRUCell(LinearRNNCellBase):
         return x.astype(full_precision(x.dtype))
 
 
-class RGLRUCell(LinearRNNCellBase):
+class RGLRUCell(LinearRNNCellBase, CellFields):
     """Real-gated linear recurrent unit (RG-LRU), of Griffin.
 
     One step computes::
@@ -182,17 +177,12 @@ class RGLRUCell(LinearRNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units, and width of the inputs; None takes the width of the
-        carry.
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+      features: number of units, and width of the inputs; None: width of the carry.
       kernel_init: initializer of W_a and W_x. Default: LeCun normal.
       bias_init: initializer of b_a and b_x. Default: zeros.
       min_radius: smallest a_t at the start, where r_t = 1. Default: 0.9.
       max_radius: largest a_t at the start, where r_t = 1. Default: 0.999.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       num_heads: number of diagonal blocks of W_a and W_x, which divides `features`.
         Default: 1.
 
@@ -205,17 +195,11 @@ class RGLRUCell(LinearRNNCellBase):
     and W_a and W_x always have blocks.
     """
 
-    features: int | None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros_init()
     min_radius: float = 0.9
     max_radius: float = 0.999
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     num_heads: int = 1
-
-    num_feature_dims = 1
 
     _c = 8.0
 
@@ -226,9 +210,6 @@ class RGLRUCell(LinearRNNCellBase):
                 f"max_radius < 1, got {self.min_radius} and {self.max_radius}."
             )
         super().__post_init__()
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     def setup(self) -> None:
         self.gates(

@@ -29,9 +29,7 @@ class LSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
       num_heads: number of heads, which divides `features`. The units of a head see
         only each other: recurrent kernels are block-diagonal, and are stored as
@@ -49,15 +47,9 @@ class LSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.gates(
-            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
-        )
-        self.gates(
-            *("hi", "hf", "hg", "ho"),
-            kernel_init=self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-            num_heads=self.num_heads,
+        self.input_gates("ii", "if", "ig", "io", use_bias=False)
+        self.recurrent_gates(
+            *("hi", "hf", "hg", "ho"), use_bias=self.use_bias, num_heads=self.num_heads
         )
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:

@@ -43,10 +43,7 @@ class LSTM2000Cell(LSTM1997Cell):
     >>> y.shape
     (5, 4)
 
-    Attributes, in addition to those of `LSTM1997Cell` (`blocks`, `block_size`,
-    `weight_range`, `input_gate_bias`, `output_gate_bias`, `gate_feedback`,
-    `truncate_gradient`, `gate_fn`, `g`, `h`, `dtype`, `param_dtype`, `carry_init`,
-    `features`):
+    Attributes, in addition to those of `LSTM1997Cell`:
       biases: the kinds of units that have biases: some of `"in"` (input gates),
         `"forget"`, `"cell"` and `"out"` (output gates). Default: all of them.
       forget_gate_bias: initial bias of each block's forget gate; None draws them. The

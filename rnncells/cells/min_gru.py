@@ -34,9 +34,7 @@ class MinGRUCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`
-    (`features`, `kernel_init`, `bias_init`, `dtype`, `param_dtype`, `carry_init`,
-    `use_bias`):
+    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
       activation_fn: activation function of the candidate, g in the equations. The
         main text of the paper has none: `activation_fn=lambda x: x`.
         Default: g, as in appendix B and in the paper's experiments.
@@ -49,7 +47,7 @@ class MinGRUCell(LinearGatedCell):
     activation_fn: Callable[[jax.Array], jax.Array] = positive
 
     def setup(self) -> None:
-        self._declare("z", "n")
+        self.input_gates("z", "n")
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "z", "n")
@@ -83,9 +81,7 @@ class MinLSTMCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`
-    (`features`, `kernel_init`, `bias_init`, `dtype`, `param_dtype`, `carry_init`,
-    `use_bias`):
+    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
       activation_fn: activation function of the candidate, g in the equations. The
         main text of the paper has none: `activation_fn=lambda x: x`.
         Default: g, as in appendix B and in the paper's experiments.
@@ -98,7 +94,7 @@ class MinLSTMCell(LinearGatedCell):
     activation_fn: Callable[[jax.Array], jax.Array] = positive
 
     def setup(self) -> None:
-        self._declare("f", "i", "n")
+        self.input_gates("f", "i", "n")
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "f", "i", "n")

@@ -7,11 +7,12 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
 from rnncells import initializers
 from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.fields import CellFields
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
 from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
 from rnncells.recurrence.pytrees import full_precision
@@ -19,7 +20,7 @@ from rnncells.recurrence.pytrees import full_precision
 ForgetGate = Literal["sigmoid", "exp"]
 
 
-class MLSTMCell(MatrixRNNCellBase):
+class MLSTMCell(MatrixRNNCellBase, CellFields):
     """LSTM with a matrix memory and exponential gates (mLSTM of xLSTM).
 
     One step of each head, with d = features / num_heads, computes::
@@ -49,7 +50,7 @@ class MLSTMCell(MatrixRNNCellBase):
     >>> C.shape, y.shape
     ((2, 2, 2, 2), (2, 4))
 
-    Attributes:
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       features: width of the output, an int.
       num_heads: number of heads, which divides `features`. Default: 1.
       kernel_init: initializer of W_q, W_k, W_v and W_o, each `(features_in, features)`.
@@ -61,10 +62,6 @@ class MLSTMCell(MatrixRNNCellBase):
         deviation of 0.1, as in the authors' code.
       forget_gate_bias_init: initializer of b_f. Default: evenly spaced from 3 to 6, as
         in the authors' code.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       use_bias: whether q, k, v and o have biases. Default: True.
       forget_gate: `'sigmoid'`, or `'exp'` for f_t = exp(f̃_t). Default: `'sigmoid'`.
       output_gate: whether there is o_t; without it, o_t = 1. Default: True.
@@ -85,14 +82,9 @@ class MLSTMCell(MatrixRNNCellBase):
     gate_kernel_init: Initializer = nn.initializers.zeros_init()
     input_gate_bias_init: Initializer = nn.initializers.normal(0.1)
     forget_gate_bias_init: Initializer = initializers.linspace(3.0, 6.0)
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
     forget_gate: ForgetGate = "sigmoid"
     output_gate: bool = True
-
-    num_feature_dims = 1
 
     def __post_init__(self) -> None:
         check_choice("MLSTMCell", "forget_gate", self.forget_gate, ForgetGate)

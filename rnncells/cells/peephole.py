@@ -32,9 +32,7 @@ class PeepholeLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
       peephole_init: initializer of p_i, p_f and p_o, each `(features,)`. With zeros,
         the cell starts as an `LSTMCell`. Default: zeros.
@@ -54,15 +52,8 @@ class PeepholeLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.gates(
-            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
-        )
-        self.gates(
-            *("hi", "hf", "hg", "ho"),
-            kernel_init=self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
+        self.input_gates("ii", "if", "ig", "io", use_bias=False)
+        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
         self.pi, self.pf, self.po = (
             ElementwiseAffine(
                 kernel_init=self.peephole_init,

@@ -44,9 +44,7 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     >>> c.shape, h.shape, y.shape
     ((5, 4), (5, 2), (5, 2))
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell` (`features`,
-    `gate_fn`, `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`,
-    `dtype`, `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
       features: number of units, the width of c_t; None is not possible.
       proj_features: width of h_t, less than `features`. W_hi, W_hf, W_hg and W_ho are
         `(proj_features, features)` each.
@@ -74,15 +72,8 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
         return (self.features,), (self.proj_features,)
 
     def setup(self) -> None:
-        self.gates(
-            *("ii", "if", "ig", "io"), kernel_init=self.kernel_init, use_bias=False
-        )
-        self.gates(
-            *("hi", "hf", "hg", "ho"),
-            kernel_init=self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
+        self.input_gates("ii", "if", "ig", "io", use_bias=False)
+        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
         self.gates(
             "hr",
             features=self.proj_features,

@@ -40,9 +40,7 @@ class QRNNCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`
-    (`features`, `kernel_init`, `bias_init`, `dtype`, `param_dtype`, `carry_init`,
-    `use_bias`):
+    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
       pooling: `'f'`, `'fo'` or `'ifo'`. Default: `'fo'`.
       activation_fn: activation function of the candidate, tanh in the equations.
         Default: tanh.
@@ -64,7 +62,7 @@ class QRNNCell(LinearGatedCell):
         super().__post_init__()
 
     def setup(self) -> None:
-        self._declare(*self._names)
+        self.input_gates(*self._names)
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -23,9 +23,7 @@ class SimpleCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
-    `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
-    `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
       residual: whether h_{t-1} is added inside the activation. Default: False.
       use_bias: whether there is a bias. Default: True.
       num_heads: number of heads, which divides `features`. The units of a head see
@@ -42,18 +40,8 @@ class SimpleCell(DenseCell):
     num_heads: int = 1
 
     def setup(self) -> None:
-        self.gates(
-            "i",
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
-        self.gates(
-            "h",
-            kernel_init=self.recurrent_kernel_init,
-            use_bias=False,
-            num_heads=self.num_heads,
-        )
+        self.input_gates("i", use_bias=self.use_bias)
+        self.recurrent_gates("h", use_bias=False, num_heads=self.num_heads)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "i")

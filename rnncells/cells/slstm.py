@@ -1,7 +1,5 @@
 """The LSTM with exponential gates of the extended LSTM (xLSTM)."""
 
-from typing import Any
-
 import chex
 import flax.linen as nn
 import jax
@@ -45,9 +43,7 @@ class SLSTMCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell` (`features`,
-    `activation_fn`, `kernel_init`, `recurrent_kernel_init`, `bias_init`, `dtype`,
-    `param_dtype`, `carry_init`):
+    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
       num_heads: number of heads, which divides `features`. The units of a head see
         only each other: recurrent kernels are block-diagonal, and are stored as
         `(num_heads, features / num_heads, features / num_heads)`. Default: 1.
@@ -78,18 +74,12 @@ class SLSTMCell(DenseCell):
         return ((self.features,),) * 4
 
     def setup(self) -> None:
-        self.gates(
-            *("iz", "ii", "if", "io"),
-            kernel_init=self.kernel_init,
-            use_bias=False,
-            num_heads=self._input_heads,
+        self.input_gates(
+            *("iz", "ii", "if", "io"), use_bias=False, num_heads=self._input_heads
         )
-        recurrent: dict[str, Any] = {
-            "kernel_init": self.recurrent_kernel_init,
-            "num_heads": self.num_heads,
-        }
-        self.gates("hz", "hi", "ho", bias_init=self.bias_init, **recurrent)
-        self.gates("hf", bias_init=self.forget_gate_bias_init, **recurrent)
+        f_bias, heads = self.forget_gate_bias_init, self.num_heads
+        self.recurrent_gates("hz", "hi", "ho", num_heads=heads)
+        self.recurrent_gates("hf", bias_init=f_bias, num_heads=heads)
 
     def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
         return self.affine(inputs, "iz", "ii", "if", "io")

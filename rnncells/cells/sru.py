@@ -6,15 +6,15 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.typing import Dtype, Initializer
+from flax.typing import Initializer
 
 from rnncells import initializers
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.carry import Carry
+from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import ElementwiseAffine
 
 
-class SRUCell(RNNCellBase):
+class SRUCell(CellFields):
     """Simple recurrent unit: gates that see their own unit only, and a highway.
 
     One step computes::
@@ -34,17 +34,12 @@ class SRUCell(RNNCellBase):
     >>> y.shape
     (2, 4)
 
-    Attributes:
-      features: number of units; None takes the width of the carry.
+    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
       kernel_init: initializer of W, W_f, W_r and W_p, each `(features_in, features)`.
         Default: LeCun normal.
       recurrent_init: initializer of v_f and v_r, each `(features,)`. Default: uniform
         in [-1, 1).
       bias_init: initializer of b_f and b_r. Default: zeros.
-      dtype: dtype of the computation; None promotes inputs and parameters.
-        Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      carry_init: initializer of the carry. Default: zeros.
       highway_scale: factor of x_t in the last line: 1 in equations 1 to 4 of the
         paper, and α = √(1 + 2 exp(b_r)) in its section 3.2. Default: 1.
 
@@ -52,19 +47,10 @@ class SRUCell(RNNCellBase):
     parameters v_f and v_r are `vf/kernel` and `vr/kernel`.
     """
 
-    features: int | None
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_init: Initializer = initializers.uniform(1.0)
     bias_init: Initializer = nn.initializers.zeros_init()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    carry_init: Initializer = nn.initializers.zeros_init()
     highway_scale: float = 1.0
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     def setup(self) -> None:
         self.gates("f", "r", kernel_init=self.kernel_init, bias_init=self.bias_init)

@@ -105,23 +105,16 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
         padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
-        """Applies both layers; see `RNN` for the arguments.
+        """Applies both layers; see `RNN` for the arguments that are not listed.
 
         Args:
           inputs: pytree of `(*batch, time, *features)`.
           initial_carry: `(forward, backward)` carries.
           init_key: key that is split into one for each direction.
-          seq_lengths: integers `(*batch,)` in `[0, time]`.
-          return_carry: overrides the field.
-          time_major: overrides the field.
           reverse: swaps the directions; needs `keep_order=True`.
           keep_order: accepted for Flax; outputs are always in the order of the inputs.
-          mask: booleans `(*batch, time)`, false at steps to skip.
-          resets: booleans `(*batch, time)`, true at the first step of each sequence.
           reset_carry: `(forward, backward)` carries after a reset.
-          return_all_carries: overrides the field.
           padded_outputs: overrides the field of both layers.
-          deterministic: whether dropout and zoneout are off, for both layers.
 
         Returns:
           The merged outputs, or `((forward, backward) carries, outputs)`.

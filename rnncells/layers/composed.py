@@ -82,21 +82,15 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
     ) -> Any:
-        """Applies all layers.
+        """Applies all layers; see `RNN` for the arguments that are not listed.
 
         Args:
           inputs: `(*batch, time, *features)`.
           initial_carry: one carry for each recurrent layer; default: their own.
           init_key: key that is split into one for each recurrent layer.
-          return_carry: overrides the field.
-          time_major: overrides the field.
-          seq_lengths: integers `(*batch,)` in `[0, time]`, for all recurrent layers.
-          mask: booleans `(*batch, time)`, false at steps to skip.
-          resets: booleans `(*batch, time)`, true at the first step of each sequence.
           reset_carry: one carry for each recurrent layer; default: their own.
-          padded_outputs: values of the outputs at padded and masked steps of each
-            recurrent layer, see `RNN`. (Functions after it may change zeros.) Default:
-            as the layers' fields say.
+          padded_outputs: overrides the field of each recurrent layer. (Functions after
+            it may change zeros.)
           deterministic: whether dropout and zoneout are off. It is passed to all layers
             and modules whose call takes this argument. `nn.Dropout` raises an error if
             its own field is set, too.

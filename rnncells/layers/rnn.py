@@ -127,46 +127,38 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         instead of the final carry. Carries and outputs have the same time axis.
         Default: False.
       padded_outputs: values of the outputs at padded and masked steps. `'run'`: the
-        cell's own outputs, as in flax.linen. Past `seq_lengths` the state runs on; at
-        masked steps the cell sees the last valid carry; NaN and infinite inputs are
-        replaced by 0. `'zero'`: zeros. `'hold'`: the last valid output, or zeros before
-        the first one. With `'zero'` and `'hold'` the cell sees zero inputs there.
-        (Exception: with `'run'`, huge inputs or an unbounded state can overflow in
-        padding, and 0 * inf makes the gradients NaN. With `'zero'` and `'hold'` they
-        cannot.)
+        cell's own outputs, as in flax.linen: the state runs on past `seq_lengths`, and
+        masked steps see the last valid carry. NaN and infinite inputs are replaced by
+        0. (Huge inputs or an unbounded state can still overflow there, and 0 * inf
+        makes the gradients NaN.) `'zero'`: zeros. `'hold'`: the last valid output, or
+        zeros before the first one. With both the cell sees zero inputs there.
         Default: `'run'`.
-      memory: residuals that the fast loop keeps for the gradient. All choices give the
-        same gradient to rounding. `'full'`: all residuals; the fastest. `'recompute'`:
-        the carries; the gates are recomputed, one chunk at a time. `'sqrt'`: the carry
-        before each chunk of about sqrt(time) steps; each chunk is run again.
-        `Chunk(k)`: like `'sqrt'`, with chunks of about k steps. A policy of
-        `jax.checkpoint`, such as
+      memory: residuals that the fast loop keeps for the gradient, which is the same to
+        rounding. `'full'`: all residuals; the fastest. `'recompute'`: the carries; the
+        gates are recomputed, one chunk at a time. `'sqrt'`: the carry before each chunk
+        of about sqrt(time) steps; each chunk is run again. `Chunk(k)`: like `'sqrt'`,
+        with chunks of about k steps. A policy of `jax.checkpoint`, such as
         `jax.checkpoint_policies.save_only_these_names("gates")`: the carries, and the
-        values of a step that the policy chooses; calls of `jit` in the step are inlined
-        first. Where a choice would keep more than `'full'`, as for few steps or wide
-        inputs, `'full'` is taken. Default: `'full'`.
+        values of a step that the policy chooses (calls of `jit` are inlined). Where a
+        choice would keep more than `'full'`, `'full'` is taken. Default: `'full'`.
       projection: number of steps that the fast loop projects at once: `'auto'`,
         `'whole'` for all, or `Chunk(k)`. A gradient takes the chunks of `memory`
         instead, if it is not `'full'`. Default: `'auto'`.
       implementation: which loop runs; the results are the same to rounding. `'auto'`:
         for a cell derived from `LinearRNNCellBase` or `MatrixRNNCellBase`, and for
         `CausalConvCell`, all steps at once, or some at once (see docs/parallel.md). For
-        other cells, the fast loop if the cell depends only on its variables, carry,
-        inputs and random streams, it changes none of its variables, its step can be
-        mapped over time by `jax.vmap`, and it multiplies something that depends on the
-        carry by weights (or `projection` is set, or `memory` keeps less than `'full'`);
+        other cells, the fast loop if it pays and if the step is a pure function of the
+        cell's variables, carry, inputs and random streams that `jax.vmap` can map;
         otherwise the plain loop, which calls the cell at every step. `'scan'`: always
         the plain loop, which JAX differentiates. `'associative'`: for linear cells, an
         associative scan also on CPU. `'newton'` or `Newton(...)`: for contractive
         cells, all carries by Newton's method, within its tolerance; where it does not
-        converge, a loop.
-        Default: `'auto'`.
+        converge, a loop. Default: `'auto'`.
       gradient: how the gradient is formed: a method of `help(rnncells.gradients)`,
         which goes back in time, such as `TruncatedBptt(steps)`, or forward with memory
         that does not depend on time, such as `Rtrl()`. The values are the same for all.
         The method `step` has the gradient of its one step, in which nothing is cut but
-        h by `Truncated1997`.
-        Default: Bptt().
+        h by `Truncated1997`. Default: Bptt().
       learn_initial_carry: makes the initial carry a parameter, `initial_carry` in the
         parameter tree, which starts with the values of the cell's `initialize_carry`
         for one row. Resets use it too. Default: False.

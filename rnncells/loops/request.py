@@ -1,5 +1,6 @@
 """A request to run a cell over time, in the form that all loops take."""
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -85,14 +86,7 @@ class PureFunction(NamedTuple):
 
 
 class PureStep(NamedTuple):
-    """The step of a layer's cell, split by the engine, with its operands.
-
-    Attributes:
-      step: the step, as the engine runs it.
-      function: see `PureFunction`.
-      consts: see `PureFunction`.
-      xs: see `PureFunction`.
-    """
+    """The step of a layer's cell, split by the engine; see also `PureFunction`."""
 
     step: SplitStep
     function: Callable
@@ -362,13 +356,10 @@ class Loop:
 
     def takes(self, options: Mapping[str, Any]) -> bool:
         """Says whether the loop takes the values of options."""
-
-        def takes_one(name: str, value: Any) -> bool:
-            if name in self.options:
-                return self.options[name](value)
-            return value == DEFAULTS[name]
-
-        return all(takes_one(name, value) for name, value in options.items())
+        return all(
+            self.options.get(name, partial(operator.eq, DEFAULTS[name]))(value)
+            for name, value in options.items()
+        )
 
     def is_for(self, cell: nn.Module) -> bool:
         """Says whether the loop is for a cell, by its class."""
