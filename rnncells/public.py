@@ -61,7 +61,7 @@ from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.recurrence.chunks import Chunk as Chunk
 from rnncells.recurrence.newton import Newton as Newton
 from rnncells.recurrence.newton import Certificate as Certificate
-from rnncells.layers.sharding import feature_shardings as feature_shardings
+from rnncells._sharding import feature_shardings as feature_shardings
 
 # Gradient methods, as in `RNN(cell, gradient=SnAp(1))`:
 from rnncells.gradients import Bptt as Bptt
@@ -72,8 +72,8 @@ from rnncells.gradients import BlockRtrl as BlockRtrl
 from rnncells.gradients import SnAp as SnAp
 from rnncells.gradients import Rflo as Rflo
 from rnncells.gradients import Uoro as Uoro
-from rnncells.layers.online import Online as Online
-from rnncells.layers.online import OnlineState as OnlineState
+from rnncells._online import Online as Online
+from rnncells._online import OnlineState as OnlineState
 from rnncells.recurrence.accumulation import accumulate as accumulate
 from rnncells.recurrence.accumulation import Accumulated as Accumulated
 
