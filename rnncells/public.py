@@ -74,8 +74,8 @@ from rnncells.gradients import Rflo as Rflo
 from rnncells.gradients import Uoro as Uoro
 from rnncells._online import Online as Online
 from rnncells._online import OnlineState as OnlineState
-from rnncells.recurrence.accumulation import accumulate as accumulate
-from rnncells.recurrence.accumulation import Accumulated as Accumulated
+from rnncells._accumulation import accumulate as accumulate
+from rnncells._accumulation import Accumulated as Accumulated
 
 # To write your own cell:
 from rnncells.cells.base import RNNCellBase as RNNCellBase

@@ -52,24 +52,23 @@ def accumulate(
     ...     y = rnn.apply(params, x, seq_lengths=lengths, padded_outputs="zero")
     ...     return (y**2).sum(), lengths.sum()
     >>> micro = x.reshape(3, 2, 5, 3), lengths.reshape(3, 2)  # 3 of 2 rows
-    >>> found = jax.jit(rnncells.accumulate, static_argnums=0)(losses, params, micro)
-    >>> found.count.item()
+    >>> mean = jax.jit(rnncells.accumulate, static_argnums=0)(losses, params, micro)
+    >>> mean.count.item()
     15
 
     For windows of time, `losses` takes the carry before a window and returns the carry
     after it. By default no gradient flows from window to window, so the result equals
     `RNN(cell, gradient=TruncatedBptt(steps of a window))` on the whole sequence. With
-    `truncate_gradient=False`, the gradient of the carry flows on to the window before,
-    so the result equals exact backpropagation through the whole sequence. Memory is
-    that of one window and of the carries between windows, and each window is computed
-    twice. If only the RNN needs to save memory, and not what follows it, use
-    `RNN(cell, memory=Chunk(steps))`.
+    `truncate_gradient=False`, it equals exact backpropagation through the whole
+    sequence. Memory is that of one window and of the carries between windows, and each
+    window is computed twice. If only the RNN needs to save memory, and not what follows
+    it, use `RNN(cell, memory=Chunk(steps))`.
 
     Args:
       losses: `(params, batch) -> (sum of losses, count)`; with a carry,
         `(params, batch, carry) -> (sum of losses, count, carry)`. The count is the
-        number of terms of the sum, such as valid steps, or the sum of their weights,
-        a scalar. It can be 0, and is not differentiated.
+        number of terms of the sum, such as valid steps, or the sum of their weights, a
+        scalar. It can be 0, and is not differentiated.
       params: parameters; the gradient has their form.
       batches: arrays with a leading axis of micro-batches or windows, `(count, ...)`,
         at least 1. Random keys, one for each micro-batch, can be among them.
@@ -79,9 +78,6 @@ def accumulate(
         of what you minimize with respect to each element. Default: 1 for a scalar.
       truncate_gradient: whether the gradient is truncated at the borders of windows.
         Default: True.
-
-    Returns:
-      `loss`, `gradient`, `count` and `carry` as an `Accumulated`.
 
     Raises:
       ValueError: the sum of losses is no scalar and there is no `cotangent`, or
@@ -164,22 +160,19 @@ def _check_batches(batches: ArrayTree) -> None:
 
 
 def _checked(result: Any, carry: Any) -> tuple[Any, Array, Any]:
-    """Returns the checked result of `losses`; without a carry, None stands for it."""
-    form = (
-        "(sum of losses, count)" if carry is None else "(sum of losses, count, carry)"
-    )
-    expected = 2 if carry is None else 3
+    """Returns the checked result of `losses`, and None without a carry."""
+    form = ["sum of losses", "count", *([] if carry is None else ["carry"])]
     values = len(result) if isinstance(result, tuple | list) else 1
-    if values != expected:
+    if values != len(form):
         text = " For windows of time, also pass `carry`." if values == 3 else ""
         raise ValueError(
-            f"`losses` must return {expected} values, {form}, got {values}.{text}"
+            f"`losses` must return {len(form)} values, ({', '.join(form)}), got "
+            f"{values}.{text}"
         )
     loss, count, *rest = result
     if jnp.shape(count) != ():
         raise ValueError(
-            "`losses` must return a scalar as its count, got the shape "
-            f"{jnp.shape(count)}. Sum it, as in `mask.sum()`."
+            f"`losses` must return a scalar as its count, got shape {jnp.shape(count)}."
         )
     after = jax.tree.map(jnp.asarray, rest[0]) if rest else None
     expected_carry, got_carry = map(tree_text, (carry, after))
@@ -193,14 +186,12 @@ def _checked(result: Any, carry: Any) -> tuple[Any, Array, Any]:
 
 
 def _weighted(losses: Any, cotangent: Any) -> Array:
-    """Returns the scalar whose gradient is wanted."""
     shape = jnp.shape(losses)
     if cotangent is None:
         if shape != ():
             raise ValueError(
-                "The sum of losses must be a scalar to have a gradient, got the shape "
-                f"{shape}. Sum it, or pass `cotangent`, an array of this shape, as to "
-                "`jax.vjp`: the derivative of what you minimize by each element."
+                f"The sum of losses must be a scalar to be minimized, got {shape}. Sum "
+                "it, or pass `cotangent`, an array of this shape, as to `jax.vjp`."
             )
         return losses
     if jnp.shape(cotangent) != shape:
