@@ -110,6 +110,21 @@ def jit_apply(layer, variables, *inputs, **options):
     return jax.jit(partial(layer.apply, **static))(variables, *inputs, **arrays)
 
 
+def values_and_gradients(function, *arguments):
+    """Returns what a function returns, and the gradients of a mixture of it."""
+
+    def mixed(*arguments):
+        outputs = function(*arguments)
+        leaves = enumerate(jax.tree.leaves(outputs), 1)
+        terms = [jnp.sum(jnp.sin(k * leaf)) for k, leaf in leaves]
+        return sum(term.real + term.imag for term in terms), outputs
+
+    positions = tuple(range(len(arguments)))
+    gradient = jax.value_and_grad(mixed, positions, has_aux=True)
+    (_, outputs), gradients = jax.jit(gradient)(*arguments)
+    return outputs, gradients
+
+
 def under_cell(params):
     """Returns a cell's parameters as those of an RNN around it."""
     return {"params": {"cell": params["params"]}}
@@ -124,6 +139,11 @@ def assert_close(actual, expected, rtol=1e-5, atol=1e-6):
     )
     chex.assert_trees_all_equal_shapes_and_dtypes(actual, expected)
     chex.assert_trees_all_close(actual, expected, rtol=rtol, atol=atol)
+
+
+def exactly(actual, expected):
+    """Asserts equality up to rounding in float64."""
+    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def assert_equal(actual, expected):

@@ -52,6 +52,7 @@ from rnncells import (
     XLSTMBlock,
     ZoneoutCell,
     diagnostics,
+    initializers,
     packing,
     plots,
 )
@@ -388,6 +389,8 @@ TYPE_ERRORS = {
         4, recurrent_kernel_init=nn.initializers.orthogonal
     ),
     "LSTM1997Cell needs `blocks` or `features`": lambda: LSTM1997Cell(),
+    "`longest` of .* must be an int, got 7.5": lambda: initializers.chrono(7.5),
+    "`gates` must map names of": lambda: initializers.PerGateInit({"hf": 1.0}),
     "`block_size` of LSTM1997Cell must be an int": lambda: LSTM1997Cell(2, 1.5),
     "one size for each spatial axis": lambda: ConvLSTMCell(4, 3),
     "must have gates whose names begin with 'h'": lambda: RNN(
@@ -398,7 +401,7 @@ TYPE_ERRORS = {
     "GRUCell multiplies one array by its weights, got tuple. Join": lambda: run((X, X)),
     "got a Packed batch. Pass packed.inputs with": lambda: run(packed()),
     "`kernel_init` of LSTMCell must be an initializer of matrices, got": lambda: (
-        LSTMCell(4, kernel_init=rnncells.initializers.forget_gate())
+        LSTMCell(4, kernel_init=initializers.forget_gate())
     ),
     r"`run` of Echo must return \(carry, outputs\), got": lambda: init(Stack([Echo()])),
     "a layer that is called with `reverse`": lambda: Bidirectional(LSTM(4), LSTM(4)),
@@ -602,6 +605,8 @@ VALUE_ERRORS = {
     "add 'forget' to `biases`": lambda: LSTM2000Cell(
         2, biases=("in",), forget_gate_bias=(1, 1)
     ),
+    "`longest` of chrono must be at least 3": lambda: initializers.chrono(2),
+    "`features` of pytorch must be at least": lambda: initializers.pytorch(0),
     "must divide `features` 6, got 4": lambda: GRUCell(6, num_heads=4),
     "`kind` of XLSTMBlock must be one of": lambda: XLSTMBlock(8, "lstm"),
     "`num_heads` of XLSTMBlock must divide": lambda: XLSTMBlock(8, num_heads=3),

@@ -142,35 +142,19 @@ def run_tests(tree: Path, tests: list[str], *options: str) -> dict:
     return {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - start)}
 
 
-class Results:
-    """The outcome of each mutant, a line of JSON for each in a file."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.of = {r["mutant"]: r for r in map(json.loads, lines)}
-
-    def add(self, mutant: Mutant, result: dict) -> None:
-        self.of[mutant.key] = {"mutant": mutant.key, **result}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(self.of[mutant.key]) + "\n")
-
-    def summary(self, mutants: list[Mutant]) -> str:
-        """Returns how many mutants of each kind were run, and what came of it."""
-        results = [self.of[mutant.key] for mutant in mutants]
-        outcomes = collections.Counter(result["outcome"] for result in results)
-        kinds = collections.Counter(mutant.kind for mutant in mutants)
-        return (
-            f"{len(mutants)} mutants in {len({m.at for m in mutants})} functions "
-            f"({', '.join(f'{n} {kind}' for kind, n in kinds.items())}); "
-            f"{', '.join(f'{n} {outcome}' for outcome, n in outcomes.items())}; "
-            f"{sum(result['seconds'] for result in results)} s."
-        )
+def read_results(path: Path) -> dict[str, dict]:
+    """Returns the outcome of each mutant, of which a file has a line of JSON."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {result["mutant"]: result for result in map(json.loads, lines)}
 
 
-def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> None:
-    """Runs the mutants without results, then the tests that caught in the whole."""
+def run_mutants(mutants, tests, path: Path, jobs: int, *options: str) -> dict:
+    """Runs the mutants without results, then the tests that caught in the whole.
+
+    Returns the outcome of each.
+    """
+    results = read_results(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         trees = queue.SimpleQueue()
         for k in range(jobs):
@@ -184,17 +168,20 @@ def run_mutants(mutants, tests, results: Results, jobs: int, *options: str) -> N
             result = run_tests(tree, paths, *options)
             (tree / mutant.file).write_text(source)
             trees.put(tree)
-            results.add(mutant, result)
+            results[mutant.key] = {"mutant": mutant.key, **result}
+            with path.open("a") as file:
+                file.write(json.dumps(results[mutant.key]) + "\n")
             said = "{outcome:9} {seconds:4} s  {by}".format(**result)
             print(f"{mutant.key}\n    {said}", flush=True)
 
         with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(run, [m for m in mutants if m.key not in results.of]))
-        caught_by = {results.of[mutant.key]["by"] for mutant in mutants} - {""}
+            list(pool.map(run, [m for m in mutants if m.key not in results]))
+        caught_by = {results[mutant.key]["by"] for mutant in mutants} - {""}
         if caught_by:
             whole = run_tests(trees.get(), sorted(caught_by), *options)
             passed = "pass" if whole["outcome"] == "survived" else f"give {whole}"
             print(f"{len(caught_by)} tests that caught {passed} in the whole library.")
+    return results
 
 
 def main() -> None:
@@ -208,13 +195,14 @@ def main() -> None:
     args = parser.parse_args()
     mutants, tests = read_table()
     chosen = [m for m in mutants if args.only in m.key and args.kind in (None, m.kind)]
-    results = Results(args.results)
     options = ["-m", ""] if args.exhaustive else []
-    run_mutants(chosen, tests, results, args.jobs, *options)
+    results = run_mutants(chosen, tests, args.results, args.jobs, *options)
+    outcomes = collections.Counter(results[m.key]["outcome"] for m in chosen)
     for mutant in chosen:
-        if not results.of[mutant.key]["outcome"].startswith("caught"):
+        if not results[mutant.key]["outcome"].startswith("caught"):
             print(f"not caught: {mutant.key}. {mutant.reason}")
-    print(results.summary(chosen))
+    counts = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items())
+    print(f"{len(chosen)} mutants: {counts}.")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS, assert_close, random_params
+from cases import CELLS, exactly, random_params
 
 import rnncells
 from rnncells import accumulate, packing
@@ -14,10 +14,6 @@ from rnncells import accumulate, packing
 ROWS, TIME, MICRO = 6, 5, 3
 LENGTHS = np.array([5, 1, 0, 0, 3, 4])
 jitted = partial(jax.jit, static_argnums=0)
-
-
-def exactly(actual, expected):
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.fixture

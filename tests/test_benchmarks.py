@@ -15,7 +15,7 @@ from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
 from benchmarks.plot import save_picture
 from benchmarks.report import END, START, format_case, markdown
-from benchmarks.sizes import CELLS, DEFAULT_SIZES, Size, cases
+from benchmarks.sizes import CELLS, Size
 from benchmarks.timing import interleave, ratios, spread
 
 pytestmark = pytest.mark.default
@@ -68,23 +68,6 @@ def test_rounds_run_every_contender_in_changing_order():
     rounds = ["".join(calls[i : i + 3]) for i in range(3, len(calls), 3)]
     assert len(rounds) == 6 and len(set(rounds)) > 1
     assert all(set(order) == set("abc") for order in rounds)
-
-
-def test_each_cell_has_its_own_sizes():
-    found = list(cases(CELLS, DEFAULT_SIZES))
-    assert len(set(found)) == 3 * 5 + 1 + 2 * 3
-    assert all(bool(size.image) == (cell == "ConvLSTM") for cell, size in found)
-    assert {cell for cell, size in found if "elementwise" in size.name} == {
-        "MinGRU",
-        "IndRNN",
-    }
-    assert {size.dtype for _, size in cases(["GRU"], ["gpu"])} == {
-        "float32",
-        "bfloat16",
-        "float16",
-    }
-    ((cell, size),) = cases(["LSTM", "MinGRU"], ["gpu-16-768-bfloat16"])
-    assert cell == "LSTM" and (size.batch, size.features) == (16, 768)
 
 
 def test_results_have_the_expected_fields(case):

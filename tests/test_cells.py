@@ -144,16 +144,11 @@ def test_initialize_carry_can_be_traced_and_mapped(name, rng, key):
 
 
 @each_cell()
-def test_number_of_feature_dims_has_two_names(name):
-    case = CELLS[name]
-    cell = case.make()
-    assert cell.num_feature_dims == len(case.input_shape)
-    assert cell.num_feature_axes == len(case.input_shape)
-
-
-@each_cell()
-def test_features_is_the_width_of_the_output(name, rng):
+def test_sizes_have_their_names(name, rng):
+    """The number of feature axes, also by its old name, and the width of the output."""
     cell, params, carry, x = random_setting(CELLS[name], rng, *ROWS)
+    axes = len(CELLS[name].input_shape)
+    assert cell.num_feature_dims == cell.num_feature_axes == axes
     _, y = jax.eval_shape(cell.apply, params, carry, x)
     # Where the output is projected, `features` counts the units.
     assert y.shape[-1] == getattr(cell, "proj_features", cell.features)

@@ -7,7 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, random_like, random_params
+from cases import (
+    assert_close,
+    assert_equal,
+    random_like,
+    random_params,
+    values_and_gradients,
+)
 
 import rnncells
 
@@ -89,20 +95,6 @@ def step_by_step(rnn, params, carry, x, targets, feed, forced):
     return carry, steps
 
 
-def gradients(function, *arguments):
-    """Returns the outputs of a function, and the gradients of a sum over them."""
-
-    def loss(*arguments):
-        outputs = function(*arguments)
-        leaves = enumerate(jax.tree.leaves(outputs))
-        return sum(jnp.sum(jnp.sin(leaf + k)) for k, leaf in leaves), outputs
-
-    positions = tuple(range(len(arguments)))
-    gradient = jax.value_and_grad(loss, positions, has_aux=True)
-    (_, outputs), pulled = jax.jit(gradient)(*arguments)
-    return outputs, pulled
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_decoding_equals_a_loop_over_steps(name, rng, float64):
     cell, _, feed, rate, options = CASES[name]
@@ -135,7 +127,10 @@ def test_decoding_equals_a_loop_over_steps(name, rng, float64):
     def by_hand(params, carry, first, targets=None):
         return step_by_step(rnn, params, carry, first, targets, feed, forced)
 
-    actual, expected = gradients(decode, *given), gradients(by_hand, *given)
+    actual, expected = (
+        values_and_gradients(decode, *given),
+        values_and_gradients(by_hand, *given),
+    )
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     if 0 < (rate or 0) < 1:
         assert 0 < np.mean(forced) < 1
@@ -236,7 +231,10 @@ def test_gradients_flow_into_arrays_that_feed_reads(rng, float64):
         given = rnn, params, start, x[:, 0], None, partial(feed, matrix), None
         return step_by_step(*given)[1][0]
 
-    actual, expected = gradients(decode, matrix), gradients(by_hand, matrix)
+    actual, expected = (
+        values_and_gradients(decode, matrix),
+        values_and_gradients(by_hand, matrix),
+    )
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 

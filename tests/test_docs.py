@@ -33,7 +33,7 @@ def blocks_of(page):
 
 
 # Pages that take seconds; every run starts as new readers do.
-LONG = ["diagnostics.md", "gradients.md", "newton.md", "scaling.md"]
+LONG = ["diagnostics.md", "gradients.md", "newton.md"]
 LONG += [f"how-to/{name}.md" for name in ("look-inside", "memory", "nnx")]
 LONG += [f"how-to/{name}.md" for name in ("sharding", "streaming")]
 
@@ -122,13 +122,6 @@ def test_inventories_list_names_that_exist_and_are_used():
             for part in name.split(".")[1:]:
                 found = getattr(found, part)
             assert f"`{name}" in text, name
-
-
-def test_command_that_builds_the_site_treats_warnings_as_errors():
-    (command,) = re.findall(r"^pip install .*", (DOCS / "README.md").read_text(), re.M)
-    assert "'.[docs]' && sphinx-build -W " in command
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "furo" in project["optional-dependencies"]["docs"]
 
 
 README = (ROOT / "README.md").read_text()

@@ -4,7 +4,6 @@ from functools import partial
 
 import equations
 import jax
-import jax.numpy as jnp
 from cases import (
     ALL_CELLS,
     BATCH,
@@ -13,6 +12,7 @@ from cases import (
     each_cell,
     random_setting,
     under_cell,
+    values_and_gradients,
 )
 from equations.parts import arrays
 from equations.table import EQUATIONS
@@ -35,21 +35,6 @@ def test_step_follows_the_equations(name, rng, float64):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def value_and_gradients(run, *at):
-    """Returns what `run` returns, and the gradients of a mixture of it."""
-
-    def mixed(*at):
-        outcome = run(*at)
-        leaves = jax.tree.leaves(outcome)
-        terms = [jnp.sum(jnp.sin((k + 1) * y)) for k, y in enumerate(leaves)]
-        return sum(term.real + term.imag for term in terms), outcome
-
-    positions = tuple(range(len(at)))
-    gradient = jax.value_and_grad(mixed, positions, has_aux=True)
-    (_, outcome), gradients = jax.jit(gradient)(*at)
-    return outcome, gradients
-
-
 # Cells of Flax are compared with those of Flax, too.
 @each_cell(ALL_CELLS)
 def test_sequence_and_gradients_follow_the_equations(name, rng, float64):
@@ -66,5 +51,5 @@ def test_sequence_and_gradients_follow_the_equations(name, rng, float64):
         return jax.lax.scan(partial(case.equations, params["params"]), carry, inputs)
 
     at = params, carry, inputs
-    expected = value_and_gradients(loop, *at)
-    assert_close(value_and_gradients(run, *at), expected, rtol=1e-12, atol=1e-12)
+    expected = values_and_gradients(loop, *at)
+    assert_close(values_and_gradients(run, *at), expected, rtol=1e-12, atol=1e-12)

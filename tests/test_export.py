@@ -109,17 +109,6 @@ def test_export_films_with_symbolic_sizes(rng, monkeypatch):
     assert_close(loaded.call(params, x), jax.jit(layer.apply)(params, x))
 
 
-@pytest.mark.exhaustive
-def test_export_of_a_known_time_with_symbolic_batch(rng):
-    layer = LAYERS["RNN"]
-    params = random_params(rng, layer, jnp.ones((2, 3, FEATURES_IN)))
-    (batch,) = export.symbolic_shape("batch")
-    inputs = jax.ShapeDtypeStruct((batch, 3, FEATURES_IN), jnp.float32)
-    loaded = through_bytes(layer.apply, params, inputs)
-    x = jnp.asarray(rng.standard_normal((2, 3, FEATURES_IN)), jnp.float32)
-    assert_close(loaded.call(params, x), jax.jit(layer.apply)(params, x))
-
-
 def test_exported_functions_are_differentiable(rng):
     layer = LAYERS["ElmanRNN"]
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))

@@ -15,6 +15,7 @@ from cases import (
     FEATURES,
     assert_close,
     assert_equal,
+    exactly,
     random_like,
     random_params,
 )
@@ -91,10 +92,6 @@ def problem_of(name, rng, **options):
     case = ALL_CELLS[name]
     cell = case.make(param_dtype=jnp.result_type(float), **options)
     return Problem(cell, case.inputs(rng, BATCH, TIME), rng)
-
-
-def exactly(actual, expected):
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def differs(actual, expected):

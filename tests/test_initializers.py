@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import assert_equal
-from peers import peer
 
 import rnncells
 from rnncells import initializers
 from rnncells.cells.delta_net import _initial_decay_bias
 from rnncells.cells.lru import _initial_nu
-from rnncells.interop import pytorch
 
 FEATURES_IN, FEATURES = 3, 400
 
@@ -115,30 +113,6 @@ def test_pytorch_initializer_has_the_distribution_of_pytorch(name, key):
     assert len(set(drawn)) == len(drawn)
 
 
-@pytest.mark.parametrize("name", ["LSTM", "GRU", "ElmanRNN"])
-def test_pytorch_itself_has_the_same_distributions(name):
-    torch = peer("torch")
-    layer = getattr(rnncells, name)(FEATURES, **initializers.pytorch(FEATURES))
-    variables = layer.init(jax.random.key(0), jnp.ones((1, FEATURES_IN)))
-    ours = pytorch.to_state_dict(layer, variables)
-    torch.manual_seed(0)
-    kind = getattr(torch.nn, name.removeprefix("Elman"))
-    state_dict = kind(FEATURES_IN, FEATURES).state_dict()
-    theirs = {name: value.numpy() for name, value in state_dict.items()}
-
-    for kind in ("weight_ih_l0", "weight_hh_l0"):
-        for quantile in (0.0, 0.25, 0.5, 0.75, 1.0):
-            expected = np.quantile(theirs[kind], quantile)
-            actual = np.quantile(ours[kind], quantile)
-            np.testing.assert_allclose(actual, expected, atol=0.1 * FEATURES**-0.5)
-    spread = np.std(ours["bias_ih_l0"] + ours["bias_hh_l0"])
-    expected = np.std(theirs["bias_ih_l0"] + theirs["bias_hh_l0"])
-    # 4 standard deviations of the ratio of two such spreads; one bias in place of two
-    # would give 0.71 of it.
-    rtol = 4 * np.sqrt(0.7 / ours["bias_ih_l0"].size)
-    np.testing.assert_allclose(spread, expected, rtol=rtol)
-
-
 def test_layers_pass_initializers_to_their_cells(key):
     layer = rnncells.LSTM(
         4, num_layers=2, bidirectional=True, bias_init=initializers.forget_gate(2)
@@ -149,27 +123,6 @@ def test_layers_pass_initializers_to_their_cells(key):
         for side in ("forward_rnn", "backward_rnn"):
             cell = params[f"layers_{k}"][side]["cell"]
             assert (cell["hf"]["bias"] == 2).all() and (cell["hi"]["bias"] == 0).all()
-
-
-def test_mistake_has_its_error():
-    for features in (0, -3):
-        with pytest.raises(ValueError, match="`features` of pytorch must be at least"):
-            initializers.pytorch(features)
-    for function, name in (
-        (initializers.pytorch, "features"),
-        (initializers.chrono, "longest"),
-    ):
-        with pytest.raises(TypeError, match=f"`{name}` of .* must be an int, got 7.5"):
-            function(7.5)
-    for gates in ({"hf": 1.0}, jax.nn.initializers.ones):
-        with pytest.raises(
-            TypeError, match="`gates` must map names of gates to initializers"
-        ):
-            rnncells.initializers.PerGateInit(gates)
-    with pytest.raises(
-        ValueError, match="`longest` of chrono must be at least 3, got 2"
-    ):
-        initializers.chrono(2)
 
 
 @pytest.mark.parametrize(

@@ -144,58 +144,18 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
     assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("batch", [((),), ((2, 3),)])
-def test_any_number_of_batch_axes(batch, rng):
-    layer = rnncells.LSTM(FEATURES, bidirectional=True)
-    x = inputs_of(rng, *batch, STEPS).astype(jnp.float32)
-    params = random_params(rng, layer, x)
-    apply = jax.jit(layer.apply)
-    y = apply(params, x)
-
-    flat = x.reshape(-1, STEPS, FEATURES_IN)
-    expected = jax.tree.map(
-        lambda leaf, own: leaf.reshape(own.shape), apply(params, flat), y
-    )
-    assert_close(y, expected)
-
-
 @pytest.mark.parametrize("name", by_level(LAYERS, ["LSTM-projected"]))
-def test_step_equals_the_sequence(name, rng, float64):
-    make = LAYERS[name]
-    layer, params, x, states = setting(rng, make, num_layers=2)
-    step = jax.jit(partial(layer.apply, method="step"))
-    for start in (states, None):
+def test_steps_equal_the_sequence(name, rng, float64):
+    """In a scan, for which `initialize_carry` stands for no states."""
+    layer, params, x, states = setting(rng, LAYERS[name], num_layers=2)
+    step = partial(layer.apply, params, method="step")
+    scanned = jax.jit(partial(jax.lax.scan, step))
+    zeros = layer.initialize_carry(KEY, x[:, 0])
+    for start in (states, zeros):
         y, last = jax.jit(layer.apply)(params, x, start)
-        now = start
-        for t in range(STEPS):
-            now, y_t = step(params, now, x[:, t])
-            np.testing.assert_allclose(y_t, y[:, t], rtol=1e-12, atol=1e-14)
-        assert_close(now, last, rtol=1e-12, atol=1e-14)
-
-
-LOOPED = {
-    **{name: make(FEATURES, num_layers=2) for name, make in LAYERS.items()},
-    "RNN": rnncells.RNN(rnncells.MGUCell(FEATURES)),
-}
-
-
-@pytest.mark.parametrize("name", by_level(LOOPED, ["LSTM-projected", "RNN"]))
-def test_steps_can_be_scanned(name, rng):
-    """`None` is no carry of a loop: `initialize_carry` is what stands for it."""
-    layer = LOOPED[name]
-    x = inputs_of(rng, STEPS, ROWS).astype(jnp.float32)
-    params = random_params(rng, layer, jnp.swapaxes(x, 0, 1))
-    carry = layer.initialize_carry(KEY, x[0])
-
-    def step(carry, x_t):
-        return layer.apply(params, carry, x_t, method="step")
-
-    _, y = jax.jit(lambda carry, x: jax.lax.scan(step, carry, x))(carry, x)
-
-    expected = jit_apply(layer, params, x, time_major=True)
-    expected = expected[0] if isinstance(expected, tuple) else expected
-    assert_close(y, expected)
+        carry, ys = scanned(start, np.swapaxes(x, 0, 1))
+        assert_close((carry, ys.swapaxes(0, 1)), (last, y), rtol=1e-12, atol=1e-14)
+    assert_equal(jax.jit(step)(None, x[:, 0]), jax.jit(step)(zeros, x[:, 0]))
 
 
 def test_learned_states_start_each_sequence(rng, float64):
@@ -358,22 +318,6 @@ def test_layers_can_be_static_arguments(rng):
     for layer in layers:
         assert hash(layer) == hash(layer.clone())
         assert layer == layer.clone()
-
-
-def test_steps_of_a_stack_equal_the_sequence(rng, float64):
-    stack = rnncells.Stack(
-        [rnncells.LSTMCell(4), nn.Dense(6), rnncells.ElmanRNN(5, num_layers=2)],
-        return_carry=True,
-    )
-    x = inputs_of(rng, ROWS, STEPS).astype(jnp.float32)
-    params = random_params(rng, stack, x)
-    carries, y = jit_apply(stack, params, x)
-
-    now, step = None, jax.jit(partial(stack.apply, method="step"))
-    for t in range(STEPS):
-        now, y_t = step(params, now, x[:, t])
-        np.testing.assert_allclose(y_t, y[:, t], atol=1e-6)
-    assert_close(now, carries)
 
 
 def test_padding_of_a_stack_reaches_no_gradient(rng):

@@ -205,16 +205,8 @@ def test_mistakes_end_before_any_run(words, message, capsys):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        (
-            "[league]\nparameters = 20\n",
-            "",
-            "adding.toml [league]: missing key `parameters`.",
-        ),
-        (
-            "parameters = 20",
-            "parameters = 0",
-            "[league]: `parameters` must be an integer in [1,",
-        ),
+        ("[league]\nparameters = 20\n", "", "[league]: missing key `parameters`."),
+        ("parameters = 20", "parameters = 0", "`parameters` must be an integer in [1,"),
         ("seeds", "model = 3\nseeds", "adding.toml: `model` must be a section, got 3."),
     ],
 )

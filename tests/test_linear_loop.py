@@ -79,22 +79,10 @@ def arguments_of(rng, case, lengths, mask, resets, carry):
 
 
 @pytest.mark.parametrize(
-    "name, reverse, lengths, mask, resets, padded, kept, memory, implementation",
-    by_level(GRID, CHOSEN),
+    "row", by_level([(row,) for row in GRID], [(row,) for row in CHOSEN]), ids=str
 )
-def test_linear_loop_equals_the_plain_loop(
-    name,
-    reverse,
-    lengths,
-    mask,
-    resets,
-    padded,
-    kept,
-    memory,
-    implementation,
-    rng,
-    float64,
-):
+def test_linear_loop_equals_the_plain_loop(row, rng, float64):
+    name, reverse, lengths, mask, resets, padded, kept, memory, implementation = row
     case = ALL_CELLS[name]
     cell = case.make(param_dtype=float)
     fields = {"reverse": reverse, "padded_outputs": padded, kept: True}

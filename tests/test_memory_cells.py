@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import ALL_CELLS, assert_close, random_params, random_setting
-from equations.memory_cells import g, h
-from equations.parts import arrays, sigmoid
+from equations.memory_cells import on_line
+from equations.parts import arrays
 from levels import by_level
 
 import rnncells
@@ -26,57 +26,6 @@ class Net(nn.Module):
         dtype = self.cell.param_dtype
         output = nn.Dense(self.outputs, self.output_bias, param_dtype=dtype)
         return nn.sigmoid(output(y))
-
-
-def on_line_changes(p, w_k, b_k, x, targets, size, gate_feedback):
-    """The algorithm of both papers, forward in time, for rate 1.
-
-    The numbers are equations of 1997, which has no forget gates: they are 1.
-
-    Returns the changes of all weights, `(inputs or hidden units or 1, units)` each, and
-    the outputs.
-    """
-    blocks, cells = p["hi"]["kernel"].shape[1], p["hg"]["kernel"].shape[1]
-    f = sigmoid
-    columns = {}
-    for name in GATES if "if" in p else "igo":
-        kernel = p[f"h{name}"]["kernel"]
-        bias = p[f"h{name}"].get("bias", np.zeros(kernel.shape[1]))
-        columns[name] = np.vstack([p[f"i{name}"]["kernel"], kernel, bias])
-    change = {name: np.zeros_like(w) for name, w in columns.items()}
-    change |= {"k": np.zeros_like(w_k), "b_k": np.zeros_like(b_k)}
-    s, y = np.zeros(cells), np.zeros(len(p["hi"]["kernel"]))
-    # ds_c / dw: of c itself, of the input gate and the forget gate of its block.
-    ds_c, ds_in, ds_forget = (np.zeros_like(columns["g"]) for _ in range(3))
-    outputs = []
-    for x_t, t_t in zip(x, targets, strict=True):
-        src = np.concatenate([x_t, y, [1.0]])
-        net = {name: src @ column for name, column in columns.items()}
-        gates = {name: f(net[name]) for name in "ifo" if name in net}
-        wide = {name: np.repeat(gate, size) for name, gate in gates.items()}
-        slope = {name: gate * (1 - gate) for name, gate in wide.items()}
-        forget = wide.get("f", 1)
-        ds_in = forget * ds_in + np.outer(src, g(net["g"]) * slope["i"])  # (25)
-        d_g = 4 * f(net["g"]) * (1 - f(net["g"]))
-        ds_c = forget * ds_c + np.outer(src, d_g * wide["i"])  # (27)
-        ds_forget = forget * ds_forget + np.outer(src, s * slope.get("f", 0))
-        s = forget * s + wide["i"] * g(net["g"])
-        y_c = wide["o"] * h(s)
-        y_k = f(y_c @ w_k + b_k)
-        e_k = y_k * (1 - y_k) * (t_t - y_k)  # (19)
-        back = w_k @ e_k
-        e_out = (slope["o"] * h(s) * back).reshape(blocks, size).sum(1)  # (21)
-        e_s = wide["o"] * 2 * f(s) * (1 - f(s)) * back  # (23)
-        change["k"] += np.outer(y_c, e_k)  # (22)
-        change["b_k"] += e_k
-        change["o"] += np.outer(src, e_out)  # (22)
-        change["i"] += (e_s * ds_in).reshape(-1, blocks, size).sum(-1)  # (26)
-        if "f" in change:
-            change["f"] += (e_s * ds_forget).reshape(-1, blocks, size).sum(-1)
-        change["g"] += e_s * ds_c  # (28)
-        y = np.concatenate([y_c, *gates.values()]) if gate_feedback else y_c
-        outputs.append(y_k)
-    return change, np.array(outputs)
 
 
 GATES = "ifgo"
@@ -109,10 +58,13 @@ def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
     tree, gradient = arrays(params), arrays(gradient)
     (name,) = set(tree) - {"Dense_0"}
     output = tree["Dense_0"]
-    change, expected = on_line_changes(
-        *(tree[name], output["kernel"], output["bias"]),
-        *(x, targets, size, gate_feedback),
-    )
+    columns = {}
+    for gate in GATES if "if" in tree[name] else "igo":
+        kernel, bias = tree[name][f"h{gate}"]["kernel"], tree[name][f"h{gate}"]["bias"]
+        columns[gate] = np.vstack([tree[name][f"i{gate}"]["kernel"], kernel, bias])
+    given = columns, output["kernel"], output["bias"], x, targets, size, gate_feedback
+    changes, expected = zip(*on_line(*given))
+    change = jax.tree.map(lambda *leaves: sum(leaves), *changes)
     close = {"rtol": 1e-12, "atol": 1e-12}
     np.testing.assert_allclose(y, expected, **close)
     for gate in set(GATES) & set(change):

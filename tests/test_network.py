@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equations.memory_cells import on_line
 from levels import by_level
 
 import rnncells
@@ -215,51 +216,18 @@ def test_full_gradient_is_gradient_descent(name, is_along, rng, float64):
 
 def step_by_step(network, w, x, targets, rate):
     """Equations 19 to 28, one step and one update after the other, in NumPy."""
-    b, size, cells = network.blocks, network.block_size, network.cells
     w = Weights(*(None if leaf is None else np.array(leaf) for leaf in w))
-    sources = x.shape[1] + network.sources + 1
-    by_in, by_c = np.zeros((2, cells, sources))
-    s, y = np.zeros(cells), np.zeros(network.sources)
-
-    def f(x):
-        return 1 / (1 + np.exp(-x))
-
-    for x_t, target in zip(x, targets, strict=True):
-        y_m = np.concatenate([x_t, y, [1]])
-        into = np.concatenate([w.inputs, w.hidden, w.bias[None]])
-        net_in, net_c, net_out = np.split(y_m @ into, [b, b + cells])
-        y_in, y_out = np.repeat(f(net_in), size), np.repeat(f(net_out), size)
-        g, slope_g = 4 * f(net_c) - 2, 4 * f(net_c) * (1 - f(net_c))
-        by_in += np.outer(g * y_in * (1 - y_in), y_m)
-        by_c += np.outer(slope_g * y_in, y_m)
-        s = s + y_in * g
-        h, slope_h = 2 * f(s) - 1, 2 * f(s) * (1 - f(s))
-        y_c = y_out * h
-        y_k = f(w.outputs @ y_c + w.output_bias)
-        e_k = y_k * (1 - y_k) * (target - y_k)
-        d = w.outputs.T @ e_k
-        e_s = y_out * slope_h * d
-        e_out = f(net_out) * (1 - f(net_out)) * (h * d).reshape(b, size).sum(1)
-        into += (
-            rate
-            * np.concatenate(
-                [
-                    (e_s[:, None] * by_in).reshape(b, size, -1).sum(1),
-                    e_s[:, None] * by_c,
-                    np.outer(e_out, y_m),
-                ]
-            ).T
-        )
-        first, last = x.shape[1], x.shape[1] + network.sources
-        w = w._replace(
-            inputs=into[:first],
-            hidden=into[first:last],
-            bias=into[last],
-            outputs=w.outputs + rate * np.outer(e_k, y_c),
-            output_bias=w.output_bias + rate * e_k,
-        )
-        y = np.concatenate([y_c, f(net_in), f(net_out)])
-    return w
+    into = np.concatenate([w.inputs, w.hidden, w.bias[None]])
+    ends = network.blocks, network.blocks + network.cells
+    columns = dict(zip("igo", np.split(into, ends, 1)))
+    given = columns, w.outputs.T, w.output_bias, x, targets, network.block_size
+    for change, _ in on_line(*given):
+        for name, column in columns.items():
+            column += rate * change[name]
+        w.outputs.T[...] += rate * change["k"]
+        w.output_bias[...] += rate * change["b_k"]
+    inputs, hidden, bias = np.split(into, (x.shape[1], len(into) - 1))
+    return w._replace(inputs=inputs, hidden=hidden, bias=bias[0])
 
 
 @pytest.mark.parametrize("is_symbolic", [False, True])

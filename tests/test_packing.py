@@ -13,6 +13,7 @@ from cases import (
     FEATURES_IN,
     assert_close,
     assert_equal,
+    exactly,
     random_like,
     random_params,
 )
@@ -174,10 +175,6 @@ def inner(tree, weights):
     return sum(
         jax.tree.leaves(jax.tree.map(lambda a, b: jnp.vdot(a, b), tree, weights))
     )
-
-
-def exactly(actual, expected):
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def with_gradient(run):

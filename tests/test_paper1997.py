@@ -46,33 +46,34 @@ GOOD, SLOW, HALF = (31_000, 40_000) * 10, (31_000, 90_000) * 10, (100, 0) * 10
 FEW = (31_000,) * 19
 
 
+NEVER = (0, 0) * 10
+UNDER, WITH = "**reproduced** under the reading", "**reproduced** with the deviation"
+
+
 @pytest.mark.parametrize(
-    "found, expected",
+    "expected, found",
     [
-        ([], "not run"),
-        ([("literal", GOOD), ("silent", GOOD)], "**reproduced** as written"),
+        ("not run", {}),
+        ("**reproduced** as written", {"literal": GOOD, "silent": GOOD}),
         (
-            [("literal", SLOW), ("departure", GOOD), ("silent", GOOD)],
-            "**reproduced** under the reading `a silent one`",
+            f"{UNDER} `a silent one`",
+            {"literal": SLOW, "departure": GOOD, "silent": GOOD},
         ),
+        (f"{UNDER} `a contradictory one`", {"literal": HALF, "contradictory": GOOD}),
         (
-            [("literal", HALF), ("contradictory", GOOD)],
-            "**reproduced** under the reading `a contradictory one`",
+            f"{WITH} `a departure one`",
+            {"literal": HALF, "departure": GOOD, "silent": SLOW},
         ),
+        ("*learnt, slower*: `a silent one`", {"literal": HALF, "silent": SLOW}),
+        ("*never*: a literal one, within 1,000,000", {"literal": NEVER}),
         (
-            [("literal", HALF), ("departure", GOOD), ("silent", SLOW)],
-            "**reproduced** with the deviation `a departure one`",
-        ),
-        ([("literal", HALF), ("silent", SLOW)], "*learnt, slower*: `a silent one`"),
-        ([("literal", (0, 0) * 10)], "*never*: a literal one, within 1,000,000"),
-        (
-            [("literal", (0, 0) * 10), ("silent", (0, 31_000))],
             "*partly*: `a silent one`, within 1,000,000",
+            {"literal": NEVER, "silent": (0, 31_000)},
         ),
     ],
 )
-def test_verdict_follows_from_the_outcomes(found, expected):
-    words, _ = deciding([outcome(kind, *trials) for kind, trials in found])
+def test_verdict_follows_from_the_outcomes(expected, found):
+    words, _ = deciding([outcome(kind, *trials) for kind, trials in found.items()])
     assert words == expected
 
 
@@ -296,33 +297,24 @@ def test_committed_results_match_the_current_configs(name):
             assert trial["solved"] == (trial["sequences"][-1] > 0)
 
 
+# Wrong answers and sequences by target, of each trial.
+CLASSES = [[9, 0, 10, 8], [10, 10, 10, 0]], [[10] * 4] * 2
+NUMBERS = [[3] + [0] * 18 + [4], [0, 1] + [0] * 18], [[5] * 20] * 2
+STEPS = [[1, 3], [2, 4]], [[5, 5]] * 2
+
+
 @pytest.mark.parametrize(
-    "name, wrong, there, expected",
+    "name, by_target, expected",
     [
-        (
-            NAME,
-            [[9, 0, 10, 8], [10, 10, 10, 0]],
-            [[10, 10, 10, 10], [10, 10, 10, 10]],
-            "classes missed: 2 of 4 in 1, 3 of 4 in 1 trials",
-        ),
-        (
-            NAME,
-            [[3] + [0] * 18 + [4], [0, 1] + [0] * 17 + [0]],
-            [[5] * 20, [5] * 20],
-            "88% have targets < 0.05 or > 0.95; of all, 10.0%",
-        ),
-        (NAME, [[], []], [[], []], "-"),
-        (
-            "reber-1-1",
-            [[1, 3], [2, 4]],
-            [[5, 5], [5, 5]],
-            "long lag in 30% of sequences, other steps in 70%",
-        ),
+        (NAME, CLASSES, "classes missed: 2 of 4 in 1, 3 of 4 in 1 trials"),
+        (NAME, NUMBERS, "88% have targets < 0.05 or > 0.95; of all, 10.0%"),
+        (NAME, ([[], []], [[], []]), "-"),
+        ("reber-1-1", STEPS, "long lag in 30% of sequences, other steps in 70%"),
     ],
 )
-def test_failures_name_the_missed_targets(name, wrong, there, expected):
+def test_failures_name_the_missed_targets(name, by_target, expected):
     result = result_of(0, 0, name=name) | {"name": NAME}
-    for trial, w, t in zip(result["trials"], wrong, there, strict=True):
+    for trial, w, t in zip(result["trials"], *by_target, strict=True):
         trial |= {"wrong_by_target": w, "by_target": t, "largest_state": 3.0}
     row = page._failures(NAME, Outcome("x", "literal", result))
     tested = result["config"]["test_sequences"]

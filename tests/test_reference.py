@@ -14,8 +14,8 @@ from cases import (
     FEATURES,
     FEATURES_IN,
     TIME,
-    assert_close,
     assert_equal,
+    exactly,
     random_like,
     random_params,
     random_setting,
@@ -38,10 +38,6 @@ from rnncells.reference import (
 
 CASE = CELLS["LSTMCell"]
 WIDE = np.ones((BATCH, FEATURES + 1))
-
-
-def exactly(actual, expected):
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,13 @@ import re
 from functools import partial
 from itertools import product
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import (
-    CELLS,
-    assert_close,
-    assert_equal,
-    jit_apply,
-    random_like,
-    random_params,
-)
+from cases import CELLS, assert_close, assert_equal, random_like
 from levels import by_level
-from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS, row_by_row, run, setting
+from sequences import MASK, RESETS, ROWS, STEPS, WAYS, row_by_row, run, setting
 
 import rnncells
 
@@ -224,17 +216,6 @@ def test_windows_and_steps_equal_the_whole_sequence(name, padded_outputs, rng):
         assert_close(carry, expected)
 
 
-def test_state_runs_on_in_padding_as_in_flax(rng):
-    rnn, params, inputs, _, carry = setting(CELLS["GRUCell"], rng)
-    theirs = nn.RNN(nn.GRUCell(4))
-    for reverse in (False, True):
-        arguments = {"initial_carry": carry, "seq_lengths": LENGTHS, "reverse": reverse}
-        assert_close(
-            jit_apply(rnn, params, inputs, **arguments),
-            jit_apply(theirs, params, inputs, **arguments),
-        )
-
-
 @each_direction
 def test_resets_take_the_reset_carry_and_not_the_initial_one(reverse, rng):
     rnn, params, inputs, fresh, carry = setting(
@@ -258,24 +239,6 @@ def test_resets_take_the_reset_carry_and_not_the_initial_one(reverse, rng):
         run(rnn, params, inputs, reset_carry=other, **arguments),
         run(rnn, params, inputs, initial_carry=other),
     )
-
-
-@each_direction
-def test_packed_sequences_equal_separate_ones(reverse, rng):
-    case = CELLS["LSTMCell"]
-    # Few different sizes, because each compiles a program.
-    sizes = (3, 1, 3)
-    parts = [np.asarray(case.inputs(rng, size)) for size in sizes]
-    packed = np.concatenate(parts)
-    starts = np.isin(np.arange(sum(sizes)), np.cumsum((0, *sizes[:-1])))
-    rnn = rnncells.RNN(case.make(), reverse=reverse, keep_order=True)
-    params = random_params(rng, rnn, packed)
-
-    together = jit_apply(rnn, params, packed, resets=starts)
-
-    apply = jax.jit(rnn.apply)
-    apart = [apply(params, part) for part in parts]
-    assert_close(together, np.concatenate(apart))
 
 
 def test_reset_carry_is_used_without_an_initial_one(rng):

@@ -7,7 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close, assert_equal, jit_apply, random_like, random_params
+from cases import (
+    assert_close,
+    assert_equal,
+    jit_apply,
+    random_like,
+    random_params,
+    values_and_gradients,
+)
 from compiled import Program
 from levels import by_level
 from sequences import ROWS, STEPS, WAYS
@@ -70,15 +77,6 @@ def of_rnns(params):
     return {k: {"cell": p} if k in cells else p for k, p in params.items()}
 
 
-def gradients(function, params, *arguments):
-    def loss(params, *arguments):
-        leaves = jax.tree.leaves(function(params, *arguments))
-        return sum(jnp.sum(jnp.sin(leaf + k)) for k, leaf in enumerate(leaves))
-
-    positions = tuple(range(1 + len(arguments)))
-    return jax.jit(jax.value_and_grad(loss, positions))(params, *arguments)
-
-
 @pytest.mark.parametrize("reverse", by_level([False, True], [False]))
 def test_one_loop_equals_one_loop_for_each_layer(reverse, rng, float64):
     if reverse:
@@ -112,8 +110,8 @@ def test_one_loop_equals_one_loop_for_each_layer(reverse, rng, float64):
         params = {"params": rename(params)}
         return stack.apply(params, x, initial_carry=carry, **ways)
 
-    actual = gradients(one_loop, params, x, carry)
-    expected = gradients(layer_by_layer, params, x, carry)
+    actual = values_and_gradients(one_loop, params, x, carry)
+    expected = values_and_gradients(layer_by_layer, params, x, carry)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -208,31 +206,6 @@ def test_deterministic_reaches_all_layers(rng):
     assert not np.allclose(drawn, expected)
 
 
-@pytest.mark.exhaustive
-def test_steps_and_both_directions(rng):
-    def rnn(**options):
-        cell = [nn.Dense(6), rnncells.SimpleCell(4), jnp.tanh, Leaky(2)]
-        return rnncells.RNN(rnncells.StackedCell(cell), **options)
-
-    x = jnp.asarray(rng.standard_normal((2, 4, FEATURES_IN)), jnp.float32)
-    both = rnncells.Bidirectional(rnn(), rnn())
-    params = random_params(rng, both, x)
-    forward, backward = (
-        {"params": params["params"][name]} for name in ("forward_rnn", "backward_rnn")
-    )
-
-    y = jit_apply(both, params, x)
-
-    carry, outputs = None, []
-    step = jax.jit(partial(rnn().apply, method="step"))
-    for t in range(4):
-        carry, y_t = step(forward, carry, x[:, t])
-        outputs.append(y_t)
-    assert_close(y[..., :2], jnp.stack(outputs, 1))
-    reverse = rnn(reverse=True, keep_order=True)
-    assert_close(y[..., 2:], jit_apply(reverse, backward, x))
-
-
 def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
     class Model(nn.Module):
         options: dict
@@ -254,7 +227,7 @@ def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
 
     # `memory` raises unless the fast loop runs.
     actual, expected = (
-        gradients(Model(options).apply, params, x)
+        values_and_gradients(Model(options).apply, params, x)
         for options in ({"memory": "recompute"}, {"implementation": "scan"})
     )
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)

@@ -526,10 +526,7 @@ def test_every_config_trains_and_is_tested(name, text, tmp_path, capsys):
         ("moving-digits --model.cell LSTMCell", "expected one of|did you mean `Conv"),
         ("moving-digits --model.dropout 0.5", "`model.dropout` must be 0.0 for films"),
         ("pixels --training.batch 5000", "`training.batch` must be at most 1147"),
-        (
-            "japanese-vowels --training.tested best",
-            "`training.tested` must be 'last' if `task.held_out` is false",
-        ),
+        ("japanese-vowels --training.tested best", "must be 'last' if `task.held_out`"),
         ("pixels --model.embedding 4", "`model.embedding` must be 0 for pixels"),
         ("pixels --task.folder mine", "`folder` is read only if .* got mine"),
         ("char-lm --processes 2", "`--processes 2` needs `--coordinator`"),
