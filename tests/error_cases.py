@@ -548,10 +548,9 @@ VALUE_ERRORS = {
         zoneout(deterministic=False), implementation="newton"
     ).apply(params_of(RNN(zoneout(deterministic=True))), X, rngs=KEYS),
     "`states` of LSTM must have the shapes": lambda: apply(X, STATES[0]),
-    r"are \(states, inputs\), but GRU got them in the other order, with": lambda: apply(
+    r"of GRU must have the shapes .* `step` takes \(states, inputs\)": lambda: apply(
         STEP, STATES[0], layer=GRU(4), method="step"
     ),
-    "`inputs` of `step` of LSTM must be one": lambda: apply(STATES, X, method="step"),
     "each of the 1 recurrent .* The": lambda: step(Stack([gru()]), STEP, (STEP,)),
     "The inputs have one axis more than the": lambda: step(gru(), jnp.zeros((2, 4)), X),
     "A step takes the carry, and then": lambda: step(gru(), STEP, jnp.zeros((2, 4))),

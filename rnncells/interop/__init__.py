@@ -17,7 +17,7 @@ save variables in a safetensors file            `files.save`
 =============================================== ========================================
 
 Functions `from_...` take a layer and another library's arrays, and return variables,
-`{"params": ...}`, for `layer.apply`, in the layer's `param_dtype`. Functions `to_...`
+`{"params": ...}`, for its method `apply`, in the layer's `param_dtype`. Functions `to_...`
 take a layer and its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`,
 `Bidirectional`, or a cell; its fields determine the arrays that there must be.
 

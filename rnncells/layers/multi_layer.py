@@ -50,7 +50,6 @@ from rnncells.layers.states import (
     States,
     check_one_array,
     check_states,
-    check_step,
     states_tuple,
     to_carry,
     to_states,
@@ -248,7 +247,9 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         time_major: bool | None = None,
         return_all_states: bool = False,
     ) -> Any:
-        """Applies all layers to sequences.
+        """Applies all layers to sequences; see `RNN` for lengths, masks and resets.
+
+        Outputs at padded and masked steps are 0, as in PyTorch.
 
         Args:
           inputs: `(*batch, time, features_in)` with any number of batch axes.
@@ -258,13 +259,10 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
             from a file, are read by their names h and c. A plain tuple is taken as (h,
             c), as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
             swapped. Default: the initial carries of the cells (zeros for our cells), or
-            the learned states.
-          seq_lengths: integers `(*batch,)` in `[0, time]`. Outputs of padding are 0, as
-            in PyTorch. (`RNN` returns the cell's own outputs there, as Flax does.)
-          mask: booleans `(*batch, time)`, false at steps to skip. Outputs of skipped
-            steps are 0.
-          resets: booleans `(*batch, time)`, true at the first step of each new
-            sequence. All layers restart there from their initial states.
+            the learned states. Resets restart from the default.
+          seq_lengths: integers `(*batch,)` in `[0, time]`.
+          mask: booleans `(*batch, time)`, false at steps to skip.
+          resets: booleans `(*batch, time)`, true at the first step of each sequence.
           deterministic: overrides the field.
           time_major: overrides the field.
           return_all_states: also returns the states after every step.
@@ -422,13 +420,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         reset_carries = [None] * self.num_layers
         if resets is not None:
             reset_carries = self._carries(None, x_t)
-        try:
-            before = self._carries(states, x_t)
-        except (TypeError, ValueError):
-            check_step(type(self).__name__, states, output, self._fits)
-            raise
         carries = []
-        for k, carry in enumerate(before):
+        for k, carry in enumerate(self._carries(states, x_t)):
             if k > 0:
                 output = self._dropped(output, deterministic)
             carry, output = self.layers[k].step(
@@ -520,15 +513,6 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         if self.bidirectional:
             return list(zip(carries[::2], carries[1::2], strict=True))
         return carries
-
-    @nn.nowrap
-    def _fits(self, states: Any, inputs: Any) -> bool:
-        """Says whether states fit one step of input."""
-        try:
-            self._carries(states, structs(inputs))
-        except (TypeError, ValueError):
-            return False
-        return True
 
     @nn.nowrap
     def _states(self, carries: list[Carry]) -> States:

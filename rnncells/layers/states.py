@@ -1,7 +1,7 @@
 """The states of layers in PyTorch's order, and the carries of cells in Flax's order."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import chex
@@ -11,7 +11,6 @@ import numpy as np
 from jax import export
 
 from rnncells.cells.carry import Carry
-from rnncells.recurrence.pytrees import structs
 
 
 class LSTMStates(NamedTuple):
@@ -76,7 +75,8 @@ def check_states(
         raise ValueError(
             f"`states` of {layer} must have the shapes {expected} (layers times "
             f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}. "
-            "States are h, or (h, c) for an LSTM."
+            "States are h, or (h, c) for an LSTM. `step` takes (states, inputs), where "
+            "inputs are one time step, (*batch, features)."
         )
     for part in parts:
         if part.dtype != dtype:
@@ -116,22 +116,3 @@ def check_one_array(layer: str, arguments: str, inputs: Any) -> None:
             f"`inputs` of {layer} must be one array, got {type(inputs).__name__}. The "
             f"first arguments are {arguments}."
         )
-
-
-def check_step(
-    layer: str, states: Any, inputs: Any, fits: Callable[[Any, Any], bool]
-) -> None:
-    """Raises ValueError if states do not fit because of the inputs of the step."""
-    if fits(inputs, states):
-        raise ValueError(
-            f"The arguments of `step` are (states, inputs), but {layer} got them in "
-            f"the other order, with the shapes {jnp.shape(states)} and "
-            f"{jnp.shape(inputs)}."
-        )
-    for axis in range(jnp.ndim(inputs)):
-        if fits(states, structs(inputs, drop_axis=axis)):
-            raise ValueError(
-                f"`inputs` of `step` of {layer} must be one time step, (*batch, "
-                f"features), got the shape {jnp.shape(inputs)}, with one axis more "
-                "than the states need. For a sequence, call the layer."
-            )
