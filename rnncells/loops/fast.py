@@ -44,10 +44,11 @@ class FastLoop(Loop):
         full = request.split(None) if has_policy else pure
         plan = _plan(options, pure, carry, full)
         is_auto = options.projection == "auto"
-        if plan.saves_all and not pure.step.products and is_auto:
+        saves_all = plan.saves == "all"
+        if saves_all and not pure.step.products and is_auto:
             # There is nothing to project, to sum after the loop, or to recompute.
             return PlainLoop().run(request)
-        if plan.saves_all and options.memory != "full":
+        if saves_all and options.memory != "full":
             # The program is that of memory='full', with its chunks of the projection.
             pure = full
             plan = _plan(options._replace(memory="full"), full, carry, full)

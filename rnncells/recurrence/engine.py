@@ -9,7 +9,6 @@ Every array that is differentiated comes in as an argument. Time is the first ax
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +21,13 @@ from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
 from rnncells.recurrence.linear_map import linear_map
-from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, StepBuffers
+from rnncells.recurrence.memory import (
+    Plan,
+    ResidualBuffer,
+    Residuals,
+    StepBuffers,
+    saved_leaves,
+)
 from rnncells.recurrence.products import Product
 from rnncells.recurrence.pytrees import (
     StructTree,
@@ -75,12 +80,12 @@ def _run_jvp(
     tangents: tuple[EngineOperands],
 ) -> tuple[ArrayTree, ArrayTree]:
     (operands,), (tangents,) = primals, tangents
-    segments, policy, _ = recurrence.plan
-    buffer = _buffer(recurrence.step, operands)
-    vjp = StepVJP(recurrence.step, operands.weights, buffer.residuals)
-    buffer = buffer._replace(saved=policy.saved(vjp.reads, recurrence.step.chosen))
+    step, (segments, saves, _) = recurrence.step, recurrence.plan
+    buffer = _buffer(step, operands)
+    vjp = StepVJP(step, operands.weights, buffer.residuals)
+    buffer = buffer._replace(saved=saved_leaves(saves, vjp.reads, step.chosen))
     result, saved = _forward(
-        recurrence, operands, segments, buffer, policy.saves_chunk_carries
+        recurrence, operands, segments, buffer, saves == "chunk starts"
     )
 
     def transpose(residuals: tuple, cotangents: tuple) -> EngineOperands:
@@ -182,53 +187,19 @@ def _steps(
     return steps
 
 
-@dataclass(frozen=True)
-class ChunkContext:
-    """What a memory policy can read of a chunk of time in the backward pass."""
+def _recomputed(
+    step: SplitStep, weights: StepWeights, residuals: Residuals
+) -> Residuals:
+    """Returns residuals; forms values that are None again, of all steps at once."""
+    fallback = products.direct_evaluator(weights.products)
 
-    recurrence: Recurrence
-    operands: EngineOperands
-    buffer: ResidualBuffer
-    reads: Residuals  # for each leaf of the residuals, whether the VJP reads it
-    residuals: Residuals  # what the forward pass saved of the whole sequence
-    carry: ArrayTree | None  # before the chunk, if it is saved
-    start: Array | int  # the first step
-    steps: int  # number of steps
+    def recompute(
+        carry: ArrayTree, z: ArrayTree, values: list[Array | None]
+    ) -> list[Array]:
+        evaluator = products.cached_evaluator(values, fallback)
+        return step.recur(weights.invariants, carry, z, evaluator)[1].values
 
-    @property
-    def inputs(self) -> ArrayTree:
-        """The inputs of the steps."""
-        return slice_time(self.operands.inputs, self.start, self.steps)
-
-    def saved(self) -> Residuals:
-        """Returns the saved residuals of the chunk, `(steps, ...)`."""
-        return slice_time(self.residuals, self.start, self.steps)
-
-    def project(self) -> ArrayTree:
-        """Returns the projected inputs, `(steps, ...)`."""
-        return _project(self.recurrence.step, self.operands.weights, self.inputs)
-
-    def recompute_values(self, residuals: Residuals) -> Residuals:
-        """Returns residuals; forms values that are None again, of all steps at once."""
-        _, weight_products, invariants = self.operands.weights
-
-        def recompute(
-            carry: ArrayTree, z: ArrayTree, values: list[Array | None]
-        ) -> list[Array]:
-            evaluator = products.cached_evaluator(
-                values, products.direct_evaluator(weight_products)
-            )
-            return self.recurrence.step.recur(invariants, carry, z, evaluator)[1].values
-
-        return residuals._replace(values=jax.vmap(recompute)(*residuals))
-
-    def rerun(self) -> Residuals:
-        """Returns the residuals from the carry before the chunk, by a loop over it."""
-        buffer = self.buffer._replace(saved=self.reads)
-        loop = _steps(self.recurrence, self.operands.weights, buffer)
-        buffers = buffer.empty(self.carry, self.steps)
-        _, buffers = loop(self.carry, self.project(), buffers, 0, self.steps)
-        return slice_time(buffers.residuals, 0, self.steps)
+    return residuals._replace(values=jax.vmap(recompute)(*residuals))
 
 
 def _backward(
@@ -241,26 +212,35 @@ def _backward(
     d_outputs: ArrayTree,
 ) -> EngineOperands:
     """Returns the cotangents of the operands."""
-    residuals, carries = saved
-    weights = operands.weights
+    (residuals, carries), weights, step = saved, operands.weights, recurrence.step
     vjp_invariants = vjp.evaluate_invariants(weights)
 
     def chunk(
         state: tuple, start: Array | int, steps: int, carry: ArrayTree
     ) -> tuple[tuple, None]:
         d_carry, sums, d_inputs = state
-        fixed = recurrence, operands, buffer, vjp.reads, residuals
-        context = ChunkContext(*fixed, carry, start, steps)
-        chunk_residuals = recurrence.plan.policy.residuals(context)
+        inputs = slice_time(operands.inputs, start, steps)
+        saved = slice_time(residuals, start, steps)
+        if recurrence.plan.saves == "carries":
+            saved = saved._replace(z=_project(step, weights, inputs))
+            saved = _recomputed(step, weights, saved)
+        elif recurrence.plan.saves == "chunk starts":
+            rerun = buffer._replace(saved=vjp.reads)
+            loop, buffers = (
+                _steps(recurrence, weights, rerun),
+                rerun.empty(carry, steps),
+            )
+            _, buffers = loop(carry, _project(step, weights, inputs), buffers, 0, steps)
+            saved = slice_time(buffers.residuals, 0, steps)
         d_ys = slice_time(d_outputs, start, steps)
         d_carry, cotangents, d_invariants = vjp.over_time(
-            vjp_invariants, chunk_residuals, d_ys, d_carry, steps, recurrence.unroll
+            vjp_invariants, saved, d_ys, d_carry, steps, recurrence.unroll
         )
         d_products = map(
             Product.vjp_weights, weights.products, cotangents.lhs, cotangents.d_values
         )
         d_projections, d_projected, d_xs = _project_vjp(
-            recurrence.step, weights, context.inputs, cotangents.d_z
+            step, weights, inputs, cotangents.d_z
         )
         terms = StepWeights(
             d_projections, list(d_products), add(d_invariants, d_projected)

@@ -1,9 +1,4 @@
-"""Memory policies: which residuals a recurrence saves, where, and its chunks of time.
-
-A memory policy says what a forward pass saves of each step, and how a gradient has the
-residuals of a chunk of time again. To add one, derive a class from `MemoryPolicy`,
-override `saved` and `residuals`, and choose it in `plan`.
-"""
+"""What a recurrence saves for its gradient, where, and its chunks of time."""
 
 import math
 from collections.abc import Callable
@@ -53,75 +48,35 @@ class Residuals(NamedTuple):
     values: list[Any]  # of the products
 
 
-class MemoryPolicy:
-    """Base of the policies for what a forward pass saves.
+# What a pass with gradient saves: of each step all that its VJP reads, or its carry and
+# the values that a policy of `jax.checkpoint` chooses; or the carry before each chunk.
+Saves = Literal["all", "carries", "chunk starts"]
 
-    `saves_chunk_carries`: whether the carry before each chunk is saved, too.
+
+def saved_leaves(saves: Saves, reads: Residuals, chosen: list[bool]) -> Residuals:
+    """Says for each leaf of the residuals whether a step saves it.
+
+    `reads` says whether the VJP reads it, `chosen` whether a policy chooses a value.
     """
-
-    saves_chunk_carries = False
-
-    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
-        """Says for each leaf of the residuals whether to save it.
-
-        `reads` says whether the gradient reads it, and `chosen` of each value, whether
-        a policy of `jax.checkpoint` saves it.
-        """
-        raise NotImplementedError
-
-    def residuals(self, chunk: Any) -> Residuals:
-        """Returns `(steps, ...)` of the steps of a chunk, an `engine.ChunkContext`."""
-        raise NotImplementedError
-
-
-class SaveAll(MemoryPolicy):
-    """Saves all residuals that the gradient reads of each step."""
-
-    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
+    if saves == "all":
         return reads
-
-    def residuals(self, chunk: Any) -> Residuals:
-        return chunk.saved()
-
-
-class SaveCarries(MemoryPolicy):
-    """Saves the carries, and the values that a policy chooses.
-
-    The other values are formed again, at once for a chunk.
-    """
-
-    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
-        nothing = jax.tree.map(lambda leaf: False, reads)
-        every = jax.tree.map(lambda leaf: True, reads.carry)
-        return nothing._replace(carry=every, values=chosen)
-
-    def residuals(self, chunk: Any) -> Residuals:
-        return chunk.recompute_values(chunk.saved()._replace(z=chunk.project()))
-
-
-class SaveChunkStarts(MemoryPolicy):
-    """Saves the carry before each chunk, and runs the steps of a chunk again."""
-
-    saves_chunk_carries = True
-
-    def saved(self, reads: Residuals, chosen: list[bool]) -> Residuals:
-        return jax.tree.map(lambda leaf: False, reads)
-
-    def residuals(self, chunk: Any) -> Residuals:
-        return chunk.rerun()
+    nothing = jax.tree.map(lambda leaf: False, reads)
+    if saves == "chunk starts":
+        return nothing
+    every = jax.tree.map(lambda leaf: True, reads.carry)
+    return nothing._replace(carry=every, values=chosen)
 
 
 def check_memory(value: Any) -> None:
     """Raises unless a value is a choice for `memory`."""
     if callable(value) and not isinstance(value, type):
         name = getattr(value, "__qualname__", "")
-        if value is getattr(jax.checkpoint_policies, name, None):
-            if name.startswith(("save_", "offload_")):
-                raise TypeError(
-                    "`memory` of RNN must be a policy of jax.checkpoint, got the "
-                    f"function {name}, which makes policies. Call it, for example "
-                    'save_only_these_names("gates").'
-                )
+        is_of_jax = value is getattr(jax.checkpoint_policies, name, None)
+        if is_of_jax and name.startswith(("save_", "offload_")):
+            raise TypeError(
+                "`memory` of RNN must be a policy of jax.checkpoint, got the function "
+                f"{name}, which makes policies. Call it."
+            )
         return
     alternatives = ", a Chunk(steps) or a policy of jax.checkpoint"
     _check("memory", value, MEMORY_CHOICES, alternatives)
@@ -200,13 +155,8 @@ class Plan(NamedTuple):
     """The chunks of the time axis, and what is saved."""
 
     segments: tuple[Segment, ...]  # of a pass with gradient
-    policy: MemoryPolicy
+    saves: Saves
     for_inference: tuple[Segment, ...]  # of a pass without gradient
-
-    @property
-    def saves_all(self) -> bool:
-        """Whether all residuals are saved."""
-        return type(self.policy) is SaveAll
 
 
 def plan(
@@ -222,7 +172,7 @@ def plan(
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)
-        return Plan(segments, SaveAll(), segments)
+        return Plan(segments, "all", segments)
     projected = split_time(steps, _projected_at_once(steps, z, projection))
     for_inference = projected
     if projection == "auto" and _goes_step_by_step(
@@ -234,9 +184,9 @@ def plan(
     if keeps_carries:
         at_once = min(at_once, _projected_at_once(steps, z, projection))
     if memory == "full" or not _pays(steps, at_once, z, operands):
-        return Plan(projected, SaveAll(), for_inference)
-    policy = SaveCarries() if keeps_carries else SaveChunkStarts()
-    return Plan(split_time(steps, at_once), policy, for_inference)
+        return Plan(projected, "all", for_inference)
+    saves: Saves = "carries" if keeps_carries else "chunk starts"
+    return Plan(split_time(steps, at_once), saves, for_inference)
 
 
 def _pays(steps: int, at_once: int, z: StructTree, operands: OperandStructs) -> bool:
