@@ -114,17 +114,13 @@ class MatrixChunk:
         `reset` is true at the steps before which the state is `reset_state`, and
         `update` false at the steps that hold the state, `(steps, *batch)`.
         """
-        gate, vector = _time_last, _time_last_but_one
         self._reset_state: Any = reset_state
-        q, k, v = map(vector, updates[:3])
-        gates: Any = map(gate, updates[3:])
-        log_alpha, beta, log_i = gates
+        q, k, v = (jnp.moveaxis(x, 0, -2) for x in updates[:3])
+        gates: Any = jax.tree.map(lambda gate: jnp.moveaxis(gate, 0, -1), updates[3:])
         # A value that is not finite would reach other steps, and their gradients,
         # multiplied by 0. -inf is the logarithm of 0, and is valid.
-        self._is_finite = jnp.ones(log_alpha.shape, bool)
-        gates = self._mask_nonfinite(
-            log_alpha, beta, log_i, is_finite=_is_below_infinity
-        )
+        self._is_finite = jnp.ones(gates[0].shape, bool)
+        gates = self._mask_nonfinite(*gates, is_finite=_is_below_infinity)
         log_alpha, beta, log_i = gates
         k, v = self._mask_nonfinite(k, v)
         # A query is read at its own step alone, so it does not count in `_is_finite`.
@@ -134,7 +130,7 @@ class MatrixChunk:
         self._update = None
         if update is not None:
             # Steps that hold the state have no decay and add nothing.
-            is_updated = self._update = gate(update[..., None])
+            is_updated = self._update = jnp.moveaxis(update[..., None], 0, -1)
             # With a key of 0 at other steps, whose products could overflow.
             held_k = jnp.where(is_updated[..., None], 0, k)
             self._held = OuterUpdate(self._q, held_k, v, log_alpha, beta, log_i)
@@ -147,7 +143,7 @@ class MatrixChunk:
         # The number of resets up to each step says to which sequence it belongs.
         self._sequence = None
         if reset is not None:
-            self._sequence = gate(jnp.cumsum(reset, 0)[..., None])
+            self._sequence = jnp.moveaxis(jnp.cumsum(reset, 0)[..., None], 0, -1)
         self._mask = expand_left(
             jnp.tril(jnp.ones((steps, steps), bool)), log_alpha[..., None]
         )
@@ -167,7 +163,7 @@ class MatrixChunk:
         """Returns arrays with 0 at steps that are not finite, and notes these steps.
 
         What is not finite would reach the steps before it, multiplied by 0. The steps
-        after it are marked instead, see `_with_nan`.
+        after it are marked instead, see `_after_nonfinite`.
         """
         for x in arrays:
             if x is not None:
@@ -265,20 +261,9 @@ class MatrixChunk:
             is_updated = self._update
             reads = jnp.where(is_updated[..., None], reads, changed[0])
             m = None if m is None else jnp.where(is_updated, m, changed[1])
-        reads = jnp.where(self._can_read[..., None], self._with_nan(reads, 1), jnp.nan)
+        is_nan = self._after_nonfinite | ~self._can_read
+        reads = jnp.where(is_nan[..., None], jnp.nan, reads)
         return jnp.moveaxis(reads, -2, 0), None if m is None else _time_first(m)
-
-    def _with_nan(
-        self, values: Array, axes: int, select: Callable = lambda leaf, axis: leaf
-    ) -> Array:
-        """Returns values with NaN at steps that are not finite.
-
-        `values` are `(*batch, heads, steps, ...)`, with `axes` axes after that of the
-        steps, which `select` chooses from.
-        """
-        is_nan = select(self._after_nonfinite, -1)
-        is_nan = masks.expand_right(is_nan, is_nan.ndim + axes)
-        return jnp.where(is_nan, jnp.nan, values)
 
     def _read(self, q: Array) -> Array:
         """Returns S_t q_t of the states after all steps."""
@@ -297,25 +282,32 @@ class MatrixChunk:
             v = v - beta[..., None] * alpha * self._read(k)
         return alpha * reads + v * (k * self._q).sum(-1, keepdims=True), m
 
-    def states(self) -> MatrixState:
-        """Returns the states after all steps, `(steps, *batch, heads, ...)`."""
+    def states(self, select: Callable = lambda leaf, axis: leaf) -> MatrixState:
+        """Returns the states after steps, `(steps, *batch, heads, ...)`; default: all.
+
+        `select` chooses steps, on an axis.
+        """
         w, W = self._decay
         before = self._state.S[..., None, :, :]
         if self._sequence is not None:
-            before = self._of_sequence(before, self._reset_state.S[..., None, :, :])
-        S = w[..., None, None] * before
+            is_first = select(self._sequence, -1)[..., None, None] == 0
+            before = jnp.where(is_first, before, self._reset_state.S[..., None, :, :])
+        S = select(w, -1)[..., None, None] * before
         # Not u k first, which can overflow.
-        weighted = W[..., None] * self.u[..., None, :, :]
+        weighted = select(W, -2)[..., None] * self.u[..., None, :, :]
         S = S + jnp.einsum("...tjv,...jk->...tvk", weighted, self.k)
-        S = self._with_nan(S, 2)
-        m = None if self.m is None else _time_first(self.m)
-        return MatrixState(jnp.moveaxis(S, -3, 0), m)
+        is_nan = select(self._after_nonfinite, -1)[..., None, None]
+        S = jnp.moveaxis(jnp.where(is_nan, jnp.nan, S), -3, 0)
+        return MatrixState(
+            S, None if self.m is None else _time_first(select(self.m, -1))
+        )
 
     def last(self) -> MatrixState:
         """Returns the state after the last step."""
-        return self._select_state(
-            lambda leaf, axis: jax.lax.index_in_dim(leaf, -1, axis)
+        state = self.states(
+            lambda leaf, axis: jax.lax.slice_in_dim(leaf, -1, None, 1, axis)
         )
+        return jax.tree.map(lambda leaf: leaf[0], state)
 
     def state_after(self, index: Array) -> MatrixState:
         """Returns the state after the step `index`, `(*batch,)`, of each row."""
@@ -324,32 +316,12 @@ class MatrixChunk:
             place = masks.expand_right(index, leaf.ndim)
             return jnp.take_along_axis(leaf, place, axis)
 
-        return self._select_state(select)
-
-    def _select_state(self, select: Callable) -> MatrixState:
-        w, W = self._decay
-        before = self._state.S
-        if self._sequence is not None:
-            is_first = select(self._sequence, -1)[..., None] == 0
-            before = jnp.where(is_first, before, self._reset_state.S)
-        S = select(w, -1)[..., None] * before
-        weights = jnp.swapaxes(select(W, -2), -1, -2)
-        S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
-        S = self._with_nan(S[..., None, :, :], 2, select)[..., 0, :, :]
-        return MatrixState(S, None if self.m is None else select(self.m, -1)[..., 0])
-
-
-def _is_below_infinity(gate: Array) -> Array:
-    return gate <= jnp.finfo(gate.dtype).max
-
-
-def _time_last(gate: Array | None) -> Any:
-    return None if gate is None else jnp.moveaxis(gate, 0, -1)
+        return jax.tree.map(lambda leaf: leaf[0], self.states(select))
 
 
 def _time_first(gate: Array) -> Array:
     return jnp.moveaxis(gate, -1, 0)
 
 
-def _time_last_but_one(vectors: Array) -> Array:
-    return jnp.moveaxis(vectors, 0, -2)
+def _is_below_infinity(gate: Array) -> Array:
+    return gate <= jnp.finfo(gate.dtype).max

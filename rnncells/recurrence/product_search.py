@@ -4,6 +4,7 @@ Other values of a step can be saved beside those of its products. Such a save po
 saved as a product's value is, so that its operands need not be recomputed.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -63,22 +64,18 @@ class FusedProduct(NamedTuple):
 
     @property
     def invars(self) -> list[Variable]:
-        """The operand, as of an equation."""
         return [self.lhs]
 
     @property
     def outvars(self) -> list[Variable]:
-        """The results, as of an equation."""
         return [slice_.result for slice_ in self.slices]
 
     @property
     def slices(self) -> list[ProductSlice]:
-        """The slices of all products."""
         return [slice_ for product in self.products for slice_ in product.slices]
 
     @property
     def equations(self) -> list[Any]:
-        """The equations of the products."""
         return [product.equation for product in self.products]
 
     @property
@@ -93,7 +90,6 @@ class FusedProduct(NamedTuple):
 
     @property
     def addends(self) -> list[Variable]:
-        """The addends of all products, which the projection computes."""
         return [v for slice_ in self.slices for v in slice_.addends]
 
     @property
@@ -120,7 +116,6 @@ class FusedProduct(NamedTuple):
         return EquationProduct(equation, equation.invars[0] is not self.lhs)
 
     def product(self, values: Values) -> Product:
-        """Returns the product with its weights."""
         function, weights = self.function, self.weights(values)
         lhs = jax.ShapeDtypeStruct(self.lhs.aval.shape, self.lhs.aval.dtype)
         result = jax.eval_shape(function, lhs, weights)
@@ -233,27 +228,23 @@ class _Finder:
     """Finds the weight, the bias and the addends of a product."""
 
     def __init__(self, equations: Equations, stages: Stages) -> None:
-        self._stages, self._producers = stages, equations.producers()
-        self._use_counts, self._consumers = (
-            equations.use_counts(),
-            equations.consumers(),
-        )
+        self._stages, self._use_counts = stages, equations.use_counts()
+        self._producers, self._consumers = equations.producers(), equations.consumers()
 
-    def _stage(self, atom: Atom) -> int | None:
-        """Returns the stage of a variable, None for a literal."""
-        return self._stages[atom] if is_variable(atom) else None
+    def _stage(self, atom: Atom) -> int:
+        """Returns the stage of a variable, -1 for a literal."""
+        return self._stages[atom] if is_variable(atom) else -1
 
     def operands(self, equation: Any) -> tuple[Variable, ...] | None:
         """Returns the left operand and the weight of a product; None of another."""
-        name = equation.primitive.name
-        operands = equation.invars
+        name, operands = equation.primitive.name, equation.invars
         if name not in PRODUCTS or not all(is_inexact(v.aval) for v in operands):
             return None
         first, second = map(self._stage, operands)
-        if second == WEIGHTS and first is not None and first > WEIGHTS:
+        if first > WEIGHTS == second:
             return tuple(operands)
-        is_swapped = first == WEIGHTS and second is not None and second > WEIGHTS
-        return operands[::-1] if is_swapped and name == "dot_general" else None
+        is_swapped = second > WEIGHTS == first and name == "dot_general"
+        return operands[::-1] if is_swapped else None
 
     def weight_product(
         self, equation: Any, weight: Variable, is_matrix: bool
@@ -277,13 +268,11 @@ class _Finder:
         unsplit = ProductSlice((), result)
         if self._stages[result] != RECURRENCE:
             return (unsplit,), ()
-        results, replaced = [result], []
-        split = self._consumers.get(result) if self._use_counts[result] == 1 else None
-        last = len(result.aval.shape) - 1
-        if split is not None and split.primitive.name == "split":
-            if split.params["axis"] == last:
-                results, replaced = split.outvars, [split]
-        slices = []
+        results, replaced, slices = [result], [], []
+        user = self._only_user(result)
+        if user is not None and user.primitive.name == "split":
+            if user.params["axis"] == len(result.aval.shape) - 1:
+                results, replaced = user.outvars, [user]
         for part in results:
             addends, sum_, sums = self._addends(part)
             slices.append(ProductSlice(addends, sum_))
@@ -297,7 +286,7 @@ class _Finder:
         addends, replaced = [], []
         while (add := self._sum(result)) is not None:
             term = _other(add, result)
-            if self._stage(term) in (RECURRENCE, None):
+            if self._stage(term) in (RECURRENCE, -1):
                 break
             addends.append(term)
             replaced.append(add)
@@ -308,11 +297,14 @@ class _Finder:
 
     def _sum(self, result: Variable) -> Any:
         """Returns the sum that is the only use of a result; None without."""
-        if self._use_counts[result] != 1 or result not in self._consumers:
-            return None
-        user = self._consumers[result]
-        is_sum = user.primitive.name in SUMS
+        user = self._only_user(result)
+        is_sum = user is not None and user.primitive.name in SUMS
         return user if is_sum and user.outvars[0].aval == result.aval else None
+
+    def _only_user(self, result: Variable) -> Any:
+        """Returns the equation that is the only use of a variable; None without."""
+        is_only_use = self._use_counts[result] == 1
+        return self._consumers.get(result) if is_only_use else None
 
     def _uncast(self, weight: Variable, dtype: Any) -> Variable:
         """Returns a weight before it was cast, so that its gradient is not rounded."""
@@ -354,10 +346,7 @@ def _is_cast(producer: Any, dtype: Any) -> bool:
 def _broadcasts_rows(producer: Any, features: int, dtype: Any) -> bool:
     """Says whether an equation repeats a vector for each row, or casts it."""
     operand, shape = producer.invars[0].aval.shape, producer.outvars[0].aval.shape
-    size = 1
-    for n in operand:
-        size = size * n
-    if not (operand and operand[-1] == size == features == shape[-1]):
+    if not (operand and operand[-1] == math.prod(operand) == features == shape[-1]):
         return False
     name, last = producer.primitive.name, len(shape) - 1
     if name == "broadcast_in_dim":
