@@ -1,8 +1,9 @@
 """Pictures of what `rnncells.diagnostics` returns, with matplotlib.
 
 Every function takes `ax`, the axes to draw on (default: those of a new figure of
-pyplot), and returns them. Arrays can come from JAX or NumPy, and must have at least one
-value. Labels and symbols are drawn as they are: `$` does not start a formula in them.
+pyplot), and returns them. Arrays can come from JAX or NumPy. Without values, or if
+their shapes do not fit, the functions raise ValueError. Labels and symbols are drawn as
+they are: `$` does not start a formula in them.
 
   gradients_over_lag    vanishing gradients of several cells in one picture
   gate_over_text        a gate over a sequence, with the text under it
@@ -28,10 +29,7 @@ INSIDE = 8
 
 
 def gradients_over_lag(
-    norms: Mapping[str, Any],
-    ax: Any = None,
-    *,
-    quantity: str = "‖∂h_T / ∂h_t‖",
+    norms: Mapping[str, Any], ax: Any = None, *, quantity: str = "‖∂h_T / ∂h_t‖"
 ) -> Any:
     """Draws norms of gradients over lag, the mean over rows, on a logarithmic axis.
 
@@ -46,9 +44,6 @@ def gradients_over_lag(
       norms: for each label, an array `(*batch, lag)`, as `diagnostics.by_lag` returns
         it; NaN where a row has no such step. Norms of 0 are not drawn.
       quantity: label of the vertical axis.
-
-    Raises:
-      ValueError: there are no norms, or an array has no values.
     """
     arrays = _by_label("norms", {label: (x,) for label, x in norms.items()})
     ax = _axes(ax)
@@ -83,10 +78,6 @@ def gate_over_text(
       name: what the values are.
       limits: values of the lightest and the darkest color; default: (0, 1), or (-m, m)
         with the largest magnitude m if values are outside of [0, 1].
-
-    Raises:
-      ValueError: `gate` does not have two axes or has no values, or `text` has another
-        length.
     """
     gate = np.asarray(gate, np.float64)
     if gate.ndim != 2:
@@ -139,9 +130,6 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
       eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
         them for some steps.
       label: of these eigenvalues, for the legend.
-
-    Raises:
-      ValueError: there are no eigenvalues.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)
@@ -173,9 +161,6 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
       shares: for each label, the shares of the steps that
         `diagnostics.saturation` returns, `(left, right)`.
 
-    Raises:
-      ValueError: there are no shares, or the two of a label have different shapes.
-
     Reference: figure 3 of Karpathy, Johnson and Li, 2016,
     https://arxiv.org/abs/1506.02078.
     """
@@ -205,9 +190,6 @@ def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
     Args:
       states: for each label, what `diagnostics.drift` returns: `(mean, std, norm)`, of
         which the norm is not drawn.
-
-    Raises:
-      ValueError: there are no states, or arrays have no or different numbers of steps.
     """
     arrays = _by_label("states", {label: x[:2] for label, x in states.items()})
     ax = _axes(ax)

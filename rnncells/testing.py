@@ -51,10 +51,8 @@ Kind = Literal["right", "skipped", "slow", "wrong"]
 class Finding:
     """The result of one check.
 
-    Attributes:
-      kind: `'right'`, `'wrong'`, `'slow'` (correct, but could be faster), or
-        `'skipped'` (not checked).
-      text: the result, and what to do.
+    `kind` is `'right'`, `'wrong'`, `'slow'` (correct, but could be faster), or
+    `'skipped'` (not checked). `text` is the result, and what to do.
     """
 
     kind: Kind
@@ -89,17 +87,6 @@ def check_cell(
     >>> print(rnncells.check_cell(rnncells.GRUCell(4), (2, 3)))
     right    a step keeps the structure, shapes and dtypes of the carry.
     right    the rows of a batch are independent.
-    right    the fast loop and the plain loop have equal values and gradients.
-    right    the loop over time uses weight matrices only in its 2 products.
-
-    A cell that subtracts the mean of a batch:
-
-    >>> class CenteredCell(rnncells.GRUCell):
-    ...     def project(self, inputs):
-    ...         return super().project(inputs - inputs.mean(0))
-    >>> print(rnncells.check_cell(CenteredCell(4), (2, 3)))
-    right    a step keeps the structure, shapes and dtypes of the carry.
-    wrong    a step of a batch differs from steps of its rows. Reduce only feature axes.
     right    the fast loop and the plain loop have equal values and gradients.
     right    the loop over time uses weight matrices only in its 2 products.
 

@@ -18,6 +18,7 @@ need no change of a cell. `rnncells.plots` draws what they return.
 """
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph as BackwardGraph
+from rnncells.diagnostics.graph.builder import backward_graph as backward_graph
 from rnncells.diagnostics.graph.nodes import Accumulate as Accumulate
 from rnncells.diagnostics.graph.nodes import Cut as Cut
 from rnncells.diagnostics.graph.nodes import Edge as Edge
@@ -25,18 +26,17 @@ from rnncells.diagnostics.graph.nodes import Node as Node
 from rnncells.diagnostics.graph.nodes import Operation as Operation
 from rnncells.diagnostics.graph.nodes import Saved as Saved
 from rnncells.diagnostics.graph.tape import Tape as Tape
-from rnncells.diagnostics.graph.tracing import backward_graph as backward_graph
-from rnncells.diagnostics.jacobians import by_lag as by_lag
-from rnncells.diagnostics.jacobians import carry_gradients as carry_gradients
-from rnncells.diagnostics.jacobians import eigenvalues as eigenvalues
-from rnncells.diagnostics.jacobians import lyapunov_exponents as lyapunov_exponents
-from rnncells.diagnostics.jacobians import singular_values as singular_values
 from rnncells.diagnostics.recording import cotangents as cotangents
 from rnncells.diagnostics.recording import record as record
 from rnncells.diagnostics.recording import step_values as step_values
 from rnncells.diagnostics.recording_loop import Recorded as Recorded
 from rnncells.diagnostics.statistics import Drift as Drift
 from rnncells.diagnostics.statistics import Saturation as Saturation
+from rnncells.diagnostics.statistics import by_lag as by_lag
+from rnncells.diagnostics.statistics import carry_gradients as carry_gradients
 from rnncells.diagnostics.statistics import drift as drift
+from rnncells.diagnostics.statistics import eigenvalues as eigenvalues
+from rnncells.diagnostics.statistics import lyapunov_exponents as lyapunov_exponents
 from rnncells.diagnostics.statistics import norms as norms
 from rnncells.diagnostics.statistics import saturation as saturation
+from rnncells.diagnostics.statistics import singular_values as singular_values

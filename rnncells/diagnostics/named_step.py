@@ -148,8 +148,29 @@ def _marked_variables() -> Iterator[None]:
     The mark of an array is an equation of `jax.ad_checkpoint.checkpoint_name` in the
     jaxpr, whose result nothing reads. `name_of` returns its name.
     """
+    arguments: dict[FrameType, dict[str, Any]] = {}
+    codes: dict[type, set[CodeType]] = {}
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        module = _module(frame) if event in ("call", "return") else None
+        if module is None:
+            return
+        if type(module) not in codes:
+            codes[type(module)] = _codes(module)
+        if frame.f_code not in codes[type(module)]:
+            return
+        if event == "call":
+            arguments[frame] = dict(frame.f_locals)
+            return
+        unchanged = arguments.pop(frame, {})
+        path = "/".join(map(str, module.scope.path))
+        for name, value in frame.f_locals.items():
+            is_array = isinstance(value, jax.core.Tracer) and not name.startswith("_")
+            if is_array and unchanged.get(name) is not value:
+                _mark(value, f"{path}/{name}".lstrip("/"))
+
     earlier = sys.getprofile()
-    sys.setprofile(_LocalVariableMarker())
+    sys.setprofile(profile)
     try:
         yield
     finally:
@@ -174,43 +195,12 @@ def _name_of(equation: Any) -> str | None:
     return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
 
 
-class _LocalVariableMarker:
-    """A profile function that marks local variables of methods when they return."""
-
-    def __init__(self) -> None:
-        self.codes: dict[type, set[CodeType]] = {}
-        self.arguments: dict[FrameType, dict[str, Any]] = {}
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event not in ("call", "return"):
-            return
-        module = self._module(frame)
-        if module is None:
-            return
-        if event == "call":
-            self.arguments[frame] = dict(frame.f_locals)
-            return
-        unchanged = self.arguments.pop(frame, {})
-        assert module.scope is not None
-        path = "/".join(map(str, module.scope.path))
-        for name, value in frame.f_locals.items():
-            if not isinstance(value, jax.core.Tracer) or name.startswith("_"):
-                continue
-            if unchanged.get(name) is not value:
-                _mark(value, f"{path}/{name}".lstrip("/"))
-
-    def _module(self, frame: FrameType) -> nn.Module | None:
-        """Returns the module whose method a frame runs; None for other frames."""
-        code = frame.f_code
-        if not code.co_argcount:
-            return None
-        module = frame.f_locals.get(code.co_varnames[0])
-        if not isinstance(module, nn.Module) or module.scope is None:
-            return None
-        kind = type(module)
-        if kind not in self.codes:
-            self.codes[kind] = _codes(module)
-        return module if code in self.codes[kind] else None
+def _module(frame: FrameType) -> Any:
+    """Returns the bound module that is the first argument of a frame's function."""
+    code = frame.f_code
+    module = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    is_bound = isinstance(module, nn.Module) and module.scope is not None
+    return module if is_bound else None
 
 
 def _codes(module: nn.Module) -> set[CodeType]:

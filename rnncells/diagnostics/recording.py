@@ -53,27 +53,18 @@ def record(
     The names are those of local variables in the code of the cell: when a method of the
     cell returns (`recur`, `project`, `__call__` or another one), each local variable
     that holds an array names this array. So a name stands for the last array that was
-    assigned to it; above, `i` is the input gate after the sigmoid. The rules in full:
-
-    * Names of a cell inside of a cell start with its path: `'layers_0/i'`.
-    * Arguments of a method that it does not assign to have no name, nor have names that
-      start with `_`, arrays that depend on parameters alone, and arrays that do not
-      start with the batch axes.
-    * Variables of the methods of other modules in a cell count if the modules are
-      yours, not if they are Flax's (`nn.Dense`).
-    * Variables inside of functions for `jax.lax.cond` or `while_loop` do not count.
-    * If several methods of a cell assign to one name, the last one to return counts.
-    * A recurrent layer inside of a cell is a part of the step, and has no entry.
+    assigned to it; above, `i` is the input gate after the sigmoid. docs/diagnostics.md
+    has the rules in full.
 
     Args:
       layer: a Flax module, unbound.
       variables: its variables.
       *args: arguments of its call.
       jacobians: whether to compute the Jacobians of the steps. The carry of a row is
-        taken as one vector: its leaves, in the order of `jax.tree.leaves`, one after
-        the other; integer leaves are left out. A step at a reset has zeros, another
-        step outside of the mask the identity. The rows of a batch must not depend on
-        each other. They need memory for `time * size**2` numbers in each row.
+        one vector: its leaves, in the order of `jax.tree.leaves`, without integers. A
+        step at a reset has zeros, another step outside of the mask the identity. The
+        rows of a batch must not depend on each other. Jacobians need memory for
+        `time * size**2` numbers in each row.
       rngs: random keys, as in `apply`.
       method: the method to call, as in `apply`.
       mutable: other collections that the module writes to.
@@ -175,8 +166,7 @@ def step_values(
     ['a', 'h']
 
     Args:
-      cell: a cell, unbound.
-      variables: its variables.
+      cell, variables: a cell, unbound, and its variables.
       carry: carry before the step.
       inputs: one step of input, `(*batch, *features)`.
       rngs: random keys, as in `apply`.
@@ -221,10 +211,7 @@ def _apply(
 ) -> tuple[Any, Mapping[str, Any]]:
     """Applies a module, and returns the records that each call of an RNN writes, too.
 
-    Args:
-      layer, variables, args, options: of the call of `apply`.
-      jacobians: whether to compute Jacobians.
-      taps: arrays to add to the values, in the form of the records.
+    `taps` are arrays that are added to the values, in the form of the records.
     """
     running: list[RNN] = []
 

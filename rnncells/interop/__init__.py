@@ -16,9 +16,9 @@ load arrays of another library from a file      `files.load_arrays`
 save variables in a safetensors file            `files.save`
 =============================================== ========================================
 
-Functions `from_...` take a layer and another library's arrays, and return variables,
-`{"params": ...}`, for its method `apply`, in the layer's `param_dtype`. Functions `to_...`
-take a layer and its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`,
+Functions `from_...` take a layer and another library's arrays, and return variables of
+the layer, `{"params": ...}`, in its `param_dtype`. Functions `to_...` take a layer and
+its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`,
 `Bidirectional`, or a cell; its fields determine the arrays that there must be.
 
 Both raise TypeError if the other library has no such layer, and `from_...` if its

@@ -20,7 +20,7 @@ def save(
     """Writes variables to a file.
 
     Args:
-      path: path of the file; an existing file is replaced.
+      path: an existing file is replaced.
       variables: nested dictionaries of arrays, as `layer.init` returns them, or a
         `flax.nnx.State`, whose parameters are saved; empty dictionaries are not saved.
       metadata: text to store in the file, by name, for example a config in JSON.
@@ -66,8 +66,8 @@ def load(path: Path, like: Params | None = None) -> Params:
 
     Raises:
       ImportError: safetensors is not installed.
-      ValueError: arrays are missing, unknown, or have another shape than in `like`; the
-        error lists all of them. Or the file is not a safetensors file.
+      ValueError: the error lists arrays that are missing, unknown, or have another
+        shape than in `like`. Or the file is not a safetensors file.
     """
     arrays = load_arrays(path)
     if like is not None:

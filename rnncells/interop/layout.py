@@ -19,13 +19,9 @@ Params = dict[str, chex.ArrayTree]
 
 
 class Place(NamedTuple):
-    """A cell in a layer.
+    """A cell in a layer: its path in the layer's parameters, number and direction.
 
-    Attributes:
-      cell: the cell.
-      path: path of its parameters in the parameters of the layer.
-      layer: number of its layer, from 0; None for a cell without a layer.
-      reverse: whether it runs backward in time.
+    `layer` is None for a cell without a layer.
     """
 
     cell: nn.Module
@@ -37,12 +33,8 @@ class Place(NamedTuple):
 def places(layer: nn.Module) -> list[Place]:
     """Returns the cells of a layer, layer by layer, forward before backward.
 
-    Args:
-      layer: a cell, `RNN` of a cell, `Bidirectional` of two `RNN`, `LSTM`, `GRU` or
-        `ElmanRNN`.
-
     Raises:
-      TypeError: another layer.
+      TypeError: `layer` is neither a cell of rnncells nor a layer of such cells.
     """
     if isinstance(layer, RNNCellBase):
         return [Place(layer)]
@@ -76,12 +68,7 @@ def places(layer: nn.Module) -> list[Place]:
 
 
 def template(layer: nn.Module, features_in: int) -> Params:
-    """Returns the shapes and dtypes of a layer's variables.
-
-    Args:
-      layer: see `places`.
-      features_in: number of features, or of channels, of the inputs.
-    """
+    """Returns the shapes and dtypes of a layer's variables for a width of inputs."""
     is_cell = isinstance(layer, RNNCellBase)
     # Images as large as the kernel; parameters do not depend on their size.
     shape = (*getattr(places(layer)[0].cell, "kernel_size", ()), features_in)

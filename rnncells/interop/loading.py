@@ -28,10 +28,8 @@ Shapes = dict[str, tuple[int | None, ...]]
 class Part(NamedTuple):
     """A cell of a layer in another library.
 
-    Attributes:
-      place: the cell.
-      form: its row of the table.
-      arrays: blocks of each array, by its name among all arrays of the layer.
+    `form` is its row of the table, and `arrays` has the blocks of each array, by its
+    name among all arrays of the layer.
     """
 
     place: Place
@@ -46,9 +44,6 @@ def parts(
 
     `full_name` returns the name of an array among all arrays of the layer, from the
     number of the cell, the cell, and the name of the array in the cell.
-
-    Raises:
-      TypeError: the library has no such cell.
     """
     cells = []
     for k, place in enumerate(places(layer)):
@@ -67,12 +62,8 @@ def load(
 ) -> Params:
     """Returns another library's arrays as variables of a layer.
 
-    Parameters that the other library does not have are 0: learned initial states, and
-    the bias b_hn of GRUCell of Flax NNX. `source` is the name of the library.
-
-    Raises:
-      ValueError: arrays are missing, unknown, or have another shape; the error lists
-        all of them.
+    Parameters that the other library, `source`, does not have are 0: learned initial
+    states, and the bias b_hn of GRUCell of Flax NNX.
     """
     dtype = cells[0].place.cell.param_dtype
     arrays = {name: _widened(as_array(name, a), dtype) for name, a in arrays.items()}
@@ -106,11 +97,7 @@ def load(
 def unload(
     layer: nn.Module, cells: list[Part], variables: Params, source: str
 ) -> Arrays:
-    """Returns a layer's variables as another library's arrays; see `load`.
-
-    Raises:
-      ValueError: `variables` belong to another layer, or contain learned states.
-    """
+    """Returns a layer's variables as another library's arrays; see `load`."""
     check_states(layer, source)
     variables = plain(variables)
     if not isinstance(variables, Mapping):
@@ -298,55 +285,41 @@ def _unstacked(blocks: str, array: chex.Array, cell: nn.Module) -> Arrays:
     return dict(zip(names, array if len(names) > 1 else [array], strict=True))
 
 
+def _leaves_of(block: str, form: Form) -> list[tuple[str, str]]:
+    """Returns gate and name of the parameters that are side by side in a block."""
+    if block in ("W", "U"):
+        side = "i" if block == "W" else "h"
+        return [(gate, "kernel") for gate in form.gate_names(side)]
+    if block == "P":
+        return [("hr", "kernel")]
+    if block == "b_hn":
+        return [("hn", "bias")]
+    gates = form.gate_names(form.bias_side)
+    if block == "b_h":
+        gates = ["hn" if gate == "in" else gate for gate in gates]
+    return [(gate, "bias") for gate in gates]
+
+
 def _block(block: str, part: Part, params: Params) -> chex.Array:
     """Returns a block of one cell's parameters; see `table`."""
-    cell, form = part.place.cell, part.form
-
-    def side_by_side(side: str, name: str) -> jax.Array:
-        zeros = jnp.zeros(cell.features, cell.param_dtype)
-        arrays = [params[gate].get(name, zeros) for gate in form.gate_names(side)]
-        return jnp.concatenate(arrays, axis=-1)
-
-    match block:
-        case "W":
-            return side_by_side("i", "kernel")
-        case "U":
-            return side_by_side("h", "kernel")
-        case "P":
-            return params["hr"]["kernel"]
-        case "b" | "b_i":
-            return side_by_side(form.bias_side, "bias")
-        case "b_h" if form.bias_side == "i":
-            return side_by_side("h", "bias")
-        case "b_h":
-            return jnp.zeros_like(side_by_side("h", "bias"))
-        case "b_hn":
-            return params["hn"]["bias"]
-    raise ValueError(f"`block` must be in the table of blocks, got {block!r}.")
+    arrays = [
+        # Two biases count as their sum, except for those of n.
+        jnp.zeros_like(params[gate][name])
+        if block == "b_h" and gate != "hn"
+        else params[gate][name]
+        for gate, name in _leaves_of(block, part.form)
+    ]
+    return jnp.concatenate(arrays, -1)
 
 
 def _params(form: Form, blocks: Arrays) -> Params:
     """Returns one cell's parameters from its blocks: the inverse of `_block`."""
-
-    def gates(block: str, side: str) -> Arrays:
-        names = form.gate_names(side)
-        return dict(zip(names, jnp.split(blocks[block], len(names), -1), strict=True))
-
-    kernels = gates("W", "i") | gates("U", "h")
-    if "P" in blocks:
-        kernels["hr"] = blocks["P"]
-    biases: Arrays = {}
-    for block in ("b", "b_i"):
-        biases |= gates(block, form.bias_side) if block in blocks else {}
-    if "b_h" in blocks:
-        second = gates("b_h", "h")
-        for (name, b_i), (h, b_h) in zip([*biases.items()], second.items()):
-            biases |= {h: b_h} if h == "hn" else {name: b_i + b_h}
-    if "b_hn" in blocks:
-        biases["hn"] = blocks["b_hn"]
-    params = {name: {"kernel": kernel} for name, kernel in kernels.items()}
-    for name, bias in biases.items():
-        params[name]["bias"] = bias
+    params: Params = {}
+    for block, array in blocks.items():
+        leaves = _leaves_of(block, form)
+        for (gate, name), leaf in zip(leaves, jnp.split(array, len(leaves), -1)):
+            arrays: Any = params.setdefault(gate, {})
+            arrays[name] = arrays[name] + leaf if name in arrays else leaf
     return _side_by_side(form, _in_convention(form, params, -1))
 
 

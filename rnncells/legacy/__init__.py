@@ -1,9 +1,5 @@
 """Runs code for Flax <= 0.6.11: import `rnncells.legacy` instead of `flax.linen`.
 
-    import flax.linen as nn        ->   import rnncells.legacy as nn
-    from flax.linen import RNN     ->   from rnncells.legacy import RNN
-    import flax.linen.linear       ->   import rnncells.legacy.linear
-
 The shim provides all names and modules of `flax.linen`. Its recurrent cells and layers
 accept the arguments of Flax <= 0.6.11 and today's, so you can change a program step by
 step:
@@ -13,8 +9,6 @@ step:
 >>> lstm, x = nn.LSTMCell(), jnp.ones((2, 3))
 >>> carry = nn.LSTMCell.initialize_carry(jax.random.key(0), (2,), 4)
 >>> (carry, y), params = lstm.init_with_output(jax.random.key(1), carry, x)
->>> y.shape
-(2, 4)
 
 Each old form raises a `DeprecationWarning` that says what to write instead, once for
 each line of your code. Python shows such warnings only for `__main__`, pytest shows
@@ -27,22 +21,20 @@ add this line to your program:
 turn each warning into a `TypeError`. Parameter names and initial values equal those of
 old and new Flax, so checkpoints load.
 
-A cell without `features` accepts the carries that Flax accepted: also lists, and arrays
-that broadcast. A cell with `features` accepts the carries of `rnncells` only.
-
-Two things differ from Flax. A positional `gate_fn` as the first argument of a cell
-raises a `TypeError`. With `capture_intermediates`, gates give their parameters instead
-of their pre-activations.
-
 Version 2.0 of rnncells (`REMOVAL_VERSION`) will remove this module, and not before
 2028-01-01 (`REMOVAL_DATE`). The command `rnncells-migrate` rewrites files.
 """
 
-# `import *` gives all public names of this module, so the shim's own files are private.
+import sys as _sys
+
+# `import *` gives all public names of this module, so the shim's own names are private.
+import flax.linen as _linen
 from flax.linen import *
 
+# Flax imports all its other modules.
+from flax.linen import partitioning as partitioning
+
 from rnncells.legacy import recurrent as recurrent
-from rnncells.legacy._modules import partitioning as partitioning
 from rnncells.legacy._notice import REMOVAL_DATE as REMOVAL_DATE
 from rnncells.legacy._notice import REMOVAL_VERSION as REMOVAL_VERSION
 from rnncells.legacy._notice import set_strict as set_strict
@@ -57,3 +49,11 @@ from rnncells.legacy.recurrent import MGUCell as MGUCell
 from rnncells.legacy.recurrent import OptimizedLSTMCell as OptimizedLSTMCell
 from rnncells.legacy.recurrent import RNNCellBase as RNNCellBase
 from rnncells.legacy.recurrent import SimpleCell as SimpleCell
+
+# The modules of `flax.linen`, importable as modules of the shim. They are Flax's own
+# objects: copies would lack the private names.
+for _name, _value in vars(_linen).items():
+    _is_module = getattr(_value, "__name__", "") == f"flax.linen.{_name}"
+    # The shim has its own `recurrent`.
+    if _is_module and _name != "recurrent":
+        _sys.modules[f"{__name__}.{_name}"] = _value

@@ -12,7 +12,7 @@ import jax
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
-from rnncells.legacy._notice import Advice, notice, written
+from rnncells.legacy._notice import Advice, notice, user_class
 
 KEYWORDS = {"batch_dims", "size", "init_fn"}
 Size = int | tuple[int, ...]
@@ -69,7 +69,7 @@ class InitializeCarry:
               size: number of features, or the shape of an image with its features.
               init_fn: initializer, called without a dtype; zeros if None.
             """
-            notice(_advice(cell, init_fn is not None))
+            notice(*_advice(cell, init_fn is not None))
             return old_carry(self.parts, rng, batch_dims, size, init_fn)
 
         @wraps(RNNCellBase.initialize_carry)
@@ -103,16 +103,16 @@ def _advice(cell: nn.Module | type, has_init_fn: bool) -> Advice:
     call = f"initialize_carry(key, (*batch_dims, {'*' * is_conv}size))"
     if not isinstance(cell, type):
         also = " and `carry_init=init_fn`" * has_init_fn
-        return Advice(
+        return (
             "`cell.initialize_carry(key, batch_dims, size)`",
             "0.6.11",
             f"`cell.{call}`, and construct the cell with `features={features}`{also}",
         )
     fields = [features] + ["kernel_size"] * is_conv
     fields += ["carry_init=init_fn"] * has_init_fn + ["parent=None"]
-    name = written(cls).__name__
+    name = user_class(cls).__name__
     today = {"ConvLSTM": "ConvLSTMCell"}.get(name, name)
-    return Advice(
+    return (
         f"`{name}.initialize_carry(key, batch_dims, size)`",
         "0.6.11",
         f"`{today}({', '.join(fields)}).{call}`",
@@ -147,10 +147,11 @@ def advice_on_cell(cell: nn.Module) -> str:
     features = f"construct the cell with `features={size}`"
     if not _has_own_old_form(cell):
         return f"and {features}"
+    name = user_class(type(cell)).__name__
     return (
-        f"and {features}. {written(type(cell)).__name__} needs a field `features`, a "
-        "property `num_feature_axes`, and an instance method `initialize_carry(self, "
-        "key, input_shape)`: docs/migration.md has an example"
+        f"and {features}. {name} needs a field `features`, a property "
+        "`num_feature_axes`, and an instance method `initialize_carry(self, key, "
+        "input_shape)`: docs/migration.md has an example"
     )
 
 

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
-from typing import NamedTuple
 
 import flax.linen
 import jax
@@ -26,39 +25,28 @@ _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
 _is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
 
 
-class Advice(NamedTuple):
-    """The replacement of an old form, for its warning.
-
-    Attributes:
-      old: the old form; equal for all values of its arguments.
-      last: the last version of Flax that had the old form.
-      new: the new code, and other changes that it needs.
-    """
-
-    old: str
-    last: str
-    new: str
-
-    def __str__(self) -> str:
-        return f"{self.old} was removed after Flax {self.last}. Write {self.new}."
+# An old form, equal for all values of its arguments; the last version of Flax that had
+# it; and the new code, with other changes that it needs.
+Advice = tuple[str, str, str]
 
 
-def notice(advice: Advice) -> None:
-    """Warns about an old form, once for each line of the user's code.
+def notice(old: str, last: str, new: str) -> None:
+    """Warns about an old form, see `Advice`, once for each line of the user's code.
 
     Raises:
       TypeError: in strict mode.
     """
+    advice = f"{old} was removed after Flax {last}. Write {new}."
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_internal(frame):
         frame = frame.f_back
     if _is_strict or _is_strict_here.get():
-        raise TypeError(str(advice))
+        raise TypeError(advice)
     removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
     text = f"{advice} {removal}"
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     line = frame.f_lineno
-    form, said = (advice.old, line), (text, DeprecationWarning, line)
+    form, said = (old, line), (text, DeprecationWarning, line)
     if form in registry:
         # The first warning may have had another text, and `warnings` compares texts,
         # after it has emptied a registry that is older than the filters.
@@ -75,7 +63,7 @@ def notice(advice: Advice) -> None:
     registry[form] = registry[said] = True
 
 
-def written(cls: type) -> type:
+def user_class(cls: type) -> type:
     """Returns the class that the user wrote: the base of a class made by `nn.scan`."""
     lifted = flax.linen.transforms.__name__
     return next(base for base in cls.__mro__ if base.__module__ != lifted)
@@ -86,8 +74,8 @@ def how_made(cls: type) -> tuple[str, str]:
 
     A class made by `nn.scan` has a name from Flax, and the user's name is unknown.
     """
-    name = written(cls).__name__
-    if written(cls) is cls:
+    name = user_class(cls).__name__
+    if user_class(cls) is cls:
         return name, ""
     return "Lifted", f" (Lifted is a lifted {name})"
 

@@ -52,7 +52,7 @@ class OldForms:
             init(self, *args, **kwargs)
             advice = self._advice()
             if advice is not None and not fields <= set(kwargs):
-                notice(advice)
+                notice(*advice)
 
         cls.__init__ = noticed
 
@@ -66,7 +66,7 @@ class OldForms:
         if self.features is not None:
             return None
         name, of = how_made(type(self))
-        return Advice(
+        return (
             f"`{name}()`{of} without `features`",
             "0.6.11",
             f"`{name}(features=size)`, where `size` is the width of its carry",
@@ -167,7 +167,7 @@ class ConvLSTM(OldForms, ConvLSTMCell):
 
     @nn.nowrap
     def _advice(self) -> Advice:
-        return Advice(
+        return (
             "`ConvLSTM(features, kernel_size)`",
             "0.6.3",
             "`ConvLSTMCell(features, kernel_size)`; in a compact method, also pass its "
@@ -220,7 +220,7 @@ class RNN(OldForms, rnn.RNN):
             return None
         name, of = how_made(type(self))
         new = f"`{name}(cell)`, {advice_on_cell(self.cell)}"
-        return Advice(f"`{name}(cell, cell_size)`{of}", "0.6.11", new)
+        return f"`{name}(cell, cell_size)`{of}", "0.6.11", new
 
     @nn.nowrap
     def _feature_dims(self) -> int:
@@ -233,7 +233,7 @@ class RNN(OldForms, rnn.RNN):
         inputs: chex.ArrayTree,
         *,
         segmentation_mask: jax.Array | None = None,
-        **options,
+        **options: Any,
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
 
@@ -274,7 +274,7 @@ class Bidirectional(bidirectional.Bidirectional):
         inputs: chex.ArrayTree,
         *,
         segmentation_mask: jax.Array | None = None,
-        **options,
+        **options: Any,
     ) -> Any:
         """Applies both layers; see `rnncells.Bidirectional`, and `RNN` for the mask."""
         options = with_lengths(self, inputs, segmentation_mask, options)
@@ -294,8 +294,7 @@ def with_lengths(
         raise TypeError(
             "Pass `seq_lengths` or `segmentation_mask`, its old form, not both."
         )
-    new = "`seq_lengths=segmentation_mask.sum(-1)`"
-    notice(Advice("`segmentation_mask`", "0.6.9", new))
+    notice("`segmentation_mask`", "0.6.9", "`seq_lengths=segmentation_mask.sum(-1)`")
     mask = jnp.asarray(segmentation_mask)
     sizes = sizes_of(layer, inputs, mask.ndim, options)
     if mask.shape != sizes:

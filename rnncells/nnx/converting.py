@@ -8,7 +8,7 @@ import flax.linen as nn
 from flax import nnx
 from flax.core import meta
 
-from rnncells.nnx.arguments import has_modules
+from rnncells.nnx.construction import has_modules
 from rnncells.nnx.from_linen import NNX_CLASSES, FromLinen, from_linen, update
 from rnncells.nnx.to_linen import NNXLayer
 
@@ -35,8 +35,8 @@ def convert(
       rngs: random streams, for example for dropout and zoneout.
 
     Raises:
-      TypeError: `module` is not of flax.linen, or has a part that
-        `flax.nnx.bridge.to_linen` made; `variables` are not a dictionary.
+      TypeError: `module` is not of flax.linen, or has a part from
+        `flax.nnx.bridge.to_linen`; `variables` are not a dictionary.
     """
     if not isinstance(module, nn.Module):
         raise TypeError(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples
+from rnncells.flax_internals import is_key
 from rnncells.interop.loading import (
     check_arrays,
     flatten,
@@ -24,11 +26,14 @@ from rnncells.interop.loading import (
     shapes,
     without_nnx_spelling,
 )
-from rnncells.nnx.arguments import bound, frozen, has_modules, signature
-from rnncells.nnx.initial import (
+from rnncells.nnx.construction import (
+    bound,
     drawn_streams,
+    frozen,
+    has_modules,
     initial_variables,
     missing_stream,
+    signature,
     step_shapes,
 )
 from rnncells.nnx.listed import listed
@@ -39,12 +44,7 @@ from rnncells.nnx.parameters import (
     get_variables,
     set_variables,
 )
-from rnncells.nnx.to_linen import (
-    STATE,
-    linen_of,
-    update_module,
-    variables_of,
-)
+from rnncells.nnx.to_linen import STATE, linen_of, update_module, variables_of
 
 Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
 # What the methods of linen modules use among themselves.
@@ -71,11 +71,10 @@ class FromLinen(nnx.Module):
     >>> y.shape
     (2, 4)
 
-    The fields of the linen class are attributes and arguments of the constructor. So
-    are its methods. Parameters are attributes with their linen names; a name that is a
-    keyword of Python or a method of the class gets a trailing underscore: `if` is
-    `if_`, as in flax.nnx, and `if_` is `if__`. A call builds the linen module from the
-    attributes, and applies it to the arrays of the parameters.
+    The fields of the linen class are attributes and arguments of the constructor, and
+    its methods are methods. Parameters are attributes with their linen names; a name
+    that is a keyword of Python or a method of the class gets a trailing underscore:
+    `if` is `if_`, as in flax.nnx, and `if_` is `if__`.
 
     Args:
       in_features: number of features of the inputs; or the sizes of all feature axes,
@@ -126,7 +125,8 @@ class FromLinen(nnx.Module):
         for field, value in fields.items():
             setattr(self, field, _as_attribute(value))
         if not hasattr(self, "in_features"):
-            self.in_features = _in_features(self)
+            widths = (getattr(c, "in_features", None) for _, c in self._children())
+            self.in_features = next((n for n in widths if n is not None), None)
         streams = self._own_streams(rngs if is_converted else None)
         if streams and getattr(self, "deterministic", True) is None:
             self.deterministic = False
@@ -215,7 +215,8 @@ class FromLinen(nnx.Module):
           rngs: random keys for random initial carries, from the stream `carry`.
           **kwargs: other arguments of the linen method, such as `batch_shape`.
         """
-        if isinstance(sample_input, nnx.Rngs) or _is_key(sample_input):
+        is_array = hasattr(sample_input, "dtype")
+        if isinstance(sample_input, nnx.Rngs) or (is_array and is_key(sample_input)):
             raise TypeError(
                 f"`sample_input` of {type(self).__name__}.initialize_carry must be one "
                 "step of input or its shape, got random keys. In NNX the order is "
@@ -393,7 +394,6 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
     Raises:
       TypeError: `linen_class` is no class of flax.linen modules.
     """
-
     if not (isinstance(linen_class, type) and issubclass(linen_class, nn.Module)):
         raise TypeError(
             "`linen_class` of from_linen must be a class of flax.linen modules, got "
@@ -401,13 +401,12 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
             "rnncells.nnx.convert."
         )
 
-    class Converted(FromLinen, linen=linen_class):
-        pass
-
-    Converted.__name__ = Converted.__qualname__ = linen_class.__name__
-    Converted.__module__ = linen_class.__module__
-    Converted.__doc__ = _doc(linen_class)
-    return Converted
+    return types.new_class(
+        linen_class.__name__,
+        (FromLinen,),
+        {"linen": linen_class},
+        lambda namespace: namespace.update(__module__=linen_class.__module__),
+    )
 
 
 def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
@@ -475,19 +474,13 @@ def _as_attribute(value: Any) -> Any:
     return nnx.List(value) if is_list and has_modules(value) else frozen(value)
 
 
-def _in_features(module: FromLinen) -> Any:
-    """Returns `in_features` of the first module in the fields that has it."""
-    sizes = (getattr(child, "in_features", None) for _, child in module._children())
-    return next((size for size in sizes if size is not None), None)
-
-
 def _forwarded(linen: type[nn.Module], name: str) -> Any:
     """Returns a method or property that uses the one of the linen module."""
     member = getattr(linen, name)
     if not callable(member):
         return property(lambda self: getattr(self.linen, name))
 
-    def method(self, *args, rngs=None, **kwargs):
+    def method(self: Any, *args: Any, rngs: Rngs = None, **kwargs: Any) -> Any:
         return self._apply(name, args, kwargs, rngs)
 
     method.__name__, first = name, (member.__doc__ or "").partition("\n")[0]
@@ -513,11 +506,6 @@ def _carry_key(rngs: Rngs) -> jax.Array | None:
 
 def _has_stream(rngs: nnx.Rngs, name: str) -> bool:
     return name in rngs or "default" in rngs
-
-
-def _is_key(value: Any) -> bool:
-    dtype = getattr(value, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def _doc(linen: type[nn.Module]) -> str:

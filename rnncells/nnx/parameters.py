@@ -31,9 +31,6 @@ def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
     """Writes `{collection: arrays}` into a module; makes missing variables.
 
     Nested dictionaries become a `Group` each.
-
-    Raises:
-      ValueError: a name is in two collections.
     """
     for collection, tree in variables.items():
         for name, value in tree.items():

@@ -21,12 +21,8 @@ def check_cell(
     True
 
     Cells that have variables other than `nnx.Param`, such as random streams and counts,
-    are not checked: the report has one finding of the kind `'skipped'`.
-
-    Args:
-      cell: an NNX cell; its parameters do not change.
-      sample_input: one step of input, as for `initialize_carry`.
-      key: random key; None uses `jax.random.key(0)`.
+    are not checked: the report has one finding of the kind `'skipped'`. The parameters
+    of the cell do not change.
 
     Raises:
       TypeError: `cell` is not an NNX cell; `sample_input` is no array, struct or shape.

@@ -24,12 +24,9 @@ Path = tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Parts:
-    """An NNX module without its arrays.
+    """An NNX module without its arrays: its class's name, and its static part.
 
-    Attributes:
-      name: name of its class.
-      graphdef: the static part, whose text has many lines.
-      structs: shape and dtype of each variable, by its collection and path.
+    `structs` has shape and dtype of each variable, by its collection and path.
     """
 
     name: str
@@ -98,9 +95,8 @@ def _by_path(
 class NNXLayer(nn.Module):
     """An NNX module as a linen module, with its parameters in `params`.
 
-    Attributes:
-      parts: the NNX module without its arrays.
-      create: `create(rngs)` returns the module with its initial values, for `init`.
+    `parts` is the NNX module without its arrays; `create(rngs)` returns the module with
+    its initial values, for `init`.
     """
 
     parts: Parts
@@ -110,9 +106,7 @@ class NNXLayer(nn.Module):
     def __call__(
         self, *args: Any, deterministic: bool | None = None, **kwargs: Any
     ) -> Any:
-        if self.is_initializing() and not self.variables:
-            self._initialize()
-        module = self.parts.merge(self.variables)
+        module = self._module()
         if deterministic is not None:
             # What `module.train()` and `module.eval()` set.
             modes = dict.fromkeys(
@@ -126,13 +120,17 @@ class NNXLayer(nn.Module):
         return result
 
     @nn.nowrap
-    def _initialize(self) -> None:
-        assert self.scope is not None
-        streams = {name: self.make_rng(name) for name in self.scope.rngs}
-        rngs = nnx.Rngs(streams.get(PARAMS, 0), **streams)
-        for collection, tree in variables_of(self.create(rngs)).items():
-            for name, value in tree.items():
-                self.put_variable(collection, name, value)
+    def _module(self) -> Any:
+        """Returns the NNX module; if this one is not bound, with initial values."""
+        if self.scope is None:
+            return self.create(nnx.Rngs(0))
+        if self.is_initializing() and not self.variables:
+            streams = {name: self.make_rng(name) for name in self.scope.rngs}
+            rngs = nnx.Rngs(streams.get(PARAMS, 0), **streams)
+            for collection, tree in variables_of(self.create(rngs)).items():
+                for name, value in tree.items():
+                    self.put_variable(collection, name, value)
+        return self.parts.merge(self.variables)
 
 
 class NNXCell(NNXLayer):
@@ -148,36 +146,17 @@ class NNXCell(NNXLayer):
 
     @nn.nowrap
     def initialize_carry(self, key: chex.PRNGKey, sample_input: InputSpec) -> Carry:
-        """Returns the carry before the first step.
-
-        Args:
-          key: random key.
-          sample_input: one step of input, `(*batch, *features)`.
-        """
+        """Returns the carry before the first step, for a step of input."""
         shape = jax.tree.leaves(input_structs(sample_input))[0].shape
         return self._module().initialize_carry(shape, nnx.Rngs(carry=key))
-
-    @nn.nowrap
-    def _module(self) -> Any:
-        """Returns the cell; if this module is not bound, with initial values."""
-        if self.scope is None:
-            return self.create(nnx.Rngs(0))
-        if self.is_initializing() and not self.variables:
-            self._initialize()
-        return self.parts.merge(self.variables)
 
 
 def linen_of(
     module: nnx.Module, create: Callable[[nnx.Rngs], nnx.Module] | None = None
 ) -> NNXLayer:
-    """Returns the linen module of an NNX module.
+    """Returns the linen module of an NNX module, whose arrays may be abstract.
 
-    Args:
-      module: the NNX module; its arrays may be abstract.
-      create: see `NNXLayer`; None: `init` returns the values of the module.
-
-    Raises:
-      TypeError: the module is a layer of flax.nnx over sequences.
+    Without `create`, see `NNXLayer`, `init` returns the values of the module.
     """
     if isinstance(module, nnx.RNN | nnx.Bidirectional):
         name = type(module).__name__
@@ -209,7 +188,7 @@ def to_linen(
     layers of rnncells run it, on the fast loop and with lengths, masks and resets:
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> from flax import nnx, traverse_util
+    >>> from flax import nnx
     >>> from rnncells.nnx import to_linen
     >>> rnn = rnncells.RNN(to_linen(nnx.GRUCell, 3, 4), return_carry=True)
     >>> x, lengths = jnp.ones((2, 5, 3)), jnp.array([5, 0])
@@ -235,8 +214,7 @@ def to_linen(
     takes_rngs = "rngs" in inspect.signature(callee).parameters
 
     def create(rngs: nnx.Rngs) -> nnx.Module:
-        options = {"rngs": rngs} if takes_rngs else {}
-        return nnx_class(*args, **kwargs, **options)
+        return nnx_class(*args, **kwargs, **({"rngs": rngs} if takes_rngs else {}))
 
     abstract = nnx.eval_shape(lambda: create(nnx.Rngs(0)))
     return linen_of(abstract, create)

@@ -45,24 +45,24 @@ def with_zeros(
 
     Zeros take the place of None. `name` is that of `d_output`, for errors.
     """
-    given = {"d_carry": (d_carry, carry)}
+    pairs = {"d_carry": (d_carry, carry)}
     if isinstance(carry, tuple | list):
         d_carry = (None, None) if d_carry is None else d_carry
         check_pair("d_carry", d_carry)
-        pairs = zip(d_carry, carry, strict=True)
-        given = {f"d_carry[{k}]": pair for k, pair in enumerate(pairs)}
-    given[name] = d_output, output
-    if all(d is None for d, _ in given.values()):
-        *names, last = (f"`{name}`" for name in given)
+        parts = zip(d_carry, carry, strict=True)
+        pairs = {f"d_carry[{k}]": pair for k, pair in enumerate(parts)}
+    pairs[name] = d_output, output
+    if all(d is None for d, _ in pairs.values()):
+        *names, last = (f"`{name}`" for name in pairs)
         raise ValueError(
             f"{', '.join(names)} and {last} are all None, so all gradients would be 0. "
             "Pass at least one of them: the derivative of the loss with respect to the "
             "carry or the output."
         )
-    for name, (d, like) in given.items():
+    for name, (d, like) in pairs.items():
         if d is not None:
             check_shape(name, d, jnp.shape(like))
-    return [jnp.zeros_like(like) if d is None else d for d, like in given.values()]
+    return [jnp.zeros_like(like) if d is None else d for d, like in pairs.values()]
 
 
 def check_step(
@@ -84,11 +84,7 @@ def check_params(
 ) -> None:
     """Raises ValueError unless each gate has kernels of inputs and of states.
 
-    Args:
-      params: the parameters.
-      inputs: number of features of the inputs.
-      units: number of features of the states.
-      widths: number of units of each gate, by its letter.
+    `widths` has the number of units of each gate, by its letter.
     """
     shapes = {f"i{gate}": (inputs, width) for gate, width in widths.items()}
     shapes |= {f"h{gate}": (units, width) for gate, width in widths.items()}

@@ -79,20 +79,6 @@ def lstm_step_vjp(
 ) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
     """Returns the derivatives of `lstm_step`; see `rnncells.reference`.
 
-    `sequence_vjp` chains the steps of a sequence. By hand, pass as `d_carry` what the
-    call for the next step returned:
-
-    >>> import jax, jax.numpy as jnp, rnncells
-    >>> from rnncells.reference import lstm_step, lstm_step_vjp
-    >>> cell, x = rnncells.LSTMCell(features=4), jnp.ones((2, 3))
-    >>> zeros = cell.initialize_carry(jax.random.key(0), x)
-    >>> params = cell.init(jax.random.key(1), zeros, x)["params"]
-    >>> carry, _ = lstm_step(params, zeros, x)
-    >>> d_h = jnp.ones((2, 4))  # of the sum of the outputs, over batch and time
-    >>> last, d_carry, _ = lstm_step_vjp(params, carry, x, None, d_h)
-    >>> first, d_carry, _ = lstm_step_vjp(params, zeros, x, d_carry, d_h)
-    >>> d_params = jax.tree.map(jnp.add, first, last)
-
     `d_carry` is (δc_t, δh_t). `return_gates` adds δi_t, δf_t, δg_t and δo_t by the
     names `i f g o`.
     """

@@ -32,17 +32,16 @@ def sequence(
     >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
     >>> params = rnn.init(jax.random.key(0), x)["params"]["cell"]
     >>> carry, y = sequence(gru_step, params, jnp.zeros((2, 4)), x)
-    >>> y.shape
-    (2, 5, 4)
+    >>> d_params, d_carry, d_x = sequence_vjp(
+    ...     gru_step, gru_step_vjp, params, jnp.zeros((2, 4)), x,
+    ...     d_outputs=jnp.ones((2, 5, 4)),
+    ... )
 
     Args:
       step: a step of this package, such as `gru_step`.
       params: parameters of the cell.
       carry: carry before the first step.
-      inputs: `(*batch, time, features_in)`.
-
-    Returns:
-      The carry after the last step, and the outputs, `(*batch, time, features)`.
+      inputs: `(*batch, time, features_in)`; the outputs are `(*batch, time, features)`.
     """
     outputs = []
     for t in range(_time(inputs)):
@@ -62,19 +61,10 @@ def sequence_vjp(
     *,
     return_gates: bool = False,
 ) -> tuple[Any, ...]:
-    """Returns the derivatives of a loss with respect to all arguments of a sequence.
+    """Returns the derivatives of a loss by `params`, the first carry and `inputs`.
 
-    >>> import jax, jax.numpy as jnp, rnncells
-    >>> from rnncells.reference import gru_step, gru_step_vjp, sequence_vjp
-    >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
-    >>> params = rnn.init(jax.random.key(0), x)["params"]["cell"]
-    >>> d_params, d_carry, d_x = sequence_vjp(
-    ...     gru_step, gru_step_vjp, params, jnp.zeros((2, 4)), x,
-    ...     d_outputs=jnp.ones((2, 5, 4)),
-    ... )
-
-    For options of a cell, pass `functools.partial(gru_step, reset_after=False)` and the
-    same of `gru_step_vjp`.
+    See `sequence` for an example. For options of a cell, pass
+    `functools.partial(gru_step, reset_after=False)` and the same of `gru_step_vjp`.
 
     Args:
       step, params, carry, inputs: see `sequence`.
@@ -85,13 +75,6 @@ def sequence_vjp(
       return_gates: also returns the derivatives of the gates of every step by name,
         `(*batch, time, units)`, and those of the carry after every step, without Δ_t,
         as `(*batch, time, ...)`.
-
-    Returns:
-      The derivatives with respect to `params`, the first carry, and `inputs`, and with
-      `return_gates` those of the gates and of the carries.
-
-    Raises:
-      ValueError: shapes do not fit; all derivatives are None.
     """
     time = _time(inputs)
     end, y = jax.eval_shape(step, params, carry, inputs[..., 0, :])

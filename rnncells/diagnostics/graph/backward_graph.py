@@ -1,11 +1,12 @@
-"""The backward graph as data, as text, as a picture, and its run."""
+"""The backward graph as data, as text, and as a picture."""
 
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from rnncells.diagnostics.graph import drawing
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
     Cut,
@@ -17,6 +18,10 @@ from rnncells.diagnostics.graph.nodes import (
 from rnncells.diagnostics.graph.tape import Program, Tape
 
 _Kind = TypeVar("_Kind", bound=Node)
+# Shapes of nodes in Graphviz, and brackets around their labels in Mermaid.
+_SHAPES = {Accumulate: "ellipse", Cut: "octagon", Edge: "plain"}
+_BRACKETS = {Accumulate: ("([", "])"), Cut: ("{{", "}}")}
+_LONGEST = 44
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,11 +127,52 @@ class BackwardGraph:
 
     def dot(self) -> str:
         """Returns the graph in the language of Graphviz."""
-        return drawing.dot(self)
+
+        def node_line(name: str, kind: type, lines: list[str]) -> str:
+            shape = _SHAPES.get(kind, "box")
+            return f"  {name} [shape={shape}, label={_quoted(lines)}];"
+
+        def edge_line(start: str, end: str, edge: Edge) -> str:
+            label = _quoted([f"{edge.output}: {edge.type}"])
+            dashed = "" if edge.carries_gradient else ", style=dashed"
+            return f"  {start} -> {end} [label={label}{dashed}];"
+
+        head = f"digraph {_quoted([self.name])} {{"
+        style = "  node [fontname=monospace, style=filled, fillcolor=azure];"
+        lines = [head, style, *self._lines(node_line, edge_line), "}"]
+        return "\n".join(lines) + "\n"
 
     def mermaid(self) -> str:
         """Returns the graph in the language of Mermaid, which GitHub draws."""
-        return drawing.mermaid(self)
+
+        def node_line(name: str, kind: type, lines: list[str]) -> str:
+            left, right = _BRACKETS.get(kind, ("[", "]"))
+            return f'  {name}{left}"{"<br/>".join(map(_escaped, lines))}"{right}'
+
+        def edge_line(start: str, end: str, edge: Edge) -> str:
+            label = _escaped(f"{edge.output}: {edge.type}")
+            arrow = "-->" if edge.carries_gradient else "-.->"
+            return f'  {start} {arrow}|"{label}"| {end}'
+
+        lines = ["flowchart TD", *self._lines(node_line, edge_line)]
+        return "\n".join(lines) + "\n"
+
+    def _lines(
+        self,
+        node_line: Callable[[str, type, list[str]], str],
+        edge_line: Callable[[str, str, Edge], str],
+    ) -> list[str]:
+        """Returns the lines of nodes, results and edges of a picture."""
+        names: dict[Node | None, str] = {n: f"n{k}" for k, n in enumerate(self.nodes)}
+        lines = [node_line(names[n], type(n), _label(n)) for n in self.nodes]
+        edges = [(f"r{k}", edge) for k, edge in enumerate(self.results)]
+        lines += [node_line(name, Edge, [edge.operand]) for name, edge in edges]
+        edges += [(names[node], edge) for node in self.nodes for edge in node.edges]
+        return lines + [
+            edge_line(start, names[edge.node], edge)
+            for start, edge in edges
+            if edge.node is not None
+        ]
 
     def svg(self) -> str:
         """Returns a picture of the graph: an SVG file, drawn by Graphviz.
@@ -134,7 +180,13 @@ class BackwardGraph:
         Raises:
           RuntimeError: Graphviz, a program, is not installed.
         """
-        return drawing.svg(self)
+        if not _has_graphviz():
+            raise RuntimeError(
+                "`svg` needs the program `dot`, which is not in the PATH. Install "
+                "Graphviz (https://graphviz.org/download), or use `mermaid()`."
+            )
+        options: Any = {"input": self.dot(), "capture_output": True, "text": True}
+        return subprocess.run(["dot", "-Tsvg"], check=True, **options).stdout
 
     def record(self, *args: Any) -> Tape:
         """Runs the function, and keeps what its backward pass needs.
@@ -175,7 +227,7 @@ class BackwardGraph:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Returns a picture for notebooks: without Graphviz, the notebook draws it."""
-        if drawing.can_draw():
+        if _has_graphviz():
             return {"text/plain": repr(self), "image/svg+xml": self.svg()}
         markdown = f"```mermaid\n{self.mermaid()}```"
         return {"text/plain": repr(self), "text/markdown": markdown}
@@ -214,3 +266,35 @@ def _end(edge: Edge) -> str:
     if isinstance(edge.node, Operation):
         return f"{edge.node.label}, output {edge.output}  {edge.type}"
     return f"{edge.node.label}  {edge.type}"
+
+
+def _has_graphviz() -> bool:
+    return shutil.which("dot") is not None
+
+
+def _label(node: Node) -> list[str]:
+    """Returns the lines of a node's label."""
+    if isinstance(node, Accumulate):
+        return [node.name, node.argument, str(node.outputs[0])]
+    if isinstance(node, Cut):
+        return [node.name, node.reason, *node.arguments[:3]]
+    assert isinstance(node, Operation)
+    lines = [node.label, node.forward, *node.backward.split("; ")]
+    if node.saved:
+        formulas = ", ".join(value.formula for value in node.saved)
+        nbytes = sum(value.nbytes for value in node.saved)
+        lines.append(f"saves {formulas}: {nbytes} B")
+    return [s if len(s) <= _LONGEST else s[: _LONGEST - 3] + "..." for s in lines]
+
+
+def _quoted(lines: list[str]) -> str:
+    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
+    return '"' + "\\n".join(escaped) + '"'
+
+
+def _escaped(text: str) -> str:
+    """Writes characters with a meaning in Mermaid as entities."""
+    return "".join(
+        char if char.isalnum() or char in " .,;:=+-*/^()" else f"#{ord(char)};"
+        for char in text
+    )

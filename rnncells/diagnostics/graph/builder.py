@@ -1,8 +1,12 @@
-"""From a traced function to its graph, with the graphs inside of its nodes."""
+"""From a function and its arguments to its backward graph."""
 
-import dataclasses
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import (
@@ -24,12 +28,71 @@ from rnncells.recurrence.jaxprs import (
     as_function,
     is_variable,
     trace,
-    variables,
 )
 from rnncells.recurrence.pytrees import is_inexact, structs
 
 
-class Argument(NamedTuple):
+def backward_graph(
+    fn: Callable, *args: Any, argnums: int | Sequence[int] | None = None
+) -> BackwardGraph:
+    """Returns the graph of operations that reverse-mode differentiation records.
+
+    The graph has the form of PyTorch's `grad_fn` and `next_functions`: it leads from
+    the results to the arguments. The function is only traced, so shapes are enough.
+
+    >>> import jax.numpy as jnp
+    >>> from rnncells.diagnostics import backward_graph
+    >>> def q(a, b):
+    ...     return 3 * a**3 - b**2
+    >>> a, b = jnp.array([2.0, 3.0]), jnp.array([6.0, 4.0])
+    >>> graph = backward_graph(q, a, b)
+    >>> sub = graph.results[0].node
+    >>> sub.name, [(node.name, number) for node, number in sub.next_functions]
+    ('Sub', [('Mul', 0), ('Pow', 0)])
+    >>> [node.label for node in graph.nodes]
+    ['Sub 3', 'Pow 2', 'Mul 1', 'Pow 0', 'Accumulate a', 'Accumulate b']
+    >>> tape = graph.record(a, b)
+    >>> gradients = tape.backward(jnp.ones(2))
+    >>> gradients["a"], gradients["b"]
+    (Array([36., 81.], dtype=float32), Array([-12.,  -8.], dtype=float32))
+
+    Args:
+      fn: a pure function of pytrees of arrays; also a bound `flax.linen` module or one
+        of its methods, whose `params` require gradients as well.
+      *args: its arguments: arrays, or `jax.ShapeDtypeStruct`s.
+      argnums: numbers of the arguments that require gradients. Default: None: all
+        leaves with floating or complex dtypes.
+
+    Raises:
+      TypeError: an argument of `argnums` has leaves that are not floating or complex.
+      ValueError: `argnums` is out of range or has a number twice.
+    """
+    bound: tuple[Any, ...] = ()
+    requires, labels = _which_require(argnums, args), _argument_names(fn, args)
+    if (module := _bound_module(fn)) is not None:
+        fn, params = _as_function_of_params(fn, module)
+        bound, labels = (params,), ["params", *labels]
+        requires = [*_which_require(None, bound), *requires]
+    trees = (*bound, *args)
+    arguments = [
+        _Argument(label + jax.tree_util.keystr(path), is_required, _device(leaf))
+        for label, tree, required in zip(labels, trees, requires, strict=True)
+        for (path, leaf), is_required in zip(
+            jax.tree_util.tree_leaves_with_path(tree), required, strict=True
+        )
+    ]
+    equations, result = trace(fn, *structs(trees), is_inlined=is_inlined)
+    ends = jax.tree_util.tree_leaves_with_path(result)
+    return _graph_of(
+        equations,
+        getattr(fn, "__name__", type(fn).__name__),
+        arguments,
+        ["result" + jax.tree_util.keystr(path) for path, _ in ends],
+        (bound, structs(args), result),
+    )
+
+
+class _Argument(NamedTuple):
     """A leaf of the arguments: its name, whether it requires a gradient, its device."""
 
     name: str
@@ -37,21 +100,17 @@ class Argument(NamedTuple):
     device: str | None = None
 
 
-def graph_of(
+def _graph_of(
     equations: Equations,
     name: str,
-    arguments: Sequence[Argument],
+    arguments: Sequence[_Argument],
     outputs: Sequence[str],
     trees: tuple[Any, Any, Any] | None = None,
 ) -> BackwardGraph:
     """Returns the graph of a traced function.
 
-    Args:
-      equations: the function.
-      name: its name.
-      arguments: its argument leaves.
-      outputs: names of the leaves of its result.
-      trees: what a `Program` needs beside its steps; None for a graph that is not run.
+    `outputs` names the leaves of its result. `trees` are what a `Program` needs beside
+    its steps; None for a graph that is not run.
     """
     builder, steps_ = _Builder(), steps(equations)
     inputs = [v for leaves in equations.arguments for v in leaves]
@@ -71,12 +130,9 @@ def graph_of(
 class _Flow(NamedTuple):
     """The way of the gradient of a value.
 
-    Attributes:
-      node: the next node, which may be a cut; None if the value needs no gradient.
-      output: number of the node's output that the value is.
-      arguments: names of the arguments that the gradient reaches.
-      device: of the value.
-      name: of an argument or a constant.
+    `node` is the next one, which may be a cut, and `output` the number of its output
+    that the value is; `arguments` are those that the gradient reaches. An argument or a
+    constant has a `name`.
     """
 
     node: Node | None = None
@@ -98,13 +154,10 @@ _CONSTANT = _Flow(name="constant")
 
 
 class _Builder:
-    """Adds nodes for the steps of a function, in their order.
-
-    Attributes:
-      recorded: see `Program`.
-    """
+    """Adds nodes for the steps of a function, in their order."""
 
     def __init__(self) -> None:
+        # See `Program`.
         self.recorded: dict[Step, tuple[Operation, dict[int, Edge]]] = {}
         self._flows: dict[Variable, _Flow] = {}
 
@@ -112,7 +165,7 @@ class _Builder:
         """Returns the flow of a variable or a literal."""
         return self._flows.get(atom, _CONSTANT) if is_variable(atom) else _CONSTANT
 
-    def add_argument(self, variable: Variable, argument: Argument) -> None:
+    def add_argument(self, variable: Variable, argument: _Argument) -> None:
         """Adds an argument, with a leaf node if it requires a gradient."""
         name, requires, device = argument
         flow = _Flow(device=device, name=name)
@@ -126,12 +179,17 @@ class _Builder:
         """Adds the results of a step, and its node if it has one."""
         flows = [self.flow(v) for v in step.invars]
         device = ", ".join(sorted({f.device for f in flows if f.device})) or None
-        if not any(flow.requires for flow in flows):
-            flow = _Flow(_merged({f.node for f in flows if isinstance(f.node, Cut)}))
-        elif step.equation.primitive.name == "stop_gradient":
-            flow = _Flow(_cut("stop_gradient", flows, step, device))
-        else:
+        requiring = [flow for flow in flows if flow.requires]
+        cuts = {flow.node: flow for flow in flows if isinstance(flow.node, Cut)}
+        if requiring and step.equation.primitive.name == "stop_gradient":
+            flow = _cut("stop_gradient", requiring, step, device)
+        elif requiring:
             flow = self._record(step, flows, device)
+        elif len(cuts) > 1:
+            reasons = sorted({cut.reason for cut in cuts})
+            flow = _cut("; ".join(reasons), cuts.values(), step, device)
+        else:
+            flow = next(iter(cuts.values()), _Flow())
         for number, variable in enumerate(step.outvars):
             # Integers have no gradient.
             of_result = flow if is_inexact(variable.aval) else _Flow()
@@ -147,33 +205,30 @@ class _Builder:
         passing = [k for k, is_passed in zip(wanted, passes, strict=True) if is_passed]
         zero = f"{step.name} has the derivative 0"
         if not passing:
-            return _Flow(_cut(zero, flows, step, device))
+            return _cut(zero, [flows[k] for k in wanted], step, device)
         ends = flows.copy()
         for k in set(wanted) - set(passing):
-            ends[k] = _Flow(_cut(zero, [flows[k]], step, device))
+            ends[k] = _cut(zero, [flows[k]], step, device)
         edges = {
             k: ends[k].edge(atom, letters[k])
             for k, atom in enumerate(step.invars)
             if is_inexact(atom.aval)
         }
-        forward, backward, words = wording(step.name, step.exponent, letters)
         node = Operation(
             name=step.name,
             order=len(self.recorded),
             outputs=_types(step),
             device=device,
-            forward=forward,
-            backward=backward,
-            words=words,
             edges=tuple(edges.values()),
             saved=tuple(saved),
             inner=_inner_graphs(step, flows),
+            **wording(step.name, step.exponent, letters)._asdict(),
         )
         self.recorded[step] = node, {k: edges[k] for k in passing}
         return _Flow(node, arguments=_reached([flows[k] for k in passing]))
 
 
-def _reached(flows: Sequence[_Flow]) -> frozenset[str]:
+def _reached(flows: Iterable[_Flow]) -> frozenset[str]:
     return frozenset().union(*(flow.arguments for flow in flows))
 
 
@@ -181,20 +236,12 @@ def _types(step: Step) -> tuple[ArrayType, ...]:
     return tuple(ArrayType.of(v.aval) for v in step.outvars)
 
 
-def _cut(reason: str, flows: Sequence[_Flow], step: Step, device: str | None) -> Cut:
-    arguments = tuple(sorted(_reached(flows)))
-    return Cut(outputs=_types(step), device=device, reason=reason, arguments=arguments)
-
-
-def _merged(cuts: set[Cut]) -> Cut | None:
-    """Returns one cut for a value that several cuts lead to."""
-    if len(cuts) < 2:
-        return next(iter(cuts), None)
-    reasons = sorted({cut.reason for cut in cuts})
-    arguments = sorted({name for cut in cuts for name in cut.arguments})
-    return dataclasses.replace(
-        next(iter(cuts)), reason="; ".join(reasons), arguments=tuple(arguments)
-    )
+def _cut(reason: str, flows: Iterable[_Flow], step: Step, device: str | None) -> _Flow:
+    """Returns the flow of the results of a step at which gradients end."""
+    names = _reached(flows)
+    arguments = tuple(sorted(names))
+    cut = Cut(outputs=_types(step), device=device, reason=reason, arguments=arguments)
+    return _Flow(cut, arguments=names)
 
 
 def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ...]:
@@ -217,14 +264,14 @@ def _inner_graphs(step: Step, flows: Sequence[_Flow]) -> tuple[BackwardGraph, ..
     else:
         return ()
     arguments = [
-        Argument(flow.name or f"operand[{k}]", flow.requires, flow.device)
+        _Argument(flow.name or f"operand[{k}]", flow.requires, flow.device)
         for k, flow in enumerate(flows)
     ]
     graphs = []
     for name, jaxpr in named:
         equations = _inner_equations(jaxpr)
         outputs = [f"result[{k}]" for k, _ in enumerate(equations.results)]
-        graphs.append(graph_of(equations, name, arguments, outputs))
+        graphs.append(_graph_of(equations, name, arguments, outputs))
     return tuple(graphs)
 
 
@@ -238,7 +285,7 @@ def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
     """Returns the graph of one step of a loop.
 
     The shapes tell constants and carries from the inputs of all steps, which have one
-    axis more outside. A carry requires a gradient if a step makes it depend on one.
+    axis more outside.
     """
     equations = _inner_equations(step.equation.params["jaxpr"])
     inside = [leaves[0] for leaves in equations.arguments]
@@ -253,25 +300,89 @@ def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
     start = end - len(carries)
     names = [flow.name or f"constant[{k}]" for k, flow in enumerate(flows[:start])]
     names += [*carries, *(f"input[{k}]" for k in range(inputs))]
-    requires = [flow.requires for flow in flows]
-    while True:
-        after = _requiring(equations, requires)[: len(carries)]
-        after = [a or b for a, b in zip(requires[start:end], after, strict=True)]
-        if after == requires[start:end]:
-            break
-        requires[start:end] = after
-    arguments = list(map(Argument, names, requires, [flow.device for flow in flows]))
     per_step = len(equations.results) - len(carries)
     outputs = [*carries, *(f"output[{k}]" for k in range(per_step))]
-    return graph_of(equations, "step", arguments, outputs)
+    requires, devices = zip(*((flow.requires, flow.device) for flow in flows))
+    while True:
+        arguments = list(map(_Argument, names, requires, devices))
+        graph = _graph_of(equations, "step", arguments, outputs)
+        # Carries that a step makes depend on an argument that requires a gradient.
+        after = [edge.carries_gradient for edge in graph.results[: len(carries)]]
+        after = [a or b for a, b in zip(requires[start:end], after, strict=True)]
+        if after == list(requires[start:end]):
+            return graph
+        requires = (*requires[:start], *after, *requires[end:])
 
 
-def _requiring(equations: Equations, requires: Sequence[bool]) -> list[bool]:
-    """Returns which results require a gradient, given which arguments do."""
-    leaves = [v for leaves in equations.arguments for v in leaves]
-    tainted = {v for v, required in zip(leaves, requires, strict=True) if required}
-    for equation in equations.equations:
-        is_cut = equation.primitive.name == "stop_gradient"
-        if not is_cut and tainted.intersection(variables(equation)):
-            tainted.update(v for v in equation.outvars if is_inexact(v.aval))
-    return [is_variable(v) and v in tainted for v in equations.results]
+def _which_require(
+    argnums: int | Sequence[int] | None, args: Sequence[Any]
+) -> list[list[bool]]:
+    """Returns, for each argument and each of its leaves, if it requires a gradient."""
+    chosen = range(len(args)) if argnums is None else argnums
+    numbers = [chosen] if isinstance(chosen, int) else list(chosen)
+    for number in numbers:
+        if not -len(args) <= number < len(args):
+            raise ValueError(
+                f"`argnums` must be in [0, {len(args)}), because there are "
+                f"{len(args)} arguments, got {number}."
+            )
+    required = {number % len(args) for number in numbers}
+    if len(required) != len(numbers):
+        raise ValueError(f"`argnums` must name each argument once, got {numbers}.")
+    requires = []
+    for number, tree in enumerate(args):
+        leaves = jax.tree.leaves(tree)
+        inexact = [number in required and is_inexact(leaf) for leaf in leaves]
+        if argnums is not None and number in required and not all(inexact):
+            dtypes = sorted({str(jnp.result_type(leaf)) for leaf in leaves})
+            raise TypeError(
+                f"argument {number} must have floating or complex leaves, because "
+                f"`argnums` names it, got the dtypes {dtypes}. Leave it out of "
+                "`argnums`."
+            )
+        requires.append(inexact)
+    return requires
+
+
+def _argument_names(fn: Callable, args: Sequence[Any]) -> list[str]:
+    """Returns the names of a function's arguments, as far as it has them."""
+    try:
+        signature = inspect.signature(fn)
+        bound = signature.bind(*args).arguments
+    except (TypeError, ValueError):
+        return [f"argument[{k}]" for k in range(len(args))]
+    labels: list[str] = []
+    for name, value in bound.items():
+        is_rest = signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL
+        labels += [f"{name}[{k}]" for k in range(len(value))] if is_rest else [name]
+    return labels
+
+
+def _bound_module(fn: Callable) -> nn.Module | None:
+    """Returns the bound module that is called: itself, or by one of its methods."""
+    module = fn if isinstance(fn, nn.Module) else getattr(fn, "__self__", None)
+    is_bound = isinstance(module, nn.Module) and module.scope is not None
+    return module if is_bound else None
+
+
+def _as_function_of_params(fn: Callable, bound: nn.Module) -> tuple[Callable, Any]:
+    """Returns the call of a bound module as a function of params, and its params."""
+    assert bound.scope is not None
+    rngs: Any = dict(bound.scope.rngs)
+    module, variables = bound.unbind()
+    method = None if fn is bound else fn.__name__
+
+    def call(params: Any, *args: Any) -> Any:
+        return module.apply(
+            {**variables, "params": params}, *args, rngs=rngs, method=method
+        )
+
+    call.__name__ = type(module).__name__
+    return call, variables.get("params", {})
+
+
+def _device(leaf: Any) -> str | None:
+    """Returns the device, or the devices, of an array."""
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        return None
+    return ", ".join(sorted(f"{d.platform}:{d.id}" for d in leaf.devices()))

@@ -88,7 +88,7 @@ class Node:
       name: name of the operation, without PyTorch's ending `Backward0`.
       order: number of the operation in the order of the forward pass, from 0
         (PyTorch's `_sequence_nr`). The backward pass starts with the largest.
-      outputs: shapes and dtypes of the results, and of the gradients that come in.
+      outputs: shapes and dtypes of the results, and of their gradients.
       device: where the values are, as `cpu:0`; None if only shapes were given.
       edges: where the gradients of the operands go, with cuts; leaves have no edges.
       saved: values that are kept for the backward pass.

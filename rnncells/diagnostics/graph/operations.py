@@ -47,10 +47,43 @@ FUNCTIONS = "_std _var celu clip elu hard_tanh leaky_relu log_softmax silu".spli
 
 def name_of(equation: Any) -> str:
     """Returns the name of the node of an equation."""
-    primitive = equation.primitive.name
-    if primitive in _SPECIAL:
-        return _SPECIAL[primitive](equation)
+    primitive, params = equation.primitive.name, equation.params
+    shapes = [v.aval.shape for v in equation.invars]
+    match primitive:
+        case "dot_general":
+            # Products are named by the number of axes, as in PyTorch.
+            (_, (batch, _)) = params["dimension_numbers"]
+            first, second = map(len, shapes)
+            products = {(1, 1): "Dot", (2, 1): "Mv"}
+            return "Bmm" if batch else products.get((first, second), "Mm")
+        case "transpose":
+            return "T" if params["permutation"] == (1, 0) else "Permute"
+        case "integer_pow":
+            return "Reciprocal" if params["y"] == -1 else "Pow"
+        case "broadcast_in_dim":
+            is_larger = equation.outvars[0].aval.size > equation.invars[0].aval.size
+            return "Expand" if is_larger else "Unsqueeze"
+        case "reshape":
+            return _reshape(shapes[0], equation.outvars[0].aval.shape)
+        case "jit" | "custom_jvp_call" | "custom_vjp_call":
+            return _function(params)
     return NAMES.get(primitive) or camel(primitive)
+
+
+def _reshape(old: tuple[int, ...], new: tuple[int, ...]) -> str:
+    is_same = [n for n in old if n != 1] == [n for n in new if n != 1]
+    if not is_same or len(old) == len(new):
+        return "View"
+    return "Unsqueeze" if len(new) > len(old) else "Squeeze"
+
+
+def _function(params: dict[str, Any]) -> str:
+    name = params.get("name")
+    if name is None:
+        inner = params["call_jaxpr"]
+        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+        name = getattr(info, "func_name", "").split(" ")[0]
+    return NAMES.get(name) or camel(name)
 
 
 def camel(name: str) -> str:
@@ -63,67 +96,8 @@ def camel(name: str) -> str:
     return "".join(part[0].upper() + part[1:] for part in parts if part) or "Function"
 
 
-def _product(equation: Any) -> str:
-    """Products are named by the number of axes, as in PyTorch."""
-    (_, (batch, _)) = equation.params["dimension_numbers"]
-    if batch:
-        return "Bmm"
-    first, second = (len(v.aval.shape) for v in equation.invars)
-    return {(1, 1): "Dot", (2, 1): "Mv"}.get((first, second), "Mm")
-
-
-def _transpose(equation: Any) -> str:
-    return "T" if equation.params["permutation"] == (1, 0) else "Permute"
-
-
-def _power(equation: Any) -> str:
-    return "Reciprocal" if equation.params["y"] == -1 else "Pow"
-
-
-def _broadcast(equation: Any) -> str:
-    (operand, *_), (result,) = equation.invars, equation.outvars
-    return "Unsqueeze" if operand.aval.size == result.aval.size else "Expand"
-
-
-def _reshape(equation: Any) -> str:
-    (operand, *_), (result,) = equation.invars, equation.outvars
-    new = [n for n in result.aval.shape if n != 1]
-    old = [n for n in operand.aval.shape if n != 1]
-    if new != old or len(result.aval.shape) == len(operand.aval.shape):
-        return "View"
-    longer = len(result.aval.shape) > len(operand.aval.shape)
-    return "Unsqueeze" if longer else "Squeeze"
-
-
-def _function(equation: Any) -> str:
-    name = equation.params.get("name")
-    if name is None:
-        inner = equation.params["call_jaxpr"]
-        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
-        name = getattr(info, "func_name", "").split(" ")[0]
-    return NAMES.get(name) or camel(name)
-
-
-_SPECIAL = {
-    "dot_general": _product,
-    "transpose": _transpose,
-    "integer_pow": _power,
-    "broadcast_in_dim": _broadcast,
-    "reshape": _reshape,
-    "jit": _function,
-    "custom_jvp_call": _function,
-    "custom_vjp_call": _function,
-}
-
-
 class Wording(NamedTuple):
-    """The equations of an operation and of its backward pass.
-
-    Attributes:
-      forward: equation of the forward pass.
-      backward: equation of the backward pass.
-      words: the backward pass in words.
-    """
+    """The equations of an operation and its backward pass, and the latter in words."""
 
     forward: str
     backward: str
@@ -268,13 +242,7 @@ WORDINGS = _wordings()
 
 
 def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:
-    """Returns the equations of an operation.
-
-    Args:
-      name: name of the node.
-      exponent: of a power, if it is a number; otherwise None.
-      letters: of the operands.
-    """
+    """Returns the equations of the operation `name`; a power may have an `exponent`."""
     if name == "Pow":
         return _power_wording(exponent)
     if name in WORDINGS:

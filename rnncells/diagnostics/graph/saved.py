@@ -50,15 +50,10 @@ def derivative(
 ) -> tuple[list[bool], list[Saved]]:
     """Traces the backward pass of a step.
 
-    Args:
-      step: the step.
-      wanted: numbers of the operands that require gradients.
-      letters: of the operands, for formulas.
-      names: of the operands that are arguments or constants; None for others.
-
-    Returns:
-      For each wanted operand, whether its gradient depends on the gradient of the
-      result: not if the derivative is zero everywhere. And the values that are kept.
+    Returns, for each operand in `wanted`, whether its gradient depends on the gradient
+    of the result: not if the derivative is zero everywhere. And the values that are
+    kept, in the `letters` of the operands; `names` are those of arguments and
+    constants.
     """
     if step.equation.primitive.name == "while":
         return [True] * len(wanted), []

@@ -34,13 +34,9 @@ from rnncells.recurrence.jaxprs import (
 class Step:
     """An operation of the forward pass.
 
-    Attributes:
-      name: name of its node.
-      equation: its main equation.
-      invars: its operands: variables and literals.
-      outvars: its results, variables.
-      function: maps the values of the operands to a list of those of the results.
-      exponent: of a power, if it is a number.
+    `name` is that of its node, `equation` its main equation. `function` maps the values
+    of the operands `invars` to a list of those of the results `outvars`. A power by a
+    number has an `exponent`.
     """
 
     name: str
@@ -198,13 +194,8 @@ def _group(
 ) -> Step:
     """Returns the step of an equation and of those that produce its operands.
 
-    Args:
-      name: name of its node.
-      equation: the equation.
-      order: numbers of its operands, in the order of those of the step; the others are
-        literals.
-      producers: equations of operands, by the number of the operand.
-      exponent: of a power.
+    `order` has the numbers of its operands in the order of the step's; the others are
+    literals. `producers` are equations of operands, by the number of the operand.
     """
     operands = [
         producers[k].invars if k in producers else [equation.invars[k]] for k in order

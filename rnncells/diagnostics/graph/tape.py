@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 class Program(NamedTuple):
     """A function as steps, of which some are recorded.
 
-    Attributes:
-      equations: of the function; its arguments are single leaves.
-      steps: in the order of the forward pass.
-      recorded: for each step that has a node, the node, and the edges of the operands
-        that get a gradient, by their numbers.
-      bound: arguments before those of the user: the params of a bound module.
-      arguments: shapes and dtypes of the user's arguments, as a tuple of pytrees.
-      result: shapes and dtypes of the result, as a pytree.
+    `recorded` has the node of a step, and the edges of the operands that get a
+    gradient, by their numbers. `bound` are the params of a bound module, the first
+    argument of `equations`. `arguments` and `result` are the shapes of the user's
+    pytrees.
     """
 
     equations: Equations
@@ -154,9 +150,9 @@ class Tape:
             )
         expected = structs(self.result)
         if cotangent is None:
-            first, *others = jax.tree.leaves(expected)
+            first, *rest = jax.tree.leaves(expected)
             is_real = jnp.issubdtype(first.dtype, jnp.floating)
-            if others or not is_real or first.shape:
+            if rest or not is_real or first.shape:
                 raise ValueError(
                     "`cotangent` can be omitted only if the result is one real scalar, "
                     f"got a result of {tree_text(expected)}. Pass `cotangent`: the "

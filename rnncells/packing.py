@@ -1,7 +1,25 @@
-"""Packing plans: the place of each sequence in the rows of a packed batch."""
+"""Sequence packing: several sequences in each row, to save most of the padding.
+
+>>> import jax, numpy as np, rnncells
+>>> from rnncells import packing
+>>> sequences = [np.ones((n, 3)) for n in (4, 1, 0, 2)]
+>>> inputs, plan = packing.pack(sequences, row_length=4)
+>>> plan.segment_ids
+array([[1, 1, 1, 1],
+       [1, 1, 2, 0]], dtype=int32)
+>>> rnn = rnncells.RNN(rnncells.GRUCell(5))
+>>> params = rnn.init(jax.random.key(0), inputs)
+>>> outputs = rnn.apply(params, inputs, resets=plan.resets, mask=plan.mask)
+>>> [y.shape for y in packing.unpack(outputs, plan)]
+[(4, 5), (1, 5), (0, 5), (2, 5)]
+
+Pass `resets` and `mask` together. A layer cannot recognize packed rows: without
+`resets`, it reads each row as one long sequence and raises no error. See also
+docs/api/packing.md: streams of batches, reversed layers and measurements.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -17,6 +35,8 @@ from rnncells.recurrence.masks import select
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The place of each sequence in the rows; a pytree of integers, made by `plan`.
+
+    Methods raise ValueError if a shape does not fit.
 
     Attributes:
       segment_ids: `(rows, time)`, 1, 2, ... for the sequences of each row, 0 at the
@@ -44,45 +64,42 @@ class Plan:
     def resets(self) -> jax.Array:
         """True at the first step of each sequence and at padding, `(rows, time)`.
 
-        Resets at padding keep a reversed layer from carrying padding into a sequence,
-        even without the mask.
+        Resets at padding keep a reversed layer from carrying padding into a sequence.
         """
         return self.positions == 0
 
     def pack(self, batch: chex.ArrayTree) -> chex.ArrayTree:
         """Packs a padded batch into rows, `(rows, row_length, *features)`.
 
-        Args:
-          batch: pytree of `(sequences, time, *features)`. Its padding, even NaN, is
-            dropped; the rows are padded with 0.
+        The batch is a pytree of `(sequences, time, *features)`. Its padding, even NaN,
+        is dropped; the rows are padded with 0.
 
         Raises:
-          ValueError: a shape does not fit, or the batch has fewer steps than the
-            longest sequence. (With a traced plan, missing steps are 0.)
+          ValueError: the batch has fewer steps than the longest sequence. (With a
+            traced plan, missing steps are 0.)
         """
         batch = jax.tree.map(jnp.asarray, batch)
         shapes = [leaf.shape for leaf in jax.tree.leaves(batch)]
         time = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
-        check_axes("batch", batch, (self.seq_lengths.shape[0], time))
+        _check_axes("batch", batch, (self.seq_lengths.shape[0], time))
         self._check_time("batch", time)
         return _take(batch, self.seq_ids, self.positions, self.mask)
 
     def unpack(self, rows: chex.ArrayTree, time: int | None = None) -> chex.ArrayTree:
-        """Unpacks rows into a padded batch; the inverse of `pack`.
+        """Unpacks rows into a padded batch, `(sequences, time, *features)`.
+
+        It is the inverse of `pack`, and pads with 0.
 
         Args:
           rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
           time: number of steps of the batch; default: the row length.
 
-        Returns:
-          Pytree of `(sequences, time, *features)`, padded with 0.
-
         Raises:
-          ValueError: a shape does not fit, or `time` is shorter than the longest
-            sequence. (With a traced plan, longer sequences are cut off.)
+          ValueError: `time` is shorter than the longest sequence. (With a traced plan,
+            longer sequences are cut off.)
         """
         rows = jax.tree.map(jnp.asarray, rows)
-        check_axes("rows", rows, self.segment_ids.shape)
+        _check_axes("rows", rows, self.segment_ids.shape)
         time = self.segment_ids.shape[1] if time is None else time
         check_count("unpack", "time", time, least=0)
         self._check_time("time", time)
@@ -96,22 +113,17 @@ class Plan:
     ) -> chex.ArrayTree:
         """Returns the last step of each sequence, `(sequences, *features)`.
 
-        Given outputs, it returns final outputs. Given the carries of
-        `RNN(cell, return_all_carries=True)`, it returns final carries.
-
         Args:
-          rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
+          rows: pytree of `(rows, row_length, *features)`, in the order of the inputs:
+            outputs, or the carries of `RNN(cell, return_all_carries=True)`.
           reverse: takes the first step of each sequence instead, which is the final
             step of a reversed layer.
           initial: values for empty sequences, pytree of `(sequences, *features)`, such
             as `cell.initialize_carry(key, (sequences, features_in))`. Default: zeros,
             which is correct for cells whose initial carry is zero.
-
-        Raises:
-          ValueError: a shape does not fit.
         """
         rows = jax.tree.map(jnp.asarray, rows)
-        check_axes("rows", rows, self.segment_ids.shape)
+        _check_axes("rows", rows, self.segment_ids.shape)
         check_bools("last", reverse=reverse)
         column = self.seq_starts + (0 if reverse else self.seq_lengths - 1)
         has_steps = self.seq_lengths > 0
@@ -134,16 +146,14 @@ class Plan:
     ) -> chex.ArrayTree:
         """Returns the final states of each sequence for `LSTM`, `GRU` or `ElmanRNN`.
 
+        They are a pytree of `(layers * directions, sequences, features)`.
+
         Args:
           states: the states after every step, from `return_all_states=True`: pytree of
             `(layers * directions, rows, row_length, features)`.
           bidirectional: the layer's field of this name.
-          initial: values for empty sequences: pytree of `(layers * directions,
-            sequences, features)`, such as the learned initial states from
-            `initialize_carry`. Default: zeros.
-
-        Returns:
-          Pytree of `(layers * directions, sequences, features)`.
+          initial: values for empty sequences, in the form of the result, such as the
+            learned initial states from `initialize_carry`. Default: zeros.
         """
         check_bools("last_states", bidirectional=bidirectional)
 
@@ -176,9 +186,8 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     2007, https://doi.org/10.1007/978-3-540-74450-4_1). Longer rows have less padding,
     but their loop has more steps.
 
-    Plans of a stream of batches have equal shapes, so that a program is compiled once,
-    if they have the same `row_length` and `rows`, and `seq_lengths` are extended with
-    zeros to the same number of sequences. Empty sequences take no room.
+    Empty sequences take no room: with them, and with `rows`, all plans of a stream of
+    batches have equal shapes, so that a program is compiled once.
 
     >>> plan([3, 5, 0, 2], row_length=6).segment_ids
     array([[1, 1, 1, 1, 1, 0],
@@ -206,7 +215,7 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
         )
     # For every step: its sequence, its position there, and its place in the rows.
     which = np.repeat(np.arange(len(lengths)), lengths)
-    position = np.arange(len(which)) - np.repeat(end_to_end(lengths), lengths)
+    position = np.arange(len(which)) - np.repeat(_end_to_end(lengths), lengths)
     place = seq_rows[which], seq_starts[which] + position
 
     def in_rows(values: np.ndarray) -> np.ndarray:
@@ -218,6 +227,86 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
     of_sequences = [x.astype(np.int32) for x in (seq_rows, seq_starts, lengths)]
     fields: Any = (*of_steps, *of_sequences)
     return Plan(*fields)
+
+
+class Packed(NamedTuple):
+    """Packed sequences and their plan, with the plan's `mask` and `resets`.
+
+    Attributes:
+      inputs: pytree of `(rows, row_length, *features)`, 0 at padding.
+      plan: the place of each sequence.
+    """
+
+    inputs: chex.ArrayTree
+    plan: Plan
+
+    @property
+    def mask(self) -> jax.Array:
+        return self.plan.mask
+
+    @property
+    def resets(self) -> jax.Array:
+        return self.plan.resets
+
+
+def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
+    """Packs sequences of different lengths into rows.
+
+    It runs on the host: known arrays give NumPy arrays, and nothing is compiled for new
+    lengths. Traced arrays give JAX arrays and can be differentiated.
+
+    Args:
+      sequences: list or tuple, for each sequence an array `(length, *features)`, or a
+        pytree of those; lengths in `[0, row_length]`.
+      row_length: steps of a row, at least 1.
+      rows: number of rows; as many as needed if None. See `plan`.
+
+    Raises:
+      ValueError: a sequence is longer than a row; the sequences do not fit into `rows`;
+        their shapes or dtypes differ.
+      TypeError: `sequences` is not a list or tuple.
+    """
+    sequences, lengths = _check_sequences(sequences)
+    packed = plan(lengths, row_length, rows)
+    # `index` points into the concatenated sequences, with one step of padding first.
+    first = 1 + _end_to_end(packed.seq_lengths)
+    index = np.where(packed.mask, first[packed.seq_ids] + packed.positions, 0)
+
+    def join(*leaves: Any) -> Any:
+        numpy = jnp if any(isinstance(x, jax.core.Tracer) for x in leaves) else np
+        padding = numpy.zeros((1, *leaves[0].shape[1:]), leaves[0].dtype)
+        return numpy.concatenate([padding, *leaves])[index]
+
+    return Packed(jax.tree.map(join, *sequences), packed)
+
+
+def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
+    """Unpacks rows into a list of sequences, in the order that `pack` received.
+
+    Args:
+      rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
+      plan: the place of each sequence, not traced.
+
+    Raises:
+      ValueError: a shape does not fit.
+      TypeError: `plan` is traced.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"`plan` of unpack(rows, plan) must be a Plan, got {type(plan).__name__}."
+        )
+    if isinstance(plan.seq_lengths, jax.core.Tracer):
+        raise TypeError(
+            "`plan` must be known, because its lengths become shapes, got a traced "
+            "plan. Under jit, use Plan.unpack, which returns a padded batch."
+        )
+    rows = jax.tree.map(_to_numpy, rows)
+    _check_axes("rows", rows, plan.segment_ids.shape)
+    places = np.stack([plan.seq_rows, plan.seq_starts, plan.seq_lengths], axis=-1)
+    return [
+        jax.tree.map(lambda leaf: leaf[row, start : start + length], rows)
+        for row, start, length in places.tolist()
+    ]
 
 
 def _first_fit_decreasing(
@@ -237,7 +326,7 @@ def _first_fit_decreasing(
     return rows, starts, segments
 
 
-def end_to_end(lengths: chex.ArrayNumpy) -> chex.ArrayNumpy:
+def _end_to_end(lengths: chex.ArrayNumpy) -> chex.ArrayNumpy:
     """Returns where each sequence starts if all are concatenated."""
     return np.cumsum(lengths) - lengths
 
@@ -281,9 +370,44 @@ def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     return lengths.astype(int)
 
 
-def check_axes(name: str, tree: chex.ArrayTree, sizes: tuple[int, ...]) -> None:
+def _check_axes(name: str, tree: chex.ArrayTree, sizes: tuple[int, ...]) -> None:
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     wrong = [shape for shape in shapes if shape[:2] != sizes]
     if wrong or not shapes:
         got = f"the shape {wrong[0]}" if wrong else "no arrays"
         raise ValueError(f"`{name}` must be arrays {(*sizes, '...')}, got {got}.")
+
+
+def _to_numpy(leaf: Any) -> Any:
+    return leaf if isinstance(leaf, jax.core.Tracer) else np.asarray(leaf)
+
+
+def _check_sequences(sequences: Any) -> tuple[list[chex.ArrayTree], list[int]]:
+    """Returns sequences as pytrees of arrays, and their lengths."""
+    if not isinstance(sequences, list | tuple):
+        raise TypeError(
+            "`sequences` must be a list of arrays (length, *features), got "
+            f"{type(sequences).__name__}. For a padded batch, use Plan.pack."
+        )
+    if not sequences:
+        raise ValueError("`sequences` must have at least one sequence, got none.")
+    sequences = [jax.tree.map(_to_numpy, sequence) for sequence in sequences]
+    steps = [
+        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape[1:]}", sequence)
+        for sequence in sequences
+    ]
+    lengths = []
+    for k, sequence in enumerate(sequences):
+        sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(sequence)}
+        if len(sizes) != 1 or sizes == {()}:
+            raise ValueError(
+                "All arrays of a sequence must be (length, *features) with the same "
+                f"length, got {jax.tree.map(np.shape, sequence)} in sequence {k}."
+            )
+        if jax.tree.flatten(steps[k]) != jax.tree.flatten(steps[0]):
+            raise ValueError(
+                "All sequences must have the dtype and feature shape of the first, "
+                f"{steps[0]}, got {steps[k]} in sequence {k}."
+            )
+        lengths += sizes.pop()
+    return sequences, lengths
