@@ -1,6 +1,5 @@
 """Cells of random operations, and random ways to run them."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import flax.linen as nn
@@ -68,19 +67,41 @@ KERNELS = {
 }
 
 
-@dataclass(frozen=True)
-class Operation:
-    """An operation of a step.
+def pair(cell, name, a, b, c):
+    both = cell.affine(a, name, "h0") + jnp.concatenate([b, c], -1)
+    first, second = jnp.split(both, 2, -1)
+    return first * nn.sigmoid(second)
 
-    Attributes:
-      kind: a method of `GeneratedCell`, without its underscore.
-      name: which of this kind.
-      operands: numbers of earlier results, of which it takes as many as it needs.
-    """
 
-    kind: str
-    name: str
-    operands: tuple[int, int, int]
+def dense(cell, name, a, b, c):
+    return (cell.dense_single if name == "single" else cell.dense)(a) + b
+
+
+def weight(cell, name, a, b, c):
+    if name == "peephole":
+        return a * cell.peephole
+    return a @ KERNELS[name](cell.plain)
+
+
+# Each kind of operation: names, and a function of a cell, a name and three operands.
+KINDS = {
+    "affine": (GATES, lambda cell, name, a, b, c: cell.affine(a, name)),
+    "added": (GATES, lambda cell, name, a, b, c: cell.affine(a, name) + b),
+    "pair": (GATES, pair),
+    "dense": (("dense", "single"), dense),
+    "conv": (
+        ("conv",),
+        lambda cell, _, a, b, c: cell.conv(jnp.stack([a, b], -1))[..., 0],
+    ),
+    "norm": (("norm",), lambda cell, name, a, b, c: cell.norm(a)),
+    "weight": ((*KERNELS, "peephole"), weight),
+    "inside": (
+        (*INSIDE,),
+        lambda cell, name, a, b, c: INSIDE[name](lambda a: cell.affine(a, "h1"), a),
+    ),
+    "unary": ((*UNARY,), lambda cell, name, a, b, c: UNARY[name](a)),
+    "binary": ((*BINARY,), lambda cell, name, a, b, c: BINARY[name](a, b)),
+}
 
 
 class GeneratedCell(rnncells.RNNCellBase):
@@ -89,7 +110,7 @@ class GeneratedCell(rnncells.RNNCellBase):
     Attributes:
       dtypes: of the floating parts of the carry.
       counts: whether the carry has an integer, too.
-      operations: of `recur`, in order.
+      operations: of `recur`, in order: a kind, a name, and numbers of earlier results.
       carried: numbers of the results that become the carry.
       returned: numbers of the results that become the output.
     """
@@ -97,7 +118,7 @@ class GeneratedCell(rnncells.RNNCellBase):
     features: int = FEATURES
     dtypes: tuple[str, ...] = ("float64",)
     counts: bool = False
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[tuple, ...] = ()
     carried: tuple[int, ...] = ()
     returned: tuple[int, ...] = ()
     param_dtype: Any = jnp.float64
@@ -132,11 +153,9 @@ class GeneratedCell(rnncells.RNNCellBase):
         results = [*state, *jnp.split(z, 2, -1), scale * jnp.ones_like(state[0])]
         if self.counts:
             results.append(results[0] / (1 + carry["steps"][..., None] ** 2))
-        for operation in self.operations:
-            operands = [results[k % len(results)] for k in operation.operands]
-            results.append(
-                getattr(self, f"_{operation.kind}")(operation.name, *operands)
-            )
+        for kind, name, operands in self.operations:
+            operands = [results[k % len(results)] for k in operands]
+            results.append(KINDS[kind][1](self, name, *operands))
         # A state that grows would hide what is small.
         new = tuple(jnp.tanh(results[k % len(results)]) for k in self.carried)
         # A step that ignores its inputs would take the plain loop.
@@ -144,59 +163,6 @@ class GeneratedCell(rnncells.RNNCellBase):
         if self.counts:
             new = {"state": new, "steps": carry["steps"] + 1}
         return new, outputs[0] if len(outputs) == 1 else {"some": outputs}
-
-    @nn.nowrap
-    def _affine(self, name, a, b, c):
-        return self.affine(a, name)
-
-    @nn.nowrap
-    def _added(self, name, a, b, c):
-        return self.affine(a, name) + b
-
-    @nn.nowrap
-    def _pair(self, name, a, b, c):
-        both = self.affine(a, name, "h0") + jnp.concatenate([b, c], -1)
-        first, second = jnp.split(both, 2, -1)
-        return first * nn.sigmoid(second)
-
-    @nn.nowrap
-    def _dense(self, name, a, b, c):
-        return (self.dense_single if name == "single" else self.dense)(a) + b
-
-    @nn.nowrap
-    def _conv(self, name, a, b, c):
-        both = jnp.stack([a, b], -1)
-        return self.conv(both)[..., 0]
-
-    @nn.nowrap
-    def _inside(self, name, a, b, c):
-        return INSIDE[name](lambda a: self.affine(a, "h1"), a)
-
-    @nn.nowrap
-    def _weight(self, name, a, b, c):
-        if name == "peephole":
-            return a * self.peephole
-        return a @ KERNELS[name](self.plain)
-
-    @nn.nowrap
-    def _norm(self, name, a, b, c):
-        return self.norm(a)
-
-    @nn.nowrap
-    def _unary(self, name, a, b, c):
-        return UNARY[name](a)
-
-    @nn.nowrap
-    def _binary(self, name, a, b, c):
-        return BINARY[name](a, b)
-
-
-KINDS = {
-    **{kind: GATES for kind in ("affine", "added", "pair")},
-    **{"dense": ("dense", "single"), "conv": ("conv",), "norm": ("norm",)},
-    **{"weight": (*KERNELS, "peephole")},
-    **{"inside": (*INSIDE,), "unary": (*UNARY,), "binary": (*BINARY,)},
-}
 
 
 def some_cell(rng: np.random.Generator) -> GeneratedCell:
@@ -208,8 +174,8 @@ def some_cell(rng: np.random.Generator) -> GeneratedCell:
     operations = []
     for _ in range(rng.integers(2, 8)):
         kind = str(rng.choice([*KINDS, "added", "unary", "binary", "binary"]))
-        name = str(rng.choice(KINDS[kind]))
-        operations.append(Operation(kind, name, numbers(3)))
+        name = str(rng.choice(KINDS[kind][0]))
+        operations.append((kind, name, numbers(3)))
     parts = int(rng.integers(1, 4))
     dtypes = ["float64" if rng.random() < 0.9 else "float32" for _ in range(parts)]
     return GeneratedCell(
@@ -248,5 +214,5 @@ def some_options(rng: np.random.Generator, steps: int) -> tuple[dict, dict]:
 
 def has_single(cell: GeneratedCell) -> bool:
     """Says whether numbers are rounded to float32: their sums depend on the order."""
-    names = {operation.name for operation in cell.operations}
+    names = {name for _, name, _ in cell.operations}
     return "single" in names or "float32" in cell.dtypes

@@ -56,35 +56,6 @@ def test_micro_batches_are_weighted_by_valid_steps(layer):
     assert abs(means.mean() - loss) > 1e-2
 
 
-@pytest.mark.exhaustive
-def test_micro_batches_of_packed_rows_equal_the_padded_batch(layer):
-    """Each micro-batch packs two sequences into one row."""
-    rnn, params, x = layer
-    plans = [
-        packing.plan(lengths, row_length=7, rows=1) for lengths in LENGTHS.reshape(3, 2)
-    ]
-    packed = [
-        plan.pack(rows) for plan, rows in zip(plans, by_micro_batch(x), strict=True)
-    ]
-    batches = jax.tree.map(
-        lambda *leaves: np.stack(leaves),
-        *[(p, plan.resets, plan.mask) for p, plan in zip(packed, plans, strict=True)],
-    )
-
-    def losses(params, batch):
-        x, resets, mask = batch
-        y = rnn.apply(params, x, resets=resets, mask=mask)
-        return sum_of(y, mask), mask.sum()
-
-    def mean(params):
-        y = rnn.apply(params, x, seq_lengths=jnp.asarray(LENGTHS))
-        mask = np.arange(TIME) < LENGTHS[:, None]
-        return sum_of(y, mask) / LENGTHS.sum()
-
-    found = jitted(accumulate)(losses, params, batches)
-    exactly((found.loss, found.gradient), jax.jit(jax.value_and_grad(mean))(params))
-
-
 def test_windows_whose_gradients_flow_on_equal_the_padded_batch(layer):
     """Sequences are packed into rows, which are cut into windows."""
     rnn, params, x = layer

@@ -269,37 +269,6 @@ def test_failure_in_the_background_is_reported_by_the_next_call(folder, monkeypa
     assert newest(folder)[0] == 7
 
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-from experiments.runs.checkpoint import Checkpoints
-from experiments.settings.rules import ConfigError
-
-limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-try:
-    with Checkpoints(Path(sys.argv[1])) as checkpoints:
-        state = {"a": np.random.default_rng(7).random(10_000)}
-        checkpoints.save(1, state)
-        checkpoints.wait()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-        checkpoints.save(2, state)
-except ConfigError as error:
-    print(error)
-"""
-
-
-@pytest.mark.exhaustive
-def test_file_that_the_system_refuses_is_one_line(tmp_path):
-    """Orbax writes in threads, and TensorStore reports the error as a ValueError."""
-    words = [sys.executable, "-c", LIMITED, tmp_path / "c"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    message = f"cannot write the checkpoint {tmp_path / 'c' / '2'}: File too large. "
-    assert done.stdout.startswith(message) and len(done.stdout.splitlines()) == 1
-    assert os.listdir(tmp_path / "c") == ["1"]
-
-
 PROCESS = """
 import sys
 import jax

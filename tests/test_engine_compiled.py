@@ -323,7 +323,7 @@ def temporaries(rnn, *shape):
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("time", by_level([100, 512], [100]))
+@pytest.mark.parametrize("time", by_level([100, 512], [100], 0))
 def test_memory_policies_are_ordered_and_use_at_most_the_memory_of_flax(time):
     def of(layer):
         return temporaries(layer, 32, time, 64)

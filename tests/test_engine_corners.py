@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import user_cells
 from cases import assert_close, assert_equal, jit_apply, random_params
-from jax.sharding import Mesh, PartitionSpec
 from levels import by_level
 from test_engine import setting, value_and_gradients
 from user_cells import CountingCell
@@ -160,66 +159,11 @@ def test_arrays_that_a_cell_closes_over_are_differentiated(model, rng):
     assert_close(actual, expected)
 
 
-@each_memory("full")
-def test_cell_may_contain_a_layer_over_sequences(memory, params, rng, float64):
-    class OuterCell(rnncells.RNNCellBase):
-        features: int = FEATURES
-        num_feature_dims = 2
-
-        def carry_shape(self, input_shape):
-            return (self.features,)
-
-        def setup(self):
-            self.inner = rnncells.RNN(OwnCell(FEATURES))
-
-        def project(self, inputs):
-            return inputs
-
-        def recur(self, carry, projected):
-            h = self.inner(projected, initial_carry=carry)[..., -1, :]
-            return h, h
-
-    x = jnp.asarray(rng.standard_normal((2, 3, 4, 3)))
-    inner = {"params": {"cell": {"inner": params["params"]}}}
-    carry = jnp.zeros((2, FEATURES))
-    rnn = rnncells.RNN(OuterCell(), memory=memory)
-    assert_equals_the_plain_loop(rnn, inner, x, carry, **EXACT)
-
-
-@pytest.mark.parametrize("batch", by_level([((),), ((2,),)], 1))
-def test_leaves_of_the_carry_may_be_scalars(batch, rng, float64):
-    cell = CountingCell(FEATURES, param_dtype=jnp.float64)
-    x = jnp.asarray(rng.standard_normal((*batch, STEPS, 3)))
-    rnn = rnncells.RNN(cell)
-    params = random_params(rng, rnn, x)
-    plain = rnn.clone(implementation="scan")
-    actual, expected = (jit_apply(layer, params, x) for layer in (rnn, plain))
-    assert_close(actual, expected, **EXACT)
-
-
 class SpikingCell(OwnCell):
     def recur(self, carry, projected):
         spikes = jnp.where(carry > 0.1, 1.0, 0.0)
         h = 0.5 * carry + self.affine(spikes, "h") + projected
         return h, h
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "make, number, memory",
-    [
-        (make, number, memory)
-        for make, number in ((SpikingCell, None), (OwnCell, 0.5))
-        for memory in ("full", "sqrt")
-    ],
-)
-def test_python_numbers_do_not_change_dtypes(make, number, memory, params, inputs):
-    """As in a cell that spikes, and for a carry that is made of a number."""
-    half = partial(jax.tree.map, lambda leaf: leaf.astype(jnp.bfloat16))
-    at = half(params), half(inputs)
-    carry = None if number is None else jnp.full((ROWS, FEATURES), number)
-    rnn = rnncells.RNN(make(FEATURES, param_dtype=jnp.bfloat16), memory=memory)
-    assert_equals_the_plain_loop(rnn, *at, carry, rtol=0.1, atol=0.1)
 
 
 def test_weights_may_be_integers(params, inputs, float64):
@@ -232,27 +176,6 @@ def test_weights_may_be_integers(params, inputs, float64):
     rnn = rnncells.RNN(OwnCell(FEATURES))
     plain = rnn.clone(implementation="scan")
     assert_close(gradient(rnn), gradient(plain), **EXACT)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.several_devices
-def test_shard_map_with_typed_arrays(params, inputs, float64):
-    mesh = Mesh(np.array(jax.devices()), ("batch",))
-    rows, all_ = PartitionSpec("batch"), PartitionSpec()
-    carry = jnp.ones((ROWS, FEATURES))
-    rnn = rnncells.RNN(OwnCell(FEATURES))
-
-    def run(params, inputs, carry):
-        return rnn.apply(params, inputs, initial_carry=carry)
-
-    def loss(run, params):
-        return jnp.sum(run(params, inputs, carry) ** 2)
-
-    mapped = jax.shard_map(run, mesh=mesh, in_specs=(all_, rows, rows), out_specs=rows)
-    actual, expected = (
-        jax.jit(jax.value_and_grad(partial(loss, f)))(params) for f in (mapped, run)
-    )
-    assert_close(actual, expected, **EXACT)
 
 
 @pytest.mark.exhaustive
@@ -313,20 +236,112 @@ class PairCell(OwnCell):
         return h, h
 
 
-@pytest.mark.parametrize("cell", by_level([AutonomousCell, NumberCell], 1))
-def test_project_may_return_anything(cell, params, inputs, float64):
-    rnn, carry = rnncells.RNN(cell(FEATURES)), jnp.ones((ROWS, FEATURES))
-    actual, expected = (
-        outputs_and_gradients(layer, params, inputs, carry)
-        for layer in (rnn, rnn.clone(implementation="scan"))
-    )
-    assert_close(actual, expected, **EXACT)
+@jax.custom_vjp
+def scaled(weight, h):
+    """Returns two results, of which the first depends on the weight alone."""
+    return jnp.tanh(weight), h * weight
 
 
-@each_memory("full")
-def test_wrapped_cells_may_have_pytrees_as_inputs(memory, params, inputs, float64):
-    cell = rnncells.ZoneoutCell(PairCell(FEATURES), rate=0.3, deterministic=True)
-    inner = {"params": {"cell": {"cell": params["params"]["cell"]}}}
-    pair = {"a": inputs, "b": 2 * inputs}
+def scaled_forward(weight, h):
+    return scaled(weight, h), (weight, h)
+
+
+def scaled_backward(residuals, cotangents):
+    weight, h = residuals
+    d_tanh, d_scaled = cotangents
+    of_scaled = (d_scaled * h).sum(range(h.ndim - 1))
+    return d_tanh * (1 - jnp.tanh(weight) ** 2) + of_scaled, d_scaled * weight
+
+
+scaled.defvjp(scaled_forward, scaled_backward)
+
+
+class CustomGradientCell(OwnCell):
+    """With a `jax.custom_vjp` in `recur`."""
+
+    def setup(self):
+        super().setup()
+        init = nn.initializers.normal(1.0)
+        self.scale = self.param("scale", init, (self.features,), self.param_dtype)
+
+    def recur(self, carry, projected):
+        _, h = scaled(self.scale, carry)
+        # This call does not read the carry: the fast loop takes all steps at once.
+        gain, x = scaled(self.scale, projected)
+        h = jnp.tanh(self.affine(h, "h") + x) * gain
+        return h, h
+
+
+class CallbackCell(OwnCell):
+    """With a `pure_callback` that cannot be vmapped."""
+
+    def recur(self, carry, projected):
+        like = jax.ShapeDtypeStruct(carry.shape, carry.dtype)
+        half = jax.lax.stop_gradient(carry)
+        half = jax.pure_callback(lambda h: np.asarray(h) / 2, like, half)
+        h = jnp.tanh(self.affine(carry, "h") + projected + half)
+        return h, h
+
+
+class OuterCell(OwnCell):
+    """It contains a layer over sequences."""
+
+    features: int = FEATURES
+    num_feature_dims = 2
+
+    def setup(self):
+        self.inner = rnncells.RNN(OwnCell(FEATURES))
+
+    def project(self, inputs):
+        return inputs
+
+    def recur(self, carry, projected):
+        h = self.inner(projected, initial_carry=carry)[..., -1, :]
+        return h, h
+
+
+WIDE = {"param_dtype": jnp.float64}
+PAIRS = rnncells.ZoneoutCell(PairCell(FEATURES), rate=0.3, deterministic=True)
+# A cell, the shape of its inputs, and whether the fast loop runs it.
+CORNERS = {
+    "layer in a cell": (OuterCell(), (2, 3, 4, 3), True),
+    "scalar in the carry": (CountingCell(FEATURES, **WIDE), (STEPS, 3), True),
+    "scalar of each row": (CountingCell(FEATURES, **WIDE), (2, STEPS, 3), True),
+    "nothing projected": (AutonomousCell(FEATURES), (ROWS, STEPS, 3), True),
+    "a number projected": (NumberCell(FEATURES), (ROWS, STEPS, 3), True),
+    "pytrees in a wrapper": (PAIRS, (ROWS, STEPS, 3), True),
+    "half precision and numbers": (
+        SpikingCell(FEATURES, param_dtype=jnp.bfloat16),
+        *((ROWS, STEPS, 3), True),
+    ),
+    "custom gradient": (CustomGradientCell(FEATURES), (2, STEPS, 3), False),
+    "callback": (CallbackCell(FEATURES), (2, STEPS, 3), False),
+}
+QUICK = [("scalar of each row", "full"), ("nothing projected", "full")]
+QUICK += [("layer in a cell", "full"), ("pytrees in a wrapper", "full")]
+QUICK += [("custom gradient", "full"), ("callback", "full")]
+
+
+@pytest.mark.parametrize(
+    "name, memory",
+    by_level(
+        [
+            (name, memory)
+            for name, (*_, is_fast) in CORNERS.items()
+            for memory in (("full", "sqrt") if is_fast else ("full",))
+        ],
+        *(QUICK, len(QUICK)),
+    ),
+)
+def test_cells_out_of_the_ordinary_equal_the_plain_loop(name, memory, rng, float64):
+    cell, shape, _ = CORNERS[name]
+    x = jnp.asarray(rng.standard_normal(shape), getattr(cell, "param_dtype", float))
+    inputs = {"a": x, "b": 2 * x} if cell is PAIRS else x
     rnn = rnncells.RNN(cell, memory=memory)
-    assert_equals_the_plain_loop(rnn, inner, pair, **EXACT)
+    params, tolerances = random_params(rng, rnn, inputs), EXACT
+    first = jax.tree.map(lambda leaf: leaf[..., 0, :], inputs)
+    carry = rnn.initialize_carry(jax.random.key(0), first)
+    if name == "half precision and numbers":
+        # Made of a Python number, the carry has no dtype of its own.
+        carry, tolerances = jnp.full(carry.shape, 0.5), {"rtol": 0.1, "atol": 0.1}
+    assert_equals_the_plain_loop(rnn, params, inputs, carry, **tolerances)

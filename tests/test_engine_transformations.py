@@ -3,7 +3,6 @@
 import itertools
 from functools import partial
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,53 +24,6 @@ class OpenCell(OwnCell):
     def recur(self, carry, projected):
         h = jnp.tanh(self.affine(carry, "h"))
         return h, h + projected
-
-
-@jax.custom_vjp
-def scaled(weight, h):
-    """Returns two results, of which the first depends on the weight alone."""
-    return jnp.tanh(weight), h * weight
-
-
-def scaled_forward(weight, h):
-    return scaled(weight, h), (weight, h)
-
-
-def scaled_backward(residuals, cotangents):
-    weight, h = residuals
-    d_tanh, d_scaled = cotangents
-    of_scaled = (d_scaled * h).sum(range(h.ndim - 1))
-    return d_tanh * (1 - jnp.tanh(weight) ** 2) + of_scaled, d_scaled * weight
-
-
-scaled.defvjp(scaled_forward, scaled_backward)
-
-
-class CustomGradientCell(OwnCell):
-    """With a `jax.custom_vjp` in `recur`."""
-
-    def setup(self):
-        super().setup()
-        init = nn.initializers.normal(1.0)
-        self.scale = self.param("scale", init, (self.features,), self.param_dtype)
-
-    def recur(self, carry, projected):
-        _, h = scaled(self.scale, carry)
-        # This call does not read the carry: the fast loop takes all steps at once.
-        gain, x = scaled(self.scale, projected)
-        h = jnp.tanh(self.affine(h, "h") + x) * gain
-        return h, h
-
-
-class CallbackCell(OwnCell):
-    """With a `pure_callback` that cannot be vmapped."""
-
-    def recur(self, carry, projected):
-        like = jax.ShapeDtypeStruct(carry.shape, carry.dtype)
-        half = jax.lax.stop_gradient(carry)
-        half = jax.pure_callback(lambda h: np.asarray(h) / 2, like, half)
-        h = jnp.tanh(self.affine(carry, "h") + projected + half)
-        return h, h
 
 
 class CentredCell(OwnCell):
@@ -124,17 +76,6 @@ def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
             return jax.vmap(partial(loss, rnn, **{result: True}), axes)(*at).sum()
 
         return partial(jax.value_and_grad(total, (0, 1, 2)), *at)
-
-    fast, plain = in_both_loops(rnn, program)
-    assert_close(fast, plain, **EXACT)
-
-
-@pytest.mark.parametrize("cell", [CustomGradientCell, CallbackCell])
-def test_functions_with_rules_of_their_own_equal_the_plain_loop(cell, rng, float64):
-    rnn, *at = made(rng, cell, 2)
-
-    def program(rnn):
-        return partial(jax.value_and_grad(partial(loss, rnn), (0, 1, 2)), *at)
 
     fast, plain = in_both_loops(rnn, program)
     assert_close(fast, plain, **EXACT)

@@ -12,8 +12,6 @@ from jax import export
 from levels import by_level
 
 import rnncells
-from experiments.paper1997.training.trainer import Trainer
-from experiments.settings.reading import config_path, read_config
 
 FEATURES_IN = 3
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -161,25 +159,3 @@ def test_gradients_exported_from_cpu_have_no_forms_of_cpu(name):
         assert (products, convolutions) == expected
     has_barriers = name != "of 1997"
     assert (count("cpu", "optimization_barrier") > 0) == has_barriers
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("reading", [None, "lstm"])
-def test_training_exported_from_cpu_has_no_forms_of_cpu(reading):
-    trainer = Trainer(read_config(config_path("temporal-order-6a"), reading))
-    trials, start = jax.eval_shape(trainer.init), jax.ShapeDtypeStruct((), jnp.int32)
-    count = 2 * trainer.learner.batch
-    program = jax.jit(lambda trials, start: trainer.advance(trials, start, count))
-
-    def counts(platform):
-        exported = export.export(program, platforms=[platform])(trials, start)
-        operations = "optimization_barrier", "dot_general", "multiply"
-        text = exported.mlir_module()
-        return [text.count(f"stablehlo.{operation}") for operation in operations]
-
-    cpu, cuda, tpu = map(counts, PLATFORMS)
-    assert cuda == tpu and cuda[2] > 0
-    if reading is None:  # the paper's learner has one program
-        assert cpu == cuda
-    else:
-        assert cpu[0] > cuda[0] == 0

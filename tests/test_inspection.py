@@ -103,6 +103,7 @@ def test_losses_of_examples_are_those_at_the_ends(name, changes):
     np.testing.assert_allclose(examples.loss(jnp.asarray(outputs)), expected, rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_padding_is_left_out_in_both_directions(tmp_path):
     config = changed(
         read_config(config_path("japanese-vowels")), model={"features": FEATURES}

@@ -497,14 +497,6 @@ def test_dropout_does_not_change_what_is_loaded(rng):
     assert_equal(keras.from_weights(rnn, weights), variables)
 
 
-def test_dropout_of_a_cell_does_not_change_what_is_loaded(rng):
-    cell = rnncells.VariationalLSTMCell(FEATURES, recurrent_rate=0.5)
-    plain = rnncells.LSTMCell(FEATURES)
-    variables = draw_params(rng, plain)
-    weights = pytorch.to_state_dict(plain, variables)
-    assert_equal(pytorch.from_state_dict(cell, weights), variables)
-
-
 def test_haiku_may_have_one_bias(rng):
     layer = make_layer("relu", (2, False))
     variables = draw_params(rng, layer)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -50,15 +50,18 @@ sys.exit(main())
 
 
 class Command:
-    """A command of `COMMANDS`, its uninterrupted run, and how long it took."""
+    """A command of `COMMANDS`."""
 
     def __init__(self, name, folder):
         self.random = random.Random(7)
         self.words, self.folder = COMMANDS[name].split(), folder
+
+    @cached_property
+    def uninterrupted(self):
+        """The folder of an uninterrupted run, and how long it took."""
         started = time.monotonic()
-        self.whole = folder / "whole"
-        self.finish(self.whole)
-        self.seconds = time.monotonic() - started
+        self.finish(self.folder / "whole")
+        return self.folder / "whole", time.monotonic() - started
 
     def start(self, out, *before):
         return subprocess.Popen(
@@ -83,16 +86,17 @@ class Command:
         return process
 
     def assert_equals_whole(self, out):
+        whole, _ = self.uninterrupted
         ours, expected = (
-            json.loads((folder / RESULT).read_text()) for folder in (out, self.whole)
+            json.loads((folder / RESULT).read_text()) for folder in (out, whole)
         )
         assert {**ours, **dict.fromkeys(VOLATILE)} == {
             **expected,
             **dict.fromkeys(VOLATILE),
         }
-        assert (out / METRICS).read_bytes() == (self.whole / METRICS).read_bytes()
-        if (self.whole / WEIGHTS).exists():
-            ours, expected = np.load(out / WEIGHTS), np.load(self.whole / WEIGHTS)
+        assert (out / METRICS).read_bytes() == (whole / METRICS).read_bytes()
+        if (whole / WEIGHTS).exists():
+            ours, expected = np.load(out / WEIGHTS), np.load(whole / WEIGHTS)
             for name in expected:
                 np.testing.assert_array_equal(ours[name], expected[name])
 
@@ -113,7 +117,7 @@ def command(request, commands, tmp_path_factory):
 
 def kill_at_any_time(command, out):
     process = command.start(out)
-    time.sleep(command.random.uniform(0, command.seconds))
+    time.sleep(command.random.uniform(0, command.uninterrupted[1]))
     process.kill()
     process.communicate()
 
@@ -148,19 +152,10 @@ def damage_newest(out):
     return f"warning: {path} is damaged: its checksum differs. "
 
 
-def damage_checkpoint(command, out):
-    """Damages the newest checkpoint after a signal; the next process names it."""
-    send_signal(command, out)
-    warning = damage_newest(out)
-    process = command.start(out)
-    first = process.stderr.readline()
-    process.kill()
-    process.communicate()
-    assert first.startswith(warning)
-
-
 def fill_disk(command, out):
     """Lets no file of a run grow; the run ends with one line. Returns all lines."""
+    if not IS_LINUX:
+        pytest.skip("Only Linux has prlimit.")
     import resource
 
     process = command.start_and_train(out)
@@ -182,30 +177,18 @@ def damage_checkpoint_and_fill_disk(command, out):
     assert fill_disk(command, out).startswith(warning)
 
 
-# Only Linux has prlimit.
 IS_LINUX = sys.platform == "linux"
 INTERRUPTIONS = {
-    "one after the other": [
-        kill_between_checkpoints,
-        damage_checkpoint_and_fill_disk if IS_LINUX else damage_checkpoint,
-    ],
+    "damage and full disk": [kill_between_checkpoints, damage_checkpoint_and_fill_disk],
     "kills": [kill_at_any_time, kill_between_checkpoints] * 10,
     "SIGTERM": [send_signal],
     "SIGINT": [partial(send_signal, number=signal.SIGINT)],
-    "damage": [damage_checkpoint],
 }
-if IS_LINUX:
-    INTERRUPTIONS["full disk"] = [fill_disk]
 
 
-@pytest.mark.parametrize(
-    "command, interruptions",
-    by_level(
-        [(name, interruptions) for name in COMMANDS for interruptions in INTERRUPTIONS],
-        [],
-    ),
-    indirect=["command"],
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("interruptions", INTERRUPTIONS)
+@pytest.mark.parametrize("command", COMMANDS, indirect=True)
 def test_interrupted_run_equals_an_uninterrupted_one(interruptions, command, tmp_path):
     for interrupt in INTERRUPTIONS[interruptions]:
         interrupt(command, tmp_path)
@@ -224,23 +207,11 @@ def catches(process, number):
     return bool(mask >> (number - 1) & 1)
 
 
-@pytest.mark.skipif(
-    not IS_LINUX,
-    reason="reads the handlers of a process from /proc, which only Linux has",
-)
-@pytest.mark.parametrize(
-    "command, number, share",
-    by_level(
-        [
-            (name, number, share)
-            for name in COMMANDS
-            for number in (signal.SIGINT, signal.SIGTERM)
-            for share in (0.0, 0.2, 0.4)
-        ],
-        [],
-    ),
-    indirect=["command"],
-)
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not IS_LINUX, reason="only Linux has /proc")
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", COMMANDS, indirect=True)
 def test_signal_before_training_ends_the_run(number, share, command, tmp_path):
     process = command.start(tmp_path, "-m", "experiments")
     # Python has a handler for SIGINT from its start, but none for SIGTERM.

@@ -90,13 +90,6 @@ def test_entries_of_fields_end_with_their_defaults(name):
             assert ast.literal_eval(stated[1].strip("`")) == field.default, text
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_equations_read_well_in_a_terminal(name):
-    for base in own_bases(PUBLIC[name]):
-        latex = re.findall(r":math:|math::|\\\w+", base.__doc__ or "")
-        assert latex == [], f"write {latex} of {base.__name__} in Unicode"
-
-
 @pytest.mark.parametrize("name", [n for n in PUBLIC if hasattr(nn, n)])
 def test_fields_of_flax_come_first_and_with_its_defaults(name):
     def fields(cls):

@@ -95,7 +95,6 @@ def test_heads_are_blocks_of_the_jacobian(monkeypatch, float64):
         rnncells.LSTMCell(6, num_heads=3): (3, 4, 3),
         rnncells.LSTMCell(6): (1, 12, 7),
         rnncells.IndRNNCell(6): (6, 1, 1),
-        rnncells.SRUCell(6): (6, 1, 1),
     }
     for cell, (blocks, size, colors) in expected.items():
         problem = problem_of(cell, monkeypatch)
@@ -118,7 +117,8 @@ def problem_of(cell, monkeypatch):
     return found[-1]
 
 
-@pytest.mark.parametrize("gain, is_chaotic", [(1.0, False), (12.0, True)])
+@pytest.mark.default
+@pytest.mark.parametrize("gain, is_chaotic", by_level([(12.0, True), (1.0, False)], 1))
 def test_a_chaotic_recurrence_falls_back_to_the_loop(gain, is_chaotic, rng, float64):
     cell = rnncells.GRUCell(FEATURES, param_dtype=float)
     inputs = jnp.asarray(0.3 * rng.standard_normal((BATCH, 150, 4)))
@@ -153,6 +153,7 @@ def trained():
     return benchmark.trained()
 
 
+@pytest.mark.exhaustive
 def test_newton_solves_a_trained_network(trained):
     params, before, after = trained
     assert after < before / 100
@@ -208,7 +209,7 @@ def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
 
 @pytest.mark.parametrize(
     "name",
-    by_level(["SLSTMCell", "LTCCell", "LRUCell", "SimpleCell-heads"], ["LTCCell"]),
+    by_level(["SLSTMCell", "LTCCell", "LRUCell", "SimpleCell-heads"], ["LTCCell"], 0),
 )
 def test_newton_runs_cells_of_the_shared_table(name, rng, float64):
     case = ALL_CELLS[name]
@@ -221,6 +222,7 @@ def test_newton_runs_cells_of_the_shared_table(name, rng, float64):
     assert_close(jax.jit(newton.apply)(params, x), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.default
 def test_second_derivatives_jvp_and_vmap(rng, float64):
     cell = rnncells.SimpleCell(3, param_dtype=float)
     x, dx = (jnp.asarray(rng.standard_normal((2, 2, 9, 4))) for _ in range(2))
@@ -244,11 +246,10 @@ GROWTH = {
 }
 
 
-@pytest.mark.parametrize("activation, recurrent, newton", GROWTH.values(), ids=GROWTH)
-def test_certified_carries_are_those_of_the_loop_where_differences_grow(
-    activation, recurrent, newton
-):
+@pytest.mark.parametrize("name", by_level(GROWTH, 2))
+def test_certified_carries_are_those_of_the_loop_where_differences_grow(name):
     """A pulse that is far below the tolerance grows to the size of the signal."""
+    activation, recurrent, newton = GROWTH[name]
     cell = rnncells.SimpleCell(4, activation_fn=activation)
     plain = rnncells.RNN(cell)
     rnn = rnncells.RNN(cell, implementation=newton, return_certificate=True)
@@ -268,7 +269,7 @@ def test_certified_carries_are_those_of_the_loop_where_differences_grow(
     assert (certificate.error[certificate.converged] <= 2e-4).all()
 
 
-@pytest.mark.parametrize("is_small_part", [False, True])
+@pytest.mark.parametrize("is_small_part", by_level([False, True], 1))
 def test_rounding_that_grows_is_an_error(is_small_part, rng):
     """After enough iterations, Jacobi's method is exact, as a loop is."""
     size = 1e-20 if is_small_part else 1.0

@@ -56,6 +56,7 @@ CELLS = {
     "zoneout-fixed": (zoneout, FIXED),
     "zoneout-gru": (partial(zoneout, inner=rnncells.GRUCell), SPLIT),
     "variational-lstm": (partial(variational, "VariationalLSTMCell"), FIXED),
+    "variational-split": (partial(variational, "VariationalLSTMCell"), SPLIT),
     "variational-gru": (partial(variational, "VariationalGRUCell"), FIXED),
     "zoneout-variational": (
         lambda: rnncells.ZoneoutCell(
@@ -363,17 +364,6 @@ def test_cells_declare_their_random_streams(name, rng):
         assert not np.allclose(first, second)
 
 
-def test_masks_of_each_step_equal_the_plain_loop(rng):
-    make = partial(variational, "VariationalLSTMCell")
-    rnn, params, x = setting(rng, make, SPLIT)
-    rngs = {"dropout": KEYS["dropout"]}
-
-    y = jit_apply(rnn.clone(memory="recompute"), params, x, rngs=rngs)
-
-    plain = rnn.clone(implementation="scan")
-    assert_close(y, jit_apply(plain, params, x, rngs=rngs))
-
-
 @pytest.mark.exhaustive
 def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     chrono = {"bias_init": rnncells.initializers.chrono(50)}
@@ -382,22 +372,6 @@ def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     plain = rnncells.RNN(rnncells.LSTMCell(FEATURES, **chrono))
     both = jax.jit(lambda keys, x: [rnn.init(keys, x) for rnn in (own, plain)])
     assert_equal(*both(KEYS, x))
-
-
-@pytest.mark.exhaustive
-def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
-    def make():
-        remat = nn.remat(rnncells.VariationalGRUCell)
-        rates = {"input_rate": 0.3, "recurrent_rate": 0.4}
-        return remat(FEATURES, **rates, deterministic=False)
-
-    rnn, params, x = setting(rng, make, FIXED)
-    rngs = {"dropout": KEYS["dropout"]}
-
-    y = jit_apply(rnn, params, x, rngs=rngs)
-
-    plain = rnn.clone(implementation="scan")
-    assert_close(y, jit_apply(plain, params, x, rngs=rngs))
 
 
 def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):

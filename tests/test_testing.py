@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 from cases import CELLS, each_cell
 from levels import by_level
-from test_engine_transformations import CustomGradientCell
+from test_engine_corners import CustomGradientCell
 from user_cells import USER_CELLS, MultiplicativePeepholeCell, OwnCell, PlainWeightCell
 
 import rnncells
