@@ -1,4 +1,4 @@
-"""What XLA makes of the engine's gradient: counted, as times are not the same twice."""
+"""What XLA makes of gradients: counted, as times are not the same twice."""
 
 import math
 from functools import cache, partial
@@ -356,3 +356,51 @@ def test_square_root_memory_grows_with_the_square_root_of_time():
         assert size <= 2**15 + 24 * math.isqrt(time) * 4 * rows * features
     inputs = 4 * rows * times[-1] * features_in
     assert of(times[-1], time_major=False) <= sizes[-1] + 2 * inputs
+
+
+WHOLE_LAYERS = {
+    "LSTM": (rnncells.LSTM(13, num_layers=2, bidirectional=True), 4),
+    "LSTM-projected": (rnncells.LSTM(13, num_layers=2, proj_features=5), 2),
+    "GRU": (rnncells.GRU(13, num_layers=2), 2),
+    "ElmanRNN": (rnncells.ElmanRNN(13, num_layers=2), 2),
+    "Stack": (rnncells.Stack([rnncells.LSTMCell(13), rnncells.GRUCell(5)]), 2),
+}
+# Of one step; the projection is one more product, and masks select by row.
+MOST_IN_LAYERS = 15
+
+
+def outputs_of(layer, params, inputs, **ways):
+    outputs = layer.apply(params, inputs, **ways)
+    return outputs[0] if isinstance(outputs, tuple) else outputs
+
+
+@pytest.fixture(scope="module", params=WHOLE_LAYERS)
+def of_layers(request):
+    """The loops over steps of a gradient by parameters and inputs; how many RNNs."""
+    layer, rnns = WHOLE_LAYERS[request.param]
+    inputs = jax.ShapeDtypeStruct((BATCH, TIME, FEATURES_IN), jnp.float32)
+    params = jax.eval_shape(layer.init, jax.random.key(0), inputs)
+    assert all(leaf.size % BATCH for leaf in jax.tree.leaves(params))
+
+    def loss(params, inputs):
+        return jnp.mean(outputs_of(layer, params, inputs) ** 2)
+
+    compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
+    return Program(compiled.as_text()).innermost, rnns
+
+
+def test_each_rnn_is_one_loop_forward_and_one_backward(of_layers):
+    loops, rnns = of_layers
+    assert len(loops) == 2 * rnns
+    assert {loop.trips for loop in loops} == {TIME}
+
+
+def test_no_step_of_layers_computes_an_array_of_the_size_of_weights(of_layers):
+    for loop in of_layers[0]:
+        assert [i.text for i in loop.of_weights(BATCH)] == []
+
+
+def test_a_step_of_layers_has_few_operations(of_layers):
+    for loop in of_layers[0]:
+        lines = [operation.text for operation in loop.operations]
+        assert len(lines) <= MOST_IN_LAYERS, "\n".join(lines)

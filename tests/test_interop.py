@@ -36,7 +36,7 @@ from libraries import (
 from peers import peer
 
 import rnncells
-from rnncells.interop import equinox, files, haiku, jax_rnn, keras, pytorch
+from rnncells.interop import equinox, files, haiku, keras, pytorch
 
 CONFIGS = [
     (library, kind, shape, use_bias, "float32" if library == "keras" else dtype)
@@ -443,28 +443,6 @@ def test_convolutional_lstm_of_keras(kernel, options, rng):
     ours = random_like(rng, loaded)
     theirs.set_weights(list(map(np.asarray, keras.to_weights(layer, ours))))
     assert_close(layer.apply(ours, x), np.asarray(theirs(x)))
-
-
-def test_what_holds_no_arrays_is_refused():
-    layer = make_layer("LSTM", (1, False))
-    with pytest.raises(TypeError, match=r"as torch_module.state_dict\(\), got object"):
-        pytorch.from_state_dict(layer, object())
-    with pytest.raises(TypeError, match=r"as keras_layer.get_weights\(\), got object"):
-        keras.from_weights(layer, object())
-    with pytest.raises(TypeError, match="got the class LSTM"):
-        pytorch.from_state_dict(rnncells.LSTM, {})
-    with pytest.raises(TypeError, match="got the class LSTM"):
-        jax_rnn.from_weights(rnncells.LSTM, BAD)
-    with pytest.raises(TypeError, match=r"got RNN of flax.linen.*\.GRUCell"):
-        pytorch.from_state_dict(rnncells.RNN(nn.GRUCell(FEATURES)), {})
-    hard = rnncells.GRUCell(FEATURES, gate_fn=nn.hard_sigmoid)
-    expected = rf"got GRUCell\(features={FEATURES}, gate_fn=hard_sigmoid\)\."
-    with pytest.raises(TypeError, match=expected):
-        pytorch.from_state_dict(hard, {})
-    with pytest.raises(ValueError, match="such as weight_ih_l0, got epoch, state"):
-        pytorch.from_state_dict(layer, {"epoch": 3, "state": {}}, "lstm.")
-    with pytest.raises(TypeError, match=r"as layer.init returns them, got list\."):
-        pytorch.to_state_dict(layer, [])
 
 
 def test_bfloat16_of_pytorch_is_loaded(rng):

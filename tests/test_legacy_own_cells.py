@@ -34,15 +34,6 @@ class Cell(nn.RNNCellBase):
     ):
         return scale * init_fn(key, (*batch_dims, size))
 """
-OF_CLASS = f"""
-class Cell(nn.RNNCellBase):
-    start = 3.0
-
-{CALL}
-    @classmethod
-    def initialize_carry(cls, rng, batch_dims, size):
-        return cls.start + jax.random.normal(rng, (*batch_dims, size))
-"""
 OF_INSTANCE = f"""
 class Cell(nn.RNNCellBase):
     start: float = 0.0
@@ -88,21 +79,17 @@ class Cell(nn.RNNCellBase):
     def initialize_carry(self, key, batch_dims, size):
         return self.cell.initialize_carry(key, batch_dims, size)
 """
-AROUND_ANY = AROUND.replace("(self, key, batch_dims, size)", "(self, *args, **kwargs)")
-AROUND_ANY = AROUND_ANY.replace("(key, batch_dims, size)", "(*args, **kwargs)")
 
 # Cells for Flax <= 0.6.11, how they are made, by further fields too, and their size.
 CELLS = {
     "static": (STATIC, "Cell(rate=0.25, {})", 4),
     "with an initializer": (WITH_INITIALISER, "Cell({})", 4),
-    "of the class": (OF_CLASS, "Cell({})", 4),
     "of the instance": (OF_INSTANCE, "Cell(start=2.0, {})", 4),
     "with features that are others": (WITH_FEATURES, "Cell({})", 4),
     "with features that are the size": (WITH_FEATURES, "Cell({})", 6),
     "of images": (OF_IMAGES, "Cell({})", (4, 3)),
     "derived": (DERIVED, "Cell({})", 4),
     "around another": (AROUND, "Cell(nn.GRUCell(), {})", 4),
-    "around any": (AROUND_ANY, "Cell(nn.GRUCell())", 4),
 }
 
 

@@ -1,6 +1,7 @@
-"""The wheel and the source distribution, installed by themselves, work."""
+"""Packages work by themselves; a cell and a task are added as documented."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -82,3 +83,114 @@ def test_installed_package_works(package, tmp_path):
         check=True,
         stdout=subprocess.DEVNULL,
     )
+
+
+# By file, what a contributor adds at its end; generated files follow.
+CELL = {
+    "rnncells/cells/leaky.py": '''\
+"""A leaky cell."""
+
+import jax.numpy as jnp
+
+from rnncells.cells.fields import DenseCell
+
+
+class LeakyCell(DenseCell):
+    """A leaky cell: half of the state stays."""
+
+    def setup(self):
+        self.gates("i", "h")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
+
+    def recur(self, carry, projected):
+        h = 0.5 * carry + jnp.tanh(self.affine(carry, "h") + projected)
+        return h, h
+''',
+    "rnncells/public.py": "from rnncells.cells.leaky import LeakyCell as LeakyCell\n",
+    "tests/equations/leaky.py": '''\
+"""A leaky cell."""
+
+from equations.parts import affine, np
+from equations.table import equations
+
+
+@equations("LeakyCell")
+def leaky(p, h, x):
+    h = 0.5 * h + np.tanh(affine(x, p["i"]) + affine(h, p["h"]))
+    return h, h
+''',
+}
+TASK = {
+    "experiments/supervised/tasks/echo.py": '''\
+"""Repeating the first number."""
+
+from experiments.supervised.task import Task
+
+
+class EchoTask(Task):
+    """Repeating the first number."""
+''',
+    "experiments/settings/data_tasks.py": '''\
+@task_settings
+class Echo(DataTask):
+    """Repeating the first number."""
+
+    delay: Count = 7
+    """Number of steps, at least 1."""
+''',
+    "configs/data/echo.toml": """\
+# Run: python -m experiments run echo
+
+title = "Echo"
+task.name = "echo"
+model.features = 4
+optimizer.rate = 0.1
+training = { updates = 1, batch = 1, evaluate_every = 1 }
+""",
+}
+# Lines before which a part is added; others are added at the end of a file.
+BEFORE = {
+    "rnncells/public.py": "\n# Cells that are linear",
+    "experiments/settings/data_tasks.py": "\nDATA_TASKS =",
+}
+ROWS = (
+    "test_step_follows_the_equations[LeakyCell]",
+    "test_sequence_and_gradients_follow_the_equations[LeakyCell]",
+    "test_sequence_equals_the_steps_of_each_row[LeakyCell]",
+    "test_wrong_carries_raise[LeakyCell]",
+    "test_every_reading_loads[echo]",
+)
+
+
+def test_added_cell_and_task_are_in_all_lists(tmp_path):
+    for folder in ("rnncells", "tests", "docs", "experiments", "configs"):
+        large = shutil.ignore_patterns("__pycache__", "results", "*.gz", "*.svg")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=large)
+    for name in ("pyproject.toml", "CHANGELOG.md", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name, text in (CELL | TASK).items():
+        path = tmp_path / name
+        before = path.read_text() if path.exists() else ""
+        start, mark, rest = before.partition(BEFORE.get(name, "\0"))
+        path.write_text(f"{start}{text}{mark}{rest}")
+
+    def python(*arguments):
+        environment = {"PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, *arguments]
+        options = {"cwd": tmp_path, "capture_output": True, "text": True}
+        done = subprocess.run(command, env=os.environ | environment, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    python("docs/generate.py")
+    assert "--task.delay" in python("-m", "experiments", "run", "echo", "--help")
+    files = [f"tests/test_{name}.py" for name in ("equations", "cells", "config")]
+    names = "LeakyCell or echo or Echo"
+    all_levels = ("-m", "exhaustive or not exhaustive", "-k", names)
+    collected = python("-m", "pytest", "-n0", "-q", "--co", *files, *all_levels)
+    assert all(row in collected for row in ROWS), collected
+    run = "test_step_follows and Leaky or every_cell or are_current or every_task"
+    files += ["tests/test_layout.py", "tests/test_supervised.py"]
+    assert "4 passed" in python("-m", "pytest", "-n0", "-q", *files, "-k", run)

@@ -305,13 +305,6 @@ STATES = {
         ["params/params/b/w", "mu/params/b/w"],
         ["params/params/b/w", "mu/params/b/w"],
     ),
-    "variables of several collections as parameters": (
-        ["params/params/a/w", "params/batch_stats/a/mean"]
-        + ["mu/params/a/w", "mu/batch_stats/a/mean"],
-        ["params/b/w", "batch_stats/b/mean"],
-        ["params/params/b/w", "params/batch_stats/b/mean"]
-        + ["mu/params/b/w", "mu/batch_stats/b/mean"],
-    ),
     "variables of a layer": (
         ["params/params/w", "mu/params/w"],
         ["params/w"],
@@ -331,11 +324,6 @@ STATES = {
         ["params/a/w", "batch_stats/a/mean", "mu/a/w"],
         ["params/b/w", "batch_stats/b/mean"],
         ["params/b/w", "batch_stats/b/mean", "mu/b/w"],
-    ),
-    "a collection that is new": (
-        ["params/a/w"],
-        ["params/b/w", "batch_stats/b/mean"],
-        ["params/b/w"],
     ),
     "two networks": (
         ["p/params/a/w", "p/mu/a/w", "q/params/a/w", "q/mu/a/w"],

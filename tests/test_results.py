@@ -161,21 +161,6 @@ def test_other_runs_are_refused(changed, message, tmp_path, results):
     assert not results.exists()
 
 
-def test_other_number_of_networks_is_refused(tmp_path):
-    result = result_of("char-lm", **{"best_updates": [1, 2]})
-    result["config"]["seeds"] = 2
-    result["metrics"] = {"both": {"loss": [1.0, 2.0]}}
-    with pytest.raises(ConfigError, match="values of its config, got seeds = 2"):
-        keep(write_run(tmp_path / "run", result))
-
-
-def test_published_figure_is_that_of_the_config(tmp_path):
-    result = result_of(**of_config("published", value=1.5, source="before"))
-    keep(write_run(tmp_path / "run", result))
-    published = read_config(config_path(NAME)).published
-    assert f"{published.value:g} ({published.source})" in page.tables()["results"]
-
-
 TRAIN, VALIDATION = (
     {"update": 4, "split": split, "loss": [1.0] * 5}
     for split in ("train", "validation")
