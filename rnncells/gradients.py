@@ -50,18 +50,12 @@ class Gradient:
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
         """Returns the steps before which the gradient is cut; None: no step.
 
-        Args:
-          sizes: of the batch and time axes.
-          axis: position of the time axis.
+        `sizes` are those of the batch and time axes, with the time axis at `axis`.
         """
         return None
 
     def of_step(self, step: Callable) -> Callable:
-        """Returns a step, `(cell, carry, inputs) -> (carry, output)`, of equal values.
-
-        Args:
-          step: the step of a cell.
-        """
+        """Returns `(cell, carry, inputs) -> (carry, output)`, with values as `step`."""
         return step
 
 
@@ -74,21 +68,19 @@ class Bptt(Gradient):
     >>> import jax, jax.numpy as jnp, rnncells
     >>> def clip(d_carry):
     ...     return jax.tree.map(lambda d: jnp.clip(d, -1, 1), d_carry)
-    >>> rnn = rnncells.RNN(
-    ...     rnncells.LSTMCell(4), gradient=rnncells.Bptt(carry_hook=clip)
-    ... )
+    >>> gradient = rnncells.Bptt(carry_hook=clip)
+    >>> rnn = rnncells.RNN(rnncells.LSTMCell(4), gradient=gradient)
 
     Attributes:
       carry_hook: function of dL/d(carry_t), in the form of the cell's carry, such as
         (dL/dc_t, dL/dh_t) of an LSTM. It returns the gradient to use instead, of the
-        same shapes and dtypes. It is called at each step.
-        dL/dh_t contains the gradient from the outputs if the cell returns one array
-        both in its carry and as output, as our cells do. dL/dc_t excludes the path from
-        c_t to h_t within the same step. A layer with a hook runs in the plain loop.
-        None: no hook. Default: None.
+        same shapes and dtypes. It is called at each step. dL/dh_t contains the gradient
+        from the outputs if the cell returns one array both in its carry and as output,
+        as our cells do. dL/dc_t excludes the path from c_t to h_t within the same step.
+        A layer with a hook runs in the plain loop. Default: None.
 
-    References: Rumelhart, Hinton and Williams, 1986,
-    https://doi.org/10.1038/323533a0; Werbos, 1990, https://doi.org/10.1109/5.58337.
+    References: Rumelhart, Hinton and Williams, 1986, https://doi.org/10.1038/323533a0;
+    Werbos, 1990, https://doi.org/10.1109/5.58337.
     """
 
     carry_hook: Hook | None = field(default=None, kw_only=True, repr=False)
@@ -168,7 +160,14 @@ class Truncated1997(Bptt):
         def truncated(
             cell: nn.Module, carry: Carry, inputs: ArrayTree
         ) -> tuple[Carry, ArrayTree]:
-            check_cell_state(cell, carry)
+            is_pair = isinstance(carry, tuple) and len(carry) == 2
+            is_pair = is_pair and len(jax.tree.leaves(carry)) == 2
+            if isinstance(cell, StackedCell) or not is_pair:
+                raise ValueError(
+                    "gradient=Truncated1997() of RNN needs an LSTM, a cell whose carry "
+                    f"is (c, h), got {type(cell).__name__} with the carry "
+                    f"{jax.tree.map(jnp.shape, carry)}."
+                )
             c, h = carry
             return step(cell, (c, jax.lax.stop_gradient(h)), inputs)
 
@@ -210,11 +209,7 @@ class ForwardGradient(Gradient):
         return marked
 
     def method(self, step: RowStep) -> Any:
-        """Returns the updates of the influence of one row.
-
-        Args:
-          step: the step of a row.
-        """
+        """Returns the updates of the influence of one row."""
         raise NotImplementedError
 
     def block(self) -> int:
@@ -377,40 +372,20 @@ class Uoro(ForwardGradient):
         return RankOneInfluence(step)
 
 
-def check_cell_state(cell: nn.Module, carry: Carry) -> None:
-    """Raises ValueError unless a cell has the carry of an LSTM, (c, h)."""
-    is_pair = isinstance(carry, tuple) and len(carry) == 2
-    if isinstance(cell, StackedCell) or not is_pair or len(jax.tree.leaves(carry)) != 2:
-        raise ValueError(
-            "gradient=Truncated1997() of RNN needs an LSTM, a cell whose carry is "
-            f"(c, h), got {type(cell).__name__} with the carry "
-            f"{jax.tree.map(jnp.shape, carry)}."
-        )
-
-
 def _hooked(hook: Hook, carry: Carry, output: ArrayTree) -> tuple[Carry, ArrayTree]:
     """Returns a carry and an output whose gradient passes through a hook.
 
     Arrays of the output that are arrays of the carry are the same arrays afterwards.
     """
-    before = jax.tree.leaves(carry)
-    carry = _with_hook(hook, carry)
-    after = jax.tree.leaves(carry)
-
-    def same(leaf: Array) -> Array:
-        same_leaf = [new for old, new in zip(before, after, strict=True) if old is leaf]
-        return same_leaf[0] if same_leaf else leaf
-
-    return carry, jax.tree.map(same, output)
+    hooked = _with_hook(hook, carry)
+    pairs = zip(jax.tree.leaves(carry), jax.tree.leaves(hooked), strict=True)
+    same = {id(old): new for old, new in pairs}
+    return hooked, jax.tree.map(lambda leaf: same.get(id(leaf), leaf), output)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _with_hook(hook: Hook, carry: Carry) -> Carry:
     return carry
-
-
-def _with_hook_forward(hook: Hook, carry: Carry) -> tuple[Carry, None]:
-    return carry, None
 
 
 def _with_hook_backward(hook: Hook, _: Any, d_carry: Carry) -> tuple[Carry]:
@@ -424,4 +399,4 @@ def _with_hook_backward(hook: Hook, _: Any, d_carry: Carry) -> tuple[Carry]:
     return (d_hooked,)
 
 
-_with_hook.defvjp(_with_hook_forward, _with_hook_backward)
+_with_hook.defvjp(lambda hook, carry: (carry, None), _with_hook_backward)

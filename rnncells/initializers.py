@@ -7,9 +7,9 @@ Pass them to cells as `kernel_init`, `recurrent_kernel_init` and `bias_init`. Pa
 import dataclasses
 from collections.abc import Mapping
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import PRNGKey
 from flax.typing import Dtype, Initializer
 from jax.nn import initializers
 
@@ -18,13 +18,9 @@ from rnncells.recurrence.pytrees import full_precision
 
 
 def in_float32(init: Initializer) -> Initializer:
-    """Returns an initializer that computes half precision in float32, and rounds once.
+    """Returns an initializer that computes in float32 at least, and rounds once."""
 
-    Args:
-      init: an initializer.
-    """
-
-    def rounded(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def rounded(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         return init(key, shape, full_precision(dtype)).astype(dtype)
 
     return rounded
@@ -33,8 +29,8 @@ def in_float32(init: Initializer) -> Initializer:
 def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
     """Returns an initializer of orthogonal matrices, for half precision too.
 
-    bfloat16 and float16 matrices are drawn in float32 and rounded, because JAX has no
-    QR decomposition in half precision. In other dtypes, the values are those of
+    JAX has no QR decomposition in half precision, so such matrices are drawn in float32
+    and rounded. In other dtypes, the values are those of
     `jax.nn.initializers.orthogonal`.
 
     Args:
@@ -48,32 +44,23 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
 
 def uniform(limit: float) -> Initializer:
     """Returns an initializer that draws uniformly from `[-limit, limit)`."""
-
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
-
-    return init
+    return between(-limit, limit)
 
 
 def between(low: float, high: float) -> Initializer:
     """Returns an initializer that draws uniformly from `[low, high)`."""
 
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         return jax.random.uniform(key, shape, dtype, low, high)
 
     return init
 
 
 def linspace(start: float, stop: float) -> Initializer:
-    """Returns an initializer of evenly spaced numbers along the last axis.
-
-    Args:
-      start: the first number.
-      stop: the last number.
-    """
+    """Returns an initializer of evenly spaced numbers along the last axis."""
 
     @in_float32
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         return jnp.broadcast_to(
             jnp.linspace(start, stop, shape[-1], dtype=dtype), shape
         )
@@ -82,15 +69,10 @@ def linspace(start: float, stop: float) -> Initializer:
 
 
 def log_of_uniform(low: float, high: float) -> Initializer:
-    """Returns an initializer of logarithms of uniform numbers in `(low, high]`.
-
-    Args:
-      low: lower bound, at least 0.
-      high: upper bound.
-    """
+    """Returns an initializer of logs of uniform numbers in `(low, high]`, low >= 0."""
 
     @in_float32
-    def init(key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
         # 1 - u is never 0.
         u = 1 - jax.random.uniform(key, shape, dtype)
         return jnp.log(low + (high - low) * u)
@@ -138,7 +120,7 @@ class PerGateInit:
         return hash((frozenset(self.gates.items()), self.default))
 
     def __call__(
-        self, key: chex.PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32
+        self, key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32
     ) -> jax.Array:
         """Draws with `default`."""
         return self.default(key, shape, dtype)
@@ -159,15 +141,12 @@ def forget_gate(value: float = 1.0) -> PerGateInit:
 def chrono(longest: int) -> PerGateInit:
     """Returns initializers of biases for time scales of 1 to `longest` steps.
 
-    The LSTM or GRU keeps its state for that many steps at first. The forget gate and
-    the input gate of an LSTM have the biases::
+    The LSTM or GRU keeps its state for that many steps at first. The forget and input
+    gate of an LSTM, and the gate z of a GRU, which keeps the state if it is 1, have the
+    biases::
 
-        b_f ~ log(U([1, T_max - 1]))
+        b_f, b_z ~ log(U([1, T_max - 1]))
         b_i = -b_f
-
-    The gate z of a GRU, which keeps the state if it is 1, has the bias::
-
-        b_z ~ log(U([1, T_max - 1]))
 
     Other biases are 0.
 

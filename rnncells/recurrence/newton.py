@@ -65,27 +65,21 @@ class Newton:
     iterations: int = 32
 
     def __post_init__(self) -> None:
-        if self.jacobian not in get_args(JacobianKind):
-            raise ValueError(
-                f"`jacobian` of Newton must be one of {list(get_args(JacobianKind))}, "
-                f"got {self.jacobian!r}."
-            )
-        if not 0 <= self.damping <= 1:
-            raise ValueError(
-                f"`damping` of Newton must be in [0, 1], got {self.damping}."
-            )
-        if self.tolerance is not None and not self.tolerance > 0:
-            raise ValueError(
-                f"`tolerance` of Newton must be positive, got {self.tolerance}."
-            )
+        kinds = get_args(JacobianKind)
+        is_positive = self.tolerance is None or self.tolerance > 0
         if not isinstance(self.iterations, int) or isinstance(self.iterations, bool):
             raise TypeError(
                 f"`iterations` of Newton must be an int, got {self.iterations!r}."
             )
-        if self.iterations < 1:
-            raise ValueError(
-                f"`iterations` of Newton must be at least 1, got {self.iterations}."
-            )
+        for name, is_right, rule in (
+            ("jacobian", self.jacobian in kinds, f"one of {list(kinds)}"),
+            ("damping", 0 <= self.damping <= 1, "in [0, 1]"),
+            ("tolerance", is_positive, "positive"),
+            ("iterations", self.iterations >= 1, "at least 1"),
+        ):
+            if not is_right:
+                value = getattr(self, name)
+                raise ValueError(f"`{name}` of Newton must be {rule}, got {value!r}.")
 
 
 class Certificate(NamedTuple):
@@ -137,7 +131,6 @@ class Problem:
 
     @property
     def tolerance(self) -> float:
-        """The tolerance, also if the options leave it open."""
         eps = float(jnp.finfo(self.step.dtype).eps)
         tolerance = self.newton.tolerance
         return eps ** (2 / 3) if tolerance is None else tolerance
@@ -161,14 +154,10 @@ def _components(depends: np.ndarray) -> np.ndarray:
 
     Parts of different sizes are one block.
     """
-    label = np.arange(len(depends))
-    linked = depends | depends.T | np.eye(len(depends), dtype=bool)
-    for _ in range(len(depends)):
-        least = np.where(linked, label[None, :], len(depends)).min(1)
-        if (least == label).all():
-            break
-        label = least
-    groups = [np.flatnonzero(label == name) for name in np.unique(label)]
+    linked = (depends | depends.T | np.eye(len(depends), dtype=bool)).astype(np.float32)
+    for _ in range(len(depends).bit_length()):
+        linked = np.sign(linked @ linked)
+    groups = [np.flatnonzero(row) for row in np.unique(linked, axis=0)[::-1]]
     if len({len(group) for group in groups}) > 1:
         groups = [np.arange(len(depends))]
     return np.stack(groups)
@@ -252,7 +241,6 @@ class _AllSteps(NamedTuple):
         return jnp.concatenate([self.operands.s[None], after[:-1]])
 
     def after(self, before: Array) -> Array:
-        """Returns the carries after all steps, from those before them."""
         return self(before)[0]
 
     def loop(self) -> Array:
@@ -314,7 +302,9 @@ class _AllSteps(NamedTuple):
         A = scale * self.jacobians(blocks, before)
         values = self.after(before)
         r = values - guess
-        terms = jnp.abs(values) + _multiply(blocks, jnp.abs(A), jnp.abs(before))
+        parts = _split(blocks, jnp.abs(before))
+        products = jnp.einsum("...ij,...j->...i", jnp.abs(A), parts)
+        terms = jnp.abs(values) + _joined(blocks, products)
         # Rounding of the steps grows as the residual does. The signs are arbitrary.
         signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
         rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
@@ -345,13 +335,7 @@ def _is_within(problem: Problem, error: Array, residual: Array | int) -> Array:
     return (error <= problem.tolerance) & (residual <= problem.tolerance)
 
 
-def _multiply(blocks: JacobianBlocks, A: Array, s: Array) -> Array:
-    """Returns A s."""
-    return _joined(blocks, jnp.einsum("...ij,...j->...i", A, _split(blocks, s)))
-
-
 def _split(blocks: JacobianBlocks, s: Array) -> Array:
-    """Returns `(*leading, blocks, k)` of `(*leading, n)`."""
     return s[..., blocks.members]
 
 
