@@ -80,17 +80,11 @@ def put_missing(module: nn.Module, variables: Mapping[str, Any]) -> None:
 
 
 class UnboundCell(NamedTuple):
-    """A cell for `apply`.
+    """A cell for `apply`."""
 
-    Attributes:
-      module: the cell, unbound.
-      variables: its variables.
-      has_outside_modules: whether a field contains a module that another module owns.
-    """
-
-    module: nn.Module
+    module: nn.Module  # unbound
     variables: Mapping[str, Any]
-    has_outside_modules: bool
+    has_outside_modules: bool  # whether a field has a module that another module owns
 
 
 def unbound(cell: nn.Module) -> UnboundCell:
@@ -145,16 +139,11 @@ class RngStreams(NamedTuple):
 
     They yield the same keys as `flax.linen.scan`. Keys are stored as raw key data,
     because the arrays of the loop must be numeric.
-
-    Attributes:
-      fixed: keys of the streams that are the same at each step.
-      stepwise: keys of the streams that differ at each step, `(time, ...)`.
-      like: Flax's streams outside the loop, by name.
     """
 
-    fixed: KeyData
-    stepwise: KeyData
-    like: Mapping[str, LazyRng]
+    fixed: KeyData  # the same at each step
+    stepwise: KeyData  # differ at each step, `(time, ...)`
+    like: Mapping[str, LazyRng]  # Flax's streams outside the loop, by name
 
     def rngs(self, *data: KeyData) -> dict[str, LazyRng]:
         """Converts the keys of one step to streams for `apply`."""

@@ -20,19 +20,12 @@ HIDDEN_UNITS = ("in", "cell", "out")
 
 
 class Units(NamedTuple):
-    """The hidden units of one kind.
+    """The hidden units of one kind."""
 
-    Attributes:
-      kind: name of the kind, as in the field `biases` of the cell.
-      letter: second letter of the names of their parameters.
-      width: number of units.
-      bias: name of the cell's field with their initial biases; None if there is none.
-    """
-
-    kind: str
-    letter: str
-    width: int
-    bias: str | None = None
+    kind: str  # as in the field `biases` of the cell
+    letter: str  # the second of the names of their parameters
+    width: int  # number of units
+    bias: str | None = None  # the cell's field with their initial biases
 
 
 def g(x: jax.Array) -> jax.Array:

@@ -36,37 +36,22 @@ _KINDS: dict[str, Any] = {
 
 
 class Feedback(NamedTuple):
-    """The source of the inputs of each step: outputs, `feed` and targets.
-
-    Attributes:
-      steps: number of steps.
-      feed: makes the next inputs of the outputs; None: the outputs are the inputs.
-      feed_key: a random key, which is split into one for each call of `feed`, or None.
-      targets: the inputs after each step, `(time, *batch, *features)`, or None.
-      rate: probability that a row sees a target after a step: a number or an array.
-    """
+    """The source of the inputs of each step: outputs, `feed` and targets."""
 
     steps: int
-    feed: Callable | None
-    feed_key: chex.PRNGKey | None
-    targets: chex.ArrayTree | None
-    rate: Any
+    feed: Callable | None  # None: the outputs are the next inputs
+    feed_key: chex.PRNGKey | None  # is split into one for each call of `feed`
+    targets: chex.ArrayTree | None  # inputs after each step, `(time, *batch, ...)`
+    rate: Any  # probability that a row sees a target: a number or an array
 
 
 class DecodingInputs(NamedTuple):
-    """The inputs of one step of `decode`, or of all steps with time first.
+    """The inputs of one step of `decode`, or of all steps with time first."""
 
-    Attributes:
-      number: of the step.
-      key: raw data of the key of `feed`, or None.
-      target: inputs after the step, or None.
-      forced: `(*batch,)`, true for rows that see the target, or None.
-    """
-
-    number: jax.Array
-    key: Any
-    target: chex.ArrayTree | None
-    forced: Any
+    number: jax.Array  # of the step
+    key: Any  # raw data of the key of `feed`, or None
+    target: chex.ArrayTree | None  # inputs after the step
+    forced: Any  # `(*batch,)`, true for rows that see the target, or None
 
 
 def decode(

@@ -21,17 +21,12 @@ _INPUTS = "inputs", "x", "inputs_q"
 
 
 class Padding(NamedTuple):
-    """The mask of valid steps of a batch of sequences.
+    """The mask of valid steps of a batch of sequences."""
 
-    Attributes:
-      sizes: of the batch and time axes of the inputs; None if nothing depends on steps.
-      axis: position of the time axis; None for one step.
-      valid: true at valid steps, an array of these sizes; None if all are.
-    """
-
+    # Of the batch and time axes of the inputs; None if nothing depends on steps.
     sizes: tuple[int, ...] | None
-    axis: int | None
-    valid: jax.Array | None
+    axis: int | None  # position of the time axis; None for one step
+    valid: jax.Array | None  # true at valid steps, of these sizes; None if all are
 
     def clear(self, inputs: chex.ArrayTree, everything: bool = False) -> chex.ArrayTree:
         """Returns inputs whose NaN and infinity (or everything) at invalid steps are 0.

@@ -72,19 +72,12 @@ def check_known(rnn: nn.Module, created: Iterable[str]) -> None:
 
 
 class InitialVariables(NamedTuple):
-    """The variables that a cell creates in its first step.
+    """The variables that a cell creates in its first step."""
 
-    Attributes:
-      constants: the collections that depend on neither the carry nor the inputs.
-      varying: names of the other collections.
-      has_effects: whether the step has side effects, such as `jax.debug.print`.
-      create: returns the values of `constants`, without a step.
-    """
-
-    constants: set[str]
-    varying: set[str]
-    has_effects: bool
-    create: Callable[[], dict[str, Any]]
+    constants: set[str]  # collections that depend on neither the carry nor the inputs
+    varying: set[str]  # the other collections
+    has_effects: bool  # of the step, such as `jax.debug.print`
+    create: Callable[[], dict[str, Any]]  # returns `constants`, without a step
 
 
 def initial_variables(

@@ -48,16 +48,12 @@ DEFAULTS = {
 
 
 class Obstacle(NamedTuple):
-    """A reason why a loop cannot run a request.
+    """A reason why a loop cannot run a request."""
 
-    Attributes:
-      kind: `'cell'`: the loop is for other cells; `'draws'`: the step draws random
-        numbers; `'step'`: the step does something that the loop does not support.
-      text: a phrase about the loop, such as "needs a cell that ...".
-    """
-
+    # The loop is for other cells, the step draws random numbers, or it does something
+    # else that the loop does not support.
     kind: Literal["cell", "draws", "step"]
-    text: str
+    text: str  # a phrase about the loop, such as "needs a cell that ..."
 
 
 class NotPure(Exception):
@@ -71,18 +67,14 @@ class NotPure(Exception):
 class PureFunction(NamedTuple):
     """The step of a layer's cell as a pure function, with its operands.
 
-    Attributes:
-      function: `(consts, carry, x) -> (carry, ((history, output), updates))`; `updates`
-        are the collections that the cell changes.
-      consts: the same at each step: variables and keys; and the carry after a reset.
-      xs: of all steps, `(time, ...)`: `StepInputs`, and keys.
-      counters: of random draws, after the loop.
+    The function is `(consts, carry, x) -> (carry, ((history, output), updates))`, where
+    `updates` are the collections that the cell changes.
     """
 
     function: Callable
-    consts: chex.ArrayTree
-    xs: chex.ArrayTree
-    counters: dict
+    consts: chex.ArrayTree  # variables and keys; and the carry after a reset
+    xs: chex.ArrayTree  # of all steps, `(time, ...)`: `StepInputs`, and keys
+    counters: dict  # of random draws, after the loop
 
 
 class PureStep(NamedTuple):
@@ -95,38 +87,24 @@ class PureStep(NamedTuple):
 
 
 class StepEffects(NamedTuple):
-    """Effects of a step besides its results.
+    """Effects of a step besides its results."""
 
-    Attributes:
-      updates: the collections that it writes to or changes.
-      has_effects: whether it has side effects, such as `jax.debug.print`.
-    """
-
-    updates: set[str]
-    has_effects: bool
+    updates: set[str]  # the collections that it writes to or changes
+    has_effects: bool  # such as `jax.debug.print`
 
 
 @dataclass(frozen=True, eq=False)
 class StepRequest:
-    """A request to run a layer's cell over time.
+    """A request to run a layer's cell over time."""
 
-    Attributes:
-      rnn: the layer, bound.
-      carry: the carry before the first step: the cell's, and the one that is returned
-        if it is another, see `schedule.scan`.
-      xs: inputs and masks of all steps, `(time, ...)`.
-      step: `(cell, carry, inputs) -> (carry, output)`, see `apply_step`.
-      body: the body of the loop, see `schedule.scan`.
-      reset_carry: carry after a reset, or None.
-      options: values of the options in `DEFAULTS`; default: those of the layer.
-    """
-
-    rnn: nn.Module
+    rnn: nn.Module  # the layer, bound
+    # Before the first step: the cell's, and the one that is returned if it is another.
     carry: tuple[Carry, Carry | None]
-    xs: StepInputs
-    step: Callable = apply_step
-    body: Body = Body(keep_all=False)
+    xs: StepInputs  # of all steps, `(time, ...)`
+    step: Callable = apply_step  # `(cell, carry, inputs) -> (carry, output)`
+    body: Body = Body(keep_all=False)  # see `schedule.scan`
     reset_carry: chex.ArrayTree = None
+    # Values of the options in `DEFAULTS`, in place of the layer's.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -340,18 +318,14 @@ def _step_function(
 
 
 class Loop:
-    """A loop over time: an entry of `rnncells.loops.table.LOOPS`.
+    """A loop over time: an entry of `rnncells.loops.table.LOOPS`."""
 
-    Attributes:
-      name: for errors.
-      options: which values of the options in `DEFAULTS` the loop takes: functions from
-        a value to a bool. Of an option that is not here, it takes the default.
-      cells: base classes of the cells for which the loop is; their `__call__` must not
-        be overridden. None: any cell.
-    """
-
-    name: str
+    name: str  # for errors
+    # Which values of the options in `DEFAULTS` the loop takes, as functions from a
+    # value to a bool. Of an option that is not here, it takes the default.
     options: Mapping[str, Callable[[Any], bool]] = {}
+    # Base classes of the cells for which the loop is; their `__call__` must not be
+    # overridden. None: any cell.
     cells: tuple[type[RNNCellBase], ...] | None = None
 
     def takes(self, options: Mapping[str, Any]) -> bool:

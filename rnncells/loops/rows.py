@@ -15,13 +15,9 @@ from rnncells.recurrence.pytrees import StructTree, Tree, inexact, partition, st
 
 
 class Batch(NamedTuple):
-    """The batch axes of a layer, and the same rows on one axis.
+    """The batch axes of a layer, and the same rows on one axis."""
 
-    Attributes:
-      sizes: of the batch axes.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the batch axes
 
     def to_rows(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
         """Returns `(*lead, rows, 1, ..., *features)`: all batch axes as one axis."""
@@ -66,13 +62,7 @@ class Batch(NamedTuple):
 
 
 class RowProblem(NamedTuple):
-    """A layer's step and operands, row by row.
-
-    Attributes:
-      step: the step of a row.
-      operands: values to differentiate.
-      constants: values that are not differentiated.
-    """
+    """A layer's step and operands, row by row."""
 
     step: RowStep
     operands: forward.DiffOperands
