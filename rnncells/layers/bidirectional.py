@@ -174,11 +174,8 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
     ) -> tuple[Carry, Carry]:
         """Returns the `(forward, backward)` initial carries.
 
-        Args:
-          key: random key that is split into one for each direction.
-          sample_input: one time step's input, `(*batch, *features)`.
-          batch_shape: the batch axes, in place of `sample_input`; see
-            `RNN.initialize_carry`.
+        The arguments are those of `RNN.initialize_carry`. The key is split into one
+        for each direction.
         """
         keys = (None, None) if key is None else jax.random.split(key)
         rnns = self.forward_rnn, self.backward_rnn

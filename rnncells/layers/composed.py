@@ -142,12 +142,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
     ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
         """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
 
-        Args:
-          carries: carries in the form of the call; None before the first step.
-          inputs: `(*batch, *features)`.
-          mask: booleans `(*batch,)`, false for rows whose carries must not change.
-          resets: booleans `(*batch,)`, true for rows that start a new sequence.
-          deterministic: as in the call.
+        The arguments are those of `RNN.step`; `carries` has the form of the call.
 
         Raises:
           ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
@@ -190,14 +185,8 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         >>> jax.tree.map(jnp.shape, stack.initialize_carry(batch_shape=(2,)))
         (((2, 4), (2, 4)), (2, 5))
 
-        Args:
-          key: random key that is split into one for each recurrent layer.
-          sample_input: one time step's input, `(*batch, *features)`.
-          batch_shape: the batch axes, in place of `sample_input`, if the layers take
-            inputs with one feature axis of any width.
-
-        Raises:
-          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
+        The arguments are those of `RNN.initialize_carry`. The key is split into one
+        for each recurrent layer.
         """
         if self.scope is None:
             options: dict[str, Any] = {"batch_shape": batch_shape}

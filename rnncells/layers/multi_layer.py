@@ -387,16 +387,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     ) -> tuple[States, jax.Array]:
         """Applies all layers to one step: `states, output = layer.step(states, x_t)`.
 
-        It takes the same parameters and returns the same values as the call on whole
-        sequences.
-
-        Args:
-          states: states in the form of the call; None before the first step.
-          inputs: `(*batch, features_in)`.
-          mask: booleans `(*batch,)`, false for rows whose states must not change and
-            whose outputs are 0.
-          resets: booleans `(*batch,)`, true for rows that start a new sequence.
-          deterministic: overrides the field.
+        The arguments are those of `RNN.step`; `states` has the form of the call.
+        Outputs of masked rows are 0.
 
         Raises:
           ValueError: the layer is bidirectional, or the states do not fit.
@@ -440,19 +432,12 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     ) -> States:
         """Returns the initial states: those of the cells, or the learned states.
 
-        With `learn_states`, call `layer.apply(params, None, x_t,
+        The arguments are those of `RNN.initialize_carry`. The key is split into one
+        for each layer. With `learn_states`, call `layer.apply(params, None, x_t,
         method="initialize_carry")`.
-
-        Args:
-          key: random key that is split into one for each layer, for cells with a
-            random initial carry; default: `jax.random.key(0)` for each.
-          sample_input: one time step's input, `(*batch, features_in)`: an array, a
-            `jax.ShapeDtypeStruct`, or a shape.
-          batch_shape: the batch axes, in place of `sample_input`.
 
         Raises:
           ValueError: the layer has `learn_states`, but is called without parameters.
-          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
         """
         if self.scope is None:
             if self.learn_states:

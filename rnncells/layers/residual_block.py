@@ -31,16 +31,7 @@ class ResidualBlock(ComposedLayer):
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> tuple[Carry, ...]:
-        """Returns the initial carries of the convolution and of the cell.
-
-        Args:
-          key: random key that is split into one for each.
-          sample_input: one time step's input, `(*batch, features)`.
-          batch_shape: the batch axes, in place of `sample_input`.
-
-        Raises:
-          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
-        """
+        """Returns the initial carries of both; see `Stack.initialize_carry`."""
         if sample_input is None and batch_shape is not None and is_shape(batch_shape):
             sample_input, batch_shape = (*batch_shape, self.features), None
         return super().initialize_carry(key, sample_input, batch_shape=batch_shape)
