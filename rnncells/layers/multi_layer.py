@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import chex
 import flax.linen as nn
@@ -124,14 +124,15 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     projection: Projection = "auto"
     gradient: Gradient = Bptt()
 
-    @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        limit = sum(f.init and not f.kw_only for f in dataclasses.fields(cls))
         if len(args) > limit:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
                 f"{args}. The width of the inputs is read from the inputs. Pass "
                 "`num_layers` and other options by name."
             )
+        return super().__new__(cls, *args, **fields)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
