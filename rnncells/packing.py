@@ -1,18 +1,5 @@
 """Sequence packing: several sequences in each row, to save most of the padding.
 
->>> import jax, numpy as np, rnncells
->>> from rnncells import packing
->>> sequences = [np.ones((n, 3)) for n in (4, 1, 0, 2)]
->>> inputs, plan = packing.pack(sequences, row_length=4)
->>> plan.segment_ids
-array([[1, 1, 1, 1],
-       [1, 1, 2, 0]], dtype=int32)
->>> rnn = rnncells.RNN(rnncells.GRUCell(5))
->>> params = rnn.init(jax.random.key(0), inputs)
->>> outputs = rnn.apply(params, inputs, resets=plan.resets, mask=plan.mask)
->>> [y.shape for y in packing.unpack(outputs, plan)]
-[(4, 5), (1, 5), (0, 5), (2, 5)]
-
 Pass `resets` and `mask` together. A layer cannot recognize packed rows: without
 `resets`, it reads each row as one long sequence and raises no error. See also
 docs/api/packing.md: streams of batches, reversed layers and measurements.
@@ -36,7 +23,8 @@ from rnncells.recurrence.masks import select
 class Plan:
     """The place of each sequence in the rows; a pytree of integers, made by `plan`.
 
-    Methods raise ValueError if a shape does not fit.
+    The rows of methods are pytrees of `(rows, row_length, *features)`, in the order of
+    the inputs. Methods raise ValueError if a shape does not fit.
 
     Attributes:
       segment_ids: `(rows, time)`, 1, 2, ... for the sequences of each row, 0 at the
@@ -69,10 +57,9 @@ class Plan:
         return self.positions == 0
 
     def pack(self, batch: chex.ArrayTree) -> chex.ArrayTree:
-        """Packs a padded batch into rows, `(rows, row_length, *features)`.
+        """Packs a padded batch, `(sequences, time, *features)`, into rows.
 
-        The batch is a pytree of `(sequences, time, *features)`. Its padding, even NaN,
-        is dropped; the rows are padded with 0.
+        The padding of the batch, even NaN, is dropped; rows are padded with 0.
 
         Raises:
           ValueError: the batch has fewer steps than the longest sequence. (With a
@@ -90,9 +77,7 @@ class Plan:
 
         It is the inverse of `pack`, and pads with 0.
 
-        Args:
-          rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-          time: number of steps of the batch; default: the row length.
+        `time` is by default the row length.
 
         Raises:
           ValueError: `time` is shorter than the longest sequence. (With a traced plan,
@@ -114,8 +99,7 @@ class Plan:
         """Returns the last step of each sequence, `(sequences, *features)`.
 
         Args:
-          rows: pytree of `(rows, row_length, *features)`, in the order of the inputs:
-            outputs, or the carries of `RNN(cell, return_all_carries=True)`.
+          rows: outputs, or the carries of `RNN(cell, return_all_carries=True)`.
           reverse: takes the first step of each sequence instead, which is the final
             step of a reversed layer.
           initial: values for empty sequences, pytree of `(sequences, *features)`, such
@@ -230,12 +214,7 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
 
 
 class Packed(NamedTuple):
-    """Packed sequences and their plan, with the plan's `mask` and `resets`.
-
-    Attributes:
-      inputs: pytree of `(rows, row_length, *features)`, 0 at padding.
-      plan: the place of each sequence.
-    """
+    """Packed sequences, `(rows, row_length, *features)`, 0 at padding; their plan."""
 
     inputs: chex.ArrayTree
     plan: Plan
@@ -281,11 +260,7 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
 
 
 def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
-    """Unpacks rows into a list of sequences, in the order that `pack` received.
-
-    Args:
-      rows: pytree of `(rows, row_length, *features)`, in the order of the inputs.
-      plan: the place of each sequence, not traced.
+    """Unpacks rows, see `Plan`, into a list of sequences, in the order of `pack`.
 
     Raises:
       ValueError: a shape does not fit.
@@ -298,7 +273,7 @@ def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
     if isinstance(plan.seq_lengths, jax.core.Tracer):
         raise TypeError(
             "`plan` must be known, because its lengths become shapes, got a traced "
-            "plan. Under jit, use Plan.unpack, which returns a padded batch."
+            "plan. Under jit, use Plan.unpack."
         )
     rows = jax.tree.map(_to_numpy, rows)
     _check_axes("rows", rows, plan.segment_ids.shape)
@@ -347,8 +322,7 @@ def _take(tree: chex.ArrayTree, first: Any, second: Any, within: Any) -> chex.Ar
 def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     if isinstance(seq_lengths, jax.core.Tracer):
         raise TypeError(
-            "`seq_lengths` must be known, got a traced array. Make the plan outside "
-            "of jit and pass it as an argument."
+            "`seq_lengths` must be known, got a traced array. Pass the plan to jit."
         )
     is_list = isinstance(seq_lengths, list | tuple)
     if is_list and any(getattr(length, "ndim", 0) for length in seq_lengths):

@@ -4,13 +4,6 @@ Every function takes `ax`, the axes to draw on (default: those of a new figure o
 pyplot), and returns them. Arrays can come from JAX or NumPy. Without values, or if
 their shapes do not fit, the functions raise ValueError. Labels and symbols are drawn as
 they are: `$` does not start a formula in them.
-
-  gradients_over_lag    vanishing gradients of several cells in one picture
-  gate_over_text        a gate over a sequence, with the text under it
-  spectrum              eigenvalues of steps in the unit circle
-  saturation            how often the units of gates are near their bounds
-  drift                 mean and standard deviation of states over time
-
 They need matplotlib: in a clone, `pip install '.[plots]'`. Without matplotlib, they
 raise `ModuleNotFoundError`.
 """
@@ -48,7 +41,9 @@ def gradients_over_lag(
     arrays = _by_label("norms", {label: (x,) for label, x in norms.items()})
     ax = _axes(ax)
     for (label, values), look in zip(arrays.items(), _looks(), strict=False):
-        mean = _mean_of_rows(values)
+        rows = values.reshape(-1, values.shape[-1]).astype(np.float64)
+        count = (~np.isnan(rows)).sum(0)
+        mean = np.nansum(rows, 0) / np.maximum(count, 1)
         mean = np.where(mean > 0, mean, np.nan)
         ax.plot(np.arange(len(mean)), mean, label=label, **look)
     ax.set_yscale("log")
@@ -254,10 +249,3 @@ def _filled(name: str, *arrays: Any) -> np.ndarray:
             f"with at least one value, got the shape{'s' * several} {shapes}."
         )
     return np.stack(checked) if several else checked[0]
-
-
-def _mean_of_rows(values: np.ndarray) -> np.ndarray:
-    """Returns the means over rows that are not NaN; NaN where there are none."""
-    rows = values.reshape(-1, values.shape[-1]).astype(np.float64)
-    count = (~np.isnan(rows)).sum(0)
-    return np.where(count > 0, np.nansum(rows, 0) / np.maximum(count, 1), np.nan)

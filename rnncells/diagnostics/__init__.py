@@ -2,19 +2,6 @@
 
 All functions are pure: they take arrays and return arrays, under `jit` too, and they
 need no change of a cell. `rnncells.plots` draws what they return.
-
-  record                values of every step, by their names in the code of the cell
-  step_values           the same of one step of a cell
-  cotangents            derivatives of a loss by each of these values
-  norms                 norms over features, such as those of dL/dh_t
-  carry_gradients       norms of dh_T/dh_t
-  by_lag                such norms, by the distance to the last step
-  singular_values       of the Jacobian of each step
-  eigenvalues           of the Jacobian of each step
-  lyapunov_exponents    growth rates of disturbances of the carry
-  saturation            how often each unit of a gate is near its bounds
-  drift                 mean, standard deviation and norm of states over time
-  backward_graph        what reverse mode records, as PyTorch's `grad_fn` shows it
 """
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph as BackwardGraph

@@ -1,13 +1,14 @@
 """The values of all steps of all recurrent layers in a module, and their cotangents."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import chex
 import flax.linen as nn
 import jax
+from flax import traverse_util
 from flax.core.scope import CollectionFilter, union_filters
 
 from rnncells._checks import is_nnx_module
@@ -84,7 +85,7 @@ def record(
     _check_linen("record", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     _, records = _apply(layer, variables, args, options, jacobians=jacobians)
-    return dict(_by_path(records))
+    return _by_path(records)
 
 
 def cotangents(
@@ -125,21 +126,19 @@ def cotangents(
     _check_linen("cotangents", "layer", layer)
     options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     _, records = _apply(layer, variables, args, options)
-
-    def inexact_values(record: Recorded) -> tuple:
-        return inexact(record.values), inexact(record.carry)
-
     taps = jax.tree.map(
-        inexact_values, records, is_leaf=lambda leaf: isinstance(leaf, Recorded)
+        lambda record: inexact((record.values, record.carry)),
+        records,
+        is_leaf=lambda leaf: isinstance(leaf, Recorded),
     )
 
     def loss_of(taps: Any) -> jax.Array:
         outputs, _ = _apply(layer, variables, args, options, taps=taps)
         return loss(outputs)
 
-    gradients = dict(_by_path(jax.grad(loss_of)(zeros(taps))))
+    gradients = _by_path(jax.grad(loss_of)(zeros(taps)))
     cotangents = {}
-    for path, record in _by_path(records):
+    for path, record in _by_path(records).items():
         of_integers = zeros((record.values, record.carry))
         values, carry = combine(gradients[path], of_integers)
         cotangents[path] = Recorded(values, carry, record.mask)
@@ -234,8 +233,7 @@ def _apply(
     if not written.get(_RECORDS):
         raise ValueError(
             f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
-            "called none. Use rnncells.RNN in place of flax.linen.RNN. (Its methods "
-            "`step` and `decode` are not recorded.)"
+            "called none. Use rnncells.RNN in place of flax.linen.RNN."
         )
     return outputs, written[_RECORDS]
 
@@ -251,8 +249,7 @@ def _check_lifted(rnn: RNN, is_tapped: bool) -> None:
         lifted = " and ".join(f"nn.{name}" for name in re.findall(r"(\w+)\(", path))
         raise ValueError(
             f"{type(rnn).__name__} {path!r} runs inside of {lifted}, which must pass "
-            f"on what is recorded. Pass variable_axes={{..., {axes}}} to {lifted}; "
-            "the arrays of the record then have its axis first."
+            f"on what is recorded. Pass variable_axes={{..., {axes}}} to {lifted}."
         )
 
 
@@ -268,13 +265,10 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     return outputs
 
 
-def _by_path(
-    tree: Mapping[str, Any], path: tuple[str, ...] = ()
-) -> Iterator[tuple[str, Any]]:
-    """Yields the records of a collection, and the path of each."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _by_path(value, (*path, name))
-            continue
-        for number, record in enumerate(value):
-            yield "/".join(path) + (f"#{number}" if number else ""), record
+def _by_path(records: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the records of each call of a layer, by its path and number."""
+    return {
+        "/".join(path) + (f"#{number}" if number else ""): record
+        for (*path, _), calls in traverse_util.flatten_dict(dict(records)).items()
+        for number, record in enumerate(calls)
+    }

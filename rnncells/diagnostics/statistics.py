@@ -1,8 +1,10 @@
 """Statistics of recorded values and of the Jacobians of steps, under `jax.jit` too.
 
-Jacobians are dh_t/dh_{t-1}, `(*batch, time, size, size)`, as `record(...,
-jacobians=True)` returns them. Functions raise ValueError for arrays without a time
-axis, Jacobians whose last two axes differ in size, and a mask that does not fit.
+`jacobians` are dh_t/dh_{t-1}, `(*batch, time, size, size)`, as `record(...,
+jacobians=True)` returns them. `mask` is true at valid steps, `(*batch, time)`; without
+it all steps are valid. `reverse` is whether the layer ran from the last step to the
+first. Functions raise ValueError for arrays without a time axis, Jacobians whose last
+two axes differ in size, and a mask that does not fit.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -90,11 +92,8 @@ def saturation(
     >>> left.tolist(), right.tolist()
     ([0.25], [0.5])
 
-    Args:
-      gate: real values `(*batch, time, *features)`.
-      mask: true at valid steps, `(*batch, time)`; None: all steps, and one batch axis.
-      low: lower threshold.
-      high: upper threshold, above `low`.
+    Values are real, `(*batch, time, *features)`; without a mask there is one batch
+    axis.
 
     Reference: Karpathy, Johnson and Li, 2016, https://arxiv.org/abs/1506.02078.
     """
@@ -113,17 +112,14 @@ def saturation(
 def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     """Returns mean, standard deviation and norm of states at each step.
 
-    States that grow with time saturate the gates and activations that read them.
+    States that grow with time saturate the gates and activations that read them. They
+    are real, `(*batch, time, *features)`; without a mask there is one batch axis.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> c = jnp.arange(3.0)[None, :, None] * jnp.ones((2, 3, 4))
     >>> diagnostics.drift(c).norm.tolist()
     [0.0, 2.0, 4.0]
-
-    Args:
-      states: real values `(*batch, time, *features)`.
-      mask: true at valid steps, `(*batch, time)`; None: all steps, and one batch axis.
     """
     states, mask = upcast(states), _mask(states, mask)
     rows = tuple(range(mask.ndim - 1))
@@ -145,7 +141,7 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
     """Returns the singular values of each step, `(*batch, time, size)`, descending.
 
     A step with all singular values below 1 shrinks every gradient that flows back
-    through it. `jacobians` are `(*batch, time, size, size)`.
+    through it.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
@@ -160,7 +156,7 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
 def eigenvalues(jacobians: jax.Array) -> jax.Array:
     """Returns the eigenvalues of each step, complex `(*batch, time, size)`, unordered.
 
-    JAX computes them on CPU, and on some GPUs. See `singular_values` for `jacobians`.
+    JAX computes them on CPU, and on some GPUs.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
@@ -190,12 +186,8 @@ def carry_gradients(
     >>> diagnostics.carry_gradients(steps).tolist()
     [0.125, 0.25, 0.5, 1.0]
 
-    Args:
-      jacobians: `(*batch, time, size, size)`.
-      reverse: whether the layer ran from the last step to the first; then T is the
-        first step.
-      norm: `'spectral'`: the largest singular value. `'frobenius'`: the root of the sum
-        of squares.
+    With `reverse`, T is the first step. The norm is `'spectral'`, the largest singular
+    value, or `'frobenius'`, the root of the sum of squares.
 
     Reference: Pascanu, Mikolov and Bengio, 2013, https://arxiv.org/abs/1211.5063.
     """
@@ -231,11 +223,9 @@ def lyapunov_exponents(
     >>> diagnostics.lyapunov_exponents(steps).round(3).tolist()
     [0.6930000185966492, -0.6930000185966492]
 
-    Args:
-      jacobians: `(*batch, time, size, size)`, with the identity outside of the mask, as
-        `record` returns them. A singular Jacobian, such as that of a reset, gives -inf.
-      mask: true at valid steps, `(*batch, time)`. A row without one gives NaN.
-      reverse: whether the layer ran from the last step to the first.
+    Jacobians have the identity outside of the mask, as `record` returns them. A
+    singular Jacobian, such as that of a reset, gives -inf, a row without valid steps
+    NaN.
 
     Reference: Benettin et al., 1980, https://doi.org/10.1007/BF02128236; for recurrent
     networks Vogt et al., 2022, https://arxiv.org/abs/2006.14123.
@@ -263,8 +253,9 @@ def by_lag(
 ) -> jax.Array:
     """Returns values at valid steps by the distance to the last one, `(*batch, time)`.
 
-    Entry k is the value k valid steps before the last valid step; NaN where a row has
-    no such step. So rows of different lengths can be averaged with `jnp.nanmean`.
+    The values are real numbers, `(*batch, time)`, such as norms of gradients. Entry k
+    is the value k valid steps before the last valid step; NaN where a row has no such
+    step. So rows of different lengths can be averaged with `jnp.nanmean`.
 
     >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
@@ -272,11 +263,6 @@ def by_lag(
     >>> mask = jnp.array([True, True, True, False])
     >>> diagnostics.by_lag(norms, mask).tolist()
     [3.0, 2.0, 1.0, nan]
-
-    Args:
-      array: real numbers, `(*batch, time)`, such as norms of gradients.
-      mask: true at valid steps, `(*batch, time)`; None: all are valid.
-      reverse: whether the layer ran from the last step to the first.
     """
     _check_mask(mask, array.shape)
     if not reverse:

@@ -1,19 +1,8 @@
-"""Loads parameters of recurrent modules of Flax NNX; see `rnncells.interop`.
-
->>> import jax.numpy as jnp, rnncells
->>> from flax import nnx
->>> from rnncells.interop import flax_nnx
->>> x, theirs = jnp.ones((2, 5, 3)), nnx.RNN(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0)))
->>> rnn = rnncells.RNN(rnncells.GRUCell(4))
->>> y = rnn.apply(flax_nnx.from_module(rnn, theirs), x)
->>> bool(jnp.allclose(y, theirs(x), atol=1e-6))
-True
-"""
+"""Loads parameters of recurrent modules of Flax NNX; see `rnncells.interop`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -75,7 +64,12 @@ def _arrays_of(cell: Any) -> Arrays:
         for kind in ("kernel", "bias"):
             leaves = [_member(_member(cell, gate), kind) for gate in gates]
             if leaves[0] is not None:
-                arrays[f"{name}.{kind}"] = jnp.concatenate([*map(_array, leaves)], -1)
+                values = [
+                    # Orbax restores a variable as a dictionary.
+                    leaf["value"] if isinstance(leaf, Mapping) else leaf[...]
+                    for leaf in leaves
+                ]
+                arrays[f"{name}.{kind}"] = jnp.concatenate(values, -1)
     return arrays
 
 
@@ -84,8 +78,3 @@ def _member(module: Any, name: str) -> Any:
     if isinstance(module, Mapping):
         return module.get(name)
     return getattr(module, name, None)
-
-
-def _array(leaf: Any) -> chex.Array:
-    # Orbax restores a variable as a dictionary.
-    return leaf["value"] if isinstance(leaf, Mapping) else leaf[...]

@@ -65,8 +65,12 @@ def load(
     Parameters that the other library, `source`, does not have are 0: learned initial
     states, and the bias b_hn of GRUCell of Flax NNX.
     """
-    dtype = cells[0].place.cell.param_dtype
-    arrays = {name: _widened(as_array(name, a), dtype) for name, a in arrays.items()}
+    dtype = np.dtype(cells[0].place.cell.param_dtype)
+    arrays = {name: as_array(name, array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        # So that sums of biases are exact.
+        if dtype.itemsize > array.dtype.itemsize:
+            arrays[name] = array.astype(dtype)
     width = _features_in(cells[0], arrays)
     like = template(layer, width or 1)
 
@@ -230,12 +234,6 @@ def flatten(tree: Params) -> Arrays:
 def shapes(arrays: Arrays) -> Shapes:
     """Returns the shapes of arrays by name."""
     return {name: tuple(array.shape) for name, array in arrays.items()}
-
-
-def _widened(array: chex.Array, dtype: chex.ArrayDType) -> chex.Array:
-    """Casts an array to a dtype if that is wider, so that sums of biases are exact."""
-    is_wider = np.dtype(dtype).itemsize > array.dtype.itemsize
-    return array.astype(dtype) if is_wider else array
 
 
 def _features_in(part: Part, arrays: Arrays) -> int | None:

@@ -78,7 +78,9 @@ def _without_weight_norm(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     tensors = dict(state_dict)
     for name in state_dict:
         match = WEIGHT_NORM.fullmatch(name)
-        if match is None or (of_v := _name_of_v(name)) not in tensors:
+        is_new = name.endswith(".original0")
+        of_v = f"{name[:-1]}1" if is_new else f"{name.removesuffix('_g')}_v"
+        if match is None or of_v not in tensors:
             continue
         g, v = (as_array(n, tensors.pop(n)) for n in (name, of_v))
         # Squares of half precision overflow, or are 0.
@@ -95,12 +97,6 @@ def _without_weight_norm(state_dict: Mapping[str, Any]) -> dict[str, Any]:
         norm = jnp.sqrt(jnp.sum(jnp.square(v), axes, keepdims=True))
         tensors[match["prefix"] + match["tensor"]] = g * v / norm
     return tensors
-
-
-def _name_of_v(name: str) -> str:
-    """Returns the name of v, the direction, that belongs to a name of g."""
-    new = name.removesuffix(".original0")
-    return f"{new}.original1" if new != name else name.removesuffix("_g") + "_v"
 
 
 def _full_name(k: int, place: Place, name: str) -> str:

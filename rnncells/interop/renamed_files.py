@@ -60,21 +60,17 @@ def write(path: Path, params: Any) -> None:
     """Writes a tree in the format that `read` expects for the file's name."""
     temporary = path.with_name(f".{path.name}.rnncells")
     try:
-        if path.suffix == SAFETENSORS:
-            _check_arrays(path, params)
-            files.save(temporary, params)
-        else:
+        if path.suffix != SAFETENSORS:
             temporary.write_bytes(serialization.msgpack_serialize(params))
+        else:
+            flat = traverse_util.flatten_dict(params, keep_empty_nodes=True, sep="/")
+            for name, leaf in flat.items():
+                if not hasattr(leaf, "shape"):
+                    raise ValueError(
+                        f"{path}: safetensors files hold only arrays, but {name} is "
+                        "none. Write Flax's bytes to a file named *.msgpack instead."
+                    )
+            files.save(temporary, params)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _check_arrays(path: Path, params: Any) -> None:
-    flat = traverse_util.flatten_dict(params, keep_empty_nodes=True, sep="/")
-    for name, leaf in flat.items():
-        if not hasattr(leaf, "shape"):
-            raise ValueError(
-                f"{path}: safetensors files hold only arrays, but {name} is not an "
-                "array. Write Flax's bytes to a file named *.msgpack instead."
-            )

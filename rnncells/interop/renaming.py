@@ -1,19 +1,4 @@
-"""Renames parameters to those of another module with the same cells and layers.
-
->>> import flax.linen as nn, jax, jax.numpy as jnp, rnncells
->>> from rnncells.interop import renaming
->>> class Old(nn.Module):
-...     @nn.compact
-...     def __call__(self, x):
-...         return nn.RNN(nn.LSTMCell(4))(x)
->>> x, key = jnp.ones((2, 5, 3)), jax.random.key(0)
->>> old, new = Old().init(key, x), jax.eval_shape(rnncells.LSTM(4).init, key, x)
->>> renaming.mapping(old, new)
-{'params/LSTMCell_0': 'params/layers_0/cell'}
->>> y, _ = rnncells.LSTM(4).apply(renaming.rename(old, new), x)
->>> bool(jnp.allclose(y, Old().apply(old, x), atol=1e-6))
-True
-"""
+"""Renames parameters to those of another module with the same cells and layers."""
 
 import itertools
 import os

@@ -110,6 +110,8 @@ class Library:
 
 DEFAULTS = {"gate_fn": (nn.sigmoid,), "activation_fn": (nn.tanh,)}
 BIASES = {"use_bias": (True,)}
+RESET_AFTER, RESET_BEFORE = {"reset_after": (True,)}, {"reset_after": (False,)}
+NOT_RESIDUAL = {"residual": (False,)}
 
 PYTORCH_ARRAYS = {
     "weight_ih": "W.T",
@@ -117,26 +119,22 @@ PYTORCH_ARRAYS = {
     "bias_ih": "b_i",
     "bias_hh": "b_h",
 }
+TANH_OR_RELU = NOT_RESIDUAL | {"activation_fn": (nn.tanh, nn.relu)}
 PYTORCH = Library(
     "PyTorch",
     Form(LSTMCell, "ifgo", PYTORCH_ARRAYS, DEFAULTS),
     Form(ProjectedLSTMCell, "ifgo", PYTORCH_ARRAYS | {"weight_hr": "P.T"}, DEFAULTS),
-    Form(GRUCell, "rzn", PYTORCH_ARRAYS, DEFAULTS | {"reset_after": (True,)}),
-    Form(
-        SimpleCell,
-        gates="",
-        arrays=PYTORCH_ARRAYS,
-        options={"activation_fn": (nn.tanh, nn.relu), "residual": (False,)},
-    ),
+    Form(GRUCell, "rzn", PYTORCH_ARRAYS, DEFAULTS | RESET_AFTER),
+    Form(SimpleCell, "", PYTORCH_ARRAYS, TANH_OR_RELU),
 )
 
 KERAS_ARRAYS = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
 KERAS = Library(
     "Keras",
     Form(LSTMCell, "ifgo", KERAS_ARRAYS),
-    Form(GRUCell, "zrn", KERAS_ARRAYS | {"bias": "b_i b_h"}, {"reset_after": (True,)}),
-    Form(GRUCell, "zrn", KERAS_ARRAYS, {"reset_after": (False,)}),
-    Form(SimpleCell, "", KERAS_ARRAYS, {"residual": (False,)}),
+    Form(GRUCell, "zrn", KERAS_ARRAYS | {"bias": "b_i b_h"}, RESET_AFTER),
+    Form(GRUCell, "zrn", KERAS_ARRAYS, RESET_BEFORE),
+    Form(SimpleCell, "", KERAS_ARRAYS, NOT_RESIDUAL),
     Form(
         ConvLSTMCell,
         gates="ifgo",
@@ -147,6 +145,13 @@ KERAS = Library(
     ),
 )
 
+HAIKU_ARRAYS = {
+    "linear/w": "W",
+    "linear/b": "b_i",
+    "linear_1/w": "U",
+    "linear_1/b": "b_h",
+}
+RELU = NOT_RESIDUAL | BIASES | {"activation_fn": (nn.relu,)}
 HAIKU = Library(
     "Haiku",
     Form(
@@ -160,32 +165,17 @@ HAIKU = Library(
         GRUCell,
         gates="zrn",
         arrays={"w_i": "W", "w_h": "U", "b": "b"},
-        options=DEFAULTS | BIASES | {"reset_after": (False,)},
+        options=DEFAULTS | BIASES | RESET_BEFORE,
         negated="z",
     ),
-    Form(
-        SimpleCell,
-        gates="",
-        arrays={
-            "linear/w": "W",
-            "linear/b": "b_i",
-            "linear_1/w": "U",
-            "linear_1/b": "b_h",
-        },
-        options=BIASES | {"activation_fn": (nn.relu,), "residual": (False,)},
-    ),
+    Form(SimpleCell, "", HAIKU_ARRAYS, RELU),
 )
 
 EQUINOX_ARRAYS = {"weight_ih": "W.T", "weight_hh": "U.T", "bias": "b"}
 EQUINOX = Library(
     "Equinox",
     Form(LSTMCell, "ifgo", EQUINOX_ARRAYS, DEFAULTS),
-    Form(
-        GRUCell,
-        gates="rzn",
-        arrays=EQUINOX_ARRAYS | {"bias_n": "b_hn"},
-        options=DEFAULTS | {"reset_after": (True,)},
-    ),
+    Form(GRUCell, "rzn", EQUINOX_ARRAYS | {"bias_n": "b_hn"}, DEFAULTS | RESET_AFTER),
 )
 
 # GRUCell of Flax NNX has no bias b_hn.
@@ -193,11 +183,6 @@ FLAX_NNX_ARRAYS = {"dense_i.kernel": "W", "dense_h.kernel": "U"}
 FLAX_NNX = Library(
     "Flax NNX",
     Form(LSTMCell, "ifgo", FLAX_NNX_ARRAYS | {"dense_h.bias": "b"}, BIASES),
-    Form(
-        GRUCell,
-        gates="rzn",
-        arrays=FLAX_NNX_ARRAYS | {"dense_i.bias": "b"},
-        options=BIASES | {"reset_after": (True,)},
-    ),
+    Form(GRUCell, "rzn", FLAX_NNX_ARRAYS | {"dense_i.bias": "b"}, BIASES | RESET_AFTER),
     Form(SimpleCell, "", FLAX_NNX_ARRAYS | {"dense_i.bias": "b"}, BIASES),
 )

@@ -1,20 +1,5 @@
 """Cells and layers as modules of Flax NNX.
 
->>> import jax.numpy as jnp
->>> from flax import nnx
->>> import rnncells.nnx as rnx
->>> class Tagger(nnx.Module):
-...     def __init__(self, rngs):
-...         self.lstm = rnx.LSTM(3, 4, num_layers=2, dropout=0.1, rngs=rngs)
-...         self.out = nnx.Linear(4, 5, rngs=rngs)
-...     def __call__(self, x, lengths):  # (batch, time, 3), (batch,)
-...         y, states = self.lstm(x, seq_lengths=lengths)
-...         return self.out(y)
->>> model = Tagger(nnx.Rngs(0))
->>> model.eval()  # no dropout
->>> model(jnp.ones((2, 7, 3)), jnp.array([7, 0])).shape
-(2, 7, 5)
-
 All cells and layers of rnncells are here; `FromLinen` describes what they share.
 """
 

@@ -70,8 +70,7 @@ def bound(
         if isinstance(item, nn.Module):
             raise TypeError(
                 f"Modules in the arguments of rnncells.nnx.{name} must be NNX modules, "
-                f"got {type(item).__name__} of flax.linen. Use the class of "
-                "rnncells.nnx, or rnncells.nnx.from_linen for your own class."
+                f"got {type(item).__name__} of flax.linen. Use rnncells.nnx.from_linen."
             )
     if "hidden_features" in kwargs and "features" in linen.__dataclass_fields__:
         kwargs.setdefault("features", kwargs.pop("hidden_features"))
@@ -81,9 +80,8 @@ def bound(
     except TypeError as error:
         unknown = kwargs.keys() - expected.parameters.keys()
         for width in unknown & {"input_size", "in_size", "input_dim"}:
-            raise TypeError(
-                f"`{width}` of {linen.__name__} is called `in_features`."
-            ) from None
+            text = f"`{width}` of {linen.__name__} is called `in_features`."
+            raise TypeError(text) from None
         # Classes of rnncells explain arguments that they do not have.
         linen.__new__(linen, **dict.fromkeys(unknown))
         raise TypeError(

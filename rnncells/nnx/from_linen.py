@@ -123,7 +123,8 @@ class FromLinen(nnx.Module):
         is_converted = kwargs.pop("_is_converted", False)
         fields = bound(name, self.linen_class, args, kwargs)
         for field, value in fields.items():
-            setattr(self, field, _as_attribute(value))
+            is_list = isinstance(value, list | tuple) and has_modules(value)
+            setattr(self, field, nnx.List(value) if is_list else frozen(value))
         if not hasattr(self, "in_features"):
             widths = (getattr(c, "in_features", None) for _, c in self._children())
             self.in_features = next((n for n in widths if n is not None), None)
@@ -397,8 +398,7 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
     if not (isinstance(linen_class, type) and issubclass(linen_class, nn.Module)):
         raise TypeError(
             "`linen_class` of from_linen must be a class of flax.linen modules, got "
-            f"{linen_class!r}. For a module with its variables, use "
-            "rnncells.nnx.convert."
+            f"{linen_class!r}."
         )
 
     return types.new_class(
@@ -466,12 +466,6 @@ def _declaring(kind: Any, streams: tuple[str, ...]) -> type[nn.Module]:
     """Returns a linen class that declares random streams; each step draws new keys."""
     declared = {"rng_streams": dict.fromkeys(streams, True)}
     return type(kind.__name__, (kind,), declared | {"__module__": kind.__module__})
-
-
-def _as_attribute(value: Any) -> Any:
-    """Returns the value of a field as an attribute of an NNX module."""
-    is_list = isinstance(value, list | tuple)
-    return nnx.List(value) if is_list and has_modules(value) else frozen(value)
 
 
 def _forwarded(linen: type[nn.Module], name: str) -> Any:

@@ -44,7 +44,7 @@ def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
                     raise ValueError(
                         f"A module of NNX has one variable of each name, but {name!r} "
                         f"is in the collections {_collection(variable)!r} and "
-                        f"{collection!r}. Rename one of them."
+                        f"{collection!r}."
                     )
                 variable[...] = meta.unbox(value)
             else:

@@ -31,8 +31,7 @@ def check_cell(
         raise TypeError(
             "`cell` of rnncells.nnx.check_cell must be an NNX module such as "
             "GRUCell(3, 4, rngs=rngs), got "
-            f"{cell if isinstance(cell, type) else type(cell)}. For a module of "
-            "flax.linen, use rnncells.check_cell."
+            f"{cell if isinstance(cell, type) else type(cell)}."
         )
     linen = cell.linen if isinstance(cell, FromLinen) else linen_of(cell)
     return testing.check_cell(linen, sample_input, key)

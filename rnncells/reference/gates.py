@@ -56,8 +56,7 @@ def with_zeros(
         *names, last = (f"`{name}`" for name in pairs)
         raise ValueError(
             f"{', '.join(names)} and {last} are all None, so all gradients would be 0. "
-            "Pass at least one of them: the derivative of the loss with respect to the "
-            "carry or the output."
+            "Pass at least one of them."
         )
     for name, (d, like) in pairs.items():
         if d is not None:

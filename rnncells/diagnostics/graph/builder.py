@@ -69,7 +69,8 @@ def backward_graph(
     """
     bound: tuple[Any, ...] = ()
     requires, labels = _which_require(argnums, args), _argument_names(fn, args)
-    if (module := _bound_module(fn)) is not None:
+    module = fn if isinstance(fn, nn.Module) else getattr(fn, "__self__", None)
+    if isinstance(module, nn.Module) and module.scope is not None:
         fn, params = _as_function_of_params(fn, module)
         bound, labels = (params,), ["params", *labels]
         requires = [*_which_require(None, bound), *requires]
@@ -337,8 +338,7 @@ def _which_require(
             dtypes = sorted({str(jnp.result_type(leaf)) for leaf in leaves})
             raise TypeError(
                 f"argument {number} must have floating or complex leaves, because "
-                f"`argnums` names it, got the dtypes {dtypes}. Leave it out of "
-                "`argnums`."
+                f"`argnums` names it, got the dtypes {dtypes}."
             )
         requires.append(inexact)
     return requires
@@ -356,13 +356,6 @@ def _argument_names(fn: Callable, args: Sequence[Any]) -> list[str]:
         is_rest = signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL
         labels += [f"{name}[{k}]" for k in range(len(value))] if is_rest else [name]
     return labels
-
-
-def _bound_module(fn: Callable) -> nn.Module | None:
-    """Returns the bound module that is called: itself, or by one of its methods."""
-    module = fn if isinstance(fn, nn.Module) else getattr(fn, "__self__", None)
-    is_bound = isinstance(module, nn.Module) and module.scope is not None
-    return module if is_bound else None
 
 
 def _as_function_of_params(fn: Callable, bound: nn.Module) -> tuple[Callable, Any]:

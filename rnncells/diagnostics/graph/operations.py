@@ -230,15 +230,10 @@ While: z = body(... body(x)) | not defined |
 """
 
 
-def _wordings() -> dict[str, Wording]:
-    wordings = {}
-    for row in re.split(r"\n(?=\S)", _TABLE.strip()):
-        name, _, texts = " ".join(row.split()).partition(": ")
-        wordings[name] = Wording(*texts.split(" | "))
-    return wordings
-
-
-WORDINGS = _wordings()
+WORDINGS = {}
+for _row in re.split(r"\n(?=\S)", _TABLE.strip()):
+    _name, _, _texts = " ".join(_row.split()).partition(": ")
+    WORDINGS[_name] = Wording(*_texts.split(" | "))
 
 
 def wording(name: str, exponent: Any, letters: tuple[str, ...]) -> Wording:

@@ -12,7 +12,6 @@ JAX records smaller operations than PyTorch. These equations become one step:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -56,8 +55,7 @@ def is_inlined(equation: Any) -> bool:
 
 def steps(equations: Equations) -> tuple[Step, ...]:
     """Returns the steps of a function in the order of its forward pass."""
-    grouping = _Grouping(equations)
-    return live_equations(grouping.steps(), equations.results)
+    return live_equations(_Grouping(equations).steps(), equations.results)
 
 
 class _Grouping:
@@ -113,10 +111,13 @@ class _Grouping:
             live = [e for e in self._equations.equations if id(e) in ids]
             if live:
                 inside |= ids
+
+                def unbind(x: jax.Array, pairs: Any = pairs) -> list[jax.Array]:
+                    return [bind(s, bind(part, [x]))[0] for part, s in pairs]
+
                 outvars = [squeeze.outvars[0] for _, squeeze in pairs]
-                first[id(live[0])] = Step(
-                    "Unbind", live[0], [operand], outvars, partial(_unbind, pairs)
-                )
+                step = Step("Unbind", live[0], [operand], outvars, unbind)
+                first[id(live[0])] = step
         return first, inside
 
     def _mean(self, equation: Any) -> Step | None:
@@ -144,9 +145,12 @@ class _Grouping:
         for k in (0, 1):
             product = self._produced_by(equation.invars[k], "dot_general", uses=1)
             bias = self._promoted(equation.invars[1 - k])
-            if product is None or bias is None or _has_batch_axes(product):
+            if product is None or bias is None:
                 continue
-            if bias.invars[0].aval.shape == shape[-1:]:
+            (_, (batch, _)) = product.params["dimension_numbers"]
+            are_matrices = all(len(v.aval.shape) > 1 for v in product.invars)
+            is_row = bias.invars[0].aval.shape == shape[-1:]
+            if are_matrices and is_row and not batch:
                 producers = {k: product, 1 - k: bias}
                 return _group("Addmm", equation, [1 - k, k], producers)
         return None
@@ -224,12 +228,3 @@ def _covers(operand: Any, axis: tuple[int, ...], group: Sequence[Any]) -> bool:
     starts = [e.params["start_indices"][axis[0]] for e in group]
     whole = all(e.outvars[0].aval.shape == part for e in group)
     return whole and starts == list(range(len(group)))
-
-
-def _has_batch_axes(product: Any) -> bool:
-    (_, (batch, _)) = product.params["dimension_numbers"]
-    return bool(batch) or any(len(v.aval.shape) < 2 for v in product.invars)
-
-
-def _unbind(pairs: Sequence[tuple[Any, Any]], x: jax.Array) -> list[jax.Array]:
-    return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]

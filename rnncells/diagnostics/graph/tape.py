@@ -130,8 +130,8 @@ class Tape:
             if node.name == "While":
                 raise NotImplementedError(
                     "reverse-mode differentiation is not defined for `while` loops, "
-                    f"got {node.label}. Use `jax.lax.scan`, or `fori_loop` with a "
-                    "number of steps that is known when the function is traced."
+                    f"got {node.label}. Use `jax.lax.scan`, or `fori_loop` with "
+                    "constant bounds."
                 )
             results, vjp = vjp_of(step, operands, list(edges))
             self._recorded[node] = vjp, list(edges.values())
@@ -156,8 +156,7 @@ class Tape:
                 raise ValueError(
                     "`cotangent` can be omitted only if the result is one real scalar, "
                     f"got a result of {tree_text(expected)}. Pass `cotangent`: the "
-                    "gradient of the loss with respect to the result, with the same "
-                    "structure, for example ones."
+                    "gradient of the loss with respect to the result."
                 )
             cotangent = jax.tree.map(jnp.ones_like, expected)
         elif structs(cotangent) != expected:
