@@ -209,7 +209,6 @@ class ForwardGradient(Gradient):
         return marked
 
     def method(self, step: RowStep) -> Any:
-        """Returns the updates of the influence of one row."""
         raise NotImplementedError
 
     def block(self) -> int:
@@ -223,7 +222,6 @@ def is_forward(gradient: Any) -> bool:
 
 
 def is_backward(gradient: Gradient) -> bool:
-    """Says whether a method goes back in time."""
     return not is_forward(gradient)
 
 

@@ -94,8 +94,6 @@ def scan_chunks(
 
 
 def slice_time(tree: ArrayTree, start: Array | int, steps: int) -> ArrayTree:
-    """Returns `(steps, ...)` of `(time, ...)`."""
-
     def take(leaf: Array) -> Array:
         if leaf.shape[0] == steps:
             return leaf

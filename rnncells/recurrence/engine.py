@@ -109,7 +109,6 @@ def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:
 def projected_structs(
     step: SplitStep, weights: StepWeights, inputs: ArrayTree
 ) -> StructTree:
-    """Returns shapes and dtypes of the projection of a sequence."""
     return jax.eval_shape(partial(_project, step), weights, inputs)
 
 
@@ -211,7 +210,6 @@ def _backward(
     d_carry: ArrayTree,
     d_outputs: ArrayTree,
 ) -> EngineOperands:
-    """Returns the cotangents of the operands."""
     (residuals, carries), weights, step = saved, operands.weights, recurrence.step
     vjp_invariants = vjp.evaluate_invariants(weights)
 

@@ -16,6 +16,7 @@ The engine joins these products again, with the gates on an axis of their own (s
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -77,25 +78,24 @@ def _gates_of(equations: Equations) -> dict[Variable, int]:
     return counts
 
 
+@dataclass(eq=False)
 class _Gates:
     """An array as one array for each gate."""
 
-    def __init__(self, arrays: list[Array]) -> None:
-        self.arrays = arrays
+    arrays: list[Array]
 
     @cached_property
     def concatenated(self) -> Array:
-        """The gates side by side."""
         return jnp.concatenate(self.arrays, -1)
 
 
+@dataclass
 class _GateSplitter:
     """A rule that evaluates equations gate by gate, where values are `_Gates`."""
 
-    def __init__(
-        self, counts: dict[Variable, int], stages: Stages, recurrence: int
-    ) -> None:
-        self._counts, self._stages, self._recurrence = counts, stages, recurrence
+    counts: dict[Variable, int]
+    stages: Stages
+    recurrence: int
 
     def __call__(self, equation: Any, operands: list[Any]) -> list[Any]:
         name, (result, *rest) = equation.primitive.name, equation.outvars
@@ -109,7 +109,7 @@ class _GateSplitter:
             if last in equation.params["axes"]:
                 terms = [bind(equation, [gate])[0] for gate in gates[0]]
                 return [sum(terms[1:], terms[0])]
-        count = len(gates[0]) if gates else self._counts.get(result, 0)
+        count = len(gates[0]) if gates else self.counts.get(result, 0)
         if count and not rest:
             by_gate = self._by_gate(equation, operands, count)
             if by_gate is not None:
@@ -166,7 +166,7 @@ class _GateSplitter:
         """
         if isinstance(operand, _Gates):
             return operand.arrays if len(operand.arrays) == count else None
-        is_of_loop = is_variable(atom) and self._stages[atom] >= self._recurrence
+        is_of_loop = is_variable(atom) and self.stages[atom] >= self.recurrence
         if is_of_loop or atom.aval.shape[-1] % count:
             return None
         return jnp.split(operand, count, -1)
@@ -177,7 +177,6 @@ def _concatenated(value: Any) -> Any:
 
 
 def _is_last_free(equation: Any) -> bool:
-    """Says whether the last axis of the second operand is the last of the result."""
     (_, contracted), (_, batch) = equation.params["dimension_numbers"]
     last = len(equation.invars[1].aval.shape) - 1
     return last not in contracted and last not in batch

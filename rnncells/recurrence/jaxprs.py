@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -24,12 +23,10 @@ Stages = dict[Variable, int]
 
 
 def read(values: Values, atoms: Iterable[Atom]) -> list[Any]:
-    """Returns the values of variables and of literals."""
     return [values[v] if is_variable(v) else v.val for v in atoms]
 
 
 def bind(equation: Any, operands: list[Array]) -> list[Array]:
-    """Returns the results of an equation."""
     primitive = equation.primitive
     params = primitive.get_bind_params(equation.params)
     with _named_as(equation), equation.ctx.manager:
@@ -81,7 +78,6 @@ class Equations(NamedTuple):
         return stages
 
     def initial_values(self, *args: Tree) -> Values:
-        """Returns the values of the arguments and of the constants."""
         arguments = [v for leaves in self.arguments for v in leaves]
         return self.constants | dict(zip(arguments, jax.tree.leaves(args), strict=True))
 
@@ -97,7 +93,6 @@ class Equations(NamedTuple):
         return Counter((*operands, *filter(is_variable, self.results)))
 
     def producers(self) -> dict[Variable, Any]:
-        """Returns the equation that computes each variable."""
         return {v: e for e in self.equations for v in e.outvars}
 
     def consumers(self) -> dict[Variable, Any]:
@@ -133,7 +128,22 @@ def trace(
 
 def as_function(jaxpr: Any, is_inlined: Callable[[Any], bool] = is_call) -> Callable:
     """Returns a jaxpr as a function that returns a list."""
-    return partial(_inline, _open(jaxpr), getattr(jaxpr, "consts", ()), is_inlined)
+    consts, jaxpr = getattr(jaxpr, "consts", ()), _open(jaxpr)
+
+    def rule(equation: Any, operands: list[Array]) -> list[Array]:
+        if not is_inlined(equation):
+            return bind(equation, operands)
+        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
+        with _named_as(equation):
+            return as_function(inner, is_inlined)(*operands)
+
+    def call(*args: Array) -> list[Array]:
+        operands = (*jaxpr.constvars, *jaxpr.invars)
+        values = dict(zip(operands, (*consts, *args), strict=True))
+        evaluate(jaxpr.eqns, values, rule)
+        return read(values, jaxpr.outvars)
+
+    return call
 
 
 def is_variable(atom: Atom) -> bool:
@@ -142,7 +152,6 @@ def is_variable(atom: Atom) -> bool:
 
 
 def variables(equation: Any) -> list[Variable]:
-    """Returns the operands of an equation that are no literals."""
     return [v for v in equation.invars if is_variable(v)]
 
 
@@ -153,7 +162,6 @@ def reads(equations: Iterable[Any], results: Iterable[Atom] = ()) -> list[Variab
 
 
 def outvars(equations: Iterable[Any]) -> list[Variable]:
-    """Returns the variables that equations compute."""
     return [v for equation in equations for v in equation.outvars]
 
 
@@ -190,22 +198,6 @@ def evaluate_all_steps(
         return read(values, results)
 
     return jax.vmap(evaluate_step, axis_size=steps)(list(per_step.values()))
-
-
-def _inline(
-    jaxpr: Any, consts: Sequence[Array], is_inlined: Callable[[Any], bool], *args: Array
-) -> list[Array]:
-    def rule(equation: Any, operands: list[Array]) -> list[Array]:
-        if not is_inlined(equation):
-            return bind(equation, operands)
-        inner = equation.params.get("jaxpr", equation.params.get("call_jaxpr"))
-        with _named_as(equation):
-            return as_function(inner, is_inlined)(*operands)
-
-    variables = (*jaxpr.constvars, *jaxpr.invars)
-    values = dict(zip(variables, (*consts, *args), strict=True))
-    evaluate(jaxpr.eqns, values, rule)
-    return read(values, jaxpr.outvars)
 
 
 def live_equations(

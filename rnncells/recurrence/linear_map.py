@@ -7,9 +7,9 @@ differentiated as often as wanted. (`jax.custom_derivatives.linear_call` needs b
 functions, and `jax.vmap` does not map it in all versions of JAX.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,90 +37,78 @@ def linear_map(
         full = jax.tree.unflatten(tree, residuals)
         return jax.tree.leaves(transpose(full, jax.tree.unflatten(out, cotangents)))
 
-    results = _map.bind(
-        *(*leaves, *jax.tree.leaves(tangents)),
-        transpose=flat,
-        count=len(leaves),
-        result=tuple(jax.tree.leaves(result)),
-    )
+    spec = _Spec(flat, len(leaves), tuple(jax.tree.leaves(result)))
+    results = _map.bind(*leaves, *jax.tree.leaves(tangents), spec=spec)
     return jax.tree.unflatten(out, results)
 
 
-def _evaluate(
-    *operands: Array, transpose: Callable, count: int, result: StructTree
-) -> list[Array]:
-    residuals, tangents = operands[:count], operands[count:]
-    _, vjp = jax.vjp(lambda cotangents: transpose(residuals, cotangents), zeros(result))
+class _Spec(NamedTuple):
+    """What defines a map: the first operands are residuals, the others tangents."""
+
+    transpose: Callable
+    residuals: int
+    result: tuple[jax.ShapeDtypeStruct, ...]
+
+    def split(self, operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        return operands[: self.residuals], operands[self.residuals :]
+
+
+def _evaluate(*operands: Array, spec: _Spec) -> list[Array]:
+    residuals, tangents = spec.split(operands)
+    _, vjp = jax.vjp(partial(spec.transpose, residuals), zeros(list(spec.result)))
     return vjp(list(tangents))[0]
 
 
-def _abstract(
-    *operands: Any, transpose: Callable, count: int, result: StructTree
-) -> list[jax.core.ShapedArray]:
-    return [jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in result]
+def _abstract(*operands: Any, spec: _Spec) -> list[jax.core.ShapedArray]:
+    return [jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in spec.result]
 
 
-def _jvp(primals: list[Array], tangents: list[Any], **params: Any) -> tuple:
-    count = params["count"]
+def _jvp(primals: list[Array], tangents: list[Any], spec: _Spec) -> tuple:
     nonzero = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
-    if all(k >= count for k in nonzero):
-        dense_tangents = map(ad.instantiate_zeros, tangents[count:])
-        bind = partial(_map.bind, *primals[:count], **params)
-        return bind(*primals[count:]), bind(*dense_tangents)
+    if all(k >= spec.residuals for k in nonzero):
+        residuals, values = spec.split(primals)
+        dense_tangents = map(ad.instantiate_zeros, spec.split(tangents)[1])
+        bind = partial(_map.bind, *residuals, spec=spec)
+        return bind(*values), bind(*dense_tangents)
 
     def evaluate_at(*values: Array) -> list[Array]:
         operands = list(primals)
         for k, operand in zip(nonzero, values, strict=True):
             operands[k] = operand
-        return _evaluate(*operands, **params)
+        return _evaluate(*operands, spec=spec)
 
     return jax.jvp(
         evaluate_at, [primals[k] for k in nonzero], [tangents[k] for k in nonzero]
     )
 
 
-def _transpose(
-    cotangents: list[Any],
-    *operands: Any,
-    transpose: Callable,
-    count: int,
-    result: StructTree,
-) -> list[Any]:
+def _transpose(cotangents: list[Any], *operands: Any, spec: _Spec) -> list[Any]:
     full = list(map(ad.instantiate_zeros, cotangents))
-    by_tangents = transpose(operands[:count], full)
-    wanted = map(ad.is_undefined_primal, operands[count:])
-    return [None] * count + [
-        ct if is_wanted else None
-        for ct, is_wanted in zip(by_tangents, wanted, strict=True)
-    ]
+    residuals, tangents = spec.split(operands)
+    pairs = zip(spec.transpose(residuals, full), tangents, strict=True)
+    by_tangents = [ct if ad.is_undefined_primal(t) else None for ct, t in pairs]
+    return [None] * spec.residuals + by_tangents
 
 
 def _batch(
-    operands: list[Array],
-    axes: list[int | None],
-    *,
-    transpose: Callable,
-    count: int,
-    result: StructTree,
+    operands: list[Array], axes: list[int | None], *, spec: _Spec
 ) -> tuple[list[Array], list[int]]:
     mapped = zip(operands, axes, strict=True)
     (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
+    residuals, tangents = spec.split(operands)
+    residual_axes, tangent_axes = spec.split(axes)
     # All tangents are mapped, so that all results and all cotangents are.
     tangents = [
         jnp.broadcast_to(tangent, (size, *tangent.shape))
         if axis is None
         else jnp.moveaxis(tangent, axis, 0)
-        for tangent, axis in zip(operands[count:], axes[count:], strict=True)
+        for tangent, axis in zip(tangents, tangent_axes, strict=True)
     ]
-    in_axes = tuple(axes[:count]), 0
-    results = _map.bind(
-        *(*operands[:count], *tangents),
-        transpose=jax.vmap(transpose, in_axes=in_axes, axis_size=size),
-        count=count,
-        result=tuple(
-            jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype) for leaf in result
-        ),
-    )
+    in_axes = tuple(residual_axes), 0
+    transpose = jax.vmap(spec.transpose, in_axes=in_axes, axis_size=size)
+    result = [jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in spec.result]
+    spec = _Spec(transpose, spec.residuals, tuple(result))
+    results = _map.bind(*residuals, *tangents, spec=spec)
     return results, [0] * len(results)
 
 

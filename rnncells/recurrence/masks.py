@@ -82,8 +82,6 @@ def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTre
 
 
 def gather_time(tree: ArrayTree, index: Array, axis: int) -> ArrayTree:
-    """Returns the steps `index`, `(*batch, time)`, of leaves `(*batch, time, ...)`."""
-
     def take(leaf: Array) -> Array:
         return jnp.take_along_axis(leaf, expand_right(index, leaf.ndim), axis)
 

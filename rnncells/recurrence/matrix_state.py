@@ -52,8 +52,6 @@ class OuterUpdate(NamedTuple):
 
 
 class MatrixState(NamedTuple):
-    """A state."""
-
     S: Array  # `(*batch, heads, values, keys)`
     m: Any = None  # log of the factor that S lacks, `(*batch, heads)`, or None
 
@@ -67,7 +65,6 @@ def lowest(dtype: Any) -> float:
 
 
 def step(state: MatrixState, update: OuterUpdate) -> MatrixState:
-    """Returns the state after one step."""
     S, m = state
     q, k, v, log_alpha, beta, log_i = update
     if log_i is not None:
@@ -303,7 +300,6 @@ class MatrixChunk:
         )
 
     def last(self) -> MatrixState:
-        """Returns the state after the last step."""
         state = self.states(
             lambda leaf, axis: jax.lax.slice_in_dim(leaf, -1, None, 1, axis)
         )

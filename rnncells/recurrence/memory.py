@@ -68,7 +68,6 @@ def saved_leaves(saves: Saves, reads: Residuals, chosen: list[bool]) -> Residual
 
 
 def check_memory(value: Any) -> None:
-    """Raises unless a value is a choice for `memory`."""
     if callable(value) and not isinstance(value, type):
         name = getattr(value, "__qualname__", "")
         is_of_jax = value is getattr(jax.checkpoint_policies, name, None)
@@ -83,7 +82,6 @@ def check_memory(value: Any) -> None:
 
 
 def check_projection(value: Any) -> None:
-    """Raises unless a value is a choice for `projection`."""
     _check("projection", value, PROJECTION_CHOICES, " or a Chunk(steps)")
 
 
@@ -233,7 +231,6 @@ def _goes_step_by_step(z: StructTree, weights: ArrayTree) -> bool:
 
 
 def _on_cpu() -> bool:
-    """Says whether JAX runs on CPU, for which chunks of time are chosen."""
     return jax.default_backend() == "cpu"
 
 
@@ -261,8 +258,6 @@ class ResidualBuffer(NamedTuple):
     outputs_in_carry: list[int]
 
     def empty(self, carry: ArrayTree, time: int) -> StepBuffers:
-        """Returns the buffers before the first step."""
-
         def rows(struct: jax.ShapeDtypeStruct, count: int = time) -> Array:
             return jnp.zeros((count, *struct.shape), struct.dtype)
 
@@ -290,7 +285,6 @@ class ResidualBuffer(NamedTuple):
         )
 
     def read_outputs(self, buffers: StepBuffers) -> ArrayTree:
-        """Returns the outputs of all steps."""
         carry: Any = jax.tree.structure(self.residuals.carry)
         carries = carry.flatten_up_to(buffers.residuals.carry)
         tree: Any = jax.tree.structure(self.outputs)

@@ -80,12 +80,10 @@ class FusedProduct(NamedTuple):
 
     @property
     def is_save_point(self) -> bool:
-        """Whether it is a value that is saved, and no product."""
         return self.products[0].kernel is None
 
     @property
     def has_addends(self) -> bool:
-        """Whether something is added to each of the products."""
         return all(slice_.addends for slice_ in self.slices)
 
     @property
@@ -105,7 +103,6 @@ class FusedProduct(NamedTuple):
 
     @property
     def function(self) -> ProductFunction:
-        """The product as a function of the left operand and the weights."""
         equation = self.products[0].equation
         if self.is_save_point:
             return Identity()
@@ -143,7 +140,6 @@ class FusedProduct(NamedTuple):
         return sums[0] if len(sums) == 1 else jnp.concatenate(sums, -1)
 
     def split(self, value: Array) -> list[Array]:
-        """Returns the results of the products."""
         if len(self.slices) == 1:
             return [value]
         if self.has_gate_axis:
@@ -329,7 +325,6 @@ class _Finder:
 
 
 def _other(add: Any, term: Atom) -> Atom:
-    """Returns the operand of a sum that is not `term`."""
     first, second = add.invars
     return second if first is term else first
 

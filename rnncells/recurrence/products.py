@@ -34,7 +34,6 @@ class ProductFunction:
     def vjp_lhs(
         self, lhs: jax.ShapeDtypeStruct, weights: ArrayTree, cotangent: Array
     ) -> Array:
-        """Returns the cotangent of the left operand."""
         return jax.vjp(lambda lhs: self(lhs, weights), zeros(lhs))[1](cotangent)[0]
 
     def vjp_weights(
@@ -113,38 +112,27 @@ def vjp_evaluator(
         product = products[k]
         value = _add(addend, product(lhs)) if values is None else values[k]
         terms = (lhs,) if addend is None else (lhs, addend)
-        return _linked(product.function, terms, value, taps[k], product.weights)
+        return _linked(product, terms, value, taps[k])
 
     return evaluator
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _linked(
-    function: ProductFunction,
-    terms: tuple,
-    value: Array,
-    tap: Array,
-    weights: ArrayTree,
-) -> Array:
+@jax.custom_vjp
+def _linked(product: Product, terms: tuple, value: Array, tap: Array) -> Array:
     return value
 
 
 def _linked_forward(
-    function: ProductFunction,
-    terms: tuple,
-    value: Array,
-    tap: Array,
-    weights: ArrayTree,
+    product: Product, terms: tuple, value: Array, tap: Array
 ) -> tuple[Array, tuple]:
-    return value, (terms, weights)
+    return value, (product, terms)
 
 
-def _linked_backward(
-    function: ProductFunction, residuals: tuple, cotangent: Array
-) -> tuple:
-    terms, weights = residuals
-    d_lhs = function.vjp_lhs(structs(terms[0]), weights, cotangent)
-    return (d_lhs, cotangent)[: len(terms)], None, cotangent, None
+def _linked_backward(residuals: tuple[Product, tuple], cotangent: Array) -> tuple:
+    product, terms = residuals
+    lhs = structs(terms[0])
+    d_lhs = product.function.vjp_lhs(lhs, product.weights, cotangent)
+    return None, (d_lhs, cotangent)[: len(terms)], None, cotangent
 
 
 _linked.defvjp(_linked_forward, _linked_backward)

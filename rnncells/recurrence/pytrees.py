@@ -16,7 +16,6 @@ Tree: TypeAlias = Any
 
 
 def is_inexact(leaf: Any) -> bool:
-    """Says whether a leaf is floating or complex."""
     return jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
 
 
@@ -56,7 +55,6 @@ def structs(tree: Tree, drop_axis: int | None = None) -> StructTree:
 
 
 def zeros(tree: Tree) -> ArrayTree:
-    """Returns zeros of the shapes and dtypes of a tree."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), tree)
 
 

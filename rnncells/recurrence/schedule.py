@@ -87,8 +87,6 @@ def prepare(
 
 
 class ScanResult(NamedTuple):
-    """Carries and outputs of a recurrence over time."""
-
     carry: ArrayTree  # after the last valid step
     carries: ArrayTree  # after every step, or None
     outputs: ArrayTree
@@ -141,8 +139,6 @@ def _move_axis(tree: Any, source: int, target: int) -> Any:
 
 
 class Body(NamedTuple):
-    """The body of the loop of `scan`."""
-
     keep_all: bool
 
     def __call__(

@@ -108,7 +108,6 @@ class SplitStep:
 
     @property
     def captured_arrays(self) -> list[Array]:
-        """The arrays that the step closes over."""
         return list(self._equations.constants.values())
 
     def weights(self, consts: ArrayTree) -> StepWeights:

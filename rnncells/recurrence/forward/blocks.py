@@ -24,7 +24,6 @@ class BlockInfluence:
         self.step = step
 
     def initial(self, s: Array) -> list[Array]:
-        """Returns the influence before the first step."""
         sizes = [leaf.size for leaf in self.step.theta]
         dtype = self.step.influence_dtype
         zeros = [jnp.zeros((self.step.size, size), dtype) for size in sizes]
@@ -65,5 +64,5 @@ class BlockInfluence:
         return (after, rest, influence), (d_theta, d_initial.astype(s.dtype), d_x)
 
     def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
-        """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
+        """See `Influence.cotangents`."""
         return [d_s @ j for j in influence]

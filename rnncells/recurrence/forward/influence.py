@@ -21,6 +21,7 @@ in one VJP; they have the same color.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -51,26 +52,19 @@ class Influence:
         by_theta, by_s = step.dependencies()
         if local is not None:
             _, by_s = step.dependencies(local)
-        self.d = ColoredJacobian.of(by_s)
-        self.l = [ColoredJacobian.of(pattern) for pattern in by_theta]
-        initial = np.eye(step.size, dtype=bool)
+        self.d = ColoredJacobian(by_s)
+        self.l = list(map(ColoredJacobian, by_theta))
         more = None if steps is None else steps + 1
         reached = [_reached(pattern, by_s, steps) for pattern in by_theta]
+        reached.append(_reached(np.eye(step.size, dtype=bool), by_s, more))
         shapes = [*(leaf.shape for leaf in step.theta), (step.size,)]
-        reached.append(_reached(initial, by_s, more))
         self.layouts = list(map(layout_of, reached, shapes))
 
     def initial(self, s: Array) -> list[Array]:
         """Returns J_0: of zeros, and for the initial carry of ones."""
-        *of_theta, initial = self.layouts
-        identity = initial.gathered(np.eye(self.step.size))
-        return [
-            *(
-                jnp.zeros(layout.shape, self.step.influence_dtype)
-                for layout in of_theta
-            ),
-            jnp.asarray(identity, self.step.influence_dtype),
-        ]
+        dtype, (*of_theta, initial) = self.step.influence_dtype, self.layouts
+        identity = jnp.asarray(initial.gathered(np.eye(self.step.size)), dtype)
+        return [*(jnp.zeros(layout.shape, dtype) for layout in of_theta), identity]
 
     def after(self, influence: list[Array], row: RowOperands) -> list[Array]:
         """Returns J_t = D_t J_{t-1} + L_t."""
@@ -84,11 +78,10 @@ class Influence:
             for layout, j in zip(self.layouts, influence, strict=True)
         ]
         *of_theta, initial = products
+        terms = zip(self.layouts[:-1], self.l, by_theta, strict=True)
         immediate = [
             layout.entries(jacobian, rows).astype(initial.dtype)
-            for layout, jacobian, rows in zip(
-                self.layouts[:-1], self.l, by_theta, strict=True
-            )
+            for layout, jacobian, rows in terms
         ]
         return [*map(jnp.add, of_theta, immediate), initial]
 
@@ -98,11 +91,13 @@ class Influence:
             return self.step.output_with_tap(row, tap)
         if self._local is None:
             return self.step(row)[-1]
-        theta, s, x = _constant((row.theta, row.s, row.x))
+        theta, s, x = jax.lax.stop_gradient((row.theta, row.s, row.x))
         by_theta = self.step(row._replace(s=s))[-1]
         by_s = self._local(row._replace(theta=theta, x=x))[-1]
         # The values are equal; the derivatives are those by theta, and those by s.
-        return jax.tree.map(lambda a, b: a + (b - _constant(b)), by_theta, by_s)
+        return jax.tree.map(
+            lambda a, b: a + (b - jax.lax.stop_gradient(b)), by_theta, by_s
+        )
 
     def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
@@ -150,11 +145,10 @@ class ColoredJacobian:
     """
 
     pattern: np.ndarray
-    colors: np.ndarray
 
-    @classmethod
-    def of(cls, pattern: np.ndarray) -> "ColoredJacobian":
-        return cls(pattern, color_rows(pattern))
+    @cached_property
+    def colors(self) -> np.ndarray:
+        return color_rows(self.pattern)
 
     @property
     def seeds(self) -> np.ndarray:
@@ -168,7 +162,6 @@ class ColoredJacobian:
         return rows.reshape(len(rows), -1)
 
     def full(self, rows: Array) -> Array:
-        """Returns the whole Jacobian, `(n, columns)`."""
         every = rows[self.colors]
         return every if self.pattern.all() else jnp.where(self.pattern, every, 0)
 
@@ -181,7 +174,6 @@ class DenseInfluence:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the array that holds the entries."""
         return self.pattern.shape
 
     def gathered(self, matrix: np.ndarray) -> np.ndarray:
@@ -189,7 +181,7 @@ class DenseInfluence:
         return np.where(self.pattern, matrix, 0)
 
     def entries(self, jacobian: ColoredJacobian, rows: Array) -> Array:
-        """Returns the entries of a Jacobian that are kept, from its `rows`."""
+        """Returns the kept entries of a Jacobian, from its `rows`."""
         return self._masked(jacobian.full(rows))
 
     def product(self, jacobian: ColoredJacobian, rows: Array, j: Array) -> Array:
@@ -197,7 +189,6 @@ class DenseInfluence:
         return self._masked(jacobian.full(rows) @ j)
 
     def vector_product(self, d_s: Array, j: Array) -> Array:
-        """Returns d_s J, `(columns,)`."""
         return d_s @ j
 
     def _masked(self, matrix: Array) -> Array:
@@ -232,9 +223,8 @@ class SparseInfluence:
         for row_colors, row_mask in zip(jacobian.colors[units], mask, strict=True):
             # One color is a slice, which is faster than indexing.
             colors = np.unique(row_colors[row_mask])
-            entries.append(
-                rows[colors[0]] if len(colors) == 1 else rows[row_colors, column]
-            )
+            index = colors[0] if len(colors) == 1 else (row_colors, column)
+            entries.append(rows[index])
         return jnp.where(mask, jnp.stack(entries), 0) if entries else rows[:0]
 
     def product(self, jacobian: ColoredJacobian, rows: Array, j: Array) -> Array:
@@ -274,10 +264,6 @@ def layout_of(
     units = np.argsort(~one, axis=0, kind="stable")[:most]
     mask = np.take_along_axis(one, units, 0)
     return SparseInfluence(pattern.shape[1], np.where(mask, units, 0), mask)
-
-
-def _constant(tree: ArrayTree) -> ArrayTree:
-    return jax.tree.map(jax.lax.stop_gradient, tree)
 
 
 def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.ndarray:

@@ -49,6 +49,7 @@ class NondiffOperands(NamedTuple):
     x: ArrayTree
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def run(
     values: Callable,
     step: RowStep,
@@ -56,7 +57,7 @@ def run(
     segments: tuple[Segment, ...],
     operands: DiffOperands,
     nondiff: NondiffOperands,
-    keys: tuple[Array, ...] = (),
+    keys: tuple[Array, ...],
 ) -> tuple[ArrayTree, ArrayTree]:
     """Returns `values(operands, nondiff)`, the last carry and the outputs.
 
@@ -71,69 +72,57 @@ def run(
       nondiff: what is not.
       keys: raw random keys, `(rows, ...)`, of a method that needs them.
     """
-
-    @jax.custom_vjp
-    def recurrence(
-        operands: DiffOperands, nondiff: NondiffOperands, keys: tuple[Array, ...]
-    ) -> tuple[ArrayTree, ArrayTree]:
-        return values(operands, nondiff)
-
-    def forward(*args: Any) -> tuple[tuple, tuple]:
-        return recurrence(*args), args
-
-    def backward(args: tuple, results: tuple) -> tuple[DiffOperands, None, None]:
-        d_results = jax.tree.map(_without_float0, results)
-        cotangents = _cotangents(step, method_of(step), segments, *args, *d_results)
-        return cotangents, None, None
-
-    recurrence.defvjp(forward, backward)
-    return recurrence(operands, nondiff, keys)
+    return values(operands, nondiff)
 
 
-def _without_float0(cotangent: Array) -> Array | None:
-    return None if cotangent.dtype == jax.dtypes.float0 else cotangent
+def _run_forward(*args: Any) -> tuple[tuple, tuple]:
+    return run(*args), args[4:]
 
 
-def _cotangents(
+def _run_backward(
+    values: Callable,
     step: RowStep,
-    method: Any,
+    method_of: Callable,
     segments: tuple[Segment, ...],
-    operands: DiffOperands,
-    nondiff: NondiffOperands,
-    keys: tuple[Array, ...],
-    d_carry: ArrayTree,
-    d_outputs: ArrayTree,
-) -> DiffOperands:
-    shared, per_row, s, xs = operands
-    influence = jax.vmap(method.initial)(s, *keys)
-    all_xs = combine(xs, nondiff.x)
-    totals = upcast(zeros((shared, per_row, s)))
+    args: tuple[DiffOperands, NondiffOperands, tuple],
+    d_results: tuple[ArrayTree, ArrayTree],
+) -> tuple[DiffOperands, None, None]:
+    (operands, nondiff, keys), method = args, method_of(step)
+    d_carry, d_outputs = jax.tree.map(
+        lambda d: None if d.dtype == jax.dtypes.float0 else d, d_results
+    )
+    (*diff, xs), all_xs = operands, combine(operands.x, nondiff.x)
+    influence = jax.vmap(method.initial)(operands.s, *keys)
 
-    def block(loop_state: tuple, steps: int) -> tuple:
+    def add_to(totals: tuple, d_theta: list[Array], d_s: Array) -> tuple:
+        count = len(operands.shared)
+        shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
+        return jax.tree.map(jnp.add, totals, (shared, d_theta[count:], d_s))
+
+    def block(steps: int, loop_state: tuple, _: None) -> tuple[tuple, None]:
         start, state, totals, d_xs = loop_state
         x, d_ys = slice_time((all_xs, d_outputs), start, steps)
         state, (d_theta, d_s, d_x) = advance_rows(
             step, method, operands, nondiff, state, x, d_ys
         )
-        totals = jax.tree.map(jnp.add, totals, (*_sum_shared(d_theta, operands), d_s))
-        return start + steps, state, totals, write_time(d_xs, d_x, start)
+        totals, d_xs = add_to(totals, d_theta, d_s), write_time(d_xs, d_x, start)
+        return (start + steps, state, totals, d_xs), None
 
-    loop_state = jnp.array(0), (s, nondiff.carry, influence), totals, zeros(structs(xs))
+    # A counter in the carry: numbers of steps as an operand would grow with time.
+    state, totals = (operands.s, nondiff.carry, influence), upcast(zeros(tuple(diff)))
+    loop_state = jnp.array(0), state, totals, zeros(structs(xs))
     for _, blocks, steps in segments:
-        # A counter in the carry: numbers of steps as an operand would grow with time.
-        loop_state, _ = jax.lax.scan(
-            lambda loop_state, _, n=steps: (block(loop_state, n), None),  # type: ignore
-            loop_state,
-            length=blocks,
-        )
+        scanned: Any = partial(block, steps)
+        loop_state, _ = jax.lax.scan(scanned, loop_state, length=blocks)
     _, state, totals, d_xs = loop_state
-    d_theta, d_s = _last_cotangents(step, method, state, d_carry)
-    totals = jax.tree.map(jnp.add, totals, (*_sum_shared(d_theta, operands), d_s))
-    totals = jax.tree.map(
-        lambda total, like: total.astype(like.dtype), totals, (shared, per_row, s)
+    totals = add_to(totals, *_last_cotangents(step, method, state, d_carry))
+    d_shared, d_per_row, d_s = jax.tree.map(
+        lambda d, x: d.astype(x.dtype), totals, tuple(diff)
     )
-    d_shared, d_per_row, d_s = totals
-    return DiffOperands(d_shared, d_per_row, d_s, d_xs)
+    return DiffOperands(d_shared, d_per_row, d_s, d_xs), None, None
+
+
+run.defvjp(_run_forward, _run_backward)
 
 
 def advance_rows(
@@ -221,12 +210,3 @@ def _last_cotangents(
         return flat, initial.astype(s.dtype)
 
     return jax.vmap(of_row)(state, d_carry)
-
-
-def _sum_shared(
-    d_theta: list[Array], operands: DiffOperands
-) -> tuple[list[Array], list[Array]]:
-    """Returns cotangents of what is shared, summed over rows, and of the rest."""
-    count = len(operands.shared)
-    shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
-    return shared, d_theta[count:]

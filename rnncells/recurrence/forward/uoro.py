@@ -47,7 +47,6 @@ class RankOneInfluence:
         self.output = step.output_with_tap
 
     def initial(self, s: Array, key: Array | None = None) -> RankOne:
-        """Returns the vectors before the first step."""
         if key is None:
             raise ValueError(
                 "The gradient of RNN with gradient=Uoro() needs a random key. Pass "
@@ -59,7 +58,6 @@ class RankOneInfluence:
         return RankOne(jnp.zeros_like(s), theta, signs, signs, key, jnp.int32(1))
 
     def after(self, influence: RankOne, row: RowOperands) -> RankOne:
-        """Returns the vectors after a step."""
         nu = self._signs(influence.key, influence.steps)
 
         def next_s(theta: list[Array], s: Array) -> Array:
@@ -87,7 +85,7 @@ class RankOneInfluence:
         )
 
     def cotangents(self, influence: RankOne, d_s: Array) -> list[Array]:
-        """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
+        """See `Influence.cotangents`."""
         of_theta = [(d_s @ influence.s) * leaf.ravel() for leaf in influence.theta]
         return [*of_theta, (d_s @ influence.initial) * influence.signs]
 
