@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
+from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
@@ -23,7 +24,7 @@ from rnncells.recurrence.forward.run import advance_rows
 from rnncells.recurrence.pytrees import combine, inexact, structs
 from rnncells.recurrence.schedule import StepInputs
 
-CotangentOf = Callable[[chex.ArrayTree], chex.ArrayTree]
+CotangentOf = Callable[[ArrayTree], ArrayTree]
 
 
 class OnlineState(NamedTuple):
@@ -36,7 +37,7 @@ class OnlineState(NamedTuple):
     """
 
     carry: Carry
-    influence: chex.ArrayTree
+    influence: ArrayTree
 
 
 class Online:
@@ -88,10 +89,10 @@ class Online:
     def init(
         self,
         params: Mapping[str, Any],
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
         initial_carry: Carry | None = None,
-        rngs: Mapping[str, chex.PRNGKey] | None = None,
+        rngs: Mapping[str, PRNGKey] | None = None,
     ) -> OnlineState:
         """Returns the state before the first step.
 
@@ -122,12 +123,12 @@ class Online:
         self,
         params: Mapping[str, Any],
         state: OnlineState,
-        inputs: chex.ArrayTree,
-        cotangent: chex.ArrayTree | CotangentOf,
+        inputs: ArrayTree,
+        cotangent: ArrayTree | CotangentOf,
         *,
-        resets: jax.Array | None = None,
+        resets: Array | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[OnlineState, chex.ArrayTree, Mapping[str, Any]]:
+    ) -> tuple[OnlineState, ArrayTree, Mapping[str, Any]]:
         """Takes a step, and returns the gradient of its loss.
 
         Args:
@@ -148,7 +149,7 @@ class Online:
           ValueError: the cotangent does not have the form of the output.
         """
 
-        def step_of_layer(rnn: Any) -> tuple[OnlineState, chex.ArrayTree, Mapping]:
+        def step_of_layer(rnn: Any) -> tuple[OnlineState, ArrayTree, Mapping]:
             x = rnn._arrays(inputs)
             pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
             x_t = jax.tree.map(lambda leaf: leaf[0], pure.xs)
@@ -180,13 +181,13 @@ class Online:
 def _one_step(
     rnn: RNN,
     carry: Carry,
-    x: chex.ArrayTree,
-    resets: jax.Array | None,
+    x: ArrayTree,
+    resets: Array | None,
     deterministic: bool | None,
 ) -> tuple[PureStep, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
 
-    def add_time_axis(tree: chex.ArrayTree) -> chex.ArrayTree:
+    def add_time_axis(tree: ArrayTree) -> ArrayTree:
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     sizes = check_layout(add_time_axis(x), feature_dims(rnn.cell))
@@ -204,7 +205,7 @@ def _one_step(
     return pure, row_problem(batch, pure, start), batch
 
 
-def _as_cotangent(cotangent: Any, output: chex.ArrayTree) -> chex.ArrayTree:
+def _as_cotangent(cotangent: Any, output: ArrayTree) -> ArrayTree:
     """Returns a cotangent as arrays in the dtypes of the output, after a check."""
     shapes = [jax.tree.map(jnp.shape, tree) for tree in (cotangent, output)]
     if shapes[0] != shapes[1]:

@@ -8,14 +8,15 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import PRNGKey
 from flax.core import DenyList
 from flax.core.scope import CollectionFilter, LazyRng, Scope, subtract_filters
+from jax import Array
 
-KeyData = dict[str, jax.Array]
+KeyData = dict[str, Array]
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -237,12 +238,12 @@ def copy_counters(counters: dict) -> dict:
     }
 
 
-def key_data(keys: chex.PRNGKey) -> jax.Array:
+def key_data(keys: PRNGKey) -> Array:
     """Returns the raw data of keys."""
     return jax.random.key_data(keys) if is_key(keys) else keys
 
 
-def key_like(raw: jax.Array, key: chex.PRNGKey) -> chex.PRNGKey:
+def key_like(raw: Array, key: PRNGKey) -> PRNGKey:
     """Returns raw data as a key of the same form as another key."""
     if not is_key(key):
         return raw

@@ -121,7 +121,7 @@ class PerGateInit:
 
     def __call__(
         self, key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32
-    ) -> jax.Array:
+    ) -> Array:
         """Draws with `default`."""
         return self.default(key, shape, dtype)
 

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import is_nnx_module
 from rnncells._user_warning import warn
@@ -81,9 +81,7 @@ def split_shape(
     return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])
 
 
-def initialize_carry(
-    cell: nn.Module, key: chex.PRNGKey | None, sample: StructTree
-) -> Carry:
+def initialize_carry(cell: nn.Module, key: PRNGKey | None, sample: StructTree) -> Carry:
     """Returns the initial carry of any cell; complex if the sample is complex."""
     key = jax.random.key(0) if key is None else key
     carry = cell.initialize_carry(key, input_tuples(sample))
@@ -137,9 +135,9 @@ def declared_streams(cell: nn.Module) -> dict[str, bool]:
 def apply_step(
     cell: nn.Module,
     carry: Carry,
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     deterministic: bool | None = None,
-) -> tuple[Carry, chex.ArrayTree]:
+) -> tuple[Carry, ArrayTree]:
     """Applies one step of any cell; casts the new carry to the dtypes of the old.
 
     `deterministic` overrides the field of our cells. Other cells get it if their call

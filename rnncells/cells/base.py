@@ -13,12 +13,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
 from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_array, check_count, check_key, check_names
@@ -130,7 +131,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `carry_shape`.")
 
     @nn.nowrap
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         """Returns the part of a step that depends on the inputs only.
 
         Args:
@@ -139,19 +140,17 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `project`.")
 
     @nn.nowrap
-    def recur(
-        self, carry: Carry, projected: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, ArrayTree]:
         """Returns `(new_carry, output)` of one step, from the projected inputs."""
         raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
 
     def __call__(
         self,
         carry: Carry,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
         deterministic: bool | None = None,
-    ) -> tuple[Carry, chex.ArrayTree]:
+    ) -> tuple[Carry, ArrayTree]:
         """Applies one step.
 
         Args:
@@ -174,9 +173,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         return self._with_deterministic(deterministic)._step(carry, inputs)
 
     @nn.nowrap
-    def _step(
-        self, carry: Carry, inputs: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:
         """Applies one step.
 
         Kept separate so that an overridden `__call__` can be detected.
@@ -222,10 +219,10 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
     @nn.nowrap
     def initialize_carry(  # type: ignore[override]  # Flax has no default arguments
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *old_args: Any,
-        rng: chex.PRNGKey | None = None,
+        rng: PRNGKey | None = None,
         input_shape: InputSpec | None = None,
         **old_kwargs: Any,
     ) -> Carry:
@@ -260,7 +257,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         return self._initial_carry(key, input_structs(sample))
 
     @nn.nowrap
-    def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         specs, treedef = jax.tree.flatten(self._carry_structs(sample))
         # A carry of one array uses `key` itself, as in flax.linen, so that a random
         # `carry_init` returns the same values.
@@ -308,7 +305,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         return jax.tree.map(struct, shape, is_leaf=is_shape)
 
     @nn.nowrap
-    def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
+    def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:
         """Raises an error unless the carry fits the inputs and `features`."""
         if type(self).carry_shape is RNNCellBase.carry_shape:
             return
@@ -383,7 +380,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
 
     @nn.nowrap
-    def affine(self, inputs: jax.Array, *names: str) -> jax.Array:
+    def affine(self, inputs: Array, *names: str) -> Array:
         """Returns `inputs @ kernel + bias` of several gates, side by side.
 
         All gates are computed in one product.

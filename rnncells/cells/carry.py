@@ -2,15 +2,15 @@
 
 from typing import Any, TypeAlias
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype
 
 from rnncells.recurrence.pytrees import StructTree
 
 # The state of a cell.
-Carry: TypeAlias = chex.ArrayTree
+Carry: TypeAlias = ArrayTree
 # The shapes of a carry without batch axes: a pytree, whose leaves are tuples of sizes,
 # or structs where the dtype is fixed.
 ShapeTree: TypeAlias = Any
@@ -21,7 +21,7 @@ def dtype_of(leaf: Any) -> Dtype:
     return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
 
 
-def strongly_typed(leaf: Any, params: chex.ArrayTree = ()) -> Any:
+def strongly_typed(leaf: Any, params: ArrayTree = ()) -> Any:
     """Returns an array that is not weakly typed.
 
     The dtype of Python numbers and of weakly typed arrays depends on the operations on
@@ -44,7 +44,7 @@ def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:
     return jnp.result_type(param_dtype, *wider)
 
 
-def cast_like(new: chex.ArrayTree, old: chex.ArrayTree) -> chex.ArrayTree:
+def cast_like(new: ArrayTree, old: ArrayTree) -> ArrayTree:
     """Casts each leaf of `new` to the precision of the leaf of `old`.
 
     Real leaves stay real, and complex leaves stay complex. Other leaves (counters,

@@ -1,10 +1,10 @@
 """Causal convolution over time, as a cell whose carry is the last inputs."""
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells._checks import check_count
 from rnncells.cells.carry import Carry, ShapeTree
@@ -66,7 +66,7 @@ class CausalConvCell(CellFields):
         if self.use_bias:
             self.bias = param(self, "bias", self.bias_init, (self.features,))
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         if inputs.shape[-1] != self.features:
             raise ValueError(
                 "The inputs of CausalConvCell must have as many features as the cell, "
@@ -74,7 +74,7 @@ class CausalConvCell(CellFields):
             )
         return inputs
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         x = jnp.concatenate([carry, projected[..., None, :]], -2)
         bias = self.bias if self.use_bias else None
         w, b, window = nn.dtypes.promote_dtype(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 
 from rnncells._checks import (
     check_bool_fields,
@@ -129,7 +129,7 @@ def check_not_states(name: str, carry: Carry) -> None:
 
 
 def check_carry_shapes(
-    cell: Any, carry: Carry, expected: ShapeTree, inputs: chex.ArrayTree
+    cell: Any, carry: Carry, expected: ShapeTree, inputs: ArrayTree
 ) -> None:
     """Raises ValueError unless a carry has the expected shapes; None is any size."""
     carry_shapes = jax.tree.map(jnp.shape, carry)
@@ -173,9 +173,7 @@ def check_carry_shapes(
     )
 
 
-def check_stepped(
-    name: str, stepped: Any, carry: Carry
-) -> tuple[Carry, chex.ArrayTree]:
+def check_stepped(name: str, stepped: Any, carry: Carry) -> tuple[Carry, ArrayTree]:
     """Returns the result of `recur`, or raises an error if it is malformed."""
     shapes = jax.tree.map(jnp.shape, carry)
     new_carry, output = check_returned("recur", name, stepped)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer, PaddingLike
+from jax import Array
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
@@ -212,10 +213,10 @@ class ConvLSTMCell(ConvCell):
                 for _ in range(3)
             )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.ih(inputs)
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, h = carry
         a = self.hh(h) + projected
         i, g, f, o = jnp.split(a, 4, axis=-1)
@@ -277,8 +278,8 @@ class ConvGRUCell(ConvCell):
     `hh` (z, r) and `hn`.
     """
 
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    gate_fn: Callable[[Array], Array] = nn.sigmoid
+    activation_fn: Callable[[Array], Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = nn.initializers.zeros_init()
@@ -298,11 +299,11 @@ class ConvGRUCell(ConvCell):
             self.features, use_bias=self.use_bias and self.reset_after, **recurrent
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         x = self.ih(inputs)
         return tuple(jnp.split(x, [2 * self.features], axis=-1))
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         xzr, xn = projected
         z, r = jnp.split(self.hh(h) + xzr, 2, axis=-1)

@@ -1,8 +1,8 @@
 """Long short-term memory with a coupled input and forget gate."""
 
-import chex
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
@@ -48,10 +48,10 @@ class CoupledLSTMCell(GatedCell):
         self.input_gates("ii", "ig", "io", use_bias=False)
         self.recurrent_gates("hi", "hg", "ho", use_bias=self.use_bias)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ii", "ig", "io")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, h = carry
         a = self.affine(h, "hi", "hg", "ho") + projected
         i, g, o = jnp.split(a, 3, axis=-1)

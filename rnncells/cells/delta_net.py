@@ -2,11 +2,12 @@
 
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells.cells.carry import ShapeTree
@@ -18,9 +19,7 @@ from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
 @initializers.in_float32
-def _initial_decay_bias(
-    key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32
-) -> jax.Array:
+def _initial_decay_bias(key: Array, shape: tuple, dtype: Dtype = jnp.float32) -> Array:
     """Draws b with softplus(b) in [0.001, 0.1), uniform in its logarithm."""
     low, high = jnp.log(0.001), jnp.log(0.1)
     dt = jnp.exp(jax.random.uniform(key, shape, dtype, low, high))
@@ -84,21 +83,21 @@ class DeltaNetCell(MatrixRNNCellBase, CellFields):
         self.gates("q", "k", "v", **options)
         self.gates("beta", features=self.num_heads, **options)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         qkv = self.affine(inputs, "q", "k", "v")
         return *jnp.split(qkv, 3, axis=-1), self.affine(inputs, "beta")
 
-    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
+    def update(self, projected: ArrayTree) -> OuterUpdate:
         q, k, v, beta = projected[:4]
         q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
         q, k, v = self._normed(q), self._normed(k), nn.silu(v)
         beta = nn.sigmoid(beta) * (2 if self.negative_eigenvalues else 1)
         return OuterUpdate(q, k, beta[..., None] * v, jnp.zeros_like(beta), beta)
 
-    def output(self, read: jax.Array, m: Any, projected: chex.ArrayTree) -> jax.Array:
+    def output(self, read: Array, m: Any, projected: ArrayTree) -> Array:
         return read.reshape(*read.shape[:-2], self.features)
 
-    def _normed(self, x: jax.Array) -> jax.Array:
+    def _normed(self, x: Array) -> Array:
         """Returns norm(silu(x))."""
         # Squares of half-precision numbers overflow, and so can the cotangent of a
         # vector near 0, before it is multiplied by the slope of silu.
@@ -154,11 +153,11 @@ class GatedDeltaNetCell(DeltaNetCell):
         )
         self.a = param(self, "a", self.decay_init, (self.num_heads,))
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         alpha = self.affine(inputs, "alpha")
         return *super().project(inputs), alpha
 
-    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
+    def update(self, projected: ArrayTree) -> OuterUpdate:
         update = super().update(projected)
         alpha = projected[4]
         # In float16, exp(a) is infinite from a = 12 on.

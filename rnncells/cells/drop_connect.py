@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.carry import Carry
@@ -66,7 +67,7 @@ class DropConnectCell(WrapperCell):
         check_rate("DropConnectCell", "rate", self.rate)
         super().__post_init__()
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         check_deterministic("DropConnectCell", self.deterministic, "rate", self.rate)
         if self.deterministic or self.rate == 0:
             return self.cell.recur(carry, projected)
@@ -91,14 +92,14 @@ class _Dropped:
     """A gate without random weights; it takes the place of the gate in a cell."""
 
     gate: DenseParams
-    key: jax.Array
+    key: Array
     rate: float
 
     @property
     def num_heads(self) -> int:
         return self.gate.num_heads
 
-    def __call__(self, features_in: int) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, features_in: int) -> tuple[Array, Array | None]:
         kernel, bias = self.gate(features_in)
         keep_mask = jax.random.bernoulli(self.key, 1 - self.rate, kernel.shape)
         return jnp.where(keep_mask, kernel / (1 - self.rate), 0), bias

@@ -5,9 +5,9 @@ from dataclasses import KW_ONLY
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
@@ -58,7 +58,7 @@ class DenseCell(RNNCellBase):
     """
 
     features: int | None
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    activation_fn: Callable[[Array], Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = nn.initializers.zeros_init()
@@ -89,7 +89,7 @@ class GateFields(RNNCellBase):
     """Base that puts `features` and `gate_fn` before the fields of `DenseCell`."""
 
     features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
+    gate_fn: Callable[[Array], Array] = nn.sigmoid
 
 
 # Dataclasses collect the fields of bases from the last base to the first, so that

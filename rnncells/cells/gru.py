@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells.cells.base import RNNCellBase
@@ -61,10 +61,10 @@ class GRUCell(GatedCell):
         self.recurrent_gates("hr", "hz", use_bias=False, num_heads=heads)
         self.recurrent_gates("hn", use_bias=hn_bias, num_heads=heads)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         xrz, xn = projected
         r, z = jnp.split(self.affine(h, "hr", "hz") + xrz, 2, axis=-1)
@@ -125,8 +125,8 @@ class MGUCell(RNNCellBase):
     # In Flax's order two initializers take the place of `bias_init`, so this class
     # declares its fields itself instead of inheriting them from `GatedCell`.
     features: int | None
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    gate_fn: Callable[[Array], Array] = nn.sigmoid
+    activation_fn: Callable[[Array], Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     forget_bias_init: Initializer = nn.initializers.ones_init()
@@ -151,10 +151,10 @@ class MGUCell(RNNCellBase):
             "hn", kernel_init=recurrent, bias_init=n_bias, use_bias=self.reset_gate
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "if"), self.affine(inputs, "in")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         xf, xn = projected
         f = self.gate_fn(self.affine(h, "hf") + xf)

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-import chex
 import flax.linen as nn
-import jax
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.fields import CellFields
@@ -40,7 +40,7 @@ class IndRNNCell(CellFields):
     4.1 for the ranges of u. The parameter u is `h/kernel`.
     """
 
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.relu
+    activation_fn: Callable[[Array], Array] = nn.relu
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_init: Initializer = nn.initializers.uniform(1.0)
     bias_init: Initializer = nn.initializers.zeros_init()
@@ -59,10 +59,10 @@ class IndRNNCell(CellFields):
             param_dtype=self.param_dtype,
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "i")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         h = self.activation_fn(projected + self.h(h))
         return h, h

@@ -6,13 +6,14 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
 from flax.typing import Dtype
 from jax import export
 
 from rnncells.recurrence.pytrees import StructTree
 
 # One step of input, or its shape.
-InputSpec: TypeAlias = chex.ArrayTree | StructTree | chex.Shape
+InputSpec: TypeAlias = ArrayTree | StructTree | chex.Shape
 
 
 class ShapeDtypeTuple(tuple):
@@ -86,6 +87,6 @@ def input_structs(sample: InputSpec) -> StructTree:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), sample)
 
 
-def input_tuples(inputs: StructTree) -> chex.ArrayTree:
+def input_tuples(inputs: StructTree) -> ArrayTree:
     """Returns the shapes and dtypes of one step of input, as every cell gets them."""
     return jax.tree.map(lambda leaf: ShapeDtypeTuple(leaf.shape, leaf.dtype), inputs)

@@ -2,16 +2,17 @@
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
 from rnncells.cells.parameters import ElementwiseAffine
 
 
-def standardize(x: jax.Array, epsilon: float) -> jax.Array:
+def standardize(x: Array, epsilon: float) -> Array:
     """Returns (x - mean(x)) / √(var(x) + epsilon) over the last axis.
 
     The mean and variance of half-precision arrays are computed in float32.
@@ -76,11 +77,11 @@ class LayerNormLSTMCell(GatedCell):
         # No `dtype`: the cell state, and so the output, keeps the dtype of the carry.
         self.norm_c = ElementwiseAffine(**options)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         a = self.affine(inputs, "ii", "if", "ig", "io")
         return self.norm_x(standardize(a, self.epsilon))
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho")
         a = self.norm_h(standardize(a, self.epsilon)) + projected
@@ -145,14 +146,14 @@ class LayerNormGRUCell(GatedCell):
         self.norm_xn = ElementwiseAffine(bias_init=self.bias_init, **options)
         self.norm_hn = ElementwiseAffine(bias_init=self.bias_init, **options)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         a = self.affine(inputs, "ir", "iz")
         xrz = self.norm_x(standardize(a, self.epsilon))
         a = self.affine(inputs, "in")
         xn = self.norm_xn(standardize(a, self.epsilon))
         return xrz, xn
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         xrz, xn = projected
         a = self.affine(h, "hr", "hz")

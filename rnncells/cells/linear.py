@@ -2,11 +2,12 @@
 
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
@@ -54,9 +55,7 @@ class LinearRNNCellBase(RNNCellBase):
     _methods = (*RNNCellBase._methods, "coefficients", "output")
 
     @nn.nowrap
-    def coefficients(
-        self, projected: chex.ArrayTree
-    ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    def coefficients(self, projected: ArrayTree) -> tuple[ArrayTree, ArrayTree]:
         """Returns a_t and b_t of one step, each a pytree like the carry.
 
         A leaf may have any shape that broadcasts to that of the carry's leaf.
@@ -67,7 +66,7 @@ class LinearRNNCellBase(RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `coefficients`.")
 
     @nn.nowrap
-    def output(self, carry: Carry, projected: chex.ArrayTree) -> chex.ArrayTree:
+    def output(self, carry: Carry, projected: ArrayTree) -> ArrayTree:
         """Returns the output of one step. Default: the carry.
 
         Args:
@@ -76,12 +75,10 @@ class LinearRNNCellBase(RNNCellBase):
         """
         return carry
 
-    def recur(
-        self, carry: Carry, projected: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, ArrayTree]:
         a, b = check_coefficients(self, self.coefficients(projected), carry)
 
-        def step(a: jax.Array, c: jax.Array, b: jax.Array) -> jax.Array:
+        def step(a: Array, c: Array, b: Array) -> Array:
             return expand_left(a, c) * c + expand_left(b, c)
 
         carry = jax.tree.map(step, a, carry, b)
@@ -115,7 +112,7 @@ class LinearGatedCell(LinearRNNCellBase, CellFields):
 
 def check_coefficients(
     cell: LinearRNNCellBase, coefficients: Any, carry: Carry
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+) -> tuple[ArrayTree, ArrayTree]:
     """Returns a_t and b_t, or raises an error unless they fit the carry.
 
     Raises:

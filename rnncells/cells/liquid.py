@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_choice, check_count
@@ -19,12 +20,12 @@ from rnncells.recurrence.pytrees import expand_left, full_precision
 Mode = Literal["default", "pure", "no_gate"]
 
 
-def lecun_tanh(x: jax.Array) -> jax.Array:
+def lecun_tanh(x: Array) -> Array:
     """Returns 1.7159 tanh(0.666 x), the activation function of LeCun et al. (1998)."""
     return 1.7159 * jnp.tanh(0.666 * x)
 
 
-def split_elapsed(inputs: Any) -> tuple[jax.Array, Any]:
+def split_elapsed(inputs: Any) -> tuple[Array, Any]:
     """Returns the inputs, and the time since the step before, `(*batch, 1)` or 1."""
     if not isinstance(inputs, tuple):
         return inputs, 1.0
@@ -79,7 +80,7 @@ class CfCCell(CellFields):
     mode: Mode = "default"
     backbone_features: int = 128
     backbone_layers: int = 1
-    activation_fn: Callable[[jax.Array], jax.Array] = lecun_tanh
+    activation_fn: Callable[[Array], Array] = lecun_tanh
     kernel_init: Initializer = nn.initializers.glorot_uniform()
     bias_init: Initializer = nn.initializers.zeros_init()
 
@@ -113,11 +114,11 @@ class CfCCell(CellFields):
             self.w_tau = param(self, "w_tau", nn.initializers.zeros_init(), shape)
             self.A = param(self, "A", nn.initializers.ones_init(), shape)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         x, elapsed = split_elapsed(inputs)
         return self.affine(x, "i"), jnp.broadcast_to(elapsed, (*x.shape[:-1], 1))
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h, (xs, elapsed) = carry, projected
         s = self.activation_fn(self.affine(h, "h") + xs)
         for name in self._later:
@@ -125,7 +126,7 @@ class CfCCell(CellFields):
         h = self._pure(s, elapsed) if self.mode == "pure" else self._gated(s, elapsed)
         return h, h
 
-    def _pure(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
+    def _pure(self, s: Array, elapsed: Array) -> Array:
         g = self.affine(s, "g")
         # In float16, the cotangent of exp can overflow where exp is 0.
         dtype, wide = g.dtype, full_precision(g.dtype)
@@ -134,7 +135,7 @@ class CfCCell(CellFields):
         h = A - A * jnp.exp(-elapsed * (jnp.abs(w_tau) + jnp.abs(g))) * g
         return h.astype(dtype)
 
-    def _gated(self, s: jax.Array, elapsed: jax.Array) -> jax.Array:
+    def _gated(self, s: Array, elapsed: Array) -> Array:
         g, u, a, b = jnp.split(self.affine(s, "g", "u", "a", "b"), 4, axis=-1)
         f = nn.sigmoid(a * elapsed + b)
         g = jnp.tanh(g)
@@ -185,7 +186,7 @@ class LTCCell(CellFields):
 
     features: int
     unfolds: int = 6
-    positive_fn: Callable[[jax.Array], jax.Array] = nn.softplus
+    positive_fn: Callable[[Array], Array] = nn.softplus
     epsilon: float = 1e-8
 
     def __post_init__(self) -> None:
@@ -204,13 +205,13 @@ class LTCCell(CellFields):
         self.h = Synapses(**options)
         self.i = Synapses(**options)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         x, elapsed = split_elapsed(inputs)
         driven, conductance = self._synapses(self.i, x)
         elapsed = jnp.broadcast_to(elapsed, (*x.shape[:-1], 1)).astype(driven.dtype)
         return driven, conductance, elapsed / self.unfolds
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         v, (driven_x, conductance_x, delta) = carry, projected
         cm, gleak = self.positive_fn(self.cm), self.positive_fn(self.gleak)
         # In float16, the square of a denominator would overflow in derivatives.
@@ -230,7 +231,7 @@ class LTCCell(CellFields):
             v = (above / (cm + delta * below)).astype(dtype)
         return v, v
 
-    def _synapses(self, synapses: "Synapses", v: jax.Array) -> tuple[Any, Any]:
+    def _synapses(self, synapses: "Synapses", v: Array) -> tuple[Any, Any]:
         """Returns Σ_j s_ji E_ji and Σ_j s_ji."""
         w, gamma, mu, E = synapses(v.shape[-1])
         w = self.positive_fn(w)
@@ -255,7 +256,7 @@ class Synapses(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, features_in: int) -> tuple[jax.Array, ...]:
+    def __call__(self, features_in: int) -> tuple[Array, ...]:
         shape, between = (features_in, self.features), initializers.between
         return (
             param(self, "w", between(0.001, 1.0), shape),
@@ -265,5 +266,5 @@ class Synapses(nn.Module):
         )
 
 
-def _random_sign(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
+def _random_sign(key: Array, shape: tuple, dtype: Dtype = jnp.float32) -> Array:
     return jax.random.rademacher(key, shape, dtype)

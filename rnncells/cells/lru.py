@@ -1,10 +1,11 @@
 """Linear recurrent units: with complex eigenvalues, and with real gates."""
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_count
@@ -15,16 +16,14 @@ from rnncells.cells.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
-def _radius(
-    key: jax.Array, shape: tuple, dtype: Dtype, low: float, high: float
-) -> jax.Array:
+def _radius(key: Array, shape: tuple, dtype: Dtype, low: float, high: float) -> Array:
     """Draws radii of points that are uniform on a ring between two radii."""
     return jnp.sqrt(jax.random.uniform(key, shape, dtype, low**2, high**2))
 
 
 def _initial_nu(low: float, high: float) -> Initializer:
     @initializers.in_float32
-    def init(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple, dtype: Dtype = jnp.float32) -> Array:
         return jnp.log(-jnp.log(_radius(key, shape, dtype, low, high)))
 
     return init
@@ -34,7 +33,7 @@ def _initial_log_decay(low: float, high: float, c: float) -> Initializer:
     """Λ with exp(-c softplus(Λ)) on the ring."""
 
     @initializers.in_float32
-    def init(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
+    def init(key: Array, shape: tuple, dtype: Dtype = jnp.float32) -> Array:
         decay = -jnp.log(_radius(key, shape, dtype, low, high)) / c
         return jnp.log(jnp.expm1(decay))
 
@@ -124,27 +123,27 @@ class LRUCell(LinearRNNCellBase, CellFields):
         if self.skip:
             self.gates("D", use_bias=False)
 
-    def _initial_gamma(self) -> jax.Array:
+    def _initial_gamma(self) -> Array:
         """Returns log √(1 - |λ|²)."""
         nu = self._real(self.nu)
         return 0.5 * jnp.log(-jnp.expm1(-2 * jnp.exp(nu))).astype(self.nu.dtype)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         Bx = jax.lax.complex(*self._halves(self.affine(inputs, "B_re", "B_im")))
         return Bx, self.affine(inputs, "D") if self.skip else None
 
-    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(self, projected: ArrayTree) -> tuple[Array, Array]:
         Bx, _ = projected
         nu, theta, gamma = (self._real(x) for x in (self.nu, self.theta, self.gamma))
         decay = jnp.exp(jax.lax.complex(-jnp.exp(nu), jnp.exp(theta)))
         return decay, expand_left(jnp.exp(gamma).astype(Bx.dtype), Bx) * Bx
 
-    def output(self, carry: Carry, projected: chex.ArrayTree) -> jax.Array:
+    def output(self, carry: Carry, projected: ArrayTree) -> Array:
         s, (_, Dx) = carry, projected
         y = self.affine(s.real, "C_re") - self.affine(s.imag, "C_im")
         return y if Dx is None else y + Dx
 
-    def _halves(self, x: jax.Array) -> list[jax.Array]:
+    def _halves(self, x: Array) -> list[Array]:
         if jnp.iscomplexobj(x):
             raise TypeError(
                 "The inputs, `dtype` and `param_dtype` of LRUCell must be real, got a "
@@ -152,7 +151,7 @@ class LRUCell(LinearRNNCellBase, CellFields):
             )
         return jnp.split(self._real(x), 2, axis=-1)
 
-    def _real(self, x: jax.Array) -> jax.Array:
+    def _real(self, x: Array) -> Array:
         """Returns an array in a precision that has complex numbers."""
         return x.astype(full_precision(x.dtype))
 
@@ -221,7 +220,7 @@ class RGLRUCell(LinearRNNCellBase, CellFields):
         init = _initial_log_decay(self.min_radius, self.max_radius, self._c)
         self.Lambda = param(self, "Lambda", init, (self.features,))
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         if inputs.shape[-1] != self.features:
             raise ValueError(
                 "The inputs of RGLRUCell must have as many features as the cell, "
@@ -229,7 +228,7 @@ class RGLRUCell(LinearRNNCellBase, CellFields):
             )
         return self.affine(inputs, "a", "x"), inputs
 
-    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(self, projected: ArrayTree) -> tuple[Array, Array]:
         ax, x = projected
         # In half precision, most a_t would round to 1.
         ax, x = (y.astype(full_precision(y.dtype)) for y in (ax, x))

@@ -1,8 +1,8 @@
 """Long short-term memory with a forget gate."""
 
-import chex
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
@@ -52,10 +52,10 @@ class LSTMCell(GatedCell):
             *("hi", "hf", "hg", "ho"), use_bias=self.use_bias, num_heads=self.num_heads
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ii", "if", "ig", "io")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)

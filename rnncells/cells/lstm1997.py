@@ -5,11 +5,12 @@ from dataclasses import field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_count
@@ -28,12 +29,12 @@ class Units(NamedTuple):
     bias: str | None = None  # the cell's field with their initial biases
 
 
-def g(x: jax.Array) -> jax.Array:
+def g(x: Array) -> Array:
     """Maps the net input of a cell to (-2, 2), as in appendix A.1 of the paper."""
     return 4 * nn.sigmoid(x) - 2
 
 
-def h(x: jax.Array) -> jax.Array:
+def h(x: Array) -> Array:
     """Maps the state of a cell to (-1, 1), as in appendix A.1 of the paper."""
     return 2 * nn.sigmoid(x) - 1
 
@@ -121,9 +122,9 @@ class LSTM1997Cell(RNNCellBase):
     biases: Sequence[str] = HIDDEN_UNITS
     gate_feedback: bool = True
     truncate_gradient: bool = True
-    gate_fn: Callable[[jax.Array], jax.Array] = nn.sigmoid
-    g: Callable[[jax.Array], jax.Array] = g
-    h: Callable[[jax.Array], jax.Array] = h
+    gate_fn: Callable[[Array], Array] = nn.sigmoid
+    g: Callable[[Array], Array] = g
+    h: Callable[[Array], Array] = h
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
@@ -183,10 +184,10 @@ class LSTM1997Cell(RNNCellBase):
                 **options,
             )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, *self._names("i"))
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         s, y = carry
         net_in, net_c, net_out = self._net(y, projected)
         y_in = self.gate_fn(net_in)
@@ -220,7 +221,7 @@ class LSTM1997Cell(RNNCellBase):
         return [source + units.letter for units in self.hidden_units]
 
     @nn.nowrap
-    def _net(self, y: jax.Array, projected: jax.Array) -> list[jax.Array]:
+    def _net(self, y: Array, projected: Array) -> list[Array]:
         """Returns the net inputs of the hidden units, one array for each kind.
 
         If the gradient is truncated, no error is propagated from them to `y`.
@@ -232,14 +233,14 @@ class LSTM1997Cell(RNNCellBase):
         return jnp.split(net, list(ends)[:-1], axis=-1)
 
     @nn.nowrap
-    def _emit(self, s: jax.Array, *y_gates: jax.Array) -> tuple[Carry, jax.Array]:
+    def _emit(self, s: Array, *y_gates: Array) -> tuple[Carry, Array]:
         """Returns the new carry and the output; `y_gates` ends with `y_out`."""
         y_c = self._to_cells(y_gates[-1]) * self.h(s)
         y = jnp.concatenate([y_c, *y_gates], axis=-1) if self.gate_feedback else y_c
         return (s, y), y_c
 
     @nn.nowrap
-    def _to_cells(self, gate: jax.Array) -> jax.Array:
+    def _to_cells(self, gate: Array) -> Array:
         """Repeats the gate of each block for all cells of the block."""
         return jnp.repeat(gate, self.block_size, axis=-1)
 

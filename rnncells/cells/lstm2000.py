@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-import chex
-import jax
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.lstm1997 import LSTM1997Cell, Units
@@ -69,7 +69,7 @@ class LSTM2000Cell(LSTM1997Cell):
         forget_gates = Units("forget", "f", gates_in.width, "forget_gate_bias")
         return gates_in, forget_gates, *other_units
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         s, y = carry
         net_in, net_forget, net_c, net_out = self._net(y, projected)
         y_in = self.gate_fn(net_in)

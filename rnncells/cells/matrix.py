@@ -1,8 +1,8 @@
 """The base class of cells whose state is a matrix, changed by an outer product."""
 
-import chex
 import flax.linen as nn
-import jax
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
@@ -29,7 +29,7 @@ class MatrixRNNCellBase(RNNCellBase):
     _methods = (*RNNCellBase._methods, "update", "output")
 
     @nn.nowrap
-    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
+    def update(self, projected: ArrayTree) -> OuterUpdate:
         """Returns the update of the state and the query of one step.
 
         Args:
@@ -38,9 +38,7 @@ class MatrixRNNCellBase(RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `update`.")
 
     @nn.nowrap
-    def output(
-        self, read: jax.Array, m: jax.Array | None, projected: chex.ArrayTree
-    ) -> chex.ArrayTree:
+    def output(self, read: Array, m: Array | None, projected: ArrayTree) -> ArrayTree:
         """Returns the output of one step.
 
         Args:
@@ -60,15 +58,13 @@ class MatrixRNNCellBase(RNNCellBase):
         """Returns a `MatrixState` as a carry. Default: S."""
         return state.S
 
-    def recur(
-        self, carry: Carry, projected: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, ArrayTree]:
         update = self.update(projected)
         state = matrix_state.step(self.to_state(carry), update)
         read = matrix_state.read(state.S, update.q)
         return self.to_carry(state), self.output(read, state.m, projected)
 
 
-def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
+def split_heads(x: Array, num_heads: int) -> Array:
     """Returns `(*leading, heads, features / heads)` of `(*leading, features)`."""
     return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)

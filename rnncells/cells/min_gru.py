@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.linear import LinearGatedCell
 
 
-def positive(x: jax.Array) -> jax.Array:
+def positive(x: Array) -> Array:
     """Returns x + 0.5 for x >= 0, else σ(x): g of Feng et al. (2024), appendix B."""
     return jnp.where(x >= 0, x + 0.5, nn.sigmoid(x))
 
@@ -44,15 +44,15 @@ class MinGRUCell(LinearGatedCell):
     so it needs no logarithms, and any `activation_fn` is right.
     """
 
-    activation_fn: Callable[[jax.Array], jax.Array] = positive
+    activation_fn: Callable[[Array], Array] = positive
 
     def setup(self) -> None:
         self.input_gates("z", "n")
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "z", "n")
 
-    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(self, projected: ArrayTree) -> tuple[Array, Array]:
         z, n = jnp.split(projected, 2, axis=-1)
         z = nn.sigmoid(z)
         n = self.activation_fn(n)
@@ -91,15 +91,15 @@ class MinLSTMCell(LinearGatedCell):
     where both gates underflow.
     """
 
-    activation_fn: Callable[[jax.Array], jax.Array] = positive
+    activation_fn: Callable[[Array], Array] = positive
 
     def setup(self) -> None:
         self.input_gates("f", "i", "n")
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "f", "i", "n")
 
-    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(self, projected: ArrayTree) -> tuple[Array, Array]:
         f, i, n = jnp.split(projected, 3, axis=-1)
         # f / (f + i) = σ(log f - log i)
         log_ratio = nn.log_sigmoid(f) - nn.log_sigmoid(i)

@@ -3,11 +3,11 @@
 import math
 from typing import Any, Literal
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_choice
@@ -116,13 +116,13 @@ class MLSTMCell(MatrixRNNCellBase, CellFields):
                 bias_init=bias_init,
             )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         q, k, v = jnp.split(self.affine(inputs, "q", "k", "v"), 3, axis=-1)
         i, f = jnp.split(self.affine(inputs, "i", "f"), 2, axis=-1)
         o = nn.sigmoid(self.affine(inputs, "o")) if self.output_gate else None
         return q, k, v, i, f, o
 
-    def update(self, projected: chex.ArrayTree) -> OuterUpdate:
+    def update(self, projected: ArrayTree) -> OuterUpdate:
         q, k, v, i, f, _ = projected
         q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))
         k = k / k.shape[-1] ** 0.5
@@ -131,7 +131,7 @@ class MLSTMCell(MatrixRNNCellBase, CellFields):
         v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
         return OuterUpdate(q, k, v, log_f, log_i=i)
 
-    def output(self, read: Any, m: Any, projected: chex.ArrayTree) -> jax.Array:
+    def output(self, read: Any, m: Any, projected: ArrayTree) -> Array:
         *_, o = projected
         dtype = jnp.result_type(read, m)
         wide = full_precision(dtype)

@@ -9,6 +9,7 @@ from flax.core import meta
 from flax.errors import ScopeParamNotFoundError
 from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells._checks import check_dtypes, check_initializers
 from rnncells.initializers import PerGateInit
@@ -56,7 +57,7 @@ class DenseParams(nn.Module):
     num_heads: int = 1
 
     @nn.compact
-    def __call__(self, features_in: int) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, features_in: int) -> tuple[Array, Array | None]:
         features = self.features
         if features is None:
             raise ValueError(
@@ -88,7 +89,7 @@ class DenseParams(nn.Module):
 def blockwise_init(init: Initializer) -> Initializer:
     """Returns an initializer of `(blocks, rows, columns)` that draws each block."""
 
-    def blocks(key: jax.Array, shape: tuple, dtype: Dtype = jnp.float32) -> jax.Array:
+    def blocks(key: Array, shape: tuple, dtype: Dtype = jnp.float32) -> Array:
         keys = jax.random.split(key, shape[0])
         drawn = jax.vmap(lambda key: init(key, shape[1:], dtype))(keys)
         # If the initializer names the axes of a block, the axis of blocks has no name.
@@ -126,10 +127,10 @@ class ElementwiseAffine(nn.Module):
         super().__post_init__()
 
     @nn.compact
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Array) -> Array:
         shape = inputs.shape[inputs.ndim - self.num_feature_dims :]
 
-        def broadcast(name: str, init: Initializer) -> jax.Array:
+        def broadcast(name: str, init: Initializer) -> Array:
             # Broadcast before the cast, so that the gradient is summed in
             # `param_dtype`.
             return jnp.broadcast_to(param(self, name, init, shape), inputs.shape)
@@ -142,7 +143,7 @@ class ElementwiseAffine(nn.Module):
 
 def param(
     module: nn.Module, name: str, init: Initializer, shape: tuple[Any, ...]
-) -> jax.Array:
+) -> Array:
     """Returns a parameter of a module, as `module.param` does.
 
     `module.param` also traces the initializer at each call to check the shape, which

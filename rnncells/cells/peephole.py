@@ -1,10 +1,10 @@
 """Long short-term memory with peepholes."""
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import GatedCell
@@ -63,10 +63,10 @@ class PeepholeLSTMCell(GatedCell):
             for _ in range(3)
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ii", "if", "ig", "io")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, h = carry
         a = self.affine(h, "hi", "hf", "hg", "ho") + projected
         i, f, g, o = jnp.split(a, 4, axis=-1)

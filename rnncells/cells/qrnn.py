@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Literal
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry
@@ -55,7 +55,7 @@ class QRNNCell(LinearGatedCell):
     """
 
     pooling: Pooling = "fo"
-    activation_fn: Callable[[jax.Array], jax.Array] = nn.tanh
+    activation_fn: Callable[[Array], Array] = nn.tanh
 
     def __post_init__(self) -> None:
         check_choice("QRNNCell", "pooling", self.pooling, Pooling)
@@ -68,16 +68,16 @@ class QRNNCell(LinearGatedCell):
     def _names(self) -> tuple[str, ...]:
         return ("z", *self.pooling)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         parts = jnp.split(self.affine(inputs, *self._names), len(self._names), axis=-1)
         return dict(zip(self._names, parts, strict=True))
 
-    def coefficients(self, projected: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(self, projected: ArrayTree) -> tuple[Array, Array]:
         z = self.activation_fn(projected["z"])
         f = nn.sigmoid(projected["f"])
         i = nn.sigmoid(projected["i"]) if "i" in projected else 1 - f
         return f, i * z
 
-    def output(self, carry: Carry, projected: chex.ArrayTree) -> jax.Array:
+    def output(self, carry: Carry, projected: ArrayTree) -> Array:
         c = carry
         return nn.sigmoid(projected["o"]) * c if "o" in projected else c

@@ -1,7 +1,7 @@
 """The simple recurrent cell of Elman."""
 
-import chex
-import jax
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.carry import Carry
 from rnncells.cells.fields import DenseCell
@@ -43,10 +43,10 @@ class SimpleCell(DenseCell):
         self.input_gates("i", use_bias=self.use_bias)
         self.recurrent_gates("h", use_bias=False, num_heads=self.num_heads)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "i")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         h = carry
         a = self.affine(h, "h") + projected
         if self.residual:

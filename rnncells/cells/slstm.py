@@ -1,10 +1,10 @@
 """The LSTM with exponential gates of the extended LSTM (xLSTM)."""
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_choice
@@ -81,10 +81,10 @@ class SLSTMCell(DenseCell):
         self.recurrent_gates("hz", "hi", "ho", num_heads=heads)
         self.recurrent_gates("hf", bias_init=f_bias, num_heads=heads)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "iz", "ii", "if", "io")
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c, n, m, h = carry
         a = self.affine(h, "hz", "hi", "hf", "ho") + projected
         z, i, f, o = jnp.split(a, 4, axis=-1)
@@ -102,7 +102,7 @@ class SLSTMCell(DenseCell):
         return (c, n, m, h), h
 
 
-def quotient(above: jax.Array, below: jax.Array) -> jax.Array:
+def quotient(above: Array, below: Array) -> Array:
     """Returns above / below, computed in float32 for half precision.
 
     The derivative has the square of `below`, which is infinite in float16 from 256 on,

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells.cells.carry import Carry
@@ -63,13 +63,13 @@ class SRUCell(CellFields):
         self.vf = ElementwiseAffine(**options)
         self.vr = ElementwiseAffine(**options)
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         f, r, Wx = jnp.split(self.affine(inputs, "f", "r", "c"), 3, axis=-1)
         is_as_wide = inputs.shape[-1] == self.features
         x = inputs if is_as_wide else self.affine(inputs, "p")
         return f, r, Wx, self.highway_scale * x
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         c = carry
         f, r, Wx, x = projected
         f = nn.sigmoid(f + self.vf(c))

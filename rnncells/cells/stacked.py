@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_count, check_list
 from rnncells.cells.any_cell import (
@@ -120,15 +120,13 @@ class StackedCell(RNNCellBase):
             streams |= _layer_streams(layer)
         return streams
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         """Applies the layers before the first cell."""
         for layer in self.layers[: self._first_cell()]:
             inputs = self._applied(layer, inputs)
         return inputs
 
-    def recur(
-        self, carry: Carry, projected: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, ArrayTree]:
         """Applies the first cell and the layers after it."""
         old, new, outputs = iter(carry), [], projected
         for layer in self.layers[self._first_cell() :]:
@@ -146,9 +144,7 @@ class StackedCell(RNNCellBase):
         return jax.eval_shape(lambda: self._initial_carry(None, sample))
 
     @nn.nowrap
-    def _step(
-        self, carry: Carry, inputs: chex.ArrayTree
-    ) -> tuple[Carry, chex.ArrayTree]:
+    def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:
         # The cells check and cast their own carries.
         self._check_carry(carry, inputs)
         warn_shared_layers("StackedCell", filter(is_cell, self.layers))
@@ -160,7 +156,7 @@ class StackedCell(RNNCellBase):
         return self if deterministic is None else copy_bound(self, **fields)
 
     @nn.nowrap
-    def _check_carry(self, carry: Carry, inputs: chex.ArrayTree) -> None:
+    def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:
         check_not_states("StackedCell", carry)
         count = sum(map(is_cell, self.layers))
         if not isinstance(carry, tuple) or len(carry) != count:
@@ -171,7 +167,7 @@ class StackedCell(RNNCellBase):
             )
 
     @nn.nowrap
-    def _initial_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         run_setup(self)
         cells = list(filter(is_cell, self.layers))
         keys = [None] * len(cells)
@@ -185,7 +181,7 @@ class StackedCell(RNNCellBase):
         samples = []
         batch, _ = split_shape(self, jax.tree.leaves(sample)[0].shape)
 
-        def record(stacked: nn.Module, outputs: chex.ArrayTree) -> chex.ArrayTree:
+        def record(stacked: nn.Module, outputs: ArrayTree) -> ArrayTree:
             for layer in stacked.layers:
                 if is_cell(layer):
                     samples.append(structs(outputs))
@@ -206,7 +202,7 @@ class StackedCell(RNNCellBase):
         return next(k for k, layer in enumerate(self.layers) if is_cell(layer))
 
     @nn.nowrap
-    def _applied(self, layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def _applied(self, layer: Callable, inputs: ArrayTree) -> ArrayTree:
         return layer(inputs, **deterministic_option(layer, self.deterministic))
 
 
@@ -266,7 +262,7 @@ def _check_streams(layers: Sequence[Any]) -> None:
                 )
 
 
-def _check_batch(cell: nn.Module, inputs: chex.ArrayTree, batch: tuple) -> None:
+def _check_batch(cell: nn.Module, inputs: ArrayTree, batch: tuple) -> None:
     """Raises ValueError unless the inputs of a cell have the given batch axes."""
     shape = jax.tree.leaves(inputs)[0].shape
     batch_axes, _ = split_shape(cell, shape)

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.base import RNNCellBase
@@ -92,19 +93,19 @@ class VariationalDropout(RNNCellBase):
             self.recurrent_rate, rng_collection=self.rng_collection
         )
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         is_number = jnp.issubdtype(inputs.dtype, jnp.inexact)
         ones = jnp.ones(inputs.shape, inputs.dtype if is_number else self.param_dtype)
         z_x = self._mask(self.input_dropout, ones)
         return super().project(inputs * z_x)
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         ones = jnp.ones_like(jax.tree.leaves(carry)[-1])
         masked: Any = copy_bound(self, z_h=self._mask(self.recurrent_dropout, ones))
         return super(VariationalDropout, masked).recur(carry, projected)
 
     @nn.nowrap
-    def _mask(self, dropout: nn.Dropout, ones: jax.Array) -> jax.Array:
+    def _mask(self, dropout: nn.Dropout, ones: Array) -> Array:
         if dropout.rate == 0:
             return ones
         name = str(dropout.name).replace("dropout", "rate")
@@ -114,7 +115,7 @@ class VariationalDropout(RNNCellBase):
         return dropout(ones, deterministic=self.deterministic)
 
     @nn.nowrap
-    def affine(self, inputs: Any, *names: str) -> jax.Array:
+    def affine(self, inputs: Any, *names: str) -> Array:
         if names and names[0].startswith("h"):
             inputs = inputs * self.z_h
         return super().affine(inputs, *names)

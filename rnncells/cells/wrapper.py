@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax.numpy as jnp
+from chex import ArrayTree
 
 from rnncells._checks import check_instance
 from rnncells.cells.any_cell import declared_streams
@@ -86,7 +86,7 @@ class WrapperCell(RNNCellBase):
         """`carry_init` of the wrapped cell."""
         return getattr(self.cell, "carry_init", nn.initializers.zeros_init())
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         if self.is_initializing():
             self.cell._check_bias_init()
         return self.cell.project(inputs)

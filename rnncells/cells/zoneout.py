@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells.cells.carry import Carry
@@ -71,7 +72,7 @@ class ZoneoutCell(WrapperCell):
             check_rate(type(self).__name__, "rate", rate)
         super().__post_init__()
 
-    def recur(self, carry: Carry, projected: chex.ArrayTree) -> tuple[Carry, jax.Array]:
+    def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, Array]:
         candidates, output = self.cell.recur(carry, projected)
         old, structure = jax.tree.flatten(carry)
         new = jax.tree.leaves(candidates)
@@ -86,7 +87,7 @@ class ZoneoutCell(WrapperCell):
         return jax.tree.unflatten(structure, s), s[is_output.index(True)]
 
     @nn.nowrap
-    def _zoned(self, old: jax.Array, new: jax.Array, rate: float) -> jax.Array:
+    def _zoned(self, old: Array, new: Array, rate: float) -> Array:
         if rate == 0:
             return new
         check_deterministic("ZoneoutCell", self.deterministic, "rate", rate)

@@ -4,10 +4,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
+from jax import Array
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_bool_fields, check_instance
@@ -25,7 +26,7 @@ from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
-def concatenate(forward: jax.Array, backward: jax.Array) -> jax.Array:
+def concatenate(forward: Array, backward: Array) -> Array:
     """Returns both directions side by side, on the last axis."""
     return jnp.concatenate([forward, backward], axis=-1)
 
@@ -59,7 +60,7 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
 
     forward_rnn: nn.Module
     backward_rnn: nn.Module
-    merge_fn: Callable[[jax.Array, jax.Array], jax.Array] = concatenate
+    merge_fn: Callable[[Array, Array], Array] = concatenate
     time_major: bool = False
     return_carry: bool = False
     return_all_carries: bool = False
@@ -89,17 +90,17 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
 
     def __call__(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
         initial_carry: tuple[Carry, Carry] | None = None,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
         reverse: bool | None = None,
         keep_order: bool | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: tuple[Carry, Carry] | None = None,
         return_all_carries: bool | None = None,
         padded_outputs: PaddedOutputs | None = None,
@@ -167,7 +168,7 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
@@ -192,7 +193,7 @@ def _takes_reverse(rnn: Any) -> bool:
 
 def _run_direction(
     rnn: nn.Module,
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     arguments: dict[str, Any],
     flags: dict[str, bool],
     reverse: bool,

@@ -9,7 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
 from flax.errors import CallCompactUnboundModuleError
+from jax import Array
 
 from rnncells._checks import check_bools, check_instance, check_not_nnx
 from rnncells._user_warning import warn
@@ -141,7 +143,7 @@ def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None
             )
 
 
-def warn_layout(inputs: jax.Array, feature_dims: int) -> None:
+def warn_layout(inputs: Array, feature_dims: int) -> None:
     """Warns about inputs whose shape and dtype suggest that an axis is missing."""
     shape, batch_axes = inputs.shape, inputs.ndim - feature_dims - 1
     if feature_dims == 1:
@@ -176,14 +178,14 @@ def warn_layout(inputs: jax.Array, feature_dims: int) -> None:
 
 
 def check_sequences(
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     feature_dims: int,
     time_major: bool,
     *,
     seq_lengths: Any = None,
     mask: Any = None,
     resets: Any = None,
-) -> tuple[int, jax.Array | None, jax.Array | None, jax.Array | None]:
+) -> tuple[int, Array | None, Array | None, Array | None]:
     """Returns the position of the time axis, and lengths, mask and resets as arrays."""
     sizes = check_layout(inputs, feature_dims)
     warn_layout(jax.tree.leaves(inputs)[0], feature_dims)
@@ -197,7 +199,7 @@ def check_sequences(
     )
 
 
-def check_layout(inputs: chex.ArrayTree, feature_dims: int) -> tuple[int, ...]:
+def check_layout(inputs: ArrayTree, feature_dims: int) -> tuple[int, ...]:
     """Returns the sizes of the batch and time axes; all inputs must share them."""
     leaves = jax.tree.leaves(inputs)
     if not leaves:
@@ -220,7 +222,7 @@ def check_layout(inputs: chex.ArrayTree, feature_dims: int) -> tuple[int, ...]:
 
 def check_steps(
     name: str, steps: Any, sizes: tuple[int, ...], axes: str = "batch and time axes"
-) -> jax.Array | None:
+) -> Array | None:
     """Returns a boolean mask as an array, after checking it."""
     if steps is None:
         return None
@@ -235,9 +237,7 @@ def check_steps(
     return steps
 
 
-def check_lengths(
-    seq_lengths: Any, batch: tuple[int, ...], steps: int
-) -> jax.Array | None:
+def check_lengths(seq_lengths: Any, batch: tuple[int, ...], steps: int) -> Array | None:
     """Returns lengths as an array in `[0, steps]`.
 
     A known length outside the range raises an error. Under a transformation such as

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
+from jax import Array
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_key
@@ -54,8 +55,8 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
     @nn.nowrap
     def _apply_layers(
-        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
-    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+        self, run: Callable, inputs: ArrayTree, apply: Callable
+    ) -> tuple[tuple[Carry, ...], ArrayTree]:
         """Applies all layers, and returns the carries and the outputs.
 
         Args:
@@ -69,15 +70,15 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
     def __call__(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
         initial_carry: tuple[Carry, ...] | None = None,
-        init_key: chex.PRNGKey | None = None,
+        init_key: PRNGKey | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: tuple[Carry, ...] | None = None,
         padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
@@ -123,7 +124,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         name = type(self).__name__
         padding = infer_padding(inputs, flags["time_major"], seq_lengths, mask, resets)
 
-        def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
+        def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
             return _run_layer(name, layer, inputs, layer_arguments[number] | shared)
 
@@ -134,12 +135,12 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
     def step(
         self,
         carries: tuple[Carry, ...] | None,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+    ) -> tuple[tuple[Carry, ...], ArrayTree]:
         """Applies all layers to one step: `carries, output = stack.step(carries, x_t)`.
 
         The arguments are those of `RNN.step`; `carries` has the form of the call.
@@ -153,7 +154,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
 
-        def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
+        def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:
             if not hasattr(type(layer), "step"):
                 raise ValueError(
                     f"`step` of {type(self).__name__} needs layers with a method "
@@ -164,7 +165,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
 
         padding = step_padding(inputs, mask)
 
-        def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
+        def apply(layer: Callable, inputs: ArrayTree) -> ArrayTree:
             check_one_step(type(self).__name__, layer, inputs)
             return _apply(type(self).__name__, padding, deterministic, layer, inputs)
 
@@ -173,7 +174,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
@@ -198,9 +199,7 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))
 
     @nn.nowrap
-    def _carries(
-        self, key: chex.PRNGKey | None, sample: StructTree
-    ) -> tuple[Carry, ...]:
+    def _carries(self, key: PRNGKey | None, sample: StructTree) -> tuple[Carry, ...]:
         """Returns the initial carry of each recurrent layer for one step of input."""
         samples = self._samples(sample)
         keys = [key] * len(samples)
@@ -220,13 +219,13 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         """Returns one step of input of each recurrent layer, as shapes and dtypes."""
         samples = []
 
-        def record(composed: "ComposedLayer", x: chex.ArrayTree) -> Any:
-            def run(number: int, layer: nn.Module, inputs: chex.ArrayTree) -> tuple:
+        def record(composed: "ComposedLayer", x: ArrayTree) -> Any:
+            def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:
                 samples.append(structs(inputs, drop_axis=0))
                 arguments = {"time_major": True, "deterministic": True}
                 return _run_layer(type(composed).__name__, layer, inputs, arguments)
 
-            def apply(layer: Callable, inputs: chex.ArrayTree) -> chex.ArrayTree:
+            def apply(layer: Callable, inputs: ArrayTree) -> ArrayTree:
                 return layer(inputs, **without_dropout(layer))
 
             return composed._apply_layers(run, x, apply)
@@ -261,8 +260,8 @@ def _apply(
     padding: Padding,
     deterministic: bool | None,
     layer: Callable,
-    inputs: chex.ArrayTree,
-) -> chex.ArrayTree:
+    inputs: ArrayTree,
+) -> ArrayTree:
     """Applies a layer or function that is not recurrent."""
     options: dict[str, Any] = deterministic_option(layer, deterministic)
     if padding.valid is None:
@@ -273,8 +272,8 @@ def _apply(
 
 
 def _run_layer(
-    owner: str, layer: nn.Module, inputs: chex.ArrayTree, arguments: dict[str, Any]
-) -> tuple[Carry, chex.ArrayTree]:
+    owner: str, layer: nn.Module, inputs: ArrayTree, arguments: dict[str, Any]
+) -> tuple[Carry, ArrayTree]:
     """Applies a recurrent layer of rnncells, of a user or of Flax to sequences."""
     name = type(layer).__name__
     options = {key: value for key, value in arguments.items() if value is not None}

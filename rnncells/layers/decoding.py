@@ -8,12 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree, PRNGKey
 from flax.errors import InvalidRngError
+from jax import Array
 
 from rnncells._checks import check_count, check_key
 from rnncells.cells.any_cell import apply_step
@@ -40,17 +41,17 @@ class Feedback(NamedTuple):
 
     steps: int
     feed: Callable | None  # None: the outputs are the next inputs
-    feed_key: chex.PRNGKey | None  # is split into one for each call of `feed`
-    targets: chex.ArrayTree | None  # inputs after each step, `(time, *batch, ...)`
+    feed_key: PRNGKey | None  # is split into one for each call of `feed`
+    targets: ArrayTree | None  # inputs after each step, `(time, *batch, ...)`
     rate: Any  # probability that a row sees a target: a number or an array
 
 
 class DecodingInputs(NamedTuple):
     """The inputs of one step of `decode`, or of all steps with time first."""
 
-    number: jax.Array  # of the step
+    number: Array  # of the step
     key: Any  # raw data of the key of `feed`, or None
-    target: chex.ArrayTree | None  # inputs after the step
+    target: ArrayTree | None  # inputs after the step
     forced: Any  # `(*batch,)`, true for rows that see the target, or None
 
 
@@ -58,11 +59,11 @@ def decode(
     rnn: nn.Module,
     feedback: Feedback,
     carry: Carry,
-    first: chex.ArrayTree,
+    first: ArrayTree,
     batch: tuple[int, ...],
     deterministic: bool | None,
     **keep: bool,
-) -> tuple[Carry, Carry | None, tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[Carry, Carry | None, tuple[ArrayTree, ArrayTree]]:
     """Runs a layer on its own outputs.
 
     Returns:
@@ -99,7 +100,7 @@ def _loop(
     return table.run(request, (table.FAST, table.PLAIN))
 
 
-def _shifted(first: jax.Array, targets: jax.Array) -> jax.Array:
+def _shifted(first: Array, targets: Array) -> Array:
     return jnp.concatenate([first[None], targets[:-1]])
 
 
@@ -115,7 +116,7 @@ def _decoding_inputs(
     return DecodingInputs(jnp.arange(steps), keys, feedback.targets, forced)
 
 
-def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> jax.Array:
+def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> Array:
     """Draws the mask of the rows that see their targets, for each step."""
     if rnn.is_initializing() or (_is_known(rate) and rate == 0):
         return jnp.zeros(shape, bool)
@@ -131,10 +132,10 @@ def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> jax.Array:
 def _step(
     feedback: Feedback,
     cell: nn.Module,
-    carry: tuple[Carry, chex.ArrayTree],
+    carry: tuple[Carry, ArrayTree],
     x: DecodingInputs,
     deterministic: bool | None,
-) -> tuple[tuple[Carry, chex.ArrayTree], tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[tuple[Carry, ArrayTree], tuple[ArrayTree, ArrayTree]]:
     """Applies a cell whose carry is its own and its next inputs."""
     state, inputs = carry
     state, output = apply_step(cell, state, inputs, deterministic)
@@ -150,8 +151,8 @@ def _step(
 
 
 def _as_inputs(
-    following: Any, inputs: chex.ArrayTree, cell: str, feed: Callable | None
-) -> chex.ArrayTree:
+    following: Any, inputs: ArrayTree, cell: str, feed: Callable | None
+) -> ArrayTree:
     """Returns the next inputs in the dtypes of the first, after checking their form."""
     if _form(following) != _form(inputs):
         source, hint = "`feed` returned", ""
@@ -170,7 +171,7 @@ def _as_inputs(
     )
 
 
-def _form(tree: chex.ArrayTree) -> str:
+def _form(tree: ArrayTree) -> str:
     """Returns the structure of a pytree with the kind and the shape of each array."""
 
     def form(leaf: Any) -> str:
@@ -182,7 +183,7 @@ def _form(tree: chex.ArrayTree) -> str:
 
 
 def check_feedback(
-    first: chex.ArrayTree,
+    first: ArrayTree,
     axis: int,
     steps: Any,
     feed: Any,
@@ -244,7 +245,7 @@ def _check_feed(feed: Any, feed_key: Any) -> None:
 
 
 def _check_targets(
-    first: chex.ArrayTree, axis: int, steps: int | None, targets: chex.ArrayTree
+    first: ArrayTree, axis: int, steps: int | None, targets: ArrayTree
 ) -> int:
     """Returns the number of steps, or raises ValueError if `targets` do not fit."""
     leaves = jax.tree.leaves(targets)
@@ -263,7 +264,7 @@ def _check_targets(
 
 
 def _check_rate(rate: Any) -> Any:
-    is_number = isinstance(rate, int | float | np.number | np.ndarray | jax.Array)
+    is_number = isinstance(rate, int | float | np.number | np.ndarray | Array)
     if isinstance(rate, bool) or not is_number or jnp.shape(rate) != ():
         raise TypeError(
             f"`teacher_forcing_rate` of `decode` must be a number or a scalar array, "

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 
 from rnncells._checks import check_count, check_features
@@ -96,9 +96,7 @@ class GriffinBlock(ResidualBlock):
         self.down = nn.Dense(self.features, **shared)
 
     @nn.nowrap
-    def _apply_layers(
-        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
-    ) -> tuple:
+    def _apply_layers(self, run: Callable, inputs: ArrayTree, apply: Callable) -> tuple:
         self._check_width(inputs)
         x, n = inputs, self.norm(inputs)
         window, h = run(0, self.conv, self.input(n))

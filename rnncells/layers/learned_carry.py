@@ -5,6 +5,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.cells.parameters import MissingParamError
@@ -21,7 +22,7 @@ class LearnedCarry(nn.Module):
         """Returns the learned carry; arrays of integers are those of `initial`."""
         leaves, structure = jax.tree.flatten(initial)
 
-        def learned(k: int, leaf: Any) -> jax.Array:
+        def learned(k: int, leaf: Any) -> Array:
             if not jnp.issubdtype(dtype_of(leaf), jnp.inexact):
                 return leaf
             name = f"carry_{k}"

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, Self
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import PRNGKey
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells import initializers
 from rnncells._argument_hints import ExplainsArguments
@@ -199,7 +200,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return Bidirectional(rnns[0], rnns[1]) if self.bidirectional else rnns[0]
 
     @nn.nowrap
-    def _learned(self) -> tuple[jax.Array, ...]:
+    def _learned(self) -> tuple[Array, ...]:
         """Returns the learned states, `(layers * directions, features)` each."""
         name, zeros = type(self).__name__, nn.initializers.zeros
         if feature_dims(self._cell()) != 1:
@@ -238,12 +239,12 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
 
     def __call__(
         self,
-        inputs: jax.Array,
+        inputs: Array,
         states: States | None = None,
         *,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         deterministic: bool | None = None,
         time_major: bool | None = None,
         return_all_states: bool = False,
@@ -332,18 +333,18 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     @nn.nowrap
     def run(
         self,
-        inputs: jax.Array,
+        inputs: Array,
         initial_carry: States | None = None,
         *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: None = None,
         time_major: bool | None = None,
         padded_outputs: Literal["zero"] | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[States, jax.Array]:
+    ) -> tuple[States, Array]:
         """Returns `(final states, outputs)`, as `SequenceLayer.run` does.
 
         Raises:
@@ -380,12 +381,12 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     def step(
         self,
         states: States | None,
-        inputs: jax.Array,
+        inputs: Array,
         *,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[States, jax.Array]:
+    ) -> tuple[States, Array]:
         """Applies all layers to one step: `states, output = layer.step(states, x_t)`.
 
         The arguments are those of `RNN.step`; `states` has the form of the call.
@@ -426,7 +427,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
@@ -457,7 +458,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return self._states(self._carries(None, sample, key))
 
     @nn.nowrap
-    def _dropped(self, outputs: jax.Array, deterministic: bool | None) -> jax.Array:
+    def _dropped(self, outputs: Array, deterministic: bool | None) -> Array:
         if self.dropout == 0:
             return outputs
         check_deterministic(type(self).__name__, deterministic, "dropout", self.dropout)
@@ -470,7 +471,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         self,
         states: States | None,
         sample: StructTree,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
     ) -> list[Carry]:
         """Returns a carry for each layer, or a pair of carries if bidirectional."""
         if states is None and not self.learn_states:
@@ -512,7 +513,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         """Returns the final carry from the carries in the order of the inputs."""
 
         def last(index: int) -> Callable:
-            def pick(leaf: jax.Array, start: jax.Array) -> jax.Array:
+            def pick(leaf: Array, start: Array) -> Array:
                 is_empty = leaf.shape[axis] == 0
                 return start if is_empty else jnp.take(leaf, index, axis)
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence import masks
 
@@ -26,9 +27,9 @@ class Padding(NamedTuple):
     # Of the batch and time axes of the inputs; None if nothing depends on steps.
     sizes: tuple[int, ...] | None
     axis: int | None  # position of the time axis; None for one step
-    valid: jax.Array | None  # true at valid steps, of these sizes; None if all are
+    valid: Array | None  # true at valid steps, of these sizes; None if all are
 
-    def clear(self, inputs: chex.ArrayTree, everything: bool = False) -> chex.ArrayTree:
+    def clear(self, inputs: ArrayTree, everything: bool = False) -> ArrayTree:
         """Returns inputs whose NaN and infinity (or everything) at invalid steps are 0.
 
         Layers that are not recurrent, such as `nn.Dense`, have no masks: NaN would
@@ -38,12 +39,12 @@ class Padding(NamedTuple):
             return inputs
         return masks.clear_padding(inputs, self.valid, everything)
 
-    def fits(self, inputs: chex.ArrayTree) -> bool:
+    def fits(self, inputs: ArrayTree) -> bool:
         """Says whether inputs have the batch and time axes that lengths describe."""
         sizes, leaves = self.sizes, jax.tree.leaves(inputs)
         return sizes is None or all(jnp.shape(x)[: len(sizes)] == sizes for x in leaves)
 
-    def check(self, owner: str, layer: Any, inputs: chex.ArrayTree) -> None:
+    def check(self, owner: str, layer: Any, inputs: ArrayTree) -> None:
         """Raises ValueError if a layer before has changed the batch or time axes."""
         if not self.fits(inputs):
             cell = getattr(layer, "cell", None)
@@ -57,8 +58,8 @@ class Padding(NamedTuple):
             )
 
     def prepare(
-        self, owner: str, layer: Any, inputs: chex.ArrayTree
-    ) -> tuple[chex.ArrayTree, dict[str, Any]]:
+        self, owner: str, layer: Any, inputs: ArrayTree
+    ) -> tuple[ArrayTree, dict[str, Any]]:
         """Returns inputs and options of a layer for which padded steps do not count."""
         if self.valid is None or not self._depends_on_steps(layer, inputs):
             return self.clear(inputs), {}
@@ -117,7 +118,7 @@ class Padding(NamedTuple):
 
 
 def infer_padding(
-    inputs: chex.ArrayTree, time_major: bool, seq_lengths: Any, mask: Any, resets: Any
+    inputs: ArrayTree, time_major: bool, seq_lengths: Any, mask: Any, resets: Any
 ) -> Padding:
     """Returns the padding of sequences.
 
@@ -139,7 +140,7 @@ def infer_padding(
     return Padding(sizes, axis, masks.both(_fitting(mask, sizes), unpadded))
 
 
-def step_padding(inputs: chex.ArrayTree, mask: Any) -> Padding:
+def step_padding(inputs: ArrayTree, mask: Any) -> Padding:
     """Returns the padding of one time step, whose masked rows are invalid."""
     mask = _as_array(mask)
     if mask is None:
@@ -171,7 +172,7 @@ def _as_array(value: Any) -> Any:
     return value if value is None or hasattr(value, "shape") else jnp.asarray(value)
 
 
-def _fitting(mask: Any, sizes: tuple[int, ...]) -> jax.Array | None:
+def _fitting(mask: Any, sizes: tuple[int, ...]) -> Array | None:
     if mask is None:
         return None
     mask = jnp.asarray(mask)

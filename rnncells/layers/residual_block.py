@@ -1,8 +1,8 @@
 """The base class of residual blocks: a convolution over time, and a recurrent cell."""
 
-import chex
 import flax.linen as nn
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_bool_fields, check_dtypes, check_initializers
 from rnncells.cells.carry import Carry
@@ -26,7 +26,7 @@ class ResidualBlock(ComposedLayer):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
@@ -41,7 +41,7 @@ class ResidualBlock(ComposedLayer):
         return [self.conv, self.rnn]
 
     @nn.nowrap
-    def _check_width(self, inputs: chex.ArrayTree) -> None:
+    def _check_width(self, inputs: ArrayTree) -> None:
         if jnp.shape(inputs)[-1:] != (self.features,):
             raise ValueError(
                 f"The inputs of {type(self).__name__} must have its width, "

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree, PRNGKey
 from flax.core import FrozenDict
 from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
+from jax import Array
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_bool_fields, check_count, check_key
@@ -214,17 +215,17 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
 
     def __call__(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
         initial_carry: Carry | None = None,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
         return_carry: bool | None = None,
         time_major: bool | None = None,
         reverse: bool | None = None,
         keep_order: bool | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: Carry | None = None,
         return_all_carries: bool | None = None,
         return_certificate: bool | None = None,
@@ -332,14 +333,14 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
     def step(
         self,
         carry: Carry | None,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
-        init_key: chex.PRNGKey | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: Carry | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[Carry, chex.ArrayTree]:
+    ) -> tuple[Carry, ArrayTree]:
         """Applies the cell to one step: `carry, output = rnn.step(carry, x_t)`.
 
         Use it for data that arrive one step at a time. It takes the same parameters
@@ -397,15 +398,15 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
 
     def decode(
         self,
-        first_input: chex.ArrayTree,
+        first_input: ArrayTree,
         steps: int | None = None,
         *,
-        feed: Callable[..., chex.ArrayTree] | None = None,
-        feed_key: chex.PRNGKey | None = None,
-        targets: chex.ArrayTree | None = None,
-        teacher_forcing_rate: float | jax.Array | None = None,
+        feed: Callable[..., ArrayTree] | None = None,
+        feed_key: PRNGKey | None = None,
+        targets: ArrayTree | None = None,
+        teacher_forcing_rate: float | Array | None = None,
         initial_carry: Carry | None = None,
-        init_key: chex.PRNGKey | None = None,
+        init_key: PRNGKey | None = None,
         return_carry: bool | None = None,
         return_all_carries: bool | None = None,
         return_inputs: bool = False,
@@ -546,7 +547,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def initialize_carry(
         self,
-        key: chex.PRNGKey | None = None,
+        key: PRNGKey | None = None,
         sample_input: InputSpec | None = None,
         *,
         batch_shape: tuple[int, ...] | None = None,
@@ -615,7 +616,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return self.gradient.of_step(partial(apply_step, deterministic=deterministic))
 
     @nn.nowrap
-    def _arrays(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def _arrays(self, inputs: ArrayTree) -> ArrayTree:
         """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
         check_inputs(inputs)
         inputs = jax.tree.map(jnp.asarray, inputs)
@@ -640,11 +641,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
     @nn.nowrap
     def _carries(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         axis: int | None,
         initial_carry: Carry | None,
-        init_key: chex.PRNGKey | None,
-        resets: jax.Array | None,
+        init_key: PRNGKey | None,
+        resets: Array | None,
         reset_carry: Carry | None,
     ) -> tuple[Carry, Carry | None]:
         """Returns the carry before the first step, and the one after a reset.
@@ -672,7 +673,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
 
     @nn.nowrap
-    def _cell_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _cell_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the initial carry of the cell, or the learned one."""
         if not self.learn_initial_carry:
             return initialize_carry(self.cell, key, sample)

@@ -2,9 +2,9 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-import chex
 import flax.linen as nn
-import jax
+from chex import ArrayTree, PRNGKey
+from jax import Array
 
 from rnncells.cells.carry import Carry
 from rnncells.recurrence.schedule import PaddedOutputs
@@ -36,13 +36,13 @@ class SequenceLayer(Protocol):
 
     def run(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         initial_carry: Carry | None = None,
         *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: Carry | None = None,
         time_major: bool | None = None,
         padded_outputs: PaddedOutputs | None = None,
@@ -75,18 +75,18 @@ class RunsByCall:
     @nn.nowrap
     def run(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         initial_carry: Carry | None = None,
         *,
-        init_key: chex.PRNGKey | None = None,
-        seq_lengths: jax.Array | None = None,
-        mask: jax.Array | None = None,
-        resets: jax.Array | None = None,
+        init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: Carry | None = None,
         time_major: bool | None = None,
         padded_outputs: PaddedOutputs | None = None,
         deterministic: bool | None = None,
-    ) -> tuple[Carry, chex.ArrayTree]:
+    ) -> tuple[Carry, ArrayTree]:
         """Returns `(final carry, outputs)`; see `SequenceLayer.run`."""
         arguments = {
             "initial_carry": initial_carry,

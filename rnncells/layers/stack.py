@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_bool_fields, check_list
 from rnncells.cells.any_cell import is_cell, warn_shared_layers
@@ -103,8 +103,8 @@ class Stack(ComposedLayer):
 
     @nn.nowrap
     def _apply_layers(
-        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
-    ) -> tuple[tuple[Carry, ...], chex.ArrayTree]:
+        self, run: Callable, inputs: ArrayTree, apply: Callable
+    ) -> tuple[tuple[Carry, ...], ArrayTree]:
         carries: list[Carry] = []
         all_outputs, outputs = [], inputs
         for module, layer in zip(self.layers, self.over_time, strict=True):
@@ -127,5 +127,5 @@ def _is_recurrent(layer: Any) -> bool:
     return is_of_flax or hasattr(type(layer), "run") or is_cell(layer)
 
 
-def _concatenated(*arrays: jax.Array) -> jax.Array:
+def _concatenated(*arrays: Array) -> Array:
     return jnp.concatenate(arrays, axis=-1)

@@ -8,7 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import export
+from jax import Array, export
 
 from rnncells.cells.carry import Carry
 
@@ -24,8 +24,8 @@ class LSTMStates(NamedTuple):
       c: cell states, the same shape, or another width if h is projected.
     """
 
-    h: jax.Array
-    c: jax.Array
+    h: Array
+    c: Array
 
 
 # So that `jax.export` can serialize programs that take or return states.
@@ -47,14 +47,14 @@ def states_tuple(states: States) -> tuple[Any, ...]:
     return tuple(states) if isinstance(states, tuple) else (states,)
 
 
-def to_carry(states: list[jax.Array]) -> Carry:
+def to_carry(states: list[Array]) -> Carry:
     """Converts the states h or (h, c) to a cell's carry, h or (c, h)."""
     return states[0] if len(states) == 1 else tuple(states[::-1])
 
 
 def check_states(
     layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
-) -> tuple[jax.Array, ...]:
+) -> tuple[Array, ...]:
     """Returns initial states as a tuple of arrays."""
     expected = shapes if len(shapes) > 1 else shapes[0]
     states = _lstm_states(layer, states)
@@ -67,7 +67,7 @@ def check_states(
             "each layer. Stack them: LSTMStates(jnp.stack([h0, h1]), jnp.stack([c0, "
             "c1]))."
         )
-    if not all(isinstance(part, np.ndarray | jax.Array) for part in parts):
+    if not all(isinstance(part, np.ndarray | Array) for part in parts):
         names = [type(part).__name__ for part in parts]
         raise TypeError(f"`states` of {layer} must be arrays, got {', '.join(names)}.")
     parts = tuple(map(jnp.asarray, parts))

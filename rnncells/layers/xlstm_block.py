@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import chex
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
+from jax import Array
 
 from rnncells._checks import check_choice, check_count, check_features
 from rnncells.cells.causal_conv import CausalConvCell
@@ -142,15 +143,13 @@ class XLSTMBlock(ResidualBlock):
             self.feedforward_norm = nn.LayerNorm(1e-5, use_bias=False, **types)
 
     @nn.nowrap
-    def _apply_layers(
-        self, run: Callable, inputs: chex.ArrayTree, apply: Callable
-    ) -> tuple:
+    def _apply_layers(self, run: Callable, inputs: ArrayTree, apply: Callable) -> tuple:
         self._check_width(inputs)
         compose = self._mlstm if self.kind == "mlstm" else self._slstm
         return compose(run, inputs)
 
     @nn.nowrap
-    def _mlstm(self, run: Callable, x: chex.Array) -> tuple[tuple, jax.Array]:
+    def _mlstm(self, run: Callable, x: chex.Array) -> tuple[tuple, Array]:
         inner, z = jnp.split(self.up(self.norm(x)), 2, axis=-1)
         window, c = run(0, self.conv, inner)
         c = nn.silu(c)
@@ -159,7 +158,7 @@ class XLSTMBlock(ResidualBlock):
         return (window, carry), x + self.down(h * nn.silu(z))
 
     @nn.nowrap
-    def _slstm(self, run: Callable, x: chex.Array) -> tuple[tuple, jax.Array]:
+    def _slstm(self, run: Callable, x: chex.Array) -> tuple[tuple, Array]:
         inner = self.norm(x)
         window, c = run(0, self.conv, inner)
         carry, h = run(1, self.rnn, (nn.silu(c), inner))
@@ -190,7 +189,7 @@ class BlockMLSTMCell(MLSTMCell):
         )
         self._declare_exponential_gates()
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         c, x = inputs
         q, k = jnp.split(self.affine(c, "q", "k"), 2, axis=-1)
         v = self.affine(x, "v")
@@ -210,7 +209,7 @@ class BlockSLSTMCell(SLSTMCell):
     def _input_heads(self) -> int:  # type: ignore[override]
         return self.num_heads
 
-    def project(self, inputs: chex.ArrayTree) -> chex.ArrayTree:
+    def project(self, inputs: ArrayTree) -> ArrayTree:
         c, x = inputs
         z, o = jnp.split(self.affine(x, "iz", "io"), 2, axis=-1)
         i, f = jnp.split(self.affine(c, "ii", "if"), 2, axis=-1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.cells.carry import cast_like
 from rnncells.cells.causal_conv import CausalConvCell
@@ -42,7 +43,7 @@ class CausalConvLoop(ParallelLoop):
         return run(request.carry, request.xs)
 
 
-def _windows(window: jax.Array, reset_window: Any, xs: StepInputs) -> jax.Array:
+def _windows(window: Array, reset_window: Any, xs: StepInputs) -> Array:
     """Returns the carry before each step, `(time, *batch, size, features)`.
 
     The carries before the first step and after a reset are `(*batch, size, features)`.

@@ -7,9 +7,9 @@ changes needs an option of the layer, which says how the steps share it.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
+from chex import ArrayTree
 from flax.core.scope import in_filter
 
 from rnncells.flax_internals import initializing_scope, unbound
@@ -81,7 +81,7 @@ class InitialVariables(NamedTuple):
 
 
 def initial_variables(
-    rnn: nn.Module, step: Callable, carry: chex.ArrayTree, inputs: chex.ArrayTree
+    rnn: nn.Module, step: Callable, carry: ArrayTree, inputs: ArrayTree
 ) -> InitialVariables:
     """Returns the variables that the cell of a layer creates in its first step."""
 

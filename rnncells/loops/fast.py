@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-import chex
 import jax
+from chex import ArrayTree
 
 from rnncells.gradients import is_plain_backward
 from rnncells.loops.plain import PlainLoop
@@ -58,14 +58,14 @@ class FastLoop(Loop):
 
 
 def run_fast(
-    options: EngineOptions, pure: PureStep, carry: chex.ArrayTree
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    options: EngineOptions, pure: PureStep, carry: ArrayTree
+) -> tuple[ArrayTree, ArrayTree]:
     """Runs the fast loop; returns the last carry and the outputs, time first."""
     return _run_engine(options, pure, carry, _plan(options, pure, carry, pure))
 
 
 def _run_engine(
-    options: EngineOptions, pure: PureStep, carry: chex.ArrayTree, plan: memory.Plan
+    options: EngineOptions, pure: PureStep, carry: ArrayTree, plan: memory.Plan
 ) -> tuple:
     recurrence = engine.Recurrence(pure.step, plan, options.unroll)
     weights = pure.step.weights(pure.consts)
@@ -73,7 +73,7 @@ def _run_engine(
 
 
 def _plan(
-    options: EngineOptions, pure: PureStep, carry: chex.ArrayTree, full: PureStep
+    options: EngineOptions, pure: PureStep, carry: ArrayTree, full: PureStep
 ) -> memory.Plan:
     """Returns the chunks of the fast loop and the residuals that it saves.
 

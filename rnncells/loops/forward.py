@@ -1,9 +1,10 @@
 """The loop of a layer whose gradient is carried forward in time."""
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.gradients import is_forward
 from rnncells.loops.fast import EngineOptions, run_fast
@@ -61,7 +62,7 @@ def rows_obstacle(request: StepRequest) -> Obstacle | None:
     return None
 
 
-def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
+def random_keys(rnn: nn.Module, batch: Batch) -> tuple[Array, ...]:
     """Returns a raw random key for each row, if the layer's method draws numbers.
 
     Values need no key, so a missing one is an error of the gradient alone.
@@ -74,7 +75,7 @@ def random_keys(rnn: nn.Module, batch: Batch) -> tuple[jax.Array, ...]:
 
 def _run_forward(
     request: StepRequest, batch: Batch, pure: PureStep
-) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+) -> tuple[ArrayTree, ArrayTree]:
     """Returns the last carry and the outputs, `(time, *batch, ...)`."""
     step, operands, constants = row_problem(batch, pure, request.carry)
     shapes = structs((pure.consts[0], batch.to_rows(pure.consts[1])))
@@ -86,7 +87,7 @@ def _run_forward(
 
     def values(
         operands: forward.DiffOperands, constants: forward.NondiffOperands
-    ) -> tuple[chex.ArrayTree, chex.ArrayTree]:
+    ) -> tuple[ArrayTree, ArrayTree]:
         shared = join(operands.shared, shapes[0], constants.shared)
         reset_rows = join(operands.per_row, shapes[1], constants.per_row)
         consts = shared, batch.from_rows(reset_rows)

@@ -1,9 +1,10 @@
 """A check that a step computes each row of the batch by itself."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.loops.request import PureStep
 from rnncells.loops.rows import Batch
@@ -11,7 +12,7 @@ from rnncells.recurrence.pytrees import combine, inexact, is_inexact, partition,
 
 
 def check_independent_rows(
-    name: str, batch: Batch, pure: PureStep, carry: chex.ArrayTree
+    name: str, batch: Batch, pure: PureStep, carry: ArrayTree
 ) -> None:
     """Raises ValueError if a row of a step depends on other rows of the batch.
 
@@ -21,8 +22,8 @@ def check_independent_rows(
         return
     small, count = Batch((2,) * len(batch.sizes)), 2 ** len(batch.sizes)
 
-    def small_structs(tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
-        def struct(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+    def small_structs(tree: ArrayTree, lead: int = 0) -> ArrayTree:
+        def struct(leaf: Array) -> jax.ShapeDtypeStruct:
             shape = leaf.shape[lead + len(batch.sizes) :]
             return jax.ShapeDtypeStruct((*small.sizes, *shape), leaf.dtype)
 
@@ -42,7 +43,7 @@ def check_independent_rows(
 
     @jax.jit
     @jax.jacrev
-    def derivatives(varied: chex.ArrayTree) -> jax.Array | int:
+    def derivatives(varied: ArrayTree) -> Array | int:
         reset_carry, carry, xs = combine(varied, constants)
         outputs = pure.function((shared, reset_carry), carry, (xs, keys))
         leaves = jax.tree.leaves(inexact(outputs))

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 from flax.errors import FlaxError
+from jax import Array
 
 from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
@@ -28,7 +29,7 @@ from rnncells.recurrence.pytrees import inexact
 from rnncells.recurrence.schedule import StepInputs
 
 # The cell's carry, and its carry after the last valid step (see `schedule.scan`).
-LoopCarry = tuple[chex.ArrayTree, chex.ArrayTree]
+LoopCarry = tuple[ArrayTree, ArrayTree]
 
 
 class ParallelLoop(Loop):
@@ -107,7 +108,7 @@ class LinearLoop(ParallelLoop):
         return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
 
 
-def _merge_chunks(leaf: jax.Array) -> jax.Array:
+def _merge_chunks(leaf: Array) -> Array:
     """Returns `(time, ...)` of `(chunks, steps, ...)`."""
     return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
 
@@ -115,15 +116,15 @@ def _merge_chunks(leaf: jax.Array) -> jax.Array:
 def _element_steps(
     apply: Callable,
     keep_all: bool,
-    reset_carry: chex.ArrayTree,
+    reset_carry: ArrayTree,
     solver: linear_recurrence.Solver,
     carry: LoopCarry,
     xs: StepInputs,
-) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[LoopCarry, tuple[ArrayTree, ArrayTree]]:
     """Takes the steps of a chunk, element by element."""
     state, final = carry
 
-    def coefficients(x: chex.ArrayTree) -> tuple[jax.Array, jax.Array]:
+    def coefficients(x: ArrayTree) -> tuple[Array, Array]:
         return apply(_coefficients, state, x)
 
     projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
@@ -147,7 +148,7 @@ def _element_steps(
     return (state, final), (history if keep_all else None, outputs)
 
 
-def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: chex.ArrayTree) -> tuple:
+def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: ArrayTree) -> tuple:
     cell._check_carry(carry, x)
     projected = cell._with_inferred_width(carry).project(x)
     return projected, check_coefficients(cell, cell.coefficients(projected), carry)
@@ -157,7 +158,7 @@ def _output(cell: LinearRNNCellBase, carry: Carry, projected: Any) -> Any:
     return cell._with_inferred_width(carry).output(carry, projected)
 
 
-def last_step(tree: chex.ArrayTree) -> chex.ArrayTree:
+def last_step(tree: ArrayTree) -> ArrayTree:
     """Returns the last step of a pytree of `(time, ...)`."""
     return jax.tree.map(lambda leaf: leaf[-1], tree)
 
@@ -165,19 +166,19 @@ def last_step(tree: chex.ArrayTree) -> chex.ArrayTree:
 def _matrix_steps(
     apply: Callable,
     keep_all: bool,
-    reset_carry: chex.ArrayTree,
+    reset_carry: ArrayTree,
     _: linear_recurrence.Solver,
     carry: LoopCarry,
     xs: StepInputs,
-) -> tuple[LoopCarry, tuple[chex.ArrayTree, chex.ArrayTree]]:
+) -> tuple[LoopCarry, tuple[ArrayTree, ArrayTree]]:
     """Takes the steps of a chunk, by products of matrices."""
     state, final = carry
     projected, updates = jax.vmap(lambda x: apply(_update, state, x))(xs.inputs)
 
-    def to_state(carry: chex.ArrayTree) -> matrix_state.MatrixState:
+    def to_state(carry: ArrayTree) -> matrix_state.MatrixState:
         return apply(lambda cell: cell.to_state(carry))
 
-    def to_carry(matrices: chex.ArrayTree) -> chex.ArrayTree:
+    def to_carry(matrices: ArrayTree) -> ArrayTree:
         return cast_like(apply(lambda cell: cell.to_carry(matrices)), state)
 
     chunk = matrix_state.MatrixChunk(

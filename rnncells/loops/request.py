@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
+from chex import ArrayTree
 from flax.core.scope import in_filter
 from flax.errors import FlaxError, InvalidRngError
 
@@ -72,8 +72,8 @@ class PureFunction(NamedTuple):
     """
 
     function: Callable
-    consts: chex.ArrayTree  # variables and keys; and the carry after a reset
-    xs: chex.ArrayTree  # of all steps, `(time, ...)`: `StepInputs`, and keys
+    consts: ArrayTree  # variables and keys; and the carry after a reset
+    xs: ArrayTree  # of all steps, `(time, ...)`: `StepInputs`, and keys
     counters: dict  # of random draws, after the loop
 
 
@@ -82,8 +82,8 @@ class PureStep(NamedTuple):
 
     step: SplitStep
     function: Callable
-    consts: chex.ArrayTree
-    xs: chex.ArrayTree
+    consts: ArrayTree
+    xs: ArrayTree
 
 
 class StepEffects(NamedTuple):
@@ -103,7 +103,7 @@ class StepRequest:
     xs: StepInputs  # of all steps, `(time, ...)`
     step: Callable = apply_step  # `(cell, carry, inputs) -> (carry, output)`
     body: Body = Body(keep_all=False)  # see `schedule.scan`
-    reset_carry: chex.ArrayTree = None
+    reset_carry: ArrayTree = None
     # Values of the options in `DEFAULTS`, in place of the layer's.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -248,7 +248,7 @@ def writes_obstacle(cell_name: str, collections: Any) -> Obstacle:
 
 
 def _check_pure(
-    rnn: nn.Module, variables: Mapping, carry: Carry, inputs: chex.ArrayTree
+    rnn: nn.Module, variables: Mapping, carry: Carry, inputs: ArrayTree
 ) -> None:
     """Raises NotPure if a step is not a pure function of arrays."""
     name = type(rnn.cell).__name__
@@ -306,7 +306,7 @@ def _step_function(
         options: dict[str, Any] = {"rngs": streams.rngs(fixed, keys)}
         options |= {"mutable": mutable, "method": call}
 
-        def apply(carry: Carry, inputs: chex.ArrayTree) -> tuple:
+        def apply(carry: Carry, inputs: ArrayTree) -> tuple:
             results = cell.apply(variables, carry, inputs, **options)
             (carry, output), updates = results
             return carry, (output, changed(variables, updates))

@@ -3,9 +3,10 @@
 import math
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.loops.request import PureStep, StepRequest
@@ -19,11 +20,11 @@ class Batch(NamedTuple):
 
     sizes: tuple[int, ...]  # of the batch axes
 
-    def to_rows(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
+    def to_rows(self, tree: ArrayTree, lead: int = 0) -> ArrayTree:
         """Returns `(*lead, rows, 1, ..., *features)`: all batch axes as one axis."""
         ones = (1,) * len(self.sizes)
 
-        def rows(leaf: jax.Array) -> jax.Array:
+        def rows(leaf: Array) -> Array:
             end = lead + len(self.sizes)
             if leaf.shape[lead:end] != self.sizes:
                 raise ValueError(
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
 
         return jax.tree.map(rows, tree)
 
-    def from_rows(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
+    def from_rows(self, tree: ArrayTree, lead: int = 0) -> ArrayTree:
         """Reverses `to_rows`."""
         end = lead + 1 + len(self.sizes)
         return jax.tree.map(
@@ -46,10 +47,10 @@ class Batch(NamedTuple):
             tree,
         )
 
-    def repeated(self, tree: chex.ArrayTree, lead: int = 0) -> chex.ArrayTree:
+    def repeated(self, tree: ArrayTree, lead: int = 0) -> ArrayTree:
         """Returns arrays that are the same for all rows with an axis of rows."""
 
-        def repeat(leaf: jax.Array) -> jax.Array:
+        def repeat(leaf: Array) -> Array:
             shape = (*leaf.shape[:lead], self.count, *leaf.shape[lead:])
             return jnp.broadcast_to(jnp.expand_dims(leaf, lead), shape)
 
@@ -75,7 +76,7 @@ def batch_of(request: StepRequest) -> Batch:
     return Batch(shape[1 : len(shape) - feature_dims(request.cell)])
 
 
-def row_problem(batch: Batch, pure: PureStep, carry: chex.ArrayTree) -> RowProblem:
+def row_problem(batch: Batch, pure: PureStep, carry: ArrayTree) -> RowProblem:
     """Returns the step and the operands of a layer, row by row."""
     shared, reset_carry = pure.consts[0], batch.to_rows(pure.consts[1])
     inputs, keys = pure.xs
