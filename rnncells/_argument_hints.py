@@ -88,8 +88,7 @@ UNSUPPORTED_METHODS = {
         "`rnncells.interop` makes them of another library's weights, for `apply`",
     ),
     **dict.fromkeys(
-        ("forward", "predict"),
-        "does not exist: call layer.apply(params, inputs)",
+        ("forward", "predict"), "does not exist: call layer.apply(params, inputs)"
     ),
     **dict.fromkeys(
         ("eval", "train"),

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 from chex import PRNGKey
-from flax.typing import Dtype, Initializer
+from flax.typing import Dtype, Initializer, Shape
+from jax import Array
 from jax.nn import initializers
 
 from rnncells._checks import check_count
@@ -20,7 +21,7 @@ from rnncells.recurrence.pytrees import full_precision
 def in_float32(init: Initializer) -> Initializer:
     """Returns an initializer that computes in float32 at least, and rounds once."""
 
-    def rounded(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def rounded(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         return init(key, shape, full_precision(dtype)).astype(dtype)
 
     return rounded
@@ -50,7 +51,7 @@ def uniform(limit: float) -> Initializer:
 def between(low: float, high: float) -> Initializer:
     """Returns an initializer that draws uniformly from `[low, high)`."""
 
-    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         return jax.random.uniform(key, shape, dtype, low, high)
 
     return init
@@ -60,7 +61,7 @@ def linspace(start: float, stop: float) -> Initializer:
     """Returns an initializer of evenly spaced numbers along the last axis."""
 
     @in_float32
-    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         return jnp.broadcast_to(
             jnp.linspace(start, stop, shape[-1], dtype=dtype), shape
         )
@@ -72,7 +73,7 @@ def log_of_uniform(low: float, high: float) -> Initializer:
     """Returns an initializer of logs of uniform numbers in `(low, high]`, low >= 0."""
 
     @in_float32
-    def init(key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32):
+    def init(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         # 1 - u is never 0.
         u = 1 - jax.random.uniform(key, shape, dtype)
         return jnp.log(low + (high - low) * u)
@@ -109,19 +110,17 @@ class PerGateInit:
     gates: Mapping[str, Initializer]
     default: Initializer = initializers.zeros
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         inits = [*getattr(self.gates, "values", list)(), self.default]
         if not isinstance(self.gates, Mapping) or not all(map(callable, inits)):
             raise TypeError(
                 f"`gates` must map names of gates to initializers, got {self!r}."
             )
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((frozenset(self.gates.items()), self.default))
 
-    def __call__(
-        self, key: PRNGKey, shape: tuple[int, ...], dtype: Dtype = jnp.float32
-    ) -> Array:
+    def __call__(self, key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         """Draws with `default`."""
         return self.default(key, shape, dtype)
 
@@ -163,10 +162,10 @@ def chrono(longest: int) -> PerGateInit:
     check_count("chrono", "longest", longest, least=3)
 
     @in_float32
-    def log_uniform(key, shape, dtype=jnp.float32):
+    def log_uniform(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         return jnp.log(jax.random.uniform(key, shape, dtype, 1, longest - 1))
 
-    def negative(key, shape, dtype=jnp.float32):
+    def negative(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
         return -log_uniform(key, shape, dtype)
 
     return PerGateInit({"hf": log_uniform, "hi": negative, "iz": log_uniform})
@@ -194,8 +193,9 @@ def pytorch(features: int) -> dict[str, Initializer]:
     check_count("pytorch", "features", features)
     draw = uniform(int(features) ** -0.5)
 
-    def summed(key, shape, dtype=jnp.float32):
-        return sum(draw(each, shape, dtype) for each in jax.random.split(key))
+    def summed(key: PRNGKey, shape: Shape, dtype: Dtype = jnp.float32) -> Array:
+        first, second = jax.random.split(key)
+        return draw(first, shape, dtype) + draw(second, shape, dtype)
 
     # The gate n of a GRU has two biases here too.
     biases = PerGateInit({"in": draw, "hn": draw}, default=summed)

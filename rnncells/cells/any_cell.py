@@ -133,10 +133,7 @@ def declared_streams(cell: nn.Module) -> dict[str, bool]:
 
 
 def apply_step(
-    cell: nn.Module,
-    carry: Carry,
-    inputs: ArrayTree,
-    deterministic: bool | None = None,
+    cell: nn.Module, carry: Carry, inputs: ArrayTree, deterministic: bool | None = None
 ) -> tuple[Carry, ArrayTree]:
     """Applies one step of any cell; casts the new carry to the dtypes of the old.
 

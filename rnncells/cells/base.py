@@ -145,11 +145,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
 
     def __call__(
-        self,
-        carry: Carry,
-        inputs: ArrayTree,
-        *,
-        deterministic: bool | None = None,
+        self, carry: Carry, inputs: ArrayTree, *, deterministic: bool | None = None
     ) -> tuple[Carry, ArrayTree]:
         """Applies one step.
 

@@ -16,11 +16,7 @@ from rnncells._user_warning import warn
 from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec
-from rnncells.layers.checks import (
-    check_call,
-    check_pair,
-    resolve_flags,
-)
+from rnncells.layers.checks import check_call, check_pair, resolve_flags
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.recurrence.schedule import PaddedOutputs

@@ -27,12 +27,7 @@ from rnncells.layers.checks import (
     check_padded_outputs,
     resolve_flags,
 )
-from rnncells.layers.padding import (
-    Padding,
-    check_one_step,
-    infer_padding,
-    step_padding,
-)
+from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
 from rnncells.layers.sequence_layer import RunsByCall
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs

@@ -468,10 +468,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
 
     @nn.nowrap
     def _carries(
-        self,
-        states: States | None,
-        sample: StructTree,
-        key: PRNGKey | None = None,
+        self, states: States | None, sample: StructTree, key: PRNGKey | None = None
     ) -> list[Carry]:
         """Returns a carry for each layer, or a pair of carries if bidirectional."""
         if states is None and not self.learn_states:

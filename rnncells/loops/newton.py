@@ -8,13 +8,7 @@ import jax.numpy as jnp
 from rnncells.gradients import is_plain_backward
 from rnncells.loops.forward import rows_obstacle
 from rnncells.loops.independent_rows import check_independent_rows
-from rnncells.loops.request import (
-    Loop,
-    Obstacle,
-    PureStep,
-    StepRequest,
-    is_newton,
-)
+from rnncells.loops.request import Loop, Obstacle, PureStep, StepRequest, is_newton
 from rnncells.loops.rows import Batch, batch_of, row_problem
 from rnncells.recurrence import newton
 from rnncells.recurrence.forward.rows import real_leaves
@@ -26,10 +20,7 @@ class NewtonLoop(Loop):
     """Solves for all carries at once; its results are followed by a `Certificate`."""
 
     name = "loop of Newton's method"
-    options = {
-        "gradient": is_plain_backward,
-        "implementation": is_newton,
-    }
+    options = {"gradient": is_plain_backward, "implementation": is_newton}
 
     def why_not(self, request: StepRequest) -> Obstacle | None:
         obstacle = rows_obstacle(request)

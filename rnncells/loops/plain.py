@@ -39,10 +39,7 @@ class PlainLoop(Loop):
     """`flax.linen.scan`, or `jax.lax.scan` of a step that Flax cannot scan."""
 
     name = "plain loop"
-    options = {
-        "gradient": is_backward,
-        "implementation": one_of("auto", "scan"),
-    }
+    options = {"gradient": is_backward, "implementation": one_of("auto", "scan")}
 
     def why_not(self, request: StepRequest) -> None:
         """Returns None: the loop runs every cell."""
