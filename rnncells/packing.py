@@ -75,13 +75,9 @@ class Plan:
     def unpack(self, rows: chex.ArrayTree, time: int | None = None) -> chex.ArrayTree:
         """Unpacks rows into a padded batch, `(sequences, time, *features)`.
 
-        It is the inverse of `pack`, and pads with 0.
-
-        `time` is by default the row length.
-
-        Raises:
-          ValueError: `time` is shorter than the longest sequence. (With a traced plan,
-            longer sequences are cut off.)
+        It is the inverse of `pack`, and pads with 0; `time` is by default the row
+        length. If `time` is shorter than the longest sequence, it raises ValueError.
+        (With a traced plan, longer sequences are cut off.)
         """
         rows = jax.tree.map(jnp.asarray, rows)
         _check_axes("rows", rows, self.segment_ids.shape)

@@ -113,18 +113,14 @@ def gate_over_text(
 def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> Any:
     """Draws eigenvalues of steps in the complex plane, with the unit circle.
 
-    Call it again with the same `ax` and other labels to compare cells.
+    `eigenvalues` are complex numbers of any shape, as `diagnostics.eigenvalues` returns
+    them. Call it again with the same `ax` and other labels to compare cells.
 
     >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
     >>> ax.get_xlabel()
     'real part'
-
-    Args:
-      eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
-        them for some steps.
-      label: of these eigenvalues, for the legend.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)
@@ -142,6 +138,7 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
 def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
     """Draws how often each unit of some gates is saturated on the left and the right.
 
+    `shares` has for each label what `diagnostics.saturation` returns, `(left, right)`.
     A point is a unit. On the diagonal, a unit is always saturated, as a binary gate; at
     the origin, it never is. At the upper left, it is always open; at the lower right,
     it is always closed.
@@ -151,10 +148,6 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
     >>> ax = plots.saturation({"forget gate f": (np.zeros(4), np.ones(4))})
     >>> ax.get_xlabel()
     'share of steps saturated on the left'
-
-    Args:
-      shares: for each label, the shares of the steps that
-        `diagnostics.saturation` returns, `(left, right)`.
 
     Reference: figure 3 of Karpathy, Johnson and Li, 2016,
     https://arxiv.org/abs/1506.02078.
@@ -176,15 +169,14 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
 def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
     """Draws mean and standard deviation of states at each step.
 
+    `states` has for each label what `diagnostics.drift` returns: `(mean, std, norm)`,
+    of which the norm is not drawn.
+
     >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.drift({"c": (np.zeros(9), np.ones(9), np.ones(9))})
     >>> ax.get_xlabel()
     'step'
-
-    Args:
-      states: for each label, what `diagnostics.drift` returns: `(mean, std, norm)`, of
-        which the norm is not drawn.
     """
     arrays = _by_label("states", {label: x[:2] for label, x in states.items()})
     ax = _axes(ax)
@@ -235,11 +227,7 @@ def _by_label(name: str, arrays: Mapping[str, Sequence[Any]]) -> dict[str, np.nd
 
 
 def _filled(name: str, *arrays: Any) -> np.ndarray:
-    """Returns arrays of equal shapes as one; several are stacked.
-
-    Raises:
-      ValueError: they have no values, no axis, or different shapes.
-    """
+    """Returns arrays of equal shapes as one, checked; several are stacked."""
     checked = [np.asarray(array) for array in arrays]
     several = len(checked) > 1
     shapes = " and ".join(f"{x.shape}" for x in checked)

@@ -43,7 +43,6 @@ TOLERANCE = 1e-10
 # The exponent of the tolerance for cells that compute in lower precision.
 HALF_OF_THE_DIGITS = 0.5
 
-
 Kind = Literal["right", "skipped", "slow", "wrong"]
 
 
@@ -178,19 +177,19 @@ class _Setting:
             for leaf in sample
         ]
         self.inputs = jax.tree.unflatten(structure, sequence)
-        first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
-        self.carry = _like(rng, initialize_carry(cell, None, structs(first)))
+        self.first = jax.tree.map(lambda leaf: leaf[0], self.inputs)
+        self.carry = _like(rng, initialize_carry(cell, None, structs(self.first)))
         _check_initial_carry(self.name, self.carry)
         # None for cells without this field, which must not draw random numbers.
         self.deterministic = True if hasattr(type(cell), "deterministic") else None
         self.option: dict[str, Any] = deterministic_option(cell, self.deterministic)
         options: Any = self.option
         init: Any = partial(cell.init, **options)
-        shapes = jax.eval_shape(init, key, self.carry, first)
+        shapes = jax.eval_shape(init, key, self.carry, self.first)
         self.variables = _like(rng, {"params": shapes.get("params", {})})
         if constants := sorted(shapes.keys() - {"params"}):
             # Random numbers may be no valid constants, such as time constants.
-            created = init(key, self.carry, first)
+            created = init(key, self.carry, self.first)
             self.variables |= {name: created[name] for name in constants}
         for name in constants:
             self._leave_out(name)
@@ -201,7 +200,7 @@ class _Setting:
         everything = self.variables
         self.variables = {c: v for c, v in everything.items() if c != collection}
         try:
-            jax.eval_shape(self.step, self.carry, self.inputs_at(0))
+            jax.eval_shape(self.step, self.carry, self.first)
         except Exception:  # without a collection, a step may raise any error
             self.variables = everything
 
@@ -216,12 +215,9 @@ class _Setting:
             _, after = self.cell.apply(self.variables, carry, inputs, **options)
             return changed(self.variables, after)
 
-        new = jax.eval_shape(changed_by_step, self.carry, self.inputs_at(0))
+        new = jax.eval_shape(changed_by_step, self.carry, self.first)
         if names := sorted(new.keys() & self.variables.keys()):
             _skip(f"a step changes the collections {names}")
-
-    def inputs_at(self, time: int) -> chex.ArrayTree:
-        return jax.tree.map(lambda leaf: leaf[time], self.inputs)
 
 
 def _skip(reason: str) -> NoReturn:
@@ -245,7 +241,7 @@ def _check_initial_carry(name: str, carry: Carry) -> None:
 def _kept_carry(setting: _Setting) -> Finding:
     """Checks that a step returns a carry like the carry that it got."""
     setting.check_collections()
-    returned = jax.eval_shape(setting.step, setting.carry, setting.inputs_at(0))
+    returned = jax.eval_shape(setting.step, setting.carry, setting.first)
     try:
         new, _ = check_returned("__call__", setting.name, returned)
     except TypeError as error:
@@ -270,7 +266,7 @@ def _rows(setting: _Setting) -> Finding:
     """Checks that a step of a batch equals a step of each row alone."""
     step, rng = jax.jit(setting.step), np.random.default_rng(0)
     for number in range(DRAWS):
-        arguments = _like(rng, (setting.carry, setting.inputs_at(0)))
+        arguments = _like(rng, (setting.carry, setting.first))
         factors = ROW_FACTORS[number % len(ROW_FACTORS)]
         scaled = partial(_scaled, factors, number % 2 == 1)
         arguments = jax.tree.map(scaled, arguments)

@@ -1,8 +1,7 @@
 """The jaxpr of a step, evaluated with all its named values and with taps on them.
 
-The names are those of the variables in the code of the step. While JAX traces it, a
-profile function (`sys.setprofile`) sees each method return and marks the arrays among
-its local variables in the jaxpr. The cell does not change.
+While JAX traces a step, a profile function (`sys.setprofile`) sees each method return
+and marks the arrays among its local variables, by their names, in the jaxpr.
 """
 
 import contextlib
@@ -83,8 +82,11 @@ class NamedStep:
         with jax.disable_jit():
             self._traced, self.result = trace(function, consts, inputs, carry)
         equations = tuple(self._traced.jaxpr.eqns)
-        names = ((_name_of(e), e) for e in equations)
-        marks = {name: e for name, e in names if name is not None}
+        marks = {
+            e.params["name"].removeprefix(PREFIX): e
+            for e in equations
+            if e.primitive.name == "name" and e.params["name"].startswith(PREFIX)
+        }
         passed = {e.outvars[0] for name, e in marks.items() if name.startswith(_BEFORE)}
         self._after = []
         for name, equation in marks.items():
@@ -146,7 +148,7 @@ def _marked_variables() -> Iterator[None]:
     """Marks the local variables of modules while JAX traces their methods.
 
     The mark of an array is an equation of `jax.ad_checkpoint.checkpoint_name` in the
-    jaxpr, whose result nothing reads. `name_of` returns its name.
+    jaxpr, whose result nothing reads.
     """
     arguments: dict[FrameType, dict[str, Any]] = {}
     codes: dict[type, set[CodeType]] = {}
@@ -185,14 +187,6 @@ def _marked_variables() -> Iterator[None]:
 def _mark(array: Any, name: str) -> Any:
     """Returns an array, marked by a name in the jaxpr."""
     return checkpoint_name(array, PREFIX + name)
-
-
-def _name_of(equation: Any) -> str | None:
-    """Returns the name of the mark that an equation is, or None if it is no mark."""
-    if equation.primitive.name != "name":
-        return None
-    name = equation.params["name"]
-    return name.removeprefix(PREFIX) if name.startswith(PREFIX) else None
 
 
 def _module(frame: FrameType) -> Any:

@@ -57,19 +57,16 @@ def record(
     assigned to it; above, `i` is the input gate after the sigmoid. docs/diagnostics.md
     has the rules in full.
 
+    `layer` is not bound. The arguments are those of `layer.apply`, and these:
+
     Args:
-      layer: a Flax module, unbound.
-      variables: its variables.
-      *args: arguments of its call.
       jacobians: whether to compute the Jacobians of the steps. The carry of a row is
         one vector: its leaves, in the order of `jax.tree.leaves`, without integers. A
         step at a reset has zeros, another step outside of the mask the identity. The
         rows of a batch must not depend on each other. Jacobians need memory for
         `time * size**2` numbers in each row.
-      rngs: random keys, as in `apply`.
-      method: the method to call, as in `apply`.
+      rngs, method: as in `apply`.
       mutable: other collections that the module writes to.
-      **kwargs: keyword arguments of the call, such as `seq_lengths`.
 
     Returns:
       A `Recorded` for each recurrent layer, by its path in the module: `''` for an
@@ -115,9 +112,8 @@ def cotangents(
     >>> cotangents.values["r"].shape, cotangents.carry.shape
     ((2, 5, 4), (2, 5, 4))
 
-    Args:
-      loss: function from what the call of the module returns to a scalar.
-      layer, variables, *args, rngs, method, mutable, **kwargs: see `record`.
+    The loss is a function from what the call of the module returns to a scalar; for the
+    other arguments see `record`.
 
     Raises:
       ValueError: see `record`; a lifted transformation must lift `rnncells_taps` too.
@@ -164,12 +160,8 @@ def step_values(
     >>> sorted(diagnostics.step_values(cell, params, h, x))
     ['a', 'h']
 
-    Args:
-      cell, variables: a cell, unbound, and its variables.
-      carry: carry before the step.
-      inputs: one step of input, `(*batch, *features)`.
-      rngs: random keys, as in `apply`.
-      deterministic: see `RNN`.
+    `carry` is the one before the step, `inputs` one step of input, `(*batch,
+    *features)`; for the other arguments see `record` and `RNN`.
     """
     _check_linen("step_values", "cell", cell)
     method = marked(partial(apply_step, deterministic=deterministic))

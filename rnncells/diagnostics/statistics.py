@@ -18,12 +18,10 @@ from rnncells.recurrence.pytrees import euclidean, upcast
 
 
 class Saturation(NamedTuple):
-    """How often each unit of a gate is near one of its bounds.
+    """Shares of the valid steps, in [0, 1], at which each unit of a gate is saturated.
 
-    Attributes:
-      left: share of the valid steps at which the unit is below the lower threshold,
-        `(*features)`, in [0, 1].
-      right: the same above the upper threshold.
+    `left` is the share below the lower threshold, `right` that above the upper one;
+    both are `(*features)`.
     """
 
     left: jax.Array
@@ -55,11 +53,10 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
     >>> diagnostics.norms((c, h))[0, 0]
     Array(10., dtype=float32)
 
-    Args:
-      tree: an array `(*batch, time, *features)`, or a pytree of them, such as a carry,
-        which is taken as one vector.
-      num_feature_dims: number of feature axes, of the array with the fewest axes if
-        they differ, as in the carry of `MLSTMCell`.
+    `tree` is an array `(*batch, time, *features)`, or a pytree of them, such as a
+    carry, which is taken as one vector. `num_feature_dims` is the number of feature
+    axes, of the array with the fewest axes if they differ, as in the carry of
+    `MLSTMCell`.
     """
     leaves = jax.tree.leaves(upcast(tree))
     for leaf in leaves:

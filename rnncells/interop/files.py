@@ -38,11 +38,8 @@ def save(
             f"{type(variables).__name__}. Save other trees with Orbax."
         )
     names = {name for path in traverse_util.flatten_dict(variables) for name in path}
-    if any("/" in name for name in names):
-        raise ValueError(
-            "names in `variables` must not contain `/`, got "
-            f"{sorted(name for name in names if '/' in name)}."
-        )
+    if wrong := sorted(name for name in names if "/" in name):
+        raise ValueError(f"names in `variables` must not contain `/`, got {wrong}.")
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for pair in metadata.items() for text in pair):
         raise TypeError(f"`metadata` must map names to text, got {metadata}.")

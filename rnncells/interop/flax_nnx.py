@@ -6,7 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from rnncells.interop.layout import Params, Place
+from rnncells.interop.layout import Params
 from rnncells.interop.loading import Arrays, as_list, load, parts
 from rnncells.interop.table import FLAX_NNX
 
@@ -18,17 +18,13 @@ def from_module(layer: nn.Module, modules: Any | Sequence[Any]) -> Params:
     by layer, forward before backward; or `nnx.state` of these, or a dictionary of the
     state that was restored from a checkpoint.
     """
-    cells = parts(layer, FLAX_NNX, _full_name)
+    cells = parts(layer, FLAX_NNX, lambda k, place, name: f"cells[{k}].{name}")
     arrays = {
         f"cells[{k}].{name}": array
         for k, cell in enumerate(_cells(modules))
         for name, array in _arrays_of(cell).items()
     }
     return load(layer, cells, arrays, "Flax NNX")
-
-
-def _full_name(k: int, place: Place, name: str) -> str:
-    return f"cells[{k}].{name}"
 
 
 def _cells(modules: Any) -> Iterator[Any]:

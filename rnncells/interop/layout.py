@@ -31,11 +31,7 @@ class Place(NamedTuple):
 
 
 def places(layer: nn.Module) -> list[Place]:
-    """Returns the cells of a layer, layer by layer, forward before backward.
-
-    Raises:
-      TypeError: `layer` is neither a cell of rnncells nor a layer of such cells.
-    """
+    """Returns the cells of a layer, layer by layer, forward before backward."""
     if isinstance(layer, RNNCellBase):
         return [Place(layer)]
     if isinstance(layer, MultiLayerRNN):

@@ -1,7 +1,6 @@
 """Loads arrays of other libraries into our layers, and writes them back.
 
-`load` and `unload` read the names, transposes and orders of gates from `table`. To move
-parameters between our own layers, or from Flax's, use `renaming`.
+`load` and `unload` read names, transposes and orders of gates from `table`.
 """
 
 import keyword

@@ -94,11 +94,7 @@ class Library:
         self.name, self.forms = name, forms
 
     def form_of(self, cell: nn.Module) -> Form:
-        """Returns the form of a cell.
-
-        Raises:
-          TypeError: the library has no such cell.
-        """
+        """Returns the form of a cell; raises TypeError if the library has none."""
         for form in self.forms:
             if form.fits(cell):
                 return form

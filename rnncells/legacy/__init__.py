@@ -2,13 +2,7 @@
 
 The shim provides all names and modules of `flax.linen`. Its recurrent cells and layers
 accept the arguments of Flax <= 0.6.11 and today's, so you can change a program step by
-step:
-
->>> import warnings; warnings.simplefilter("ignore", DeprecationWarning)
->>> import jax, jax.numpy as jnp, rnncells.legacy as nn
->>> lstm, x = nn.LSTMCell(), jnp.ones((2, 3))
->>> carry = nn.LSTMCell.initialize_carry(jax.random.key(0), (2,), 4)
->>> (carry, y), params = lstm.init_with_output(jax.random.key(1), carry, x)
+step.
 
 Each old form raises a `DeprecationWarning` that says what to write instead, once for
 each line of your code. Python shows such warnings only for `__main__`, pytest shows

@@ -158,11 +158,7 @@ def advice_on_cell(cell: nn.Module) -> str:
 def make_old_carry(
     cell: nn.Module, key: chex.PRNGKey, batch_dims: tuple[int, ...], size: Size
 ) -> Any:
-    """Returns the carry from a cell's old `initialize_carry`, without a warning.
-
-    Raises:
-      TypeError: the cell has no old form.
-    """
+    """Returns the carry from a cell's old `initialize_carry`, without a warning."""
     method = carry_method(cell)
     if isinstance(method, InitializeCarry):
         return old_carry(method.parts, key, batch_dims, size)

@@ -33,8 +33,7 @@ Advice = tuple[str, str, str]
 def notice(old: str, last: str, new: str) -> None:
     """Warns about an old form, see `Advice`, once for each line of the user's code.
 
-    Raises:
-      TypeError: in strict mode.
+    In strict mode, it raises TypeError.
     """
     advice = f"{old} was removed after Flax {last}. Write {new}."
     frame = sys._getframe(1)

@@ -237,13 +237,10 @@ class RNN(OldForms, rnn.RNN):
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
 
-        With `cell_size`, a row of length 0 runs through all its steps, as in Flax <=
-        0.6.11. Without `cell_size`, its final carry is the initial carry.
-
-        Args:
-          segmentation_mask: integers `(*batch, time)`: 1 at the first steps of each
-            row, and 0 at the padding after them.
-          inputs, **options: see `rnncells.RNN`.
+        `segmentation_mask` has integers `(*batch, time)`: 1 at the first steps of each
+        row, and 0 at the padding after them. With `cell_size`, a row of length 0 runs
+        through all its steps, as in Flax <= 0.6.11. Without `cell_size`, its final
+        carry is the initial carry.
         """
         options = with_lengths(self, inputs, segmentation_mask, options)
         lengths = options.get("seq_lengths")

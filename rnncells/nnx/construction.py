@@ -58,11 +58,7 @@ def signature(
 def bound(
     name: str, linen: type[nn.Module], args: tuple, kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the value of each argument of the constructor `name`, without `rngs`.
-
-    Raises:
-      TypeError: an argument is missing or unknown, or is a linen module.
-    """
+    """Returns the value of each argument of the constructor `name`, without `rngs`."""
     kwargs = dict(kwargs)
     values = [*args, *kwargs.values()]
     lists = [v if isinstance(v, list | tuple) else [v] for v in values]

@@ -29,8 +29,8 @@ def convert(
     True
 
     Args:
-      module: a linen module: a cell, a layer, or a model of your own with submodules in
-        fields, in `setup` or in a compact method.
+      module: a cell, a layer, or a model of your own with submodules in fields, in
+        `setup` or in a compact method.
       variables: its variables, `{"params": ...}`.
       rngs: random streams, for example for dropout and zoneout.
 

@@ -89,7 +89,7 @@ class FromLinen(nnx.Module):
       **kwargs: fields of the linen class; `hidden_features` is `features`.
 
     Raises:
-      TypeError: an argument is missing, unknown, or a linen module; `rngs` is missing.
+      TypeError: an argument is missing, unknown, or a linen module.
       ValueError: `in_features` does not fit the feature axes of the cell.
     """
 
@@ -106,7 +106,12 @@ class FromLinen(nnx.Module):
         NNX_CLASSES.setdefault(linen, cls)
         cls.__signature__ = signature(linen)
         if cls.__doc__ is None:
-            cls.__doc__ = _doc(linen)
+            first = (linen.__doc__ or "").partition("\n")[0]
+            name = f"{linen.__module__}.{linen.__name__}"
+            cls.__doc__ = (
+                f"{first}\n\nThe NNX class of `{name}`, whose documentation has the "
+                "equations and fields; see `rnncells.nnx.FromLinen`.\n"
+            )
         for name in sorted({*dir(linen)} - {*dir(nn.Module)} - _INNER):
             is_field = name in linen.__dataclass_fields__
             if not (is_field or name.startswith("_") or hasattr(cls, name)):
@@ -169,15 +174,14 @@ class FromLinen(nnx.Module):
         >>> bool((gru.layers_0.cell.hn.kernel == kernel).all())
         True
 
-        Args:
-          variables: `{"params": ...}` of the linen module: from its `init`, from a
-            checkpoint, or from a function of `rnncells.interop`. Or the `nnx.State` of
-            such a module. Other collections keep their values if they are left out;
-            random streams always do.
+        They are `{"params": ...}` of the linen module: from its `init`, from a
+        checkpoint, or from a function of `rnncells.interop`. Or the `nnx.State` of such
+        a module. Other collections keep their values if they are left out; random
+        streams always do.
 
         Raises:
-          ValueError: arrays are missing, unknown, or have another shape; the error
-            lists all of them.
+          ValueError: the error lists arrays that are missing, unknown, or have another
+            shape.
         """
         if isinstance(variables, nnx.State):
             updated = nnx.clone(self)
@@ -196,12 +200,10 @@ class FromLinen(nnx.Module):
         self._update(unflatten_dict(arrays, sep="/"))
 
     def __call__(self, *args: Any, rngs: Rngs = None, **kwargs: Any) -> Any:
-        """Calls the linen module.
+        """Calls the linen module with its arguments.
 
-        Args:
-          *args, **kwargs: arguments of the call of the linen module.
-          rngs: random keys for dropout, zoneout and random initial carries; None: the
-            streams that this module keeps.
+        `rngs` are random keys for dropout, zoneout and random initial carries; without
+        them, the module draws from the streams that it keeps.
         """
         return self._apply("__call__", args, kwargs, rngs)
 
@@ -210,11 +212,9 @@ class FromLinen(nnx.Module):
     ) -> Carry:
         """Returns the carry before the first step; arguments are those of flax.nnx.
 
-        Args:
-          sample_input: shape of one step of input, `(*batch, *features)`; or an array
-            or `jax.ShapeDtypeStruct` of this shape.
-          rngs: random keys for random initial carries, from the stream `carry`.
-          **kwargs: other arguments of the linen method, such as `batch_shape`.
+        `sample_input` is the shape of one step of input, `(*batch, *features)`, or an
+        array or `jax.ShapeDtypeStruct` of this shape; `rngs` are random keys for random
+        initial carries, from the stream `carry`.
         """
         is_array = hasattr(sample_input, "dtype")
         if isinstance(sample_input, nnx.Rngs) or (is_array and is_key(sample_input)):
@@ -320,8 +320,7 @@ class FromLinen(nnx.Module):
     def _own_streams(self, rngs: nnx.Rngs | None) -> list[str]:
         """Returns the random streams of this module itself, without its children's.
 
-        Args:
-          rngs: for a converted module, whose draws are not known, its random streams.
+        `rngs` are those of a converted module, whose draws are not known.
         """
         of_children = {PARAMS}
         for _, child in self._children():
@@ -500,13 +499,3 @@ def _carry_key(rngs: Rngs) -> jax.Array | None:
 
 def _has_stream(rngs: nnx.Rngs, name: str) -> bool:
     return name in rngs or "default" in rngs
-
-
-def _doc(linen: type[nn.Module]) -> str:
-    name = linen.__name__
-    first = (linen.__doc__ or "").partition("\n")[0]
-    return f"""{first}
-
-    The NNX class of `{linen.__module__}.{name}`, whose documentation has the equations
-    and fields; see `rnncells.nnx.FromLinen` for what NNX classes have in common.
-    """

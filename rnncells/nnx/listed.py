@@ -9,10 +9,7 @@ from rnncells.layers.states import LSTMStates
 
 @jax.tree_util.register_pytree_node_class
 class ListedStates(LSTMStates):
-    """States whose arrays JAX finds by number, as in a plain tuple.
-
-    The table of Flax fails for a named tuple inside a tuple.
-    """
+    """States whose arrays JAX finds by number: Flax's table needs this in a tuple."""
 
     def tree_flatten(self) -> tuple[tuple, None]:
         return tuple(self), None

@@ -19,22 +19,14 @@ class Group(nnx.Module):
     """The variables of one linen submodule, such as the kernel and bias of a gate."""
 
 
-def attribute(module: nnx.Module, name: str) -> str:
-    """Returns the attribute of a linen name; `if` becomes `if_`, as in flax.nnx.
-
-    Keywords of Python and names of the class's attributes get one more underscore.
-    """
-    return f"{name}_" if _is_reserved(module, name) else name
-
-
 def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
     """Writes `{collection: arrays}` into a module; makes missing variables.
 
-    Nested dictionaries become a `Group` each.
+    Nested dictionaries become a `Group` each. `if` becomes `if_`, as in flax.nnx.
     """
     for collection, tree in variables.items():
         for name, value in tree.items():
-            attr = attribute(module, name)
+            attr = f"{name}_" if _is_reserved(module, name) else name
             if isinstance(value, Mapping):
                 if not hasattr(module, attr):
                     setattr(module, attr, Group())
@@ -102,6 +94,7 @@ def _variable(collection: str, value: chex.Array | meta.AxisMetadata) -> nnx.Var
 
 
 def _is_reserved(module: nnx.Module, name: str) -> bool:
+    """Says whether Python or the class uses a name: attributes get an underscore."""
     stem = name.rstrip("_")
     return keyword.iskeyword(stem) or hasattr(type(module), stem)
 

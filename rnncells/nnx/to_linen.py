@@ -42,10 +42,6 @@ class Parts:
     def __repr__(self) -> str:
         return f"Parts({self.name})"
 
-    @property
-    def has_state(self) -> bool:
-        return any(collection == STATE for (collection, _), _ in self.structs)
-
     def merge(self, variables: Mapping[str, Any]) -> Any:
         """Returns a module with these variables."""
         return self._merged(_by_path(variables, [name for name, _ in self.structs]))
@@ -114,7 +110,7 @@ class NNXLayer(nn.Module):
             )
             module.set_attributes(**modes, raise_if_not_found=False)
         result = module(*args, **kwargs)
-        if self.parts.has_state and self.is_mutable_collection(STATE):
+        if self.is_mutable_collection(STATE):
             for name, value in variables_of(module).get(STATE, {}).items():
                 self.put_variable(STATE, name, value)
         return result
@@ -201,10 +197,8 @@ def to_linen(
     statistics and random keys, are the collection `nnx`: pass `variable_carry="nnx"` to
     `RNN`, and `mutable=["nnx"]` to `apply` to get their new values.
 
-    Args:
-      nnx_class: the class of the module, or a function that returns a module.
-      *args: positional arguments of the class.
-      **kwargs: keyword arguments of the class, without `rngs`.
+    `nnx_class` is the class of the module, or a function that returns a module; the
+    other arguments are those of the class, without `rngs`.
 
     Raises:
       TypeError: the class is a layer of flax.nnx over sequences.

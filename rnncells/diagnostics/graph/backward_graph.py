@@ -175,10 +175,9 @@ class BackwardGraph:
         ]
 
     def svg(self) -> str:
-        """Returns a picture of the graph: an SVG file, drawn by Graphviz.
+        """Returns a picture of the graph: an SVG file.
 
-        Raises:
-          RuntimeError: Graphviz, a program, is not installed.
+        Raises RuntimeError if Graphviz, a program, is not installed.
         """
         if not _has_graphviz():
             raise RuntimeError(
@@ -189,13 +188,9 @@ class BackwardGraph:
         return subprocess.run(["dot", "-Tsvg"], check=True, **options).stdout
 
     def record(self, *args: Any) -> Tape:
-        """Runs the function, and keeps what its backward pass needs.
+        """Runs the function, and returns a tape with what its backward pass needs.
 
-        Args:
-          *args: arguments of the shapes and dtypes that the graph was made from.
-
-        Returns:
-          A tape, with the result as `tape.result` and the method `backward`.
+        The arguments have the shapes and dtypes that the graph was made from.
 
         Raises:
           ValueError: the arguments have another structure, shape or dtype; or the graph

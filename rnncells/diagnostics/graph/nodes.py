@@ -139,11 +139,7 @@ class Operation(Node):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Accumulate(Node):
-    """A leaf: an argument's gradients are added up here.
-
-    Attributes:
-      argument: name of the argument: `params['hi']['kernel']`.
-    """
+    """A leaf where gradients of an argument, as `params['hi']['kernel']`, add up."""
 
     name: str = "Accumulate"
     argument: str
@@ -155,11 +151,9 @@ class Accumulate(Node):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Cut(Node):
-    """A leaf where gradients end, although the value depends on arguments.
+    """A leaf where gradients end, although the value depends on `arguments`, by name.
 
-    Attributes:
-      reason: why: `stop_gradient`, or an operation whose derivative is zero.
-      arguments: names of the arguments that would get a gradient otherwise.
+    The reason is `stop_gradient`, or an operation whose derivative is zero.
     """
 
     name: str = "Cut"

@@ -1,8 +1,7 @@
 """The values that an operation keeps for its backward pass.
 
-`jax.vjp` of an operation returns a function that holds the values it needs. If it is
-traced, these values are variables of a jaxpr: an operand, a result, or what was
-computed from them.
+The function that `jax.vjp` returns holds them. If it is traced, they are variables of a
+jaxpr: an operand, a result, or what was computed from them.
 """
 
 from collections.abc import Callable, Sequence

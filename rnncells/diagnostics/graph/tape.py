@@ -55,9 +55,8 @@ class Tape:
     Attributes:
       graph: the graph.
       result: the result of the function.
-      gradients: for each argument that a gradient has reached, by its name, the sum of
-        its gradients over all calls of `backward` (PyTorch's `.grad`). To start again
-        at 0, call `gradients.clear()`.
+      gradients: for each argument that a gradient has reached, the sum of its gradients
+        over all calls of `backward` (PyTorch's `.grad`); `gradients.clear()` resets it.
     """
 
     def __init__(self, graph: "BackwardGraph", program: Program, args: tuple[Any, ...]):
@@ -89,15 +88,12 @@ class Tape:
           retain_graph: whether the saved values are kept for another backward pass.
 
         Returns:
-          For each argument that a gradient reaches, by its name, the gradient of this
-          call. Arguments in `graph.unreached` are not there.
+          The gradients of this call by argument, without those in `graph.unreached`.
 
         Raises:
-          ValueError: the result is no real scalar and `cotangent` is None, or
-            `cotangent` does not have the structure, shapes and dtypes of the result; or
-            no result requires a gradient.
-          RuntimeError: the saved values were released by an earlier call without
-            `retain_graph=True`.
+          ValueError: `cotangent` does not fit the result, or is None and the result is
+            no real scalar; or no result requires a gradient.
+          RuntimeError: an earlier call released the saved values, see `retain_graph`.
           NotImplementedError: the graph has a `while` loop, which has no reverse mode.
         """
         for node in self.graph.operations:
