@@ -31,10 +31,9 @@ class Saturation(NamedTuple):
 class Drift(NamedTuple):
     """How states change over time, over the rows that are valid at each step.
 
-    Attributes:
-      mean: mean over rows and features, `(time,)`; NaN at a step that no row reaches.
-      std: standard deviation over rows and features, `(time,)`.
-      norm: mean over rows of the Euclidean norm of the features, `(time,)`.
+    `mean` and `std` are the mean and the standard deviation over rows and features,
+    `(time,)`; NaN at a step that no row reaches. `norm` is the mean over rows of the
+    Euclidean norm of the features.
     """
 
     mean: jax.Array

@@ -33,9 +33,8 @@ def rename(params: State, like: State, names: Mapping[str, str] | None = None) -
     nested like `like`.
 
     Args:
-      params: nested dictionaries of arrays: parameters, variables, or a training state
-        with `params`. Leaves that belong to no module, such as the number of steps, do
-        not change.
+      params: parameters, variables, or a training state with `params`. Leaves that
+        belong to no module, such as the number of steps, do not change.
       like: tree with the new names, of arrays or of `jax.ShapeDtypeStruct`s, as
         `jax.eval_shape(model.init, key, inputs)` returns it, or a `flax.nnx.State`. For
         a training state, the new parameters or variables are enough.
@@ -43,8 +42,7 @@ def rename(params: State, like: State, names: Mapping[str, str] | None = None) -
         `{"params/Dense_0": "params/head"}`.
 
     Raises:
-      ValueError: modules have no match, or several matches; the error lists all of
-        them.
+      ValueError: the error lists modules without a match, or with several.
     """
     params = plain(params)
     moved, new = _moves(params, like, names or {}), {}

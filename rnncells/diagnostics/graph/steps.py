@@ -12,6 +12,7 @@ JAX records smaller operations than PyTorch. These equations become one step:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -111,13 +112,11 @@ class _Grouping:
             live = [e for e in self._equations.equations if id(e) in ids]
             if live:
                 inside |= ids
-
-                def unbind(x: jax.Array, pairs: Any = pairs) -> list[jax.Array]:
-                    return [bind(s, bind(part, [x]))[0] for part, s in pairs]
-
                 outvars = [squeeze.outvars[0] for _, squeeze in pairs]
-                step = Step("Unbind", live[0], [operand], outvars, unbind)
-                first[id(live[0])] = step
+                function = partial(_unbind, pairs)
+                first[id(live[0])] = Step(
+                    "Unbind", live[0], [operand], outvars, function
+                )
         return first, inside
 
     def _mean(self, equation: Any) -> Step | None:
@@ -228,3 +227,7 @@ def _covers(operand: Any, axis: tuple[int, ...], group: Sequence[Any]) -> bool:
     starts = [e.params["start_indices"][axis[0]] for e in group]
     whole = all(e.outvars[0].aval.shape == part for e in group)
     return whole and starts == list(range(len(group)))
+
+
+def _unbind(pairs: Sequence[tuple[Any, Any]], x: jax.Array) -> list[jax.Array]:
+    return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]
