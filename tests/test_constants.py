@@ -118,6 +118,7 @@ def test_collections_that_a_cell_reads_are_constants(name):
         assert_close(written, {c: variables[c] for c in written})
 
 
+@pytest.mark.default
 def test_derivatives_by_constants_equal_those_of_the_plain_loop():
     layers = [rnn_of(HasConstants, **o) for o in ({}, {"implementation": "scan"})]
     variables = layers[0].init(KEY, X)
@@ -171,6 +172,7 @@ class DecayCell(rnncells.LinearRNNCellBase):
         return jnp.broadcast_to(self.decay.value, projected.shape), projected
 
 
+@pytest.mark.default
 def test_linear_cells_read_constants():
     rnn = rnncells.RNN(DecayCell(), implementation="associative")
     variables = rnn.init(KEY, X)
@@ -194,6 +196,7 @@ class MaskedNNXCell(nnx.Module):
         return h, h
 
 
+@pytest.mark.default
 def test_nnx_cells_with_constants_run_in_the_fast_loop():
     rnn = rnx.RNN(MaskedNNXCell(nnx.Rngs(0)), memory="sqrt")
     plain = rnn.linen.clone(memory="full", implementation="scan")
@@ -234,6 +237,7 @@ class FirstInput(UserCell):
         return h - self.variable("firsts", "h", lambda: h).value
 
 
+@pytest.mark.default
 def test_carried_statistics_equal_steps_by_hand():
     rnn = rnn_of(Statistics, variable_carry="batch_stats")
     variables = rnn.init(KEY, X)
@@ -250,6 +254,7 @@ def test_carried_statistics_equal_steps_by_hand():
     assert_close(plain.apply(variables, X), rnn.apply(variables, X), rtol=1e-5)
 
 
+@pytest.mark.default
 @pytest.mark.parametrize(
     "cell, options, message",
     [
@@ -351,6 +356,7 @@ def test_callbacks_in_a_cell_run_once_for_each_step(cell, options):
     assert abs(jax.tree.leaves(d_params["params"])[0]).max() > 0
 
 
+@pytest.mark.default
 def test_callbacks_in_modules_elsewhere_do_not_change_initial_values():
     variables = Model(Seen).init(KEY, X)
     assert_close(variables, Model(UserCell).init(KEY, X))
@@ -394,6 +400,7 @@ def test_a_cell_of_width_zero_runs_in_every_loop(options):
 # Diagnostics.
 
 
+@pytest.mark.default
 def test_record_reads_constants():
     layer, plain = rnn_of(HasConstants), rnn_of(ClosesOver)
     found, expected = (
@@ -465,6 +472,7 @@ def test_hidden_records_name_the_transformation(layer, message):
         diagnostics.cotangents(squares, layer, variables, X)
 
 
+@pytest.mark.default
 def test_diagnostics_name_the_linen_module_of_nnx_modules():
     layer = rnx.GRUCell(INPUTS, FEATURES, rngs=nnx.Rngs(0))
     advice = "must be a flax.linen module, got GRUCell.*"

@@ -14,6 +14,7 @@ from cases import (
     random_params,
     values_and_gradients,
 )
+from levels import by_level
 
 import rnncells
 
@@ -95,7 +96,9 @@ def step_by_step(rnn, params, carry, x, targets, feed, forced):
     return carry, steps
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", by_level(CASES, ["gru", "images", "pairs without a batch"])
+)
 def test_decoding_equals_a_loop_over_steps(name, rng, float64):
     cell, _, feed, rate, options = CASES[name]
     # `memory` raises unless the fast loop runs.
@@ -142,6 +145,7 @@ def setting(rng, cell=None, **options):
     return rnn, random_params(rng, rnn, x), x
 
 
+@pytest.mark.default
 def test_rate_may_be_traced(rng):
     rnn, params, x = setting(rng)
     x = np.asarray(x)
@@ -166,6 +170,7 @@ def test_rate_may_be_traced(rng):
             assert_close(traced(rate), expected)
 
 
+@pytest.mark.default
 def test_each_row_and_step_draws_whether_it_sees_its_target(rng):
     rnn, params, x = setting(rng)
     targets = jnp.full((50, 40, 3), 100.0)
@@ -184,6 +189,7 @@ def test_each_row_and_step_draws_whether_it_sees_its_target(rng):
         assert 0.5 < of_each.std() / np.sqrt(0.3 * 0.7 / draws) < 1.5
 
 
+@pytest.mark.default
 def test_feed_may_sample_tokens(rng):
     cell = rnncells.StackedCell([nn.Embed(7, 3), rnncells.SimpleCell(4), nn.Dense(7)])
     rnn, start = rnncells.RNN(cell, return_carry=True), jnp.array([0, 6, 2])
@@ -213,6 +219,7 @@ def test_feed_may_sample_tokens(rng):
     assert_equal(again[1], logits)
 
 
+@pytest.mark.default
 def test_gradients_flow_into_arrays_that_feed_reads(rng, float64):
     rnn, params, x = setting(rng)
     params, x = in_float64((params, x))
@@ -238,6 +245,7 @@ def test_gradients_flow_into_arrays_that_feed_reads(rng, float64):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.default
 def test_dropout_in_decoding_draws_what_the_plain_loop_draws(rng):
     inner = rnncells.VariationalGRUCell(4, recurrent_rate=0.3, rng_collection="fixed")
     cell = rnncells.StackedCell([inner, nn.Dropout(0.4), nn.Dense(3)])

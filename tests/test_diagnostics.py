@@ -196,6 +196,7 @@ def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
     assert (np.abs(found.jacobians[VALID & ~resets]).max((-2, -1)) > 0.01).all()
 
 
+@pytest.mark.default
 def test_layers_in_layers_have_paths():
     cell = partial(rnncells.SimpleCell, FEATURES, param_dtype=float)
     both = rnncells.Bidirectional(rnncells.RNN(cell()), rnncells.RNN(cell()))
@@ -274,6 +275,7 @@ def test_cotangents_equal_the_gradient_of_a_loop():
     np.testing.assert_allclose(diagnostics.norms(found.carry), norms, 0, 1e-12)
 
 
+@pytest.mark.default
 def test_cotangents_of_a_reversed_layer_stand_at_the_steps_of_the_inputs():
     variables, x = made(LSTM_RNN)
     at = 1  # the output there depends on no earlier step of the inputs
@@ -306,6 +308,7 @@ class CountingCell(nn.RNNCellBase):
         return (count, scale, h), h
 
 
+@pytest.mark.default
 def test_carries_can_have_integers_and_constants():
     rnn = rnncells.RNN(CountingCell())
     x = np.ones((BATCH, TIME, INPUTS))
@@ -402,6 +405,7 @@ def exponents(function, start, steps, **options):
     return of_layer(x)
 
 
+@pytest.mark.default
 def test_lyapunov_exponents_of_a_linear_map_are_those_of_its_eigenvalues():
     random = np.random.RandomState(0)
     vectors = random.randn(3, 3)
@@ -415,6 +419,7 @@ def test_lyapunov_exponents_of_a_linear_map_are_those_of_its_eigenvalues():
     np.testing.assert_allclose(half, found, 0, 2e-3)
 
 
+@pytest.mark.default
 def test_lyapunov_exponent_of_the_logistic_map_is_ln_2():
     found = exponents(lambda x: 4 * x * (1 - x), (0.3,), 20_000)
     np.testing.assert_allclose(found, np.log(2), 0, 2e-3)
@@ -450,6 +455,7 @@ def test_drift_of_tiny_and_huge_states_is_that_of_states_times_a_factor(scale):
         np.testing.assert_allclose(actual / scale, wanted, 1e-5)
 
 
+@pytest.mark.default
 def test_statistics_leave_out_masked_steps():
     random = np.random.RandomState(0)
     gate = random.rand(BATCH, TIME, FEATURES)
@@ -467,6 +473,7 @@ def test_statistics_leave_out_masked_steps():
             np.testing.assert_allclose([a[t] for a in drift], expected, 0, 1e-12)
 
 
+@pytest.mark.default
 def test_jitted_and_rematerialized_cells_have_names():
     variables, x = made(LSTM_RNN)
     carry = zeros_like_carry(LSTM_RNN, x)
@@ -480,6 +487,7 @@ def test_jitted_and_rematerialized_cells_have_names():
         np.testing.assert_allclose(step["f"], expected["f"][:, 0], 0, 1e-12)
 
 
+@pytest.mark.default
 def test_cells_in_cells_have_paths():
     cells = [
         rnncells.ZoneoutCell(rnncells.GRUCell(FEATURES), deterministic=True),
@@ -502,6 +510,7 @@ class RandomTwice(nn.Module):
         return [self.rnn(inputs, return_all_carries=True)[0] for _ in range(2)]
 
 
+@pytest.mark.default
 def test_random_cells_draw_the_same_masks():
     cell = rnncells.ZoneoutCell(rnncells.SimpleCell(FEATURES, param_dtype=float), 0.5)
     variables, x = made(RandomTwice(rnncells.RNN(cell.clone(deterministic=True))))
@@ -629,6 +638,7 @@ def test_carries_of_several_ranks_and_no_rows(rng):
     assert diagnostics.drift(empty.carry[0], empty.mask).norm.shape == (2,)
 
 
+@pytest.mark.default
 def test_statistics_promote_no_dtypes():
     steps = jnp.full((BATCH, TIME, 1, 1), 2.0)
     values = jnp.full((BATCH, TIME, FEATURES), 3 + 4j)

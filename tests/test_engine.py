@@ -148,6 +148,7 @@ def many_weights(width):
     return rnn, at, jax.device_get(value_and_gradients(plain, *at))
 
 
+@pytest.mark.default
 @each_number_of_devices
 def test_many_weights_and_few_rows_equal_the_plain_loop(devices, float64):
     """The loop then multiplies from the left, by weights that it transposes."""

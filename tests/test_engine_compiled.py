@@ -374,7 +374,9 @@ def outputs_of(layer, params, inputs, **ways):
     return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
-@pytest.fixture(scope="module", params=WHOLE_LAYERS)
+@pytest.fixture(
+    scope="module", params=by_level(WHOLE_LAYERS, ["GRU", "LSTM-projected"])
+)
 def of_layers(request):
     """The loops over steps of a gradient by parameters and inputs; how many RNNs."""
     layer, rnns = WHOLE_LAYERS[request.param]

@@ -248,6 +248,7 @@ def test_export_films_with_symbolic_sizes(rng, monkeypatch):
     assert_close(loaded.call(params, x), jax.jit(layer.apply)(params, x))
 
 
+@pytest.mark.default
 def test_exported_functions_are_differentiable(rng):
     layer = EXPORTED["ElmanRNN"]
     params = random_params(rng, layer, jnp.ones((2, 5, FEATURES_IN)))

@@ -252,6 +252,7 @@ INFLUENCES = {
 }
 
 
+@pytest.mark.default
 @pytest.mark.parametrize("method", INFLUENCES, ids=str)
 def test_influences_follow_the_equations_of_their_papers(method, rng, float64):
     """On the unit of a weight alone, in NumPy: Menick et al.; of Murray, p and q."""
@@ -285,11 +286,13 @@ def test_influences_follow_the_equations_of_their_papers(method, rng, float64):
     exactly(found, jax.tree.map(jnp.asarray, expected))
 
 
+@pytest.mark.default
 def test_snap_2_is_exact_in_a_dense_layer(float64):
     """Every unit reaches every other in one step."""
     assert_equals_bptt("SimpleCell", SnAp(2))
 
 
+@pytest.mark.default
 def test_mean_of_uoro_is_bptt_within_its_standard_error(rng, float64):
     """Of 5,000 draws. Sums over all parameters by random signs give 8 numbers."""
     (problem, _, exact), draws = float64_problem("SimpleCell"), 5_000
@@ -408,6 +411,7 @@ def clipped(d_carry):
     return jax.tree.map(lambda d: jnp.clip(d, -0.2, 0.1), d_carry)
 
 
+@pytest.mark.default
 def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
     """Against backpropagation in closed form, and against PyTorch's order of hooks."""
     from rnncells.reference import lstm_step, lstm_step_vjp
@@ -449,6 +453,7 @@ def test_hook_acts_on_the_gradient_of_every_carry(rng, float64):
     exactly(by_layer(variables), expected)
 
 
+@pytest.mark.default
 def test_hook_may_have_side_effects(rng):
     """At every step, in the order of the backward pass."""
     rnn, x, seen = rnncells.ElmanRNN(3), np.ones((5, 2), "f4"), []
@@ -707,6 +712,7 @@ def test_forward_methods_run_without_jit(rng):
     assert_close(y, jax.jit(rnn.apply)(params, x))
 
 
+@pytest.mark.default
 def test_structure_of_a_function_contains_that_of_its_derivatives(rng):
     """Of a function with reductions, products, slices, a condition and a loop."""
 
@@ -731,6 +737,7 @@ def test_structure_of_a_function_contains_that_of_its_derivatives(rng):
     assert (by_w[3] == [[False, False, False, True]] * 4).all()
 
 
+@pytest.mark.default
 def test_random_numbers_of_uoro_are_needed_for_its_gradient_only(rng):
     rnn = rnncells.RNN(rnncells.SimpleCell(3), gradient=Uoro())
     x = jnp.ones((2, 4, 3))

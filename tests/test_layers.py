@@ -209,6 +209,7 @@ def test_dropout_acts_only_between_layers(where, rng):
     assert_close(none, jit_apply(layer.clone(dropout=0.0), params, x))
 
 
+@pytest.mark.default
 def test_dropout_drops_the_given_share(rng):
     """An identity layer shows what the second layer gets."""
     layer = rnncells.ElmanRNN(
@@ -254,6 +255,7 @@ def test_stack_runs_its_layers_in_order(rng, float64):
     assert_close((lstm_carry, last, y), expected, rtol=1e-12)
 
 
+@pytest.mark.default
 def test_skip_connections_equal_those_of_haiku(rng):
     stack = rnncells.Stack(
         [rnncells.SimpleCell(width) for width in (4, 5, 2)], skip_connections=True
@@ -320,6 +322,7 @@ def test_layers_can_be_static_arguments(rng):
         assert layer == layer.clone()
 
 
+@pytest.mark.default
 def test_padding_of_a_stack_reaches_no_gradient(rng):
     """Layers of Flax have no mask for it."""
     stack = rnncells.Stack([nn.Dense(5), nn.LayerNorm(), rnncells.GRUCell(4)])
@@ -352,6 +355,7 @@ MIXING = {
 }
 
 
+@pytest.mark.default
 def test_padding_does_not_count_in_layers_that_see_other_steps(rng):
     """They compute what they do for each row alone, without its padding."""
     lengths, width = (5, 0, 3), 4
@@ -411,6 +415,7 @@ class Normed(nn.Module):
         return nn.Conv(4, (3,))(inputs=attention(x, mask=near))
 
 
+@pytest.mark.default
 def test_padding_does_not_count_inside_of_other_modules(rng):
     """Lengths can be a list of traced numbers, and inputs several arrays."""
     inner = nn.Sequential([nn.Sequential([Normed()]), nn.LayerNorm()])

@@ -205,6 +205,7 @@ def test_own_cell_becomes_an_nnx_module(x):
     assert_equal(cell.doubled(x), 2 * cell.project(x))
 
 
+@pytest.mark.default
 def test_cell_that_is_listed_twice_shares_its_parameters(x):
     cell = rnx.SimpleCell(3, 3, rngs=nnx.Rngs(0))
     with pytest.warns(UserWarning, match="share their parameters"):
@@ -319,6 +320,7 @@ def test_other_collections_of_a_linen_cell_are_variables(x):
     assert cell.steps[...] - before == 2 and isinstance(cell.Dense_0.bias, nnx.Param)
 
 
+@pytest.mark.default
 def test_own_linen_module_around_nnx_modules_has_its_own_parameters(x):
     class Scaled(nn.Module):
         layers: Sequence[nn.Module]
@@ -344,6 +346,7 @@ def test_own_linen_module_around_nnx_modules_has_its_own_parameters(x):
 # Transformations.
 
 
+@pytest.mark.default
 @pytest.mark.parametrize(
     "graph", by_level([True, False], [True]), ids=["graph", "tree"]
 )
@@ -529,6 +532,7 @@ def test_sequential_of_nnx_passes_no_states_on():
     assert nnx.eval_shape(select, x).shape == (2, 6, 2)
 
 
+@pytest.mark.default
 def test_own_nnx_cell_keeps_its_state(x):
     cell = Own(3, 4, rngs=nnx.Rngs(0))
     rnn = rnx.RNN(cell)
@@ -591,6 +595,7 @@ def test_tabulate_shows_a_layer_with_states(x):
 # Weights.
 
 
+@pytest.mark.default
 @pytest.mark.parametrize(
     "theirs, ours, widths",
     by_level(
@@ -634,6 +639,7 @@ STATES = {
 }
 
 
+@pytest.mark.default
 @pytest.mark.parametrize("form", by_level(STATES, ["Orbax"]))
 def test_every_function_of_interop_takes_restored_variables(form, tmp_path):
     model = rnx.LSTM(3, 4, num_layers=2, dropout=0.5, rngs=nnx.Rngs(0))
@@ -665,6 +671,7 @@ def test_weights_of_flax_nnx_load_from_their_state(form):
 # Other methods.
 
 
+@pytest.mark.default
 def test_step_and_decode_are_those_of_linen(x):
     rnn = rnx.RNN(rnx.SimpleCell(3, 3, rngs=nnx.Rngs(0)))
     h = rnn.initialize_carry(x[:, 0])

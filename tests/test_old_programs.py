@@ -73,7 +73,7 @@ def assert_warnings(caught, file, lines):
     assert len(places) == len(set(places))
 
 
-@pytest.mark.parametrize("name", ON_SHIM)
+@pytest.mark.parametrize("name", by_level(ON_SHIM, 12))
 def test_strict_mode_raises_type_error(name):
     with legacy.strict(), pytest.raises(TypeError, match="was removed after Flax 0.6"):
         run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))

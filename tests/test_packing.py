@@ -260,6 +260,7 @@ def test_nan_after_the_lengths_reaches_no_value_and_no_gradient(rng):
     assert_equal(loss(as_batch(sequences, LONGEST, np.nan)), clean)
 
 
+@pytest.mark.default
 def test_plans_of_one_shape_are_compiled_once(rng):
     rnn = rnncells.RNN(rnncells.GRUCell(4))
 
@@ -294,6 +295,7 @@ def test_lists_are_packed_and_unpacked_within_transformations(rng):
     assert_close(gradient(sequences), jax.tree.map(jnp.asarray, expected))
 
 
+@pytest.mark.default
 def test_plans_can_be_mapped_over(rng):
     plans = [packing.plan(lengths, 5, 3) for lengths in ([4, 2, 5], [0, 1, 1])]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *plans)
@@ -388,6 +390,7 @@ def test_micro_batches_are_weighted_by_valid_steps(layer):
     assert abs(means.mean() - loss) > 1e-2
 
 
+@pytest.mark.default
 def test_windows_whose_gradients_flow_on_equal_the_padded_batch(layer):
     """Sequences are packed into rows, which are cut into windows."""
     rnn, params, x = layer

@@ -154,6 +154,7 @@ def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings
     assert len(pure.step.projections) == 2
 
 
+@pytest.mark.default
 def test_weight_gradients_are_outside_of_the_loops(settings):
     rnn, params, x = settings
 
@@ -183,6 +184,7 @@ def test_dropout_draws_a_new_mask_at_each_step_unless_told_otherwise(split):
     assert_equal(jit_apply(rnn, {}, x, deterministic=True), x)
 
 
+@pytest.mark.default
 def test_deterministic_reaches_all_layers(rng):
     def cell(deterministic=None, inner=None):
         zoneout = rnncells.ZoneoutCell(rnncells.SimpleCell(3), 0.4, inner)
@@ -206,6 +208,7 @@ def test_deterministic_reaches_all_layers(rng):
     assert not np.allclose(drawn, expected)
 
 
+@pytest.mark.default
 def test_cells_of_a_compact_method_run_in_the_fast_loop(rng, float64):
     class Model(nn.Module):
         options: dict

@@ -73,6 +73,7 @@ def test_several_devices_have_the_losses_of_one(
     np.testing.assert_allclose(losses, on_one_device[1][:, :seeds], rtol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_networks_have_their_own_losses_and_weights(on_one_device):
     state, losses = on_one_device
     assert np.all(losses[:, 0] != losses[:, 1])
