@@ -302,13 +302,6 @@ class SetUpCell(GRUCell):
         return super().project(self.drop(inputs))
 
 
-class OwnLayer(LSTM):
-    """A layer of a user with a call of its own."""
-
-    def __call__(self, x, seq_lengths=None):
-        return super().__call__(x, seq_lengths=seq_lengths)[0]
-
-
 class Echo(nn.Module):
     """A layer of a user that forgets its carry."""
 

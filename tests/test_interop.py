@@ -367,43 +367,24 @@ def test_norms_of_half_precision_neither_vanish_nor_overflow(size, rng):
     assert_close(half, single)
 
 
-def by_hand(kind, weights, x):
-    """Runs CuDNNLSTM or CuDNNGRU in NumPy, with matrices `(units, features_in)`."""
-
-    def sigmoid(a):
-        return 1 / (1 + np.exp(-a))
-
-    def at_gates(kernel):
-        by_gate = np.split(kernel, 3 + (kind == "LSTM"), axis=1)
-        return [gate.ravel().reshape(gate.shape[1], gate.shape[0]) for gate in by_gate]
-
-    inputs, states = map(at_gates, weights[:2])
-    b_i, b_h = weights[2].reshape(2, len(inputs), -1)
-    h = c = np.zeros((len(x), FEATURES))
-    outputs = []
-    for x_t in x.swapaxes(0, 1):
-        a = [x_t @ w.T + b for w, b in zip(inputs, b_i)]
-        u = [h @ w.T + b for w, b in zip(states, b_h)]
-        if kind == "LSTM":
-            i, f, g, o = map(np.add, a, u)
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-            h = sigmoid(o) * np.tanh(c)
-        else:
-            z, r = sigmoid(a[0] + u[0]), sigmoid(a[1] + u[1])
-            h = z * h + (1 - z) * np.tanh(a[2] + r * u[2])
-        outputs.append(h)
-    return np.stack(outputs, axis=1)
-
-
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_two_biases_of_old_keras_layers_for_cudnn_are_loaded(kind, rng):
-    width = (3 + (kind == "LSTM")) * FEATURES
-    shapes = (FEATURES_IN, width), (FEATURES, width), (2 * width,)
-    weights = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    x = rng.standard_normal((BATCH, TIME, FEATURES_IN)).astype(np.float32)
-    layer = make_layer(kind, "RNN")
-    y = jax.jit(layer.apply)(keras.from_weights(layer, weights), x)
-    assert_close(y, by_hand(kind, weights, x).astype(np.float32))
+    """CuDNNLSTM and CuDNNGRU have matrices `(units, features_in)` of each gate."""
+    layer, width = make_layer(kind, "RNN"), (3 + (kind == "LSTM")) * FEATURES
+    variables = draw_params(rng, layer)
+    *kernels, bias = map(np.asarray, keras.to_weights(layer, variables))
+
+    def for_cudnn(kernel):
+        gates = np.split(kernel, width // FEATURES, axis=1)
+        return np.concatenate([w.T.ravel().reshape(w.shape) for w in gates], axis=1)
+
+    # The biases of inputs and states add up, but for the candidate of a GRU.
+    biases = bias if kind == "GRU" else np.stack([bias, np.zeros(width, bias.dtype)])
+    moved = rng.standard_normal(width).astype(bias.dtype)
+    moved[2 * FEATURES :] *= kind == "LSTM"
+    biases = np.concatenate([biases[0] + moved, biases[1] - moved])
+    weights = [*map(for_cudnn, kernels), biases]
+    assert_close(keras.from_weights(layer, weights), variables)
     # Other layers have no such biases.
     other = make_layer("GRU-reset-before", "cell")
     with pytest.raises(ValueError, match=rf"must be \(12,\), got \({2 * width},\)"):
