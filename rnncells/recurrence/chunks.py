@@ -70,8 +70,8 @@ def scan_chunks(
 ) -> tuple[ArrayTree, list[ArrayTree]]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
-    `start` is the first step of the chunk. `xs` and the results of `body` are one
-    pytree of `(chunks, ...)` for each segment. A single chunk is not run in a loop.
+    `xs` and the results have one pytree of `(chunks, ...)` for each segment. A single
+    chunk is not run in a loop.
     """
     ys = [None] * len(segments)
     order = list(enumerate(segments))

@@ -60,9 +60,7 @@ class Convolution(ProductFunction):
         """
 
         def linear(form: Convolution) -> Callable:
-            def vjp(cotangent: Array) -> Array:
-                return ProductFunction.vjp_lhs(form, lhs, weights, cotangent)
-
+            vjp = partial(ProductFunction.vjp_lhs, form, lhs, weights)
             # The linear map has a flipped kernel in it that is formed already.
             return jax.linearize(vjp, zeros(cotangent))[1]
 
@@ -78,12 +76,7 @@ class Convolution(ProductFunction):
         """
 
         def by(form: Convolution) -> Callable:
-            def vjp(
-                lhs: Array, weights: tuple[Array], cotangent: Array
-            ) -> tuple[Array]:
-                return ProductFunction.vjp_weights(form, lhs, weights, cotangent)
-
-            return vjp
+            return partial(ProductFunction.vjp_weights, form)
 
         return self._by_platform(convolve_by_patches, by)(lhs, weights, cotangent)
 
@@ -91,11 +84,8 @@ class Convolution(ProductFunction):
         """Returns `make(self)`; in a program for CPU, that with `convolve`."""
         if not self.is_plain:
             return make(self)
-        by_default, on_cpu = (
-            make(self),
-            make(dataclasses.replace(self, convolve=convolve)),
-        )
-        return partial(jax.lax.platform_dependent, cpu=on_cpu, default=by_default)
+        default, on_cpu = make(self), make(dataclasses.replace(self, convolve=convolve))
+        return partial(jax.lax.platform_dependent, cpu=on_cpu, default=default)
 
 
 def convolve_by_transposed(

@@ -47,16 +47,12 @@ from rnncells.recurrence.step_vjp import StepVJP
 
 
 class Recurrence(NamedTuple):
-    """A step, and how it runs over time."""
-
     step: SplitStep
     plan: Plan
     unroll: int  # steps in one iteration of the loop over steps
 
 
 class EngineOperands(NamedTuple):
-    """Operands of a recurrence, or their cotangents."""
-
     weights: StepWeights
     carry: ArrayTree  # before the first step
     inputs: ArrayTree  # `(time, ...)`
@@ -257,10 +253,7 @@ def _backward(
 def _project_vjp(
     step: SplitStep, weights: StepWeights, inputs: ArrayTree, d_z: ArrayTree
 ) -> tuple[list[Product], list[Array | None], ArrayTree]:
-    """Returns the cotangents of products, of other weights, and of inputs of a chunk.
-
-    None for weights that the projection does not read.
-    """
+    """Returns the cotangents of products, of other weights read, and of the inputs."""
     read = select_leaves(weights.invariants, step.read_by_projection)
     diff, nondiff = partition((read, inputs))
 

@@ -27,8 +27,7 @@ def linear_map(
     """Returns the map of `tangents` whose transpose is `transpose`.
 
     `transpose` is `(residuals, cotangents) -> cotangents`, from those of the result to
-    those of `tangents`, and linear in the cotangents. `tangents` are floating or
-    complex, and `result` has shapes and dtypes.
+    those of `tangents`, and linear in the cotangents. `result` has shapes and dtypes.
     """
     leaves, tree = jax.tree.flatten(residuals)
     out = jax.tree.structure(result)

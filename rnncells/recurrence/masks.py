@@ -10,7 +10,6 @@ from jax import Array
 
 
 def expand_right(mask: Array, ndim: int) -> Array:
-    """Returns `mask` with axes of size 1 added on the right, `ndim` in all."""
     return jax.lax.expand_dims(mask, range(mask.ndim, ndim))
 
 
@@ -72,8 +71,7 @@ def last_valid(valid: Array, axis: int) -> Array:
 def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTree:
     """Returns the carry after the last valid step so far, at every step.
 
-    `history` has the carries after all steps, `(time, *batch, ...)`, and `before` that
-    before the first.
+    `history` is `(time, *batch, ...)`; `before` is the carry before the first step.
     """
     last = last_valid(valid, 0)
     valid_carry = gather_time(history, jnp.maximum(last, 0), 0)

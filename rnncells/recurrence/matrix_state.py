@@ -32,23 +32,16 @@ from rnncells.recurrence.pytrees import expand_left
 class OuterUpdate(NamedTuple):
     """Update and query of a state in one step, `(*leading, heads, ...)`.
 
-    Attributes:
-      q: query, `(*leading, heads, keys)`; the step reads S_t q_t.
-      k: key, the same.
-      v: value, `(*leading, heads, values)`.
-      log_alpha: logarithm of the decay, `(*leading, heads)`.
-      beta: how much of the old value at the key is removed, `(*leading, heads)`; None:
-        nothing.
-      log_i: logarithm of the input gate, `(*leading, heads)`; None: there is none, and
-        no m. Not together with `beta`.
+    The step reads S_t q_t; `beta` says how much of the old value at the key is removed,
+    None: nothing. Without `log_i`, the logarithm of an input gate, there is no m.
     """
 
-    q: Array
-    k: Array
-    v: Array
-    log_alpha: Array
-    beta: Array | None = None
-    log_i: Array | None = None
+    q: Array  # query, `(*leading, heads, keys)`
+    k: Array  # key, the same
+    v: Array  # value, `(*leading, heads, values)`
+    log_alpha: Array  # logarithm of the decay, `(*leading, heads)`
+    beta: Array | None = None  # `(*leading, heads)`
+    log_i: Array | None = None  # not together with `beta`
 
 
 class MatrixState(NamedTuple):

@@ -54,10 +54,7 @@ Saves = Literal["all", "carries", "chunk starts"]
 
 
 def saved_leaves(saves: Saves, reads: Residuals, chosen: list[bool]) -> Residuals:
-    """Says for each leaf of the residuals whether a step saves it.
-
-    `reads` says whether the VJP reads it, `chosen` whether a policy chooses a value.
-    """
+    """Says for each leaf of the residuals whether a step saves it."""
     if saves == "all":
         return reads
     nothing = jax.tree.map(lambda leaf: False, reads)
@@ -137,7 +134,7 @@ def linear_plan(
 ) -> tuple[tuple[Segment, ...], Callable]:
     """Returns the chunks of a linear recurrence, and what makes a chunk save less.
 
-    The arguments are those of `plan`; `is_matrix`: whether the states are matrices.
+    For a recurrence of matrices, other numbers of steps are fast.
     """
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
@@ -166,7 +163,7 @@ def plan(
 ) -> Plan:
     """Returns how the time axis is cut into chunks, and what is saved.
 
-    `z` has the shapes and dtypes of the projected inputs, `(time, ...)`.
+    `z` are shapes and dtypes of the projected inputs, `(time, ...)`.
     """
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)

@@ -104,14 +104,11 @@ class Certificate(NamedTuple):
 
 
 class JacobianBlocks(NamedTuple):
-    """The elements of the Jacobians of steps that an iteration reads.
-
-    Columns of one color share no row, so one derivative has them all.
-    """
+    """The elements of the Jacobians of steps that an iteration reads."""
 
     members: np.ndarray  # `(blocks, size)`, the elements of each block
     exists: np.ndarray  # `(blocks, size, size)`, false where it is always 0
-    colors: np.ndarray  # `(n,)`
+    colors: np.ndarray  # `(n,)`; columns of one color share no row
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +147,7 @@ def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
 
 
 def _components(depends: np.ndarray) -> np.ndarray:
-    """Returns the parts of the carry that do not depend on each other.
-
-    Parts of different sizes are one block.
-    """
+    """Returns the parts of the carry that are independent, all of one size."""
     linked = (depends | depends.T | np.eye(len(depends), dtype=bool)).astype(np.float32)
     for _ in range(len(depends).bit_length()):
         linked = np.sign(linked @ linked)
@@ -270,10 +264,7 @@ class _AllSteps(NamedTuple):
         return jnp.where(exists, jnp.moveaxis(entries, (0, 1, 2), (-3, -2, -1)), 0)
 
     def iterate(self, guess: Array) -> tuple[Array, Array, Array, Array]:
-        """Returns the last guess, the number of iterations, error and residual.
-
-        Error and residual are those of the guess before the last correction.
-        """
+        """Returns the last guess, iterations, and error and residual before it."""
         problem, scale = self.problem, 1 - self.problem.newton.damping
 
         def correct(state: tuple) -> tuple:

@@ -5,6 +5,7 @@ saved as a product's value is, so that its operands need not be recomputed.
 """
 
 import math
+import operator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -46,21 +47,18 @@ class ProductSlice(NamedTuple):
         return self.result.aval.shape[-1]
 
 
-class WeightProduct(NamedTuple):
-    """A product in a step, or a value that is saved as that of a product is."""
-
-    equation: Any
-    kernel: Variable  # before it is cast; None of a save point
-    bias: Variable | None  # `(features,)`, added first
-    slices: tuple[ProductSlice, ...]  # one, if the step does not split the product
-    replaced: tuple[Any, ...]  # the equations that it stands for
-
-
 class FusedProduct(NamedTuple):
-    """Products of one left operand, taken as one, in place of their equations."""
+    """Products of one left operand, taken as one, in place of their equations.
+
+    Or a save point: a value that is saved as that of a product is, without kernels.
+    """
 
     lhs: Variable
-    products: tuple[WeightProduct, ...]  # of more than one, the kernels are matrices
+    equations: list[Any]
+    kernels: list[Variable]  # before they are cast; if several, matrices
+    biases: list[Variable | None]  # each `(features,)`, added first
+    slices: list[ProductSlice]  # at least one for each equation
+    replaced: list[Any]  # the equations that it stands for
 
     @property
     def invars(self) -> list[Variable]:
@@ -70,17 +68,8 @@ class FusedProduct(NamedTuple):
     def outvars(self) -> list[Variable]:
         return [slice_.result for slice_ in self.slices]
 
-    @property
-    def slices(self) -> list[ProductSlice]:
-        return [slice_ for product in self.products for slice_ in product.slices]
-
-    @property
-    def equations(self) -> list[Any]:
-        return [product.equation for product in self.products]
-
-    @property
-    def is_save_point(self) -> bool:
-        return self.products[0].kernel is None
+    def joined(self, other: "FusedProduct") -> "FusedProduct":
+        return FusedProduct(self.lhs, *map(operator.add, self[1:], other[1:]))
 
     @property
     def has_addends(self) -> bool:
@@ -96,15 +85,14 @@ class FusedProduct(NamedTuple):
 
         They can then be sharded over devices; one device has no use for it.
         """
-        counts = [len(product.slices) for product in self.products]
-        are_unsplit = len(counts) > 1 and set(counts) == {1}
+        are_unsplit = len(self.equations) == len(self.slices) > 1
         widths = {slice_.width for slice_ in self.slices} if are_unsplit else ()
         return may_be_sharded() and len(widths) == 1
 
     @property
     def function(self) -> ProductFunction:
-        equation = self.products[0].equation
-        if self.is_save_point:
+        equation = self.equations[0]
+        if not self.kernels:
             return Identity()
         if _is_matrix_product(equation, self.lhs):
             return Affine(equation.invars[1].aval.dtype)
@@ -120,12 +108,11 @@ class FusedProduct(NamedTuple):
 
     def weights(self, values: Values) -> tuple[Array | None, ...]:
         """Returns kernels and biases, stacked or side by side."""
-        if self.is_save_point:
-            return ()
+        kernels = read(values, self.kernels)
         if not isinstance(self.function, Affine):
-            return (values[self.products[0].kernel],)
+            return tuple(kernels)
         join = stacked if self.has_gate_axis else side_by_side
-        return join([(values[m.kernel], values.get(m.bias)) for m in self.products])
+        return join(list(zip(kernels, map(values.get, self.biases), strict=True)))
 
     def sum_addends(self, values: Values) -> Array:
         """Returns the sums of the addends of all products, joined as the products."""
@@ -170,29 +157,27 @@ class EquationProduct(ProductFunction):
 def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
     """Returns the products with weights, those of one left operand together."""
     finder = _Finder(equations, stages)
-    groups: dict[Any, tuple[Variable, list[WeightProduct]]] = {}
+    fused: dict[Any, FusedProduct] = {}
     for equation in equations.equations:
         operands = finder.operands(equation)
         if operands is None:
             continue
         lhs, weight = operands
         is_matrix = _is_matrix_product(equation, lhs)
-        product = finder.weight_product(equation, weight, is_matrix)
-        dtype = product.kernel.aval.dtype
-        has_addends = all(slice_.addends for slice_ in product.slices)
-        key = (lhs, dtype, has_addends) if is_matrix else equation.outvars[0]
-        groups.setdefault(key, (lhs, []))[1].append(product)
-    return [FusedProduct(lhs, tuple(products)) for lhs, products in groups.values()]
+        product = finder.product(equation, lhs, weight, is_matrix)
+        key = lhs, product.kernels[0].aval.dtype, product.has_addends
+        key = key if is_matrix else equation.outvars[0]
+        before = fused.get(key)
+        fused[key] = product if before is None else before.joined(product)
+    return list(fused.values())
 
 
 def save_point(
     equation: Any, result: Variable, lhs: Variable, *addends: Variable
 ) -> FusedProduct:
     """Returns the save point of a value, or of its sum with a projected input."""
-    slices = (ProductSlice(addends, result),)
-    return FusedProduct(
-        lhs, (WeightProduct(equation, None, None, slices, (equation,)),)
-    )
+    slices = [ProductSlice(addends, result)]
+    return FusedProduct(lhs, [equation], [], [], slices, [equation])
 
 
 def find_sum_points(
@@ -242,28 +227,25 @@ class _Finder:
         is_swapped = second > WEIGHTS == first and name == "dot_general"
         return operands[::-1] if is_swapped else None
 
-    def weight_product(
-        self, equation: Any, weight: Variable, is_matrix: bool
-    ) -> WeightProduct:
+    def product(
+        self, equation: Any, lhs: Variable, weight: Variable, is_matrix: bool
+    ) -> FusedProduct:
         (result,), bias, replaced = equation.outvars, None, [equation]
         if is_matrix and (add := self._sum(result)) is not None:
             bias = self._bias(_other(add, result), equation)
             if bias is not None:
                 replaced.append(add)
                 (result,) = add.outvars
-        slices, slice_equations = self._slices(result)
+        slices, others = self._slices(result)
         kernel = self._uncast(weight, weight.aval.dtype) if is_matrix else weight
-        return WeightProduct(
-            equation, kernel, bias, slices, (*replaced, *slice_equations)
-        )
+        replaced += others
+        return FusedProduct(lhs, [equation], [kernel], [bias], slices, replaced)
 
-    def _slices(
-        self, result: Variable
-    ) -> tuple[tuple[ProductSlice, ...], tuple[Any, ...]]:
+    def _slices(self, result: Variable) -> tuple[list[ProductSlice], list[Any]]:
         """Returns the pieces of a product, and the equations that they stand for."""
         unsplit = ProductSlice((), result)
         if self._stages[result] != RECURRENCE:
-            return (unsplit,), ()
+            return [unsplit], []
         results, replaced, slices = [result], [], []
         user = self._only_user(result)
         if user is not None and user.primitive.name == "split":
@@ -274,8 +256,8 @@ class _Finder:
             slices.append(ProductSlice(addends, sum_))
             replaced += sums
         if not all(slice_.addends for slice_ in slices):
-            return (unsplit,), ()
-        return tuple(slices), tuple(replaced)
+            return [unsplit], []
+        return slices, replaced
 
     def _addends(self, result: Variable) -> tuple[tuple[Variable, ...], Any, list[Any]]:
         """Returns the addends of the projection, the sum, and the equations."""

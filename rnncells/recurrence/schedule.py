@@ -57,7 +57,7 @@ def prepare(
     """Returns the inputs in the order of processing, and the schedule of their steps.
 
     Args:
-      inputs: pytree of `(*batch, time, ...)`, `axis` being the position of time.
+      inputs: pytree of `(*batch, time, ...)`.
       axis: position of the time axis.
       seq_lengths: integers `(*batch,)` in `[0, time]`.
       mask: booleans `(*batch, time)`, false at steps to skip.
@@ -66,7 +66,7 @@ def prepare(
       padded_outputs: `'run'`: at padded and masked steps the cell sees the inputs, with
         NaN and infinity replaced by 0, and past a row's end the state runs on.
         `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
-      cuts: booleans `(*batch, time)` in the order of processing, see `effective_cuts`.
+      cuts: booleans in the order of processing, see `masks.effective_cuts`.
     """
     unpadded = None
     if seq_lengths is not None:

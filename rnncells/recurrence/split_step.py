@@ -67,11 +67,10 @@ class SplitStep:
     Attributes:
       result: shapes and dtypes of what the step returns.
       varying: for each operand of `jaxpr`, whether it differs from step to step.
-      projections: products of the projection, in order; `products` of the recurrence.
-      saveable: products and save points of the recurrence, in order.
+      projections: products of the projection; `products` are those of the recurrence,
+        and `saveable` its products and save points, in order.
       chosen: for each of `saveable`, whether a policy chooses to save it.
-      read_by_projection: for each of the invariants of `StepWeights`, whether `project`
-        reads it.
+      read_by_projection: for each of the invariants, whether `project` reads it.
       outputs_in_carry: for each leaf of the output, the number of the leaf of the new
         carry that it is, or -1.
     """
@@ -124,10 +123,7 @@ class SplitStep:
     def project(
         self, invariants: list[Array], inputs: ArrayTree, evaluator: ProductEvaluator
     ) -> tuple[list[Array], EvaluatedProducts]:
-        """Evaluates the equations that do not depend on the carry, of all steps.
-
-        `inputs` and what it returns are `(time, ...)`.
-        """
+        """Evaluates what does not depend on the carry, of all steps, `(time, ...)`."""
         invariant = dict(zip(self._invariants, invariants, strict=True))
         per_step = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
         steps = jax.tree.leaves(inputs)[0].shape[0]
@@ -168,10 +164,9 @@ class SplitStep:
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
 
     def used_outside(self) -> list[bool]:
-        """Says which leaves of `consts` an equation outside of `products` reads.
+        """Says which leaves of `consts` the recurrence reads outside of `products`.
 
-        Such an equation is another product, or an inner function, as the body of a
-        loop.
+        For example in another product, or in an inner function, as the body of a loop.
         """
         inner = [
             item
@@ -188,18 +183,17 @@ class SplitStep:
         results = self._equations.results[:count]
         read_by_carry = outvars(live_equations(self._equations.equations, results))
         return [
-            not item.is_save_point
+            bool(item.kernels)
             and not set(read_by_carry).isdisjoint(outvars(item.equations))
             for item in self.saveable
         ]
 
     def _find_saveable(self, policy: Policy | None) -> None:
-        """Finds products and save points, and what each of them is."""
         self.projections, self.saveable = (
             list(filter(_is_fused, self._order[stage]))
             for stage in (PROJECTION, RECURRENCE)
         )
-        self.products = [item for item in self.saveable if not item.is_save_point]
+        self.products = [item for item in self.saveable if item.kernels]
         self.chosen = [
             any(is_chosen(equation, policy) for equation in item.equations)
             for item in self.saveable
@@ -207,7 +201,6 @@ class SplitStep:
         self._with_addends = [item for item in self.saveable if item.has_addends]
 
     def _find_reads(self) -> None:
-        """Finds the values that stages pass on, and the outputs in the carry."""
         by_projection, by_recurrence = map(self._reads, (PROJECTION, RECURRENCE))
         by_either = dict.fromkeys(by_projection + by_recurrence)
         self._invariants = [v for v in by_either if self._stages[v] == WEIGHTS]
@@ -224,8 +217,7 @@ class SplitStep:
         fused_of = {
             equation.outvars[0]: fused
             for fused in find_products(self._equations, self._stages)
-            for product in fused.products
-            for equation in product.replaced
+            for equation in fused.replaced
         }
         sum_points = find_sum_points(self._equations, self._stages)
         order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
@@ -233,7 +225,7 @@ class SplitStep:
             (result, *_) = equation.outvars
             stage, fused = self._stages[result], fused_of.get(result)
             if fused is not None:
-                is_first = fused.products[0].equation is equation
+                is_first = fused.equations[0] is equation
                 order[stage] += [fused] if is_first else []
                 continue
             order[stage].append(sum_points.get(result, equation))

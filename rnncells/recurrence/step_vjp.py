@@ -123,8 +123,8 @@ class StepVJP:
     ) -> tuple[ArrayTree, StepCotangents, list[Array | None]]:
         """Takes the cotangents after a chunk to those before it.
 
-        Residuals that are not read are None. Returns the cotangent of the carry before
-        the chunk, those of its steps, and those of invariants; None for zeros.
+        Residuals that are not read are None. Returns the cotangents of the carry before
+        the chunk, of its steps, and of invariants.
         """
         parts, (_, arguments, d_new) = self._parts, self._equations.arguments
         tree: Any = jax.tree.structure(self.reads)

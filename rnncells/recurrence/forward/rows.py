@@ -44,28 +44,21 @@ def mark_carry(carry: ArrayTree) -> ArrayTree:
 class RowOperands(NamedTuple):
     """Operands of a step of one row, as real vectors and other leaves.
 
-    Attributes:
-      theta: real leaves of what is differentiated beside the carry.
-      s: carry before the step, `(n,)`.
-      x: what differs from step to step.
-      nondiff_consts: leaves of what is the same at each step that are neither floating
-        nor complex, None for the others; and `nondiff_carry` of the carry.
+    The last two have the leaves that are neither floating nor complex, None elsewhere.
     """
 
-    theta: list[Array]
-    s: Array
-    x: ArrayTree
-    nondiff_consts: ArrayTree
+    theta: list[Array]  # real leaves of what is differentiated beside the carry
+    s: Array  # carry before the step, `(n,)`
+    x: ArrayTree  # what differs from step to step
+    nondiff_consts: ArrayTree  # of what is the same at each step
     nondiff_carry: ArrayTree
 
 
 class RowStep:
     """A step of one row as a function of `RowOperands`.
 
-    Attributes:
-      theta: shapes and dtypes of what is differentiated beside the carry, a list.
-      size: number of real numbers in the carry, n.
-      influence_dtype: dtype in which influences add up.
+    `theta` has shapes and dtypes of what is differentiated beside the carry, which has
+    `size` real numbers. Influences add up in `influence_dtype`.
     """
 
     def __init__(
@@ -76,16 +69,13 @@ class RowStep:
         x: StructTree,
         is_held: Callable | None = None,
     ) -> None:
-        """Describes the step, by shapes and dtypes of one row.
+        """Describes a step, `(shared, per_row, carry, x) -> (carry, output)`.
 
-        Args:
-          function: the step, `(shared, per_row, carry, x) -> (carry, output)`.
-          consts: what is the same for all rows and steps, as parameters; and what is
-            the same at each step and differs by row, as the carry after a reset.
-          carry: before the step.
-          x: what differs from step to step, as inputs and masks.
-          is_held: from `x` to a boolean array of one element, whether the step holds
-            the carry before it; None: never.
+        The other arguments are shapes and dtypes of one row: of what is the same for
+        all rows and steps, as parameters, and what is the same at each step and differs
+        by row, as the carry after a reset; of the carry; and of what differs from step
+        to step. `is_held(x)` is a boolean array of one element: whether the step holds
+        the carry; None: never.
         """
         self.function, self._is_held = function, is_held
         self.consts, self.carry_structs, self.x = consts, carry, x
@@ -98,7 +88,6 @@ class RowStep:
         self.influence_dtype = full_precision(widest)
 
     def __call__(self, row: RowOperands) -> tuple[Array, ArrayTree, ArrayTree]:
-        """Returns the carry after the step, its other leaves, and the output."""
         new, output = self.function(*self._consts_and_carry(row), row.x)
         return self.vector(new), partition(new)[1], output
 
@@ -158,7 +147,6 @@ class RowStep:
         return join(leaves, self.carry_structs, nondiff)
 
     def vector(self, carry: ArrayTree) -> Array:
-        """Returns the real numbers of a carry, `(n,)`."""
         leaves = [leaf.ravel().astype(self.dtype) for leaf in real_leaves(carry)]
         return jnp.concatenate(leaves) if leaves else jnp.zeros(0, self.dtype)
 

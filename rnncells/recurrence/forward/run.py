@@ -61,16 +61,11 @@ def run(
 ) -> tuple[ArrayTree, ArrayTree]:
     """Returns `values(operands, nondiff)`, the last carry and the outputs.
 
-    Args:
-      values: runs the recurrence; both results have a leading axis of rows, the outputs
-        after that of time.
-      step: the step of a row.
-      method_of: returns the method of a row: an `Influence`, a `RankOneInfluence` or a
-        `BlockInfluence`. It is called only for a gradient.
-      segments: single steps, or the blocks of `BlockInfluence`.
-      operands: what is differentiated.
-      nondiff: what is not.
-      keys: raw random keys, `(rows, ...)`, of a method that needs them.
+    Both have a leading axis of rows, the outputs after that of time. `method_of`
+    returns the method of a row, an `Influence`, a `RankOneInfluence` or a
+    `BlockInfluence`, and is called only for a gradient. `segments` are single steps, or
+    the blocks of a `BlockInfluence`; `keys` are raw random keys, `(rows, ...)`, of a
+    method that needs them.
     """
     return values(operands, nondiff)
 
