@@ -15,13 +15,13 @@ from flax.core.scope import in_filter
 from rnncells.flax_internals import initializing_scope, unbound
 from rnncells.recurrence.jaxprs import (
     evaluate,
+    has_side_effects,
     is_variable,
     live_equations,
     read,
     trace,
 )
 from rnncells.recurrence.pytrees import structs
-from rnncells.recurrence.vmap_limits import has_side_effects
 
 Variables = Mapping[str, Any]
 

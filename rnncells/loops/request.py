@@ -29,12 +29,12 @@ from rnncells.flax_internals import (
 )
 from rnncells.gradients import Bptt
 from rnncells.recurrence import memory
+from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.schedule import Body, StepInputs
 from rnncells.recurrence.split_step import SplitStep
-from rnncells.recurrence.vmap_limits import has_side_effects, why_not_vmapped
 
 # Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
 _STEPS_ON_GPU = 4

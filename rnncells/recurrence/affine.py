@@ -90,12 +90,11 @@ class Affine(ProductFunction):
         d_kernel = jnp.tensordot(
             lhs, cotangent, (axes, axes), preferred_element_type=dtype
         )
+        d_kernel = _cast_cotangent(d_kernel, kernel.dtype)
         if bias is None:
-            return _cast_cotangent(d_kernel, kernel.dtype), None
+            return d_kernel, None
         d_bias = cotangent.sum(tuple(axes), dtype=dtype)
-        return _cast_cotangent(d_kernel, kernel.dtype), _cast_cotangent(
-            d_bias, bias.dtype
-        )
+        return d_kernel, _cast_cotangent(d_bias, bias.dtype)
 
 
 def block_affine(

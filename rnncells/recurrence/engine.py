@@ -25,7 +25,6 @@ from rnncells.recurrence.memory import (
     Plan,
     ResidualBuffer,
     Residuals,
-    StepBuffers,
     saved_leaves,
 )
 from rnncells.recurrence.products import Product
@@ -138,11 +137,10 @@ def _forward(
     def chunk(
         state: tuple, start: Array | int, steps: int, _: None
     ) -> tuple[tuple, ArrayTree]:
-        carry, buffers = state
         inputs = slice_time(operands.inputs, start, steps)
         z = _project(recurrence.step, weights, inputs)
-        before = carry if saves_carries else None
-        return loop(carry, z, buffers, start, steps), before
+        before = state[0] if saves_carries else None
+        return loop(state, z, start, steps), before
 
     time = sum(segment.chunks * segment.steps for segment in segments)
     state = operands.carry, buffer.empty(operands.carry, time)
@@ -152,11 +150,11 @@ def _forward(
 
 def _steps(
     recurrence: Recurrence, weights: StepWeights, buffer: ResidualBuffer
-) -> Callable[..., tuple[ArrayTree, StepBuffers]]:
-    """Returns the loop over the steps of a chunk.
+) -> Callable:
+    """Returns the loop over the steps of a chunk, as a function.
 
-    `(carry, z, buffers, start, steps) -> (carry, buffers)`; the chunk is written to the
-    buffers from `start` on.
+    `((carry, buffers), z, start, steps) -> (carry, buffers)`; the chunk is written to
+    the buffers from `start` on.
     """
     evaluator = products.loop_evaluator(weights.products)
 
@@ -169,15 +167,9 @@ def _steps(
         after = Residuals(new, z, evaluated.values)
         return (new, buffer.write(buffers, i, outputs, after)), None
 
-    def steps(
-        carry: ArrayTree,
-        z: ArrayTree,
-        buffers: StepBuffers,
-        start: Array | int,
-        count: int,
-    ) -> tuple[ArrayTree, StepBuffers]:
+    def steps(state: tuple, z: ArrayTree, start: Array | int, count: int) -> tuple:
         indices = start + jnp.arange(count)
-        return scan_with_barriers(one, (carry, buffers), z, indices, recurrence.unroll)
+        return scan_with_barriers(one, state, z, indices, recurrence.unroll)
 
     return steps
 
@@ -220,11 +212,9 @@ def _backward(
             saved = _recomputed(step, weights, saved)
         elif recurrence.plan.saves == "chunk starts":
             rerun = buffer._replace(saved=vjp.reads)
-            loop, buffers = (
-                _steps(recurrence, weights, rerun),
-                rerun.empty(carry, steps),
-            )
-            _, buffers = loop(carry, _project(step, weights, inputs), buffers, 0, steps)
+            loop = _steps(recurrence, weights, rerun)
+            state = carry, rerun.empty(carry, steps)
+            _, buffers = loop(state, _project(step, weights, inputs), 0, steps)
             saved = slice_time(buffers.residuals, 0, steps)
         d_ys = slice_time(d_outputs, start, steps)
         d_carry, cotangents, d_invariants = vjp.over_time(

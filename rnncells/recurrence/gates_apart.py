@@ -128,7 +128,8 @@ class _GateSplitter:
             return list(map(_concatenated, operands)) if is_last and are_gates else None
         if name == "dot_general":
             lhs, rhs = operands
-            if not _is_last_free(equation):
+            (_, contracted), (_, batch) = equation.params["dimension_numbers"]
+            if len(equation.invars[1].aval.shape) - 1 in (*contracted, *batch):
                 return None
             gates = self._gates_in(equation.invars[1], rhs, count)
             lhs = _concatenated(lhs)
@@ -174,9 +175,3 @@ class _GateSplitter:
 
 def _concatenated(value: Any) -> Any:
     return value.concatenated if isinstance(value, _Gates) else value
-
-
-def _is_last_free(equation: Any) -> bool:
-    (_, contracted), (_, batch) = equation.params["dimension_numbers"]
-    last = len(equation.invars[1].aval.shape) - 1
-    return last not in contracted and last not in batch

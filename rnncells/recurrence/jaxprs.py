@@ -1,7 +1,7 @@
 """Functions as equations: traced, inlined, and evaluated one by one."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -9,7 +9,7 @@ from jax import Array
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
-from rnncells.recurrence.primitives import INLINED, PRODUCTS
+from rnncells.recurrence.primitives import CUSTOM, INLINED, PRODUCTS
 from rnncells.recurrence.pytrees import StructTree, Tree
 
 # `jex.Var`, and `jex.Var` or `jex.Literal`; JAX types their avals without shapes.
@@ -210,3 +210,61 @@ def live_equations(
             read |= set(variables(equation))
             live.append(equation)
     return tuple(reversed(live))
+
+
+def has_side_effects(jaxpr: Any) -> bool:
+    """Says whether a jaxpr has side effects, such as those of `jax.debug.print`."""
+    # JAX counts the use of a named axis, as in `jax.lax.psum`, as an effect.
+    return any(type(e).__name__ != "NamedAxisEffect" for e in jaxpr.effects)
+
+
+def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
+    """Returns why `vmap` over some operands cannot be used, None if it can.
+
+    The jaxpr is as from `jax.make_jaxpr`; `varying` says for each operand whether it is
+    mapped. The fast loop takes the derivatives of all steps at once.
+    """
+    if jaxpr.effects:
+        return (
+            "has side effects, such as `jax.debug.print`, or uses a named axis, as in "
+            "`jax.lax.psum`"
+        )
+    threefry = jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
+    for equation, operands, results in _all_equations(jaxpr, varying, []):
+        name = equation.primitive.name
+        if name == "pure_callback" and equation.params["vmap_method"] is None:
+            return "calls `jax.pure_callback` without `vmap_method`"
+        # Other generators draw other numbers under `vmap`.
+        if name == "random_bits" and any(operands):
+            if equation.invars[0].aval.dtype != threefry:
+                return "draws random numbers by a generator other than threefry2x32"
+        # JAX then sums cotangents that should stay apart.
+        if name == "custom_vjp_call" and any(operands) and not all(results):
+            return "has a `jax.custom_vjp` with a result that is the same at each step"
+    return None
+
+
+def _all_equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
+    """Yields `(equation, operands, results)`, with flags of what varies.
+
+    `results` takes the flags of the results of the jaxpr itself.
+    """
+    varies = dict(zip(jaxpr.invars, varying, strict=True))
+
+    def of(variables: list[Any]) -> list[bool]:
+        return [not hasattr(v, "val") and varies.get(v, False) for v in variables]
+
+    for equation in jaxpr.eqns:
+        operands = of(equation.invars)
+        inner = inner_jaxprs(equation)
+        out = [any(operands)] * len(equation.outvars)
+        if equation.primitive.name in (*INLINED, *CUSTOM):
+            # Their inner jaxpr has the operands and the results of the call.
+            out = []
+            yield from _all_equations(inner[0], operands, out)
+        else:
+            for body in inner:
+                yield from _all_equations(body, [any(operands)] * len(body.invars), [])
+        yield equation, operands, out
+        varies.update(zip(equation.outvars, out, strict=True))
+    results += of(jaxpr.outvars)

@@ -169,11 +169,13 @@ def plan(
         segments = (Segment(0, 1, steps),)
         return Plan(segments, "all", segments)
     projected = split_time(steps, _projected_at_once(steps, z, projection))
-    for_inference = projected
-    if projection == "auto" and _goes_step_by_step(
-        structs(z, drop_axis=0), operands.weights
-    ):
-        for_inference = split_time(steps, 1)
+    for_inference, z_of_step = projected, structs(z, drop_axis=0)
+    if projection == "auto" and _on_cpu():
+        # A product ahead of a loop that XLA makes one function of doubles its time.
+        size = _bytes(z_of_step)
+        is_large = isinstance(size, int) and size >= 2 * _bytes(operands.weights)
+        if is_large or is_small(z_of_step):
+            for_inference = split_time(steps, 1)
     keeps_carries = memory == "recompute" or checkpoint_policy_of(memory) is not None
     at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
     if keeps_carries:
@@ -216,15 +218,6 @@ def _projected_at_once(steps: int, z: StructTree, projection: str | Chunk) -> in
     some = min(_PROJECTED_STEPS, _MOST_BYTES // per_step)
     at_once = max(1, some, _PROJECTED_BYTES // per_step)
     return min(math.ceil(steps / 4), at_once)
-
-
-def _goes_step_by_step(z: StructTree, weights: ArrayTree) -> bool:
-    """Says whether a pass without gradient projects each step by itself."""
-    if not _on_cpu():
-        return False
-    # A product ahead of a loop that XLA makes one function of doubles its time.
-    size = _bytes(z)
-    return is_small(z) or (isinstance(size, int) and size >= 2 * _bytes(weights))
 
 
 def _on_cpu() -> bool:
@@ -270,16 +263,11 @@ class ResidualBuffer(NamedTuple):
         self, buffers: StepBuffers, i: Array, outputs: ArrayTree, after: Residuals
     ) -> StepBuffers:
         """Returns the buffers with step `i`; `after` has the carry after the step."""
-        after = select_leaves(after, self.saved)
-        rows = buffers.residuals
-        return StepBuffers(
-            _write(buffers.outputs, i, self._outputs_not_in_carry(outputs)),
-            Residuals(
-                _write(rows.carry, i + 1, after.carry),
-                _write(rows.z, i, after.z),
-                _write(rows.values, i, after.values),
-            ),
-        )
+        after, rows = select_leaves(after, self.saved), buffers.residuals
+        outputs = _write(buffers.outputs, i, self._outputs_not_in_carry(outputs))
+        carry = _write(rows.carry, i + 1, after.carry)
+        z, values = _write((rows.z, rows.values), i, (after.z, after.values))
+        return StepBuffers(outputs, Residuals(carry, z, values))
 
     def read_outputs(self, buffers: StepBuffers) -> ArrayTree:
         carry: Any = jax.tree.structure(self.residuals.carry)

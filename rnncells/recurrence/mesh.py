@@ -13,11 +13,11 @@ def has_mesh_types(tree: Any) -> bool:
 
     What a function makes anew, zeros say, then does not fit what it is given.
     """
-    types = [jax.typeof(leaf) for leaf in jax.tree.leaves(tree)]
     # Arrays can lie on a mesh that is not set.
-    meshes = [jax.sharding.get_abstract_mesh(), *(t.sharding.mesh for t in types)]
+    meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
+    meshes.append(jax.sharding.get_abstract_mesh())
     is_explicit = any(AxisType.Explicit in mesh.axis_types for mesh in meshes)
-    return is_explicit or any(t.manual_axis_type.varying for t in types)
+    return is_explicit or bool(varying_axes(tree))
 
 
 def varying_axes(tree: Any) -> frozenset[str]:

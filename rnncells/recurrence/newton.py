@@ -303,17 +303,17 @@ class _AllSteps(NamedTuple):
         # Without the whole Jacobian there is no certificate, which reads the rounding.
         is_whole = blocks is self.problem.full_blocks
         d, *grown = solve(jnp.stack([r, rounding] if is_whole else [r]))
-        largest = partial(_largest, self.problem.sizes)
+        ends = np.cumsum(self.problem.sizes)[:-1]
+
+        def largest(carries: Array) -> Array:
+            """Returns the largest size of each array of the carry, `(arrays, rows)`."""
+            parts = jnp.split(jnp.abs(carries), ends, -1)
+            return jnp.stack([part.max((0, 2), initial=0) for part in parts])
+
         error = jnp.stack([largest(x) for x in (d, *grown)]).max(0)
         error = _relative(error, largest(guess)).max(0)
         residual = _relative(jnp.abs(r), terms).max((0, 2))
         return guess + d, error, residual
-
-
-def _largest(sizes: list[int], carries: Array) -> Array:
-    """Returns the largest size of each array of the carry, `(arrays, rows)`."""
-    parts = jnp.split(jnp.abs(carries), np.cumsum(sizes)[:-1], -1)
-    return jnp.stack([part.max((0, 2), initial=0) for part in parts])
 
 
 def _relative(change: Array, size: Array) -> Array:

@@ -117,13 +117,8 @@ def scan(
     is_final = valid
     if valid is not None and schedule.reset is not None:
         is_final = valid | schedule.reset  # a masked step can have a reset
-    xs = StepInputs(
-        inputs,
-        schedule.reset,
-        update,
-        is_final if has_final else None,
-        schedule.stops_gradient,
-    )
+    is_final = is_final if has_final else None
+    xs = StepInputs(inputs, schedule.reset, update, is_final, schedule.stops_gradient)
     xs = _move_axis(xs, schedule.axis, 0)
     (state, final), ys = loop(Body(keep_all), reset_carry, carry, xs)
     history, outputs, *certificate = ys

@@ -159,16 +159,31 @@ class StepVJP:
 
     def _sums_over_time(self, invariants: Values, per_step: Values, steps: int) -> Any:
         """Returns the cotangents of `invariants`, summed over time; None for zeros."""
-        equations, summands = self._parts.to_summands, self._parts.summands
-        if any(map(multiplies, equations)):
+        parts, xs = self._parts, list(per_step.values())
+
+        def terms_of(operands: list[Array]) -> list[Array]:
+            values = invariants | dict(zip(per_step, operands, strict=True))
+            evaluate(parts.to_summands, values)
+            return read(values, parts.summands)
+
+        def step(
+            totals: list[Array], operands: list[Array]
+        ) -> tuple[list[Array], None]:
+            terms = zip(totals, terms_of(operands), strict=True)
+            return [total + term.astype(total.dtype) for total, term in terms], None
+
+        dtypes = [full_precision(v.aval.dtype) for v in parts.summands]
+        if any(map(multiplies, parts.to_summands)):
             # Of all steps at once, such terms would be as large as time x weights.
-            totals = _totals_by_loop(equations, invariants, per_step, steps, summands)
+            pairs = zip(parts.summands, dtypes, strict=True)
+            totals = [jnp.zeros(v.aval.shape, dtype) for v, dtype in pairs]
+            totals, _ = jax.lax.scan(step, totals, xs, None if xs else steps)
         else:
-            terms = evaluate_all_steps(equations, invariants, per_step, steps, summands)
-            totals = [term.sum(0, dtype=full_precision(term.dtype)) for term in terms]
-        values = invariants | dict(zip(summands, totals, strict=True))
-        evaluate(self._parts.after_sums, values)
-        sums = [None if v is None else values[v] for v in self._parts.d_invariants]
+            pairs = zip(jax.vmap(terms_of, axis_size=steps)(xs), dtypes, strict=True)
+            totals = [term.sum(0, dtype=dtype) for term, dtype in pairs]
+        values = invariants | dict(zip(parts.summands, totals, strict=True))
+        evaluate(parts.after_sums, values)
+        sums = [None if v is None else values[v] for v in parts.d_invariants]
         return jax.tree.unflatten(self._d_invariants_tree, sums)
 
 
@@ -247,23 +262,3 @@ def _find_summands(
         else:
             per_step |= set(variables(equation))
     return list(summands), after
-
-
-def _totals_by_loop(
-    equations: Sequence[Any],
-    invariants: Values,
-    per_step: Values,
-    steps: int,
-    summands: list[Variable],
-) -> list[Array]:
-    """Returns the sums over time of variables, by a loop."""
-
-    def step(totals: list[Array], operands: list[Array]) -> tuple[list[Array], None]:
-        values = invariants | dict(zip(per_step, operands, strict=True))
-        evaluate(equations, values)
-        terms = zip(totals, read(values, summands), strict=True)
-        return [total + term.astype(total.dtype) for total, term in terms], None
-
-    totals = [jnp.zeros(v.aval.shape, full_precision(v.aval.dtype)) for v in summands]
-    length = None if per_step else steps
-    return jax.lax.scan(step, totals, list(per_step.values()), length)[0]

@@ -149,13 +149,9 @@ def _results(equation: Any, operands: list[Any]) -> list[Any]:
             params["preferred_element_type"] = jnp.dtype(jnp.float32)
         out = equation.primitive.bind(*filled, **params)
         return out if equation.primitive.multiple_results else [out]
-    return _of_all(equation, operands)
-
-
-def _of_all(equation: Any, operands: list[Any]) -> list[Array]:
-    """Returns results of which each element depends on all elements of operands."""
+    # Each element of the results depends on all elements of the operands.
     total = sum(jnp.sum(operand) for operand in operands if operand is not None)
-    return [jnp.broadcast_to(total, v.aval.shape) for v in equation.outvars]
+    return [jnp.broadcast_to(total, shape) for shape in shapes]
 
 
 def _ones(struct: Any) -> Array:
