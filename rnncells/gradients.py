@@ -96,11 +96,13 @@ class Bptt(Gradient):
         if (hook := self.carry_hook) is None:
             return step
 
-        def hooked(
-            cell: nn.Module, carry: Carry, inputs: ArrayTree
-        ) -> tuple[Carry, ArrayTree]:
-            new, output = step(cell, carry, inputs)
-            return _hooked(hook, new, output)
+        def hooked(*args: Any) -> tuple[Carry, ArrayTree]:
+            before, output = step(*args)
+            carry = _with_hook(hook, before)
+            pairs = zip(jax.tree.leaves(before), jax.tree.leaves(carry), strict=True)
+            # Arrays of the output that are arrays of the carry stay the same arrays.
+            same = {id(old): new for old, new in pairs}
+            return carry, jax.tree.map(lambda leaf: same.get(id(leaf), leaf), output)
 
         return hooked
 
@@ -124,7 +126,7 @@ class TruncatedBptt(Bptt):
       steps: number of steps of a window, at least 1.
 
     Reference: Williams and Peng, 1990, https://doi.org/10.1162/neco.1990.2.4.490, who
-    call it BPTT(h; h'), with windows that do not overlap: h = h' = `steps`.
+    call it BPTT(h; h'), with h = h' = `steps`.
     """
 
     steps: int
@@ -157,9 +159,7 @@ class Truncated1997(Bptt):
     """
 
     def of_step(self, step: Callable) -> Callable:
-        def truncated(
-            cell: nn.Module, carry: Carry, inputs: ArrayTree
-        ) -> tuple[Carry, ArrayTree]:
+        def truncated(cell: nn.Module, carry: Carry, inputs: Any) -> tuple[Carry, Any]:
             is_pair = isinstance(carry, tuple) and len(carry) == 2
             is_pair = is_pair and len(jax.tree.leaves(carry)) == 2
             if isinstance(cell, StackedCell) or not is_pair:
@@ -200,10 +200,8 @@ class ForwardGradient(Gradient):
     rng_stream: ClassVar[str | None] = None
 
     def of_step(self, step: Callable) -> Callable:
-        def marked(
-            cell: nn.Module, carry: Carry, inputs: ArrayTree
-        ) -> tuple[Carry, ArrayTree]:
-            carry, output = step(cell, carry, inputs)
+        def marked(*args: Any) -> tuple[Carry, ArrayTree]:
+            carry, output = step(*args)
             return mark_carry(carry), output
 
         return marked
@@ -274,9 +272,9 @@ class Rtrl(ForwardGradient):
 class BlockRtrl(ForwardGradient):
     """The exact gradient by backpropagation in blocks and influence at their borders.
 
-    A block takes one backward pass for the errors, and n more for the influence, so a
-    step takes about n³ multiplications if blocks have n steps. Memory is that of one
-    block and of J, n x P. The influence is updated only at the borders of blocks, so
+    A step takes about n³ multiplications if blocks have n steps: one backward pass of a
+    block for the errors, and n more for the influence. Memory is that of one block and
+    of J, n x P. The influence is updated only at the borders of blocks, so
     `rnncells.Online` does not support this method. The gradient of an input is that of
     the outputs of its block.
 
@@ -368,17 +366,6 @@ class Uoro(ForwardGradient):
 
     def method(self, step: RowStep) -> RankOneInfluence:
         return RankOneInfluence(step)
-
-
-def _hooked(hook: Hook, carry: Carry, output: ArrayTree) -> tuple[Carry, ArrayTree]:
-    """Returns a carry and an output whose gradient passes through a hook.
-
-    Arrays of the output that are arrays of the carry are the same arrays afterwards.
-    """
-    hooked = _with_hook(hook, carry)
-    pairs = zip(jax.tree.leaves(carry), jax.tree.leaves(hooked), strict=True)
-    same = {id(old): new for old, new in pairs}
-    return hooked, jax.tree.map(lambda leaf: same.get(id(leaf), leaf), output)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
