@@ -215,7 +215,6 @@ class ForwardGradient(Gradient):
 
 
 def is_forward(gradient: Any) -> bool:
-    """Says whether a method carries an influence forward in time."""
     return isinstance(gradient, ForwardGradient)
 
 
@@ -224,7 +223,7 @@ def is_backward(gradient: Gradient) -> bool:
 
 
 def is_plain_backward(gradient: Gradient) -> bool:
-    """Says whether a method goes back in time, without a hook on every carry."""
+    """Says whether a method goes back in time, without a hook."""
     return not is_forward(gradient) and getattr(gradient, "carry_hook", None) is None
 
 

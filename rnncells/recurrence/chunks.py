@@ -97,9 +97,8 @@ def slice_time(tree: ArrayTree, start: Array | int, steps: int) -> ArrayTree:
     def take(leaf: Array) -> Array:
         if leaf.shape[0] == steps:
             return leaf
-        index = (start,) + (0,) * (leaf.ndim - 1)
-        return jax.lax.dynamic_slice(
-            leaf, index, (steps, *leaf.shape[1:]), allow_negative_indices=False
+        return jax.lax.dynamic_slice_in_dim(
+            leaf, start, steps, allow_negative_indices=False
         )
 
     return jax.tree.map(take, tree)
@@ -111,9 +110,8 @@ def write_time(tree: ArrayTree, part: ArrayTree, start: Array | int) -> ArrayTre
     def put(leaf: Array, part: Array) -> Array:
         if leaf.shape[0] == part.shape[0]:
             return part
-        index = (start,) + (0,) * (leaf.ndim - 1)
-        return jax.lax.dynamic_update_slice(
-            leaf, part, index, allow_negative_indices=False
+        return jax.lax.dynamic_update_slice_in_dim(
+            leaf, part, start, 0, allow_negative_indices=False
         )
 
     return jax.tree.map(put, tree, part)

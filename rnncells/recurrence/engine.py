@@ -180,10 +180,10 @@ def _recomputed(
     """Returns residuals; forms values that are None again, of all steps at once."""
     fallback = products.direct_evaluator(weights.products)
 
-    def recompute(
-        carry: ArrayTree, z: ArrayTree, values: list[Array | None]
-    ) -> list[Array]:
-        evaluator = products.cached_evaluator(values, fallback)
+    def recompute(carry: ArrayTree, z: ArrayTree, values: list) -> list[Array]:
+        def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
+            return fallback(k, lhs, addend) if values[k] is None else values[k]
+
         return step.recur(weights.invariants, carry, z, evaluator)[1].values
 
     return residuals._replace(values=jax.vmap(recompute)(*residuals))

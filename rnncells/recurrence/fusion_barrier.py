@@ -24,7 +24,6 @@ _BARRIERS_HOLD = jax.__version_info__ >= (0, 11)
 
 
 def barrier(tree: ArrayTree) -> ArrayTree:
-    """Returns the arrays, each behind a barrier."""
     return jax.tree.map(_barrier.bind, tree)
 
 

@@ -106,7 +106,6 @@ def multiplies(equation: Any) -> bool:
 
 
 def is_call(equation: Any) -> bool:
-    """Says whether an equation is a call that can be replaced by what it calls."""
     return equation.primitive.name in INLINED
 
 

@@ -110,8 +110,6 @@ def _check(name: str, value: Any, choices: tuple, alternatives: str) -> None:
 
 
 class OperandStructs(NamedTuple):
-    """Shapes and dtypes of the operands of a recurrence."""
-
     weights: StructTree  # of the floating parameters of the cell
     carry: StructTree
     inputs: StructTree  # `(time, ...)`
@@ -147,8 +145,6 @@ def linear_plan(
 
 
 class Plan(NamedTuple):
-    """The chunks of the time axis, and what is saved."""
-
     segments: tuple[Segment, ...]  # of a pass with gradient
     saves: Saves
     for_inference: tuple[Segment, ...]  # of a pass without gradient

@@ -231,7 +231,6 @@ class _AllSteps(NamedTuple):
         return over_time(consts, nondiff.carry, before, (x, nondiff.x))
 
     def before(self, after: Array) -> Array:
-        """Returns the carries before all steps, from those after them."""
         return jnp.concatenate([self.operands.s[None], after[:-1]])
 
     def after(self, before: Array) -> Array:
@@ -331,7 +330,6 @@ def _split(blocks: JacobianBlocks, s: Array) -> Array:
 
 
 def _joined(blocks: JacobianBlocks, parts: Array) -> Array:
-    """Reverses `_split`."""
     flat = parts.reshape(*parts.shape[:-2], -1)
     return flat[..., np.argsort(blocks.members.ravel())]
 

@@ -6,6 +6,7 @@ saved as a product's value is, so that its operands need not be recomputed.
 
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -252,26 +253,22 @@ class _Finder:
             if user.params["axis"] == len(result.aval.shape) - 1:
                 results, replaced = user.outvars, [user]
         for part in results:
-            addends, sum_, sums = self._addends(part)
-            slices.append(ProductSlice(addends, sum_))
-            replaced += sums
-        if not all(slice_.addends for slice_ in slices):
-            return [unsplit], []
+            sums = list(self._sums_with_addends(part))
+            addends = tuple(addend for addend, _ in sums)
+            if all(self._stages[v] == WEIGHTS for v in addends):
+                return [unsplit], []
+            replaced += [add for _, add in sums]
+            slices.append(ProductSlice(addends, replaced[-1].outvars[0]))
         return slices, replaced
 
-    def _addends(self, result: Variable) -> tuple[tuple[Variable, ...], Any, list[Any]]:
-        """Returns the addends of the projection, the sum, and the equations."""
-        addends, replaced = [], []
+    def _sums_with_addends(self, result: Variable) -> Iterator[tuple[Variable, Any]]:
+        """Yields what the projection adds to a result, and the equations that do."""
         while (add := self._sum(result)) is not None:
-            term = _other(add, result)
-            if self._stage(term) in (RECURRENCE, -1):
+            addend = _other(add, result)
+            if self._stage(addend) in (RECURRENCE, -1):
                 break
-            addends.append(term)
-            replaced.append(add)
+            yield addend, add
             (result,) = add.outvars
-        if all(self._stages[v] == WEIGHTS for v in addends):
-            return (), None, []
-        return tuple(addends), result, replaced
 
     def _sum(self, result: Variable) -> Any:
         """Returns the sum that is the only use of a result; None without."""

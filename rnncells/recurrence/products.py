@@ -76,7 +76,6 @@ class Product:
 
 
 def direct_evaluator(products: list[Product]) -> ProductEvaluator:
-    """Returns an evaluator that computes products as they are written."""
     return lambda k, lhs, addend: _add(addend, products[k](lhs))
 
 
@@ -84,18 +83,6 @@ def loop_evaluator(products: list[Product]) -> ProductEvaluator:
     """Returns an evaluator in the forms that are fast in a loop over steps."""
     forms = [p.function.in_loop(p.lhs, p.weights) for p in products]
     return lambda k, lhs, addend: step_barrier(_add(addend, forms[k](lhs)))
-
-
-def cached_evaluator(
-    values: list[Array | None], fallback: ProductEvaluator
-) -> ProductEvaluator:
-    """Returns an evaluator that looks up values; `fallback` evaluates those of None."""
-
-    def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
-        value = values[k]
-        return fallback(k, lhs, addend) if value is None else value
-
-    return evaluator
 
 
 def vjp_evaluator(

@@ -143,7 +143,6 @@ class Body(NamedTuple):
         carry: tuple[Any, Any],
         step_inputs: StepInputs,
     ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        """Takes one step; masks are None where there are none."""
         state, final = carry
         x, reset, update, is_final, stops_gradient, reset_to = step_inputs
         if stops_gradient is not None:

@@ -137,7 +137,6 @@ class RowStep:
         return leaf_of
 
     def carry(self, s: Array, nondiff: ArrayTree) -> ArrayTree:
-        """Returns the carry whose `vector` is `s`, with other leaves."""
         ends = accumulate(math.prod(leaf.shape) for leaf in self._leaves)
         parts = jnp.split(s, list(ends)[:-1])
         leaves = [
