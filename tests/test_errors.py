@@ -566,7 +566,7 @@ VALUE_ERRORS = {
         zoneout(deterministic=False), implementation="newton"
     ).apply(params_of(RNN(zoneout(deterministic=True))), X, rngs=KEYS),
     "`states` of LSTM must have the shapes": lambda: apply(X, STATES[0]),
-    r"of GRU must have the shapes .* `step` takes \(states, inputs\)": lambda: apply(
+    r"of GRU must .* inputs of .* in each step, .* \(states, inputs of": lambda: apply(
         STEP, STATES[0], layer=GRU(4), method="step"
     ),
     "each of the 1 recurrent .* The": lambda: step(Stack([gru()]), STEP, (STEP,)),

@@ -491,7 +491,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
             )
         else:
             name = type(self).__name__
-            parts = check_states(name, states, shapes, expected[0].dtype)
+            parts = check_states(name, states, shapes, expected[0].dtype, sample)
         count = self.num_layers * self.directions
         carries = [to_carry([part[k] for part in parts]) for k in range(count)]
         if self.bidirectional:

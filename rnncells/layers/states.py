@@ -53,7 +53,7 @@ def to_carry(states: list[Array]) -> Carry:
 
 
 def check_states(
-    layer: str, states: Any, shapes: tuple[tuple[int, ...], ...], dtype: Any
+    layer: str, states: Any, shapes: tuple, dtype: Any, x_t: jax.ShapeDtypeStruct
 ) -> tuple[Array, ...]:
     """Returns initial states as a tuple of arrays."""
     expected = shapes if len(shapes) > 1 else shapes[0]
@@ -74,9 +74,9 @@ def check_states(
     if is_tuple != (len(shapes) > 1) or tuple(p.shape for p in parts) != shapes:
         raise ValueError(
             f"`states` of {layer} must have the shapes {expected} (layers times "
-            f"directions, batch, features), got {jax.tree.map(jnp.shape, states)}. "
-            "States are h, or (h, c) for an LSTM. `step` takes (states, inputs), where "
-            "inputs are one time step, (*batch, features)."
+            f"directions, batch, features) for inputs of {x_t.shape} in each step, "
+            f"got {jax.tree.map(jnp.shape, states)}. States are h, or (h, c) for an "
+            "LSTM. The arguments of `step` are (states, inputs of one step)."
         )
     for part in parts:
         if part.dtype != dtype:
