@@ -276,7 +276,7 @@ def test_lengths_and_resets_of_any_cell_equal_the_plain_loop(name, rng, float64)
     assert_equals_the_plain_loop(name, rng, **WAYS["lengths+resets"])
 
 
-@pytest.mark.parametrize("name", ANY_CELLS)
+@pytest.mark.parametrize("name", by_level(ANY_CELLS, len(ANY_CELLS), 2))
 def test_products_with_weights_are_found(name, rng, float64):
     rnn, params, x = setting(name, rng)
     carry = rnn.initialize_carry(None, x[:, 0])

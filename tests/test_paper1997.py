@@ -100,25 +100,6 @@ def test_every_stopping_point_counts():
     assert one.solved_of == "10 / 0 of 10" and one.mean(0) == paper[0]
 
 
-@pytest.mark.parametrize(
-    "name, left",
-    [
-        # Its `one-reading` has the values of `factor-2`.
-        ("long-lag-2b", "`update-per-step`, `growth-below-10-percent`, `growth-after-"),
-        ("very-long-lag-2c-4", "`ranges-of-caption`, `factor-2`"),
-    ],
-)
-def test_verdict_names_the_readings_whose_values_were_not_run(name, left):
-    results = {None: "literal", "one-reading": "contradictory"}
-    found = [
-        Outcome(reading, kind, result_of(*[0] * 20, name=name, reading=reading))
-        for reading, kind in results.items()
-    ]
-    *_, verdict = page._verdict(name, found)
-    assert f"; not run: {left}" in verdict
-    assert ("`factor-2`" in verdict) == ("factor-2" in left)
-
-
 METRICS = [
     {"sequences": 500, "trials": [0, 1], "error": [0.4, 0.5]},
     {"sequences": 1000, "trials": [0, 1], "error": [0.2, None]},
