@@ -21,12 +21,7 @@ from rnncells.recurrence import products
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
 from rnncells.recurrence.linear_map import linear_map
-from rnncells.recurrence.memory import (
-    Plan,
-    ResidualBuffer,
-    Residuals,
-    saved_leaves,
-)
+from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, saved_leaves
 from rnncells.recurrence.products import Product
 from rnncells.recurrence.pytrees import (
     StructTree,
