@@ -19,7 +19,9 @@ from jax import Array
 
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import (
+    Equations,
     Rule,
+    Stages,
     Variable,
     bind,
     evaluate,
@@ -101,7 +103,7 @@ class SplitStep:
         self._stages = self._equations.stages()
         self.jaxpr = self._equations.jaxpr
         self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
-        self._order = self._find_order(policy)
+        self._order = _ordered(self._equations, self._stages, policy)
         self._find_saveable(policy)
         self._find_reads()
 
@@ -212,28 +214,6 @@ class SplitStep:
             carry.get(v, -1) if is_variable(v) else -1 for v in results[count:]
         ]
 
-    def _find_order(self, policy: Policy | None) -> dict[int, list[Any]]:
-        """Returns equations, products and save points of each stage in order."""
-        fused_of = {
-            equation.outvars[0]: fused
-            for fused in find_products(self._equations, self._stages)
-            for equation in fused.replaced
-        }
-        sum_points = find_sum_points(self._equations, self._stages)
-        order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
-        for equation in self._equations.equations:
-            (result, *_) = equation.outvars
-            stage, fused = self._stages[result], fused_of.get(result)
-            if fused is not None:
-                is_first = fused.equations[0] is equation
-                order[stage] += [fused] if is_first else []
-                continue
-            order[stage].append(sum_points.get(result, equation))
-            is_open = stage == RECURRENCE and result not in sum_points
-            if is_open and is_chosen(equation, policy):
-                order[stage] += [save_point(equation, v, v) for v in equation.outvars]
-        return order
-
     def _reads(self, stage: int) -> list[Variable]:
         """Returns the variables of earlier stages that a stage reads."""
         results = self._equations.results
@@ -241,6 +221,30 @@ class SplitStep:
             results = [v for item in self._with_addends for v in item.addends]
         operands = reads(self._order[stage], results)
         return [v for v in operands if self._stages[v] < stage]
+
+
+def _ordered(
+    equations: Equations, stages: Stages, policy: Policy | None
+) -> dict[int, list[Any]]:
+    """Returns equations, products and save points of each stage in order."""
+    fused_of = {
+        equation.outvars[0]: fused
+        for fused in find_products(equations, stages)
+        for equation in fused.replaced
+    }
+    sum_points = find_sum_points(equations, stages)
+    order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
+    for equation in equations.equations:
+        (result, *_) = equation.outvars
+        stage, fused = stages[result], fused_of.get(result)
+        if fused is not None:
+            order[stage] += [fused] if fused.equations[0] is equation else []
+            continue
+        order[stage].append(sum_points.get(result, equation))
+        is_open = stage == RECURRENCE and result not in sum_points
+        if is_open and is_chosen(equation, policy):
+            order[stage] += [save_point(equation, v, v) for v in equation.outvars]
+    return order
 
 
 def _is_fused(item: Any) -> bool:
