@@ -1,5 +1,6 @@
 """The method that all layers over sequences have in common."""
 
+from functools import wraps
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
@@ -73,32 +74,11 @@ class RunsByCall:
     __call__: Any
 
     @nn.nowrap
+    @wraps(SequenceLayer.run)
     def run(
-        self,
-        inputs: ArrayTree,
-        initial_carry: Carry | None = None,
-        *,
-        init_key: PRNGKey | None = None,
-        seq_lengths: Array | None = None,
-        mask: Array | None = None,
-        resets: Array | None = None,
-        reset_carry: Carry | None = None,
-        time_major: bool | None = None,
-        padded_outputs: PaddedOutputs | None = None,
-        deterministic: bool | None = None,
+        self, inputs: ArrayTree, initial_carry: Carry | None = None, **arguments: Any
     ) -> tuple[Carry, ArrayTree]:
-        """Returns `(final carry, outputs)`; see `SequenceLayer.run`."""
-        arguments = {
-            "initial_carry": initial_carry,
-            "init_key": init_key,
-            "seq_lengths": seq_lengths,
-            "mask": mask,
-            "resets": resets,
-            "reset_carry": reset_carry,
-            "time_major": time_major,
-            "padded_outputs": padded_outputs,
-            "deterministic": deterministic,
-        }
+        arguments["initial_carry"] = initial_carry
         # Without None, so that `nn.tabulate` shows only the arguments of the call.
         options = {k: v for k, v in arguments.items() if v is not None}
         return self(inputs, **options, **self._final_carry)
