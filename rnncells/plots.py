@@ -26,7 +26,6 @@ def gradients_over_lag(
 ) -> Any:
     """Draws norms of gradients over lag, the mean over rows, on a logarithmic axis.
 
-    >>> import numpy as np
     >>> from rnncells import plots
     >>> fading = 0.9 ** np.arange(50)
     >>> ax = plots.gradients_over_lag({"SimpleCell": fading, "LSTMCell": fading**0.1})
@@ -60,7 +59,6 @@ def gate_over_text(
 ) -> Any:
     """Draws the values of a gate at every step, with the symbols of the steps under it.
 
-    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.gate_over_text(np.eye(5), "hello", name="forget gate f")
     >>> [label.get_text() for label in ax.get_xticklabels()]
@@ -116,7 +114,6 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
     `eigenvalues` are complex numbers of any shape, as `diagnostics.eigenvalues` returns
     them. Call it again with the same `ax` and other labels to compare cells.
 
-    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
     >>> ax.get_xlabel()
@@ -143,7 +140,6 @@ def saturation(shares: Mapping[str, Any], ax: Any = None) -> Any:
     the origin, it never is. At the upper left, it is always open; at the lower right,
     it is always closed.
 
-    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.saturation({"forget gate f": (np.zeros(4), np.ones(4))})
     >>> ax.get_xlabel()
@@ -172,7 +168,6 @@ def drift(states: Mapping[str, Any], ax: Any = None) -> Any:
     `states` has for each label what `diagnostics.drift` returns: `(mean, std, norm)`,
     of which the norm is not drawn.
 
-    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.drift({"c": (np.zeros(9), np.ones(9), np.ones(9))})
     >>> ax.get_xlabel()

@@ -46,7 +46,6 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
 
     For the carry of `cotangents`, they are the norms of dL/dh_t.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> c, h = jnp.full((2, 5, 4), 3.0), jnp.full((2, 5, 4), 4.0)
     >>> diagnostics.norms((c, h))[0, 0]
@@ -81,7 +80,6 @@ def saturation(
     The default thresholds are those of the paper, for gates in (0, 1). Use
     `low=-0.8, high=0.8` for the same margins of a tanh.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> gate = jnp.array([[[0.05], [0.5], [0.95], [0.99]]])  # one row, one unit
     >>> left, right = diagnostics.saturation(gate)
@@ -111,7 +109,6 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     States that grow with time saturate the gates and activations that read them. They
     are real, `(*batch, time, *features)`; without a mask there is one batch axis.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> c = jnp.arange(3.0)[None, :, None] * jnp.ones((2, 3, 4))
     >>> diagnostics.drift(c).norm.tolist()
@@ -139,7 +136,6 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
     A step with all singular values below 1 shrinks every gradient that flows back
     through it.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, 2.0], [0.5, 0.0]]])  # one step
     >>> diagnostics.singular_values(steps).tolist()
@@ -154,7 +150,6 @@ def eigenvalues(jacobians: jax.Array) -> jax.Array:
 
     JAX computes them on CPU, and on some GPUs.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, -1.0], [1.0, 0.0]]])  # one rotation
     >>> sorted(diagnostics.eigenvalues(steps).imag.ravel().tolist())
@@ -176,7 +171,6 @@ def carry_gradients(
     change of the carry after step t changes the final carry. The last entry is the norm
     of the identity. Use `by_lag` to align rows of different lengths.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.full((4, 1, 1), 0.5)
     >>> diagnostics.carry_gradients(steps).tolist()
@@ -213,7 +207,6 @@ def lyapunov_exponents(
     exponent means chaos; exponents far below 0 mean that memory fades. They are the
     limit for many steps: leave out the steps before the carry has settled.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.broadcast_to(jnp.diag(jnp.array([2.0, 0.5])), (10, 2, 2))
     >>> diagnostics.lyapunov_exponents(steps).round(3).tolist()
@@ -253,7 +246,6 @@ def by_lag(
     is the value k valid steps before the last valid step; NaN where a row has no such
     step. So rows of different lengths can be averaged with `jnp.nanmean`.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> norms = jnp.array([1.0, 2.0, 3.0, 4.0])
     >>> mask = jnp.array([True, True, True, False])

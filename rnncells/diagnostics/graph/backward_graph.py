@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from rnncells._array_text import array_text
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
     Cut,
@@ -112,9 +113,9 @@ class BackwardGraph:
         if self.leaves:
             lines += ["", "Leaves, where gradients are added up:"]
         for leaf in self.leaves:
-            place = f" on {leaf.device}" if leaf.device else ""
-            starts = self._starts(leaf)
-            lines.append(f"  {leaf.argument}  {leaf.outputs[0]}{place}  from {starts}")
+            place = array_text(leaf.outputs[0])
+            place += f" on {leaf.device}" if leaf.device else ""
+            lines.append(f"  {leaf.argument}  {place}  from {self._starts(leaf)}")
         if self.cuts:
             lines += ["", "Cuts, where gradients end:"]
         for cut in self.cuts:
@@ -133,7 +134,7 @@ class BackwardGraph:
             return f"  {name} [shape={shape}, label={_quoted(lines)}];"
 
         def edge_line(start: str, end: str, edge: Edge) -> str:
-            label = _quoted([f"{edge.output}: {edge.type}"])
+            label = _quoted([f"{edge.output}: {array_text(edge.type)}"])
             dashed = "" if edge.carries_gradient else ", style=dashed"
             return f"  {start} -> {end} [label={label}{dashed}];"
 
@@ -150,7 +151,7 @@ class BackwardGraph:
             return f'  {name}{left}"{"<br/>".join(map(_escaped, lines))}"{right}'
 
         def edge_line(start: str, end: str, edge: Edge) -> str:
-            label = _escaped(f"{edge.output}: {edge.type}")
+            label = _escaped(f"{edge.output}: {array_text(edge.type)}")
             arrow = "-->" if edge.carries_gradient else "-.->"
             return f'  {start} {arrow}|"{label}"| {end}'
 
@@ -247,7 +248,7 @@ def _operation_lines(node: Operation) -> list[str]:
     place = f"  on {node.device}" if node.device else ""
     lines = [f"{node.label}: {node.forward}{place}"]
     lines += [f"  backward: {node.backward}", f"  {node.words}"]
-    lines += [f"  output {k}: {output}" for k, output in enumerate(node.outputs)]
+    lines += [f"  output {k}: {array_text(x)}" for k, x in enumerate(node.outputs)]
     lines += [f"  d{edge.operand} -> {_end(edge)}" for edge in node.edges]
     lines += [f"  saves {value}" for value in node.saved]
     for graph in node.inner:
@@ -256,11 +257,10 @@ def _operation_lines(node: Operation) -> list[str]:
 
 
 def _end(edge: Edge) -> str:
-    if edge.node is None:
-        return f"nothing, no gradient is needed  {edge.type}"
+    end = "nothing, no gradient is needed" if edge.node is None else edge.node.label
     if isinstance(edge.node, Operation):
-        return f"{edge.node.label}, output {edge.output}  {edge.type}"
-    return f"{edge.node.label}  {edge.type}"
+        end = f"{end}, output {edge.output}"
+    return f"{end}  {array_text(edge.type)}"
 
 
 def _has_graphviz() -> bool:
@@ -270,7 +270,7 @@ def _has_graphviz() -> bool:
 def _label(node: Node) -> list[str]:
     """Returns the lines of a node's label."""
     if isinstance(node, Accumulate):
-        return [node.name, node.argument, str(node.outputs[0])]
+        return [node.name, node.argument, array_text(node.outputs[0])]
     if isinstance(node, Cut):
         return [node.name, node.reason, *node.arguments[:3]]
     assert isinstance(node, Operation)

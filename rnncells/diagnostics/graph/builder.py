@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
-    ArrayType,
     Cut,
     Edge,
     Node,
@@ -40,7 +39,6 @@ def backward_graph(
     The graph has the form of PyTorch's `grad_fn` and `next_functions`: it leads from
     the results to the arguments. The function is only traced, so shapes are enough.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells.diagnostics import backward_graph
     >>> def q(a, b):
     ...     return 3 * a**3 - b**2
@@ -148,7 +146,7 @@ class _Flow(NamedTuple):
 
     def edge(self, variable: Atom, operand: str) -> Edge:
         """Returns the edge of an operand or a result of the graph."""
-        return Edge(self.node, self.output, ArrayType.of(variable.aval), operand)
+        return Edge(self.node, self.output, structs(variable.aval), operand)
 
 
 _CONSTANT = _Flow(name="constant")
@@ -171,7 +169,7 @@ class _Builder:
         name, requires, device = argument
         flow = _Flow(device=device, name=name)
         if requires:
-            outputs = (ArrayType.of(variable.aval),)
+            outputs = (structs(variable.aval),)
             leaf = Accumulate(outputs=outputs, device=device, argument=name)
             flow = flow._replace(node=leaf, arguments=frozenset([name]))
         self._flows[variable] = flow
@@ -233,8 +231,8 @@ def _reached(flows: Iterable[_Flow]) -> frozenset[str]:
     return frozenset().union(*(flow.arguments for flow in flows))
 
 
-def _types(step: Step) -> tuple[ArrayType, ...]:
-    return tuple(ArrayType.of(v.aval) for v in step.outvars)
+def _types(step: Step) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(structs(v.aval) for v in step.outvars)
 
 
 def _cut(reason: str, flows: Iterable[_Flow], step: Step, device: str | None) -> _Flow:

@@ -1,31 +1,14 @@
 """Nodes and edges of a backward graph, as data."""
 
 from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
+
+import jax
 
 from rnncells._array_text import array_text
 
 # Leaves have the largest number, as in PyTorch: their gradients are added up first.
 LEAF_ORDER = 2**64 - 1
-
-
-class ArrayType(NamedTuple):
-    """Shape and dtype of an array; as text, `float32[2,3]`."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-    @classmethod
-    def of(cls, array: Any) -> "ArrayType":
-        return cls(tuple(array.shape), array.dtype)
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return array_text(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +26,18 @@ class Saved:
 
     formula: str
     source: str
-    type: ArrayType
+    type: jax.ShapeDtypeStruct
     of: Any
     argument: str | None = None
 
     @property
     def nbytes(self) -> int:
         """Number of bytes."""
-        return self.type.nbytes
+        return self.type.size * self.type.dtype.itemsize
 
     def __str__(self) -> str:
         name = f" (argument {self.argument})" if self.argument else ""
-        return f"{self.formula}{name}  {self.type}  {self.nbytes} bytes"
+        return f"{self.formula}{name}  {array_text(self.type)}  {self.nbytes} bytes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +54,7 @@ class Edge:
 
     node: "Node | None"
     output: int
-    type: ArrayType
+    type: jax.ShapeDtypeStruct
     operand: str
 
     @property
@@ -96,7 +79,7 @@ class Node:
 
     name: str
     order: int = LEAF_ORDER
-    outputs: tuple[ArrayType, ...]
+    outputs: tuple[jax.ShapeDtypeStruct, ...]
     device: str | None
     edges: tuple[Edge, ...] = ()
     saved: tuple[Saved, ...] = ()

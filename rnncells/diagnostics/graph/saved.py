@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 
-from rnncells.diagnostics.graph.nodes import ArrayType, Saved
+from rnncells.diagnostics.graph.nodes import Saved
 from rnncells.diagnostics.graph.steps import Step
 from rnncells.recurrence.jaxprs import Atom, Variable, inner_jaxprs, is_variable
-from rnncells.recurrence.pytrees import is_inexact
+from rnncells.recurrence.pytrees import is_inexact, structs
 
 # Formulas of computed values; others are named by their function: `cos(x)`.
 _INFIX = {"add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "pow": "^"}
@@ -65,10 +65,10 @@ def derivative(
         return vjp_of(step, operands, wanted)
 
     avals = [step.invars[k].aval for k in traced]
-    structs = [
+    inputs = [
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals
     ]
-    jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*structs)
+    jaxpr, (results, vjp) = jax.make_jaxpr(forward, return_shape=True)(*inputs)
     operands = [(letters[k], "operand", step.invars[k], names[k]) for k in traced]
     values = _SavedValues(step, jaxpr.jaxpr, operands, letters, len(results))
     kept = filter(is_variable, jaxpr.jaxpr.outvars[len(results) :])
@@ -116,7 +116,7 @@ class _SavedValues:
         self._producers = {v: e for e in jaxpr.eqns for v in e.outvars}
 
     def saved(self, variable: Variable) -> Saved:
-        kind = ArrayType.of(variable.aval)
+        kind = structs(variable.aval)
         if variable in self._ends:
             formula, source, of, name = self._ends[variable]
             return Saved(formula, source, kind, of, name)

@@ -12,7 +12,7 @@ from rnncells.diagnostics.graph.nodes import Edge, Node, Operation
 from rnncells.diagnostics.graph.saved import vjp_of
 from rnncells.diagnostics.graph.steps import Step
 from rnncells.recurrence.jaxprs import Equations
-from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.pytrees import StructTree, structs, zeros
 
 if TYPE_CHECKING:
     from rnncells.diagnostics.graph.backward_graph import BackwardGraph
@@ -40,7 +40,6 @@ class Tape:
 
     `graph.record(*args)` returns a tape. Another forward pass has another tape.
 
-    >>> import jax.numpy as jnp
     >>> from rnncells.diagnostics import backward_graph
     >>> x = jnp.float32(2)
     >>> graph = backward_graph(lambda x: x**3, x)
@@ -177,7 +176,7 @@ class Tape:
             vjp, edges = self._recorded[node]
             # An output that is not used has the gradient 0.
             cotangents = [
-                sums.pop((node, k)) if (node, k) in sums else jnp.zeros(*output)
+                sums.pop((node, k)) if (node, k) in sums else zeros(output)
                 for k, output in enumerate(node.outputs)
                 if jnp.issubdtype(output.dtype, jnp.inexact)
             ]
