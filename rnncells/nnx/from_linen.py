@@ -174,7 +174,7 @@ class FromLinen(nnx.Module):
         >>> bool((gru.layers_0.cell.hn.kernel == kernel).all())
         True
 
-        They are `{"params": ...}` of the linen module: from its `init`, from a
+        `variables` are `{"params": ...}` of the linen module: from its `init`, from a
         checkpoint, or from a function of `rnncells.interop`. Or the `nnx.State` of such
         a module. Other collections keep their values if they are left out; random
         streams always do.

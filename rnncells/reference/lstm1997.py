@@ -44,6 +44,8 @@ derivative of the loss. Its truncated gradient has neither δy^in_t nor δy^out_
 `LSTM1997Cell`, gates and cells read the input of the same step.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.nn import sigmoid as f
@@ -137,7 +139,7 @@ def h(x: jax.Array) -> jax.Array:
     return 2 * f(x) - 1
 
 
-def slope(function, x: jax.Array) -> jax.Array:
+def slope(function: Callable, x: jax.Array) -> jax.Array:
     """Returns f'(x) = f(x) (1 - f(x)), g'(x) = 4 f'(x) or h'(x) = 2 f'(x)."""
     return {f: 1, g: 4, h: 2}[function] * f(x) * (1 - f(x))
 
