@@ -15,8 +15,7 @@ import rnncells
 
 FOLDER = Path(__file__).parent.parent / "migrate" / "tests" / "old_programs"
 PROGRAMS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.py"))}
-# Parts of programs with an own cell: imports, and one step.
-HEAD = "import flax.linen as nn\nimport jax\nimport jax.numpy as jnp\n\n\n"
+# A step of an own cell in programs.
 CALL = """\
     @nn.compact
     def __call__(self, carry, x):

@@ -179,18 +179,10 @@ def built(request):
     return build(*request.param)
 
 
-def is_of_weights(instruction):
-    return any(size > 1 and size % BATCH for size in instruction.sizes)
-
-
-def formed_of_weights(loop):
-    return [i.text for i in loop.inside if is_of_weights(i) and not i.is_trivial]
-
-
 def test_no_step_computes_an_array_of_the_size_of_weights(built):
     """Nor of biases, and whether transposed, flipped, of one gate or of several."""
     for loop in built.steps:
-        assert formed_of_weights(loop) == []
+        assert [i.text for i in loop.of_weights(BATCH)] == []
 
 
 def test_a_step_has_few_operations(built):
@@ -212,7 +204,7 @@ def test_one_product_computes_the_gradient_of_a_kernel(built):
     """It is outside the loops over steps, as the first test finds."""
     projections, forward, _ = built.products
     products = [i for i in built.program.instructions if i.is_product]
-    of_weights = [i for i in products if is_of_weights(i)]
+    of_weights = [i for i in products if i.is_of_weights(BATCH)]
     assert len(of_weights) == projections + forward
 
 
@@ -239,7 +231,7 @@ def test_programs_of_tests_equal_those_of_users(name):
 def test_plain_loop_forms_weight_gradients_in_each_step(name):
     """The tests above can fail: they find such products where there are some."""
     loops = build(name, "plain").steps
-    assert any(formed_of_weights(loop) for loop in loops)
+    assert any(loop.of_weights(BATCH) for loop in loops)
     assert sorted(len(loop.products) for loop in loops) == [2, 4]
     assert max(len(loop.operations) for loop in loops) > 15
 
@@ -365,44 +357,26 @@ WHOLE_LAYERS = {
     "ElmanRNN": (rnncells.ElmanRNN(13, num_layers=2), 2),
     "Stack": (rnncells.Stack([rnncells.LSTMCell(13), rnncells.GRUCell(5)]), 2),
 }
-# Of one step; the projection is one more product, and masks select by row.
-MOST_IN_LAYERS = 15
 
 
-def outputs_of(layer, params, inputs, **ways):
-    outputs = layer.apply(params, inputs, **ways)
-    return outputs[0] if isinstance(outputs, tuple) else outputs
-
-
-@pytest.fixture(
-    scope="module", params=by_level(WHOLE_LAYERS, ["GRU", "LSTM-projected"])
-)
-def of_layers(request):
-    """The loops over steps of a gradient by parameters and inputs; how many RNNs."""
-    layer, rnns = WHOLE_LAYERS[request.param]
+@pytest.mark.parametrize("name", by_level(WHOLE_LAYERS, ["GRU", "LSTM-projected"]))
+def test_loops_of_whole_layers_are_those_of_the_engine(name):
+    """One forward and one backward for each RNN, with few operations in a step."""
+    layer, rnns = WHOLE_LAYERS[name]
     inputs = jax.ShapeDtypeStruct((BATCH, TIME, FEATURES_IN), jnp.float32)
     params = jax.eval_shape(layer.init, jax.random.key(0), inputs)
     assert all(leaf.size % BATCH for leaf in jax.tree.leaves(params))
 
     def loss(params, inputs):
-        return jnp.mean(outputs_of(layer, params, inputs) ** 2)
+        outputs = layer.apply(params, inputs)
+        return jnp.mean(jax.tree.leaves(outputs)[0] ** 2)
 
     compiled = jax.jit(jax.grad(loss, (0, 1))).lower(params, inputs).compile()
-    return Program(compiled.as_text()).innermost, rnns
-
-
-def test_each_rnn_is_one_loop_forward_and_one_backward(of_layers):
-    loops, rnns = of_layers
+    loops = Program(compiled.as_text()).innermost
     assert len(loops) == 2 * rnns
     assert {loop.trips for loop in loops} == {TIME}
-
-
-def test_no_step_of_layers_computes_an_array_of_the_size_of_weights(of_layers):
-    for loop in of_layers[0]:
+    for loop in loops:
         assert [i.text for i in loop.of_weights(BATCH)] == []
-
-
-def test_a_step_of_layers_has_few_operations(of_layers):
-    for loop in of_layers[0]:
+        # The projection is one more product, and masks select by row.
         lines = [operation.text for operation in loop.operations]
-        assert len(lines) <= MOST_IN_LAYERS, "\n".join(lines)
+        assert len(lines) <= 15, "\n".join(lines)
