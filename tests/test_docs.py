@@ -35,7 +35,7 @@ def blocks_of(page):
 
 
 # Pages that take seconds; every run starts as new readers do.
-LONG = ["diagnostics.md", "gradients.md", "newton.md"]
+LONG = ["diagnostics.md", "gradients.md", "newton.md", "scaling.md"]
 LONG += [f"how-to/{name}.md" for name in ("look-inside", "memory", "nnx")]
 LONG += [f"how-to/{name}.md" for name in ("sharding", "streaming")]
 
