@@ -104,18 +104,6 @@ def test_operands_that_need_no_gradient_are_none():
     assert graph.record(a, b, d).backward() == {"a": 12, "d": 6}
 
 
-def test_unbind_has_numbered_outputs_and_one_that_is_not_used():
-    x = jnp.array([2.0, 3.0, 5.0])
-    graph = backward_graph(first_and_last, x)
-    node = graph.results[0].node
-    (first, zero), (last, two) = node.next_functions
-    assert first is last and first.name == "Unbind"
-    assert (zero, two) == (0, 2)
-    assert len(first.outputs) == 3
-    assert {edge.output for _, edge in graph.incoming(first)} == {0, 2}
-    np.testing.assert_array_equal(graph.record(x).backward()["x"], [5, 0, 2])
-
-
 def test_single_indices_are_no_outputs_of_unbind():
     def last_first(x):
         second, first = (jax.lax.slice(x, (k,), (k + 1,), (1,)) for k in (1, 0))
@@ -125,20 +113,10 @@ def test_single_indices_are_no_outputs_of_unbind():
     assert names == ["Mul", "Select", "Select"]
 
 
-def test_linear_layer_lists_its_parameters_once():
-    params = {"weight": jnp.ones((4, 3)), "bias": jnp.ones(4)}
-    x = jnp.ones((5, 3))
-    graph = backward_graph(linear, params, x, argnums=0)
-    assert drawn(graph.results[0]) == (
-        "Addmm",
-        "params['bias']",
-        None,
-        ("T", "params['weight']"),
-    )
-    # Flax keeps weights as (in, out): nothing is transposed.
-    layer = nn.Dense(4)
-    variables = layer.init(jax.random.key(0), x)
-    graph = backward_graph(layer.bind(variables), x)
+def test_dense_layer_lists_its_parameters_once():
+    """Flax keeps weights as (in, out): nothing is transposed."""
+    layer, x = nn.Dense(4), jnp.ones((5, 3))
+    graph = backward_graph(layer.bind(layer.init(jax.random.key(0), x)), x)
     expected = ("Addmm", "params['bias']", "inputs", "params['kernel']")
     assert drawn(graph.results[0]) == expected
 
