@@ -94,24 +94,24 @@ def scan_chunks(
 
 
 def slice_time(tree: ArrayTree, start: Array | int, steps: int) -> ArrayTree:
-    def take(leaf: Array) -> Array:
+    def slice_leaf(leaf: Array) -> Array:
         if leaf.shape[0] == steps:
             return leaf
         return jax.lax.dynamic_slice_in_dim(
             leaf, start, steps, allow_negative_indices=False
         )
 
-    return jax.tree.map(take, tree)
+    return jax.tree.map(slice_leaf, tree)
 
 
 def write_time(tree: ArrayTree, part: ArrayTree, start: Array | int) -> ArrayTree:
     """Returns the tree with `part`, `(steps, ...)`, from `start` on."""
 
-    def put(leaf: Array, part: Array) -> Array:
+    def write_leaf(leaf: Array, part: Array) -> Array:
         if leaf.shape[0] == part.shape[0]:
             return part
         return jax.lax.dynamic_update_slice_in_dim(
             leaf, part, start, 0, allow_negative_indices=False
         )
 
-    return jax.tree.map(put, tree, part)
+    return jax.tree.map(write_leaf, tree, part)

@@ -125,7 +125,7 @@ def convolve_by_patches(
     def shifted(corner: tuple[int, ...]) -> Array:
         starts = [i * d for i, d in zip(corner, rhs_dilation, strict=True)]
         windows = zip(starts, room, window_strides, strict=True)
-        return lhs[:, *(slice(at, at + left + 1, step) for at, left, step in windows)]
+        return lhs[:, *(slice(k, k + n + 1, step) for k, n, step in windows)]
 
     corners = itertools.product(*map(range, kernel))
     patches = jnp.concatenate([shifted(corner) for corner in corners], axis=-1)

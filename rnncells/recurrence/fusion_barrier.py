@@ -55,7 +55,7 @@ def scan_with_barriers(
 
         return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
 
-    def take(i: Array | int) -> ArrayTree:
+    def step_at(i: Array | int) -> ArrayTree:
         index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
         return jax.tree.map(partial(index, allow_negative_indices=False), first)
 
@@ -64,10 +64,10 @@ def scan_with_barriers(
         carry, current = state
         following, x = next_and_x
         carry, _ = body(carry, (current, x))
-        return (carry, take(following)), None
+        return (carry, step_at(following)), None
 
     following = 1 + jnp.arange(jax.tree.leaves(xs)[0].shape[0])
-    state = carry, take(0)
+    state = carry, step_at(0)
     return jax.lax.scan(ahead, state, (following, xs), unroll=unroll)[0][0]
 
 

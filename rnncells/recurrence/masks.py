@@ -80,10 +80,10 @@ def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTre
 
 
 def gather_time(tree: ArrayTree, index: Array, axis: int) -> ArrayTree:
-    def take(leaf: Array) -> Array:
+    def gather(leaf: Array) -> Array:
         return jnp.take_along_axis(leaf, expand_right(index, leaf.ndim), axis)
 
-    return jax.tree.map(take, tree)
+    return jax.tree.map(gather, tree)
 
 
 def flip(tree: ArrayTree, seq_lengths: Array | None, axis: int) -> ArrayTree:

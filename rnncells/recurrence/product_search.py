@@ -237,9 +237,9 @@ class _Finder:
             if bias is not None:
                 replaced.append(add)
                 (result,) = add.outvars
-        slices, others = self._slices(result)
+        slices, sums = self._slices(result)
         kernel = self._uncast(weight, weight.aval.dtype) if is_matrix else weight
-        replaced += others
+        replaced += sums
         return FusedProduct(lhs, [equation], [kernel], [bias], slices, replaced)
 
     def _slices(self, result: Variable) -> tuple[list[ProductSlice], list[Any]]:

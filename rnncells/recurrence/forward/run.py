@@ -143,8 +143,8 @@ def advance_rows(
         (per_row, nondiff_row), (s, rest, influence) = consts, state
         theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
         row = RowOperands(theta, s, x, consts, rest)
-        take = getattr(method, "advance", partial(_one_step, step, method))
-        state, (*sums, d_x) = take(influence, row, d_outputs)
+        advance = getattr(method, "advance", partial(_one_step, step, method))
+        state, (*sums, d_x) = advance(influence, row, d_outputs)
         return state, tuple(sums), d_x
 
     state, sums, d_x = jax.vmap(of_row, (0, 0, 1, 1), (0, 0, 1))(
