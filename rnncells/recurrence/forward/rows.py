@@ -79,9 +79,8 @@ class RowStep:
         """
         self.function, self._is_held = function, is_held
         self.consts, self.carry_structs, self.x = consts, carry, x
-        self.theta = real_leaves(self.consts)
-        leaves = real_leaves(carry)
-        self._leaves = leaves
+        self.theta = jax.eval_shape(real_leaves, self.consts)
+        leaves = self._leaves = jax.eval_shape(real_leaves, carry)
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
         self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
         widest = jnp.result_type(self.dtype, *(leaf.dtype for leaf in self.theta))
@@ -174,13 +173,8 @@ def real_leaves(tree: Tree) -> list[Any]:
     """Returns the floating leaves, and two real leaves for each complex leaf."""
     leaves = []
     for leaf in jax.tree.leaves(inexact(tree)):
-        if not jnp.issubdtype(leaf.dtype, jnp.complexfloating):
-            leaves.append(leaf)
-        elif isinstance(leaf, jax.ShapeDtypeStruct):
-            real = jax.ShapeDtypeStruct(leaf.shape, jnp.finfo(leaf.dtype).dtype)
-            leaves += [real, real]
-        else:
-            leaves += [leaf.real, leaf.imag]
+        is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
+        leaves += [leaf.real, leaf.imag] if is_complex else [leaf]
     return leaves
 
 
