@@ -43,8 +43,7 @@ class Segment(NamedTuple):
 def split_time(time: int, steps: int) -> tuple[Segment, ...]:
     """Returns segments that cover `[0, time)`: chunks of `steps`, then what is left.
 
-    A length near `steps` that divides `time` is preferred: a rest is another loop to
-    compile.
+    A length near `steps` that divides `time` needs no second loop for what is left.
     """
     steps = max(1, min(int(steps), time))
     near = range(math.ceil(steps * 3 / 4), steps * 5 // 4 + 1)

@@ -112,10 +112,7 @@ def is_call(equation: Any) -> bool:
 def trace(
     function: Callable, *args: Tree, is_inlined: Callable[[Any], bool] = is_call
 ) -> tuple[Equations, StructTree]:
-    """Returns a pure function as equations, and the shapes and dtypes of its result.
-
-    `is_inlined` says which equations are replaced by what they call.
-    """
+    """Returns a pure function as equations, and shapes and dtypes of its result."""
     nested, result = jax.make_jaxpr(function, return_shape=True)(*args)
     flat = jax.make_jaxpr(as_function(nested, is_inlined))(*jax.tree.leaves(args))
     jaxpr, leaves = flat.jaxpr, iter(flat.jaxpr.invars)
@@ -186,10 +183,7 @@ def evaluate_all_steps(
     steps: int,
     results: Sequence[Atom],
 ) -> list[Array]:
-    """Returns results of the equations of a step, `(steps, ...)`, at all steps at once.
-
-    `invariant` values are the same at each step; those `per_step` are `(steps, ...)`.
-    """
+    """Returns results of the equations of a step, `(steps, ...)`, all at once."""
 
     def evaluate_step(operands: list[Array]) -> list[Array]:
         values = invariant | dict(zip(per_step, operands, strict=True))

@@ -72,10 +72,7 @@ def solve_linear(
 def carries_seen_by_output(
     a: ArrayTree, b: ArrayTree, after: ArrayTree, update: Array
 ) -> ArrayTree:
-    """Returns the carry after each step, as if steps that hold the carry changed it.
-
-    `after` is what `solve_linear` returns.
-    """
+    """Returns the carries `after` all steps, as if steps that hold it changed it."""
 
     def of_leaf(a: Array, b: Array, after: Array) -> Array:
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))

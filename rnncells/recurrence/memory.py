@@ -130,10 +130,7 @@ def linear_plan(
     is_matrix: bool,
     operands: OperandStructs,
 ) -> tuple[tuple[Segment, ...], Callable]:
-    """Returns the chunks of a linear recurrence, and what makes a chunk save less.
-
-    For a recurrence of matrices, other numbers of steps are fast.
-    """
+    """Returns the chunks of a linear recurrence, and what makes a chunk save less."""
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
         at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
@@ -157,10 +154,7 @@ def plan(
     projection: str | Chunk,
     operands: OperandStructs,
 ) -> Plan:
-    """Returns how the time axis is cut into chunks, and what is saved.
-
-    `z` are shapes and dtypes of the projected inputs, `(time, ...)`.
-    """
+    """Returns the plan of a recurrence; `z` is the projection, `(time, ...)`."""
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)
         return Plan(segments, "all", segments)

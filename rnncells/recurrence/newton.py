@@ -287,7 +287,7 @@ class _AllSteps(NamedTuple):
     def corrected(
         self, blocks: JacobianBlocks, scale: float, guess: Array
     ) -> tuple[Array, Array, Array]:
-        """Returns a corrected guess, and the guess's error and residual in each row."""
+        """Returns a corrected guess, and each row's error and residual of the guess."""
         before = self.before(guess)
         A = scale * self.jacobians(blocks, before)
         values = self.after(before)

@@ -87,8 +87,7 @@ class SplitStep:
     ) -> None:
         """Traces `step(consts, carry, inputs) -> (carry, output)`, a pure function.
 
-        `consts` are parameters, and all else that is the same at each step; `policy`
-        chooses what to save, as one of `jax.checkpoint` does.
+        `consts` are the same at each step.
         """
         args = consts, inputs, carry
         self._equations, self.result = trace(
@@ -166,10 +165,7 @@ class SplitStep:
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
 
     def used_outside(self) -> list[bool]:
-        """Says which leaves of `consts` the recurrence reads outside of `products`.
-
-        For example in another product, or in an inner function, as the body of a loop.
-        """
+        """Says which leaves of `consts` the recurrence reads outside of `products`."""
         inner = [
             item
             for item in self._order[RECURRENCE]

@@ -139,10 +139,7 @@ def local(step: RowStep) -> Callable:
 
 @dataclass(frozen=True, eq=False)
 class ColoredJacobian:
-    """A Jacobian, `(n, columns)`, whose entries outside of a pattern are zero.
-
-    Rows of one color have no column in common.
-    """
+    """A Jacobian, `(n, columns)`, whose entries outside of a pattern are zero."""
 
     pattern: np.ndarray
 
@@ -248,10 +245,7 @@ class SparseInfluence:
 def layout_of(
     pattern: np.ndarray, shape: tuple[int, ...]
 ) -> DenseInfluence | SparseInfluence:
-    """Returns how the entries of an influence matrix, `(n, columns)`, are kept.
-
-    The columns are the numbers of a leaf of some shape.
-    """
+    """Returns how an influence matrix keeps its entries, `(n, numbers of a leaf)`."""
     most = int(pattern.sum(0).max(initial=0))
     if 2 * most > len(pattern) or not pattern.size:
         return DenseInfluence(pattern)

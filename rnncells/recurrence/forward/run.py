@@ -38,10 +38,7 @@ class DiffOperands(NamedTuple):
 
 
 class NondiffOperands(NamedTuple):
-    """The leaves of `DiffOperands` that are neither floating nor complex.
-
-    None for the rest; `carry` is that before the first step, `(rows, ...)`.
-    """
+    """The leaves of `DiffOperands` that are not differentiated; None for the rest."""
 
     shared: ArrayTree
     per_row: ArrayTree
