@@ -48,7 +48,7 @@ class Gradient:
     """Base of the classes for `gradient` of `RNN`."""
 
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
-        """Returns the steps, `sizes`, before which the gradient is cut; None: none."""
+        """Returns the steps before which the gradient is cut, `sizes`; None: none."""
         return None
 
     def of_step(self, step: Callable) -> Callable:

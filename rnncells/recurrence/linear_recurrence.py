@@ -72,7 +72,7 @@ def solve_linear(
 def carries_seen_by_output(
     a: ArrayTree, b: ArrayTree, after: ArrayTree, update: Array
 ) -> ArrayTree:
-    """Returns the carries `after` all steps, as if steps that hold it changed it."""
+    """Returns carries after all steps, as if the steps that hold one changed it."""
 
     def of_leaf(a: Array, b: Array, after: Array) -> Array:
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))
