@@ -53,7 +53,7 @@ class InitializeCarry:
     def __init__(self, parts: int):
         self.parts = parts
 
-    def __set_name__(self, owner: type, name: str):
+    def __set_name__(self, owner: type, name: str) -> None:
         def of_old(
             cell: nn.Module | type,
             rng: chex.PRNGKey,

@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import chex
 import flax.linen as nn
@@ -40,21 +40,21 @@ class OldForms:
 
     features: Any
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        init = cls.__init__
-        fields = {f.name for f in dataclasses.fields(cls) if f.init}
+        init, module = cls.__init__, cast(type[nn.Module], cls)
+        fields = {f.name for f in dataclasses.fields(module) if f.init}
         fields -= {"parent", "name"}
 
         @wraps(init)
-        def noticed(self, *args, **kwargs):
+        def noticed(self: Any, *args: Any, **kwargs: Any) -> None:
             args, kwargs = self._named(args, kwargs)
             init(self, *args, **kwargs)
             advice = self._advice()
             if advice is not None and not fields <= set(kwargs):
                 notice(*advice)
 
-        cls.__init__ = noticed
+        cls.__init__ = noticed  # type: ignore[method-assign]
 
     @staticmethod
     def _named(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
