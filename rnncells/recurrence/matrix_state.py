@@ -17,7 +17,7 @@ The second line is a triangular system for all u_t (Yang et al., 2024).
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -272,31 +272,23 @@ class MatrixChunk:
             v = v - beta[..., None] * alpha * self._read(k)
         return alpha * reads + v * (k * self._q).sum(-1, keepdims=True), m
 
-    def states(self, select: Callable = lambda leaf, axis: leaf) -> MatrixState:
-        """Returns the states after steps, `(steps, *batch, heads, ...)`; default: all.
-
-        `select` chooses steps, on an axis.
-        """
+    def states(self) -> MatrixState:
+        """Returns the states after all steps, `(steps, *batch, heads, ...)`."""
         w, W = self._decay
         before = self._state.S[..., None, :, :]
         if self._sequence is not None:
-            is_first = select(self._sequence, -1)[..., None, None] == 0
-            before = jnp.where(is_first, before, self._reset_state.S[..., None, :, :])
-        S = select(w, -1)[..., None, None] * before
+            before = self._of_sequence(before, self._reset_state.S[..., None, :, :])
+        S = w[..., None, None] * before
         # Not u k first, which can overflow.
-        weighted = select(W, -2)[..., None] * self.u[..., None, :, :]
+        weighted = W[..., None] * self.u[..., None, :, :]
         S = S + jnp.einsum("...tjv,...jk->...tvk", weighted, self.k)
-        is_nan = select(self._after_nonfinite, -1)[..., None, None]
-        S = jnp.moveaxis(jnp.where(is_nan, jnp.nan, S), -3, 0)
-        return MatrixState(
-            S, None if self.m is None else _time_first(select(self.m, -1))
-        )
+        S = jnp.where(self._after_nonfinite[..., None, None], jnp.nan, S)
+        m = None if self.m is None else _time_first(self.m)
+        return MatrixState(jnp.moveaxis(S, -3, 0), m)
 
     def last(self) -> MatrixState:
-        state = self.states(
-            lambda leaf, axis: jax.lax.slice_in_dim(leaf, -1, None, 1, axis)
-        )
-        return jax.tree.map(lambda leaf: leaf[0], state)
+        """Returns the state after the last step."""
+        return self._select_state(partial(jax.lax.index_in_dim, index=-1))
 
     def state_after(self, index: Array) -> MatrixState:
         """Returns the state after the step `index`, `(*batch,)`, of each row."""
@@ -305,7 +297,20 @@ class MatrixChunk:
             place = masks.expand_right(index, leaf.ndim)
             return jnp.take_along_axis(leaf, place, axis)
 
-        return jax.tree.map(lambda leaf: leaf[0], self.states(select))
+        return self._select_state(select)
+
+    def _select_state(self, select: Callable) -> MatrixState:
+        w, W = self._decay
+        before = self._state.S
+        if self._sequence is not None:
+            is_first = select(self._sequence, axis=-1)[..., None] == 0
+            before = jnp.where(is_first, before, self._reset_state.S)
+        weights = jnp.swapaxes(select(W, axis=-2), -1, -2)
+        S = select(w, axis=-1)[..., None] * before
+        S = S + jnp.einsum("...jv,...jk->...vk", weights * self.u, self.k)
+        is_nan = select(self._after_nonfinite, axis=-1)[..., None]
+        m = None if self.m is None else select(self.m, axis=-1)[..., 0]
+        return MatrixState(jnp.where(is_nan, jnp.nan, S), m)
 
 
 def _time_first(gate: Array) -> Array:
